@@ -132,10 +132,11 @@ def _parse(name: str, description: str, argv: list[str]) -> argparse.Namespace:
 def _choose(options: argparse.Namespace) -> Path | None:
     """Return the folder to work on, or None after saying why there is none."""
     if options.user:
-        if in_venv():
-            print(f"nkisim {options.command}: --user does nothing inside a venv, which does not "
-                  f"look at your user site-packages.\nDrop --user: the venv {sys.prefix} has its "
-                  "own.", file=sys.stderr)
+        if not site.ENABLE_USER_SITE:
+            print(f"nkisim {options.command}: {sys.executable} does not read your user "
+                  "site-packages"
+                  + (", as it runs in a venv. Drop --user: the venv has its own." if in_venv()
+                     else "; --user would have no effect."), file=sys.stderr)
             return None
         return user_folder()
     if in_venv() or options.force:

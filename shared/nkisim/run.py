@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import builtins
 import difflib
+import importlib.machinery
 import importlib.util
 import os
 import runpy
@@ -80,7 +81,8 @@ def _prepare_script(script: str, args: list[str]) -> Callable[[], None]:
 
     path = os.path.abspath(script)
     main = ModuleType("__main__")
-    main.__dict__.update(__file__=path, __cached__=None, __builtins__=builtins, __doc__=None)
+    main.__dict__.update(__file__=path, __cached__=None, __builtins__=builtins,
+                         __loader__=importlib.machinery.SourceFileLoader("__main__", path))
     # The real thing, not a stand-in that goes away: pickle, inspect and multiprocessing look here.
     sys.modules["__main__"] = main
     sys.argv[:] = [script, *args]
