@@ -112,6 +112,7 @@ def disable_command(argv: list[str]) -> int:
                   file=sys.stderr)
             return 2
         removed.append(name)
+    _remove_byte_code(folder)
     print(f"Disabled: removed {', '.join(removed)} from {folder}." if removed
           else f"Not enabled in {folder}; nothing to remove.")
     return 0
@@ -161,6 +162,16 @@ def _read(path: Path) -> str | None:
         return None
     except UnicodeDecodeError:
         return ""  # not ours or damaged: write it anew
+
+
+def _remove_byte_code(folder: Path) -> None:
+    cache = folder / "__pycache__"
+    try:
+        for path in cache.glob(f"{Path(HOOK).stem}.*.pyc"):
+            path.unlink()
+        cache.rmdir()
+    except OSError:
+        pass  # in use by others, or not there: byte code without a source does nothing
 
 
 def _write(path: Path, text: str) -> None:

@@ -15,8 +15,12 @@ import os
 import sys
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
-from typing import Any, Sequence
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` would make up most of what the start-up hook costs
+    from collections.abc import Sequence
+    from types import ModuleType
+    from typing import Any
 
 ROOT = "neuronxcc"
 NKI = "neuronxcc.nki"
@@ -155,7 +159,7 @@ class _Loader:
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Return an empty `neuronxcc`, or the facade's own module object."""
         if spec.name == ROOT:
-            root = ModuleType(ROOT, "Served by nkisim, a simulator; the AWS SDK is not in use.")
+            root = type(sys)(ROOT, "Served by nkisim, a simulator; the AWS SDK is not in use.")
             root.__simulator__ = True  # type: ignore[attr-defined]
             return root
         modules = {name: import_module(target) for name, target in SERVED.items()}

@@ -33,7 +33,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if (SHARED / "nkisim" / "facade" / "__init__.py").exists():
         return SHARED
     copy = tmp_path_factory.mktemp("shared")
-    shutil.copytree(SHARED / "nkisim", copy / "nkisim",
+    shutil.copytree(SHARED, copy, dirs_exist_ok=True,
                     ignore=shutil.ignore_patterns("__pycache__", "facade"))
     (copy / "nkisim" / "facade").mkdir()
     for name, text in _DUMMY_FACADE.items():
