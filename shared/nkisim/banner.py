@@ -4,9 +4,8 @@ from __future__ import annotations
 import os
 import sys
 
-from nkisim import __version__
+from nkisim import __version__, hw
 
-_GENERATION = {"trn1": "NeuronCore-v2", "inf2": "NeuronCore-v2", "trn2": "NeuronCore-v3"}
 _announced = False
 
 
@@ -15,8 +14,7 @@ def announce(target_name: str) -> None:
     global _announced
     if _announced or os.environ.get("NKI_BANNER") == "0" or sys.stderr is None:
         return
+    core = hw.get(target_name)
     _announced = True
-    core = _GENERATION.get(target_name)
-    model = f"{core} ({target_name})" if core else target_name
-    print(f"nkisim {__version__}: simulating {model}; no hardware is used",
-          file=sys.stderr, flush=True)
+    print(f"nkisim {__version__}: simulating NeuronCore-v{core.generation} ({core.name}); "
+          "no hardware is used", file=sys.stderr, flush=True)

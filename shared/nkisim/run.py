@@ -152,9 +152,11 @@ def _guarded(start: Callable[[], None], full_traceback: bool) -> int:
         return 2
     except BaseException as error:
         if not full_traceback:
-            if isinstance(error, NkiError):
+            # Some rules travel inside the exception type that the SDK raises for them.
+            rule = getattr(error, "nki_error", error)
+            if isinstance(rule, NkiError):
                 _flush_stdout()
-                print(error.render(), file=sys.stderr)
+                print(rule.render(), file=sys.stderr)
                 return 1
             trim(error)
         _flush_stdout()

@@ -103,6 +103,19 @@ def test_a_broken_rule_is_its_five_slots_and_no_traceback(python):
     assert (done.returncode, done.stdout, done.stderr) == (1, "before\n", "NKI-P01 five slots\n")
 
 
+def test_a_broken_rule_in_the_sdks_own_exception_type_too(python):
+    python.script("s.py", """
+        from nkisim.errors import NkiError
+        class Rule(NkiError):
+            def render(self): return "NKI-P01 five slots"
+        error = IndexError("out of bounds")
+        error.nki_error = Rule("NKI-P01", "too far")
+        raise error
+    """)
+    done = python.nkisim("run", "s.py")
+    assert (done.returncode, done.stderr) == (1, "NKI-P01 five slots\n")
+
+
 def test_full_traceback_shows_it_all(python):
     python.script("s.py", BROKEN_RULE)
     done = python.nkisim("run", "--full-traceback", "s.py")
