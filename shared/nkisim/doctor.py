@@ -226,17 +226,16 @@ def check_hook() -> list[Finding]:
                                             "program of this venv use the simulator)")]
 
 
+_MARK = "nkisim-doctor:"  # an SDK may print lines of its own
 _PROBE = """
-import sys
+import json, sys
 sys.path[:] = {path!r}
 from nkisim import finder
 try:
-    backend = finder.active_backend()
+    answer = [finder.active_backend(), sys.modules["neuronxcc.nki"].__file__]
 except ImportError as error:
-    print("ERROR", str(error))
-else:
-    import neuronxcc.nki as nki
-    print("BACKEND", backend, getattr(nki, "__file__", ""))
+    answer = ["", str(error)]
+print({mark!r} + json.dumps(answer), flush=True)
 """
 
 
@@ -244,22 +243,24 @@ def check_import() -> tuple[str, str, list[Finding]]:
     """Import neuronxcc.nki in a fresh Python; return backend, reason and findings."""
     try:
         child = subprocess.run(
-            [sys.executable, "-c", _PROBE.format(path=sys.path)], capture_output=True, text=True,
-            encoding="utf-8", errors="replace", timeout=_IMPORT_SECONDS, stdin=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONIOENCODING": "utf-8"})
+            [sys.executable, "-c", _PROBE.format(path=sys.path, mark=_MARK)], text=True,
+            capture_output=True, stdin=subprocess.DEVNULL, timeout=_IMPORT_SECONDS,
+            errors="replace")
     except subprocess.TimeoutExpired:
         return "none", "its import did not end", [Finding(
             "import", PROBLEM, f"import neuronxcc.nki did not end within {_IMPORT_SECONDS} s.")]
-    answer = re.search(r"^(BACKEND|ERROR) (.*)", child.stdout, re.MULTILINE | re.DOTALL)
-    if answer and answer[1] == "BACKEND":
-        kind, _, file = answer[2].strip().partition(" ")
-        backend = "simulator" if kind == "sim" else "sdk"
-        return backend, _why(backend), [Finding("import", OK, f"import neuronxcc.nki: {file}")]
-    last = (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
-    text = answer[2].strip() if answer else last
-    reason = text.splitlines()[0]
-    return "none", "its import fails", [Finding(
-        "import", PROBLEM, f"import neuronxcc.nki fails: {reason}")]
+    for line in child.stdout.splitlines():
+        if line.startswith(_MARK):
+            served, text = json.loads(line[len(_MARK):])
+            break
+    else:  # it died of something else
+        served = ""
+        text = (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
+    if not served:
+        return "none", "its import fails", [Finding(
+            "import", PROBLEM, f"import neuronxcc.nki fails: {text.splitlines()[0]}")]
+    backend = "simulator" if served == "sim" else "sdk"
+    return backend, _why(backend), [Finding("import", OK, f"import neuronxcc.nki: {text}")]
 
 
 def _why(backend: str) -> str:

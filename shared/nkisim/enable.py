@@ -84,7 +84,7 @@ def enable_command(argv: list[str]) -> int:
         for name in changed:
             _write(folder / name, new[name])
     except OSError as error:
-        print(f"nkisim enable: cannot write to {folder}: {error.strerror}.", file=sys.stderr)
+        print(f"nkisim enable: cannot write to {folder}: {error.strerror or error}.", file=sys.stderr)
         return 2
     if changed:
         print(f"Enabled: wrote {', '.join(changed)} to {folder}.\n"
@@ -108,7 +108,7 @@ def disable_command(argv: list[str]) -> int:
         except FileNotFoundError:
             continue
         except OSError as error:
-            print(f"nkisim disable: cannot remove {folder / name}: {error.strerror}.",
+            print(f"nkisim disable: cannot remove {folder / name}: {error.strerror or error}.",
                   file=sys.stderr)
             return 2
         removed.append(name)

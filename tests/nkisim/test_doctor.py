@@ -40,6 +40,8 @@ def test_the_text_form_says_the_same(python):
 
 def test_a_machine_with_a_fitting_sdk_is_fine(python, sdk):
     sdk.write(python.site, version="2.21.33363.0+82129205")
+    (python.site / "neuronxcc" / "nki" / "__init__.py").write_text(
+        "import atexit\nprint('ERROR of no account')\natexit.register(print, 'bye')\n")
     code, answer = ask(python)
     assert (code, answer["backend"]) == (0, "sdk")
     assert any("Neuron SDK 2.26" in finding["text"] for finding in answer["findings"])

@@ -21,10 +21,11 @@ FACTS = """
 """
 
 
-def test_run_shows_a_script_what_python_shows_it(python):
+@pytest.mark.parametrize("env", [{}, {"PYTHONSAFEPATH": "1"}])
+def test_run_shows_a_script_what_python_shows_it(python, env):
     python.script("sub/facts.py", FACTS)
     arguments = ("sub/facts.py", "-m", "--help", "--full-traceback", "a b", "-")
-    ours, theirs = python.nkisim("run", *arguments), python.run(*arguments)
+    ours, theirs = python.nkisim("run", *arguments, **env), python.run(*arguments, **env)
     assert json.loads(ours.stdout) == json.loads(theirs.stdout), ours.stderr
     assert ours.returncode == 0
 
