@@ -335,8 +335,10 @@ def _resolve(op: Any, table: dict[str, Any], what: str) -> Any:
     if found is not None:
         return found
     text = op if isinstance(op, str) else getattr(op, "nki_op", getattr(op, "__name__", repr(op)))
-    near = [_MEANT[text]] if _MEANT.get(text) in table else difflib.get_close_matches(
-        text, [*table, *_ALIASES], n=3)
+    spellings = {name: name for name in table} | {
+        alias: name for alias, name in (_ALIASES | _MEANT).items() if name in table}
+    near = dict.fromkeys(spellings[match] for match in difflib.get_close_matches(
+        text, spellings, n=3))
     raise NkiError(
         id="NKI-O01",
         what=f"{text!r} is not {what}.",
