@@ -52,7 +52,7 @@ def match_replace8(data: Array, vals: Array, imm: float) -> tuple[Array, Array]:
     positions as uint32 of vals' shape (all ones where nothing matched).
     """
     replaced = flat(data.copy())
-    constant = cast(np.float32([imm]), data.dtype)
+    constant = cast(np.array([imm], np.float32), data.dtype)
     values = as_float32(replaced)  # what is compared: both sides as float32
     wanted = flat(as_float32(vals))
     index = np.full(wanted.shape, NOT_FOUND)
