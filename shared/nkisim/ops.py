@@ -165,8 +165,11 @@ def _interpolate(function: Callable[[float], float], low: float, high: float, de
                  ) -> tuple[float, ...]:
     """Return the Chebyshev interpolant of `function`, for `_horner` on [low, high] -> [-1, 1]."""
     from numpy.polynomial import chebyshev
-    points = chebyshev.chebinterpolate(
-        lambda u: np.array([function(low + (v + 1) / 2 * (high - low)) for v in u]), degree)
+
+    def sample(u: Array) -> Any:
+        return [function(low + (v + 1) / 2 * (high - low)) for v in u]
+
+    points = chebyshev.chebinterpolate(sample, degree)
     return tuple(chebyshev.cheb2poly(points)[::-1])
 
 
