@@ -61,6 +61,11 @@ class TestTensorTensorScan:
         np.testing.assert_array_equal(
             got, naive_scan(ones, b, start, "multiply", op1, r0, r1))
 
+    def test_a_single_other_factor_leaves_the_fast_path(self):
+        a = np.float32([[1, 1, 1, 3]])
+        got = semantics.tensor_tensor_scan(a, np.ones_like(a), 0, ALU["multiply"], ALU["add"])
+        assert got.tolist() == [[1, 2, 3, 10]]
+
     def test_the_state_is_float32_whatever_the_inputs(self):
         ones = np.ones((1, 3000), np.float16)
         got = semantics.tensor_tensor_scan(ones, ones, 0, ALU["multiply"], ALU["add"])

@@ -61,7 +61,7 @@ def tensor_scalar_cumulative(src: Array, op0: AluOp, imm0: Any, op1: AluOp,
     load_reduce, the last call's second result for reduce. Returns the float32 tile of src's shape
     and the registers (P, 1).
     """
-    if op1.name not in _RESET:
+    if op1.name not in _RESET or op1.ufunc is None:
         raise not_an_accumulator(op1, _RESET)
     data = flat(as_float32(src))
     data = op0.fn(data, per_partition(imm0, 2))

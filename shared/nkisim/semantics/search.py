@@ -52,8 +52,8 @@ def match_replace8(data: Array, vals: Array, imm: float) -> tuple[Array, Array]:
     positions as uint32 of vals' shape (all ones where nothing matched).
     """
     replaced = flat(data.copy())
-    constant = cast(np.float32([imm]), data.dtype)
-    values = as_float32(replaced).copy()  # what is compared: both sides as float32
+    constant = cast(np.array([imm], np.float32), data.dtype)
+    values = as_float32(replaced)  # what is compared: both sides as float32
     wanted = flat(as_float32(vals))
     index = np.full(wanted.shape, NOT_FOUND)
     for j in range(wanted.shape[1]):
