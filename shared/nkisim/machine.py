@@ -392,6 +392,13 @@ class Machine:
                   "(and maybe others) was never written; on the chip that is garbage, here NaN",
                   ins.line, st.where)
 
+    def written(self, t: Tensor) -> bool:
+        """Tell whether anything has been written to a tile's elements."""
+        st = t.storage
+        assert st is not None
+        return st.init == FULLY or st.init != NEVER and bool(
+            st.mask_view(t.offset, t.shape, t.strides, t.dtype.itemsize).any())
+
     def _prepare_accumulation(self, dst: Tensor, ins: Instr) -> None:
         """Make `dst` readable for an accumulation: zeros that were free, or never written."""
         st = dst.storage
@@ -446,6 +453,8 @@ class Machine:
             if self.pending is not None:
                 self.flush()
             self.op("fill", dst, value)
+        elif hasattr(value, "assign_to"):               # nl.loop_reduce
+            value.assign_to(self, dst)
         else:
             self._not_a_tile(value, "of the assignment")
 

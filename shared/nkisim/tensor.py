@@ -343,10 +343,11 @@ class Tensor:
         return out if shape is None else np.broadcast_to(out, shape)
 
     # -- views ------------------------------------------------------------------
-    def reshape(self, *shape: Any) -> Tensor:
+    def reshape(self, *sizes_or_shape: Any, shape: Any = None, **kwargs: Any) -> Tensor:
         """Return a view of another shape; on chip the partition dim must stay (trap 9)."""
         self.settle()
-        new = tuple(shape[0]) if len(shape) == 1 and not np.isscalar(shape[0]) else shape
+        args = sizes_or_shape if shape is None else (shape,)
+        new = tuple(args[0]) if len(args) == 1 and not np.isscalar(args[0]) else args
         sizes = [as_int(n) for n in new]
         if any(n is None for n in sizes):
             raise fail("NKI-S06", "a shape has a size that is not an integer", given=f"{new!r}",

@@ -278,6 +278,13 @@ for _name, _op in (("sum", "add"), ("max", "maximum"), ("min", "minimum"), ("pro
     globals()[_name] = _reduction(_name, _op)
 
 
+def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None,
+                **kwargs: Any) -> lower.LoopReduce:
+    """Reduce over a loop: `acc[...] = nl.loop_reduce(x, op, [i])` is acc = op(acc, x)."""
+    machine("nl.loop_reduce").flush()
+    return lower.LoopReduce(x, op, loop_indices, dtype, mask)
+
+
 def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False,
          **kwargs: Any) -> Tensor:
     """Return the mean over free axes of a tile."""
