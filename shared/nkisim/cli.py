@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Callable, Sequence
 
 from nkisim import __version__
 

@@ -1,4 +1,4 @@
-"""Throwaway Pythons: a bare venv that sees nkisim and its two packages, and nothing else of ours."""
+"""Throwaway Pythons: a bare venv that sees nkisim, what it needs, and pytest."""
 from __future__ import annotations
 
 import os
