@@ -48,7 +48,7 @@ class Instr:
     """One planned instruction: its row, sources, result shape, and what the run needs."""
 
     __slots__ = ("row", "srcs", "dst", "also", "shape", "dtype", "kind", "engine", "params",
-                 "box", "mask", "line", "accumulate", "extra")
+                 "box", "mask", "line", "accumulate", "inplace", "extra")
 
     def __init__(self, srcs: tuple[Tensor, ...], shape: tuple[int, ...], dtype: np.dtype, *,
                  kind: str = SBUF, dst: Any = None, also: tuple[Tensor, ...] = (),
@@ -63,7 +63,8 @@ class Instr:
         self.box: list[tuple[int, int]] | None = None
         self.mask: np.ndarray | None = None
         self.line = -1
-        self.accumulate = False
+        self.accumulate = False     # matmul flag: add to what PSUM holds
+        self.inplace = False        # written as dst += ...: order does not matter
 
 
 class Machine:
@@ -282,6 +283,8 @@ class Machine:
         for s in srcs:
             if s.oob is not None and ins.mask is None:
                 self.check_bounds(s)
+            if s.storage.lazy_zero:
+                self._zero_for_real(s.storage)
         outs = (dst, *ins.also) if ins.also else (dst,)
         row = ins.row
         if row.on_partitions:
@@ -399,6 +402,16 @@ class Machine:
             every = seen if seen.ndim == len(dst.shape) else seen.all(axis=-1)
             np.copyto(dst.np, np.zeros((), dst.np.dtype), where=~every)
 
+    def _zero_for_real(self, st: Storage) -> None:
+        """Issue the memset of zeros in PSUM that something else than a matmul reads."""
+        st.lazy_zero = False
+        from .instr import dve
+        n = st.row_bytes // 4
+        t = Tensor(self, st, 0, (st.nparts, n), (st.row_bytes, 4), dtypes.FLOAT32, 0, PSUM)
+        pending, self.pending = self.pending, None
+        dve.memset(t.shape, 0.0, t.dtype, dst=t)
+        self.pending = pending
+
     # -- assignment ------------------------------------------------------------------
     def assign(self, dst: Any, value: Any) -> None:
         """Do `dst[...] = value`."""
@@ -469,9 +482,11 @@ class Machine:
             self._not_a_tile(dst, "destination")
         if self.pending is not None:
             self.flush()
-        result = self.op(op, dst, value)
         if dst.kind is HBM:
             self._assign_hbm(dst)
+        result = self.op(op, dst, value)
+        if result.pending is not None:
+            result.pending.inplace = True
         self.assign(dst, result)
         return dst
 

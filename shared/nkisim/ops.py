@@ -91,7 +91,7 @@ def _shift(ufunc: np.ufunc) -> Callable[..., Array]:
     return fn
 
 
-def bits(value: int, dtype: np.dtype) -> np.generic:
+def bits(value: int, dtype: np.dtype) -> Any:
     """Return an integer constant as the raw bits of an integer dtype: 0xFF as int8 is -1."""
     size = 8 * dtype.itemsize
     unsigned = np.array(int(value) & (2**size - 1), dtype=f"u{dtype.itemsize}")
@@ -165,8 +165,11 @@ def _interpolate(function: Callable[[float], float], low: float, high: float, de
                  ) -> tuple[float, ...]:
     """Return the Chebyshev interpolant of `function`, for `_horner` on [low, high] -> [-1, 1]."""
     from numpy.polynomial import chebyshev
-    points = chebyshev.chebinterpolate(
-        lambda u: [function(low + (v + 1) / 2 * (high - low)) for v in u], degree)
+
+    def sample(u: Array) -> Any:
+        return [function(low + (v + 1) / 2 * (high - low)) for v in u]
+
+    points = chebyshev.chebinterpolate(sample, degree)
     return tuple(chebyshev.cheb2poly(points)[::-1])
 
 
@@ -316,15 +319,15 @@ _NUMPY = {getattr(np, spelling): _ALIASES.get(spelling, spelling)
 del _NUMPY[np.identity]  # the matrix, not the function
 
 
-def _name_of(op: Any) -> str | None:
-    """Return the canonical name for a string, a NumPy function or an nl function, or None."""
+def _name_of(op: Any) -> str:
+    """Return the canonical name for a string, a NumPy function or an nl function, or ""."""
     if not isinstance(op, str):
         named = getattr(op, "nki_op", None)
         if named is None:
             try:
-                return _NUMPY.get(op)
+                return _NUMPY.get(op, "")
             except TypeError:  # not hashable
-                return None
+                return ""
         op = named
     return _ALIASES.get(op, op)
 
@@ -335,8 +338,10 @@ def _resolve(op: Any, table: dict[str, Any], what: str) -> Any:
     if found is not None:
         return found
     text = op if isinstance(op, str) else getattr(op, "nki_op", getattr(op, "__name__", repr(op)))
-    near = [_MEANT[text]] if _MEANT.get(text) in table else difflib.get_close_matches(
-        text, [*table, *_ALIASES], n=3)
+    spellings = {name: name for name in table} | {
+        alias: name for alias, name in (_ALIASES | _MEANT).items() if name in table}
+    near = dict.fromkeys(spellings[match] for match in difflib.get_close_matches(
+        text, spellings, n=3))
     raise NkiError(
         id="NKI-O01",
         what=f"{text!r} is not {what}.",

@@ -54,6 +54,7 @@ class Kind:
     operands: tuple[Pattern, ...]
     outputs: int
     accumulate: bool
+    inplace: bool
     extra: tuple
 
     @property
@@ -103,7 +104,7 @@ class Trace:
     def record(self, ins: Any, outs: tuple, line: int, node: int) -> None:
         """Append one instruction that writes `outs` and reads `ins.srcs`."""
         row: list[int] = [0, line, node]
-        key: list[Any] = [ins.row, ins.engine, ins.accumulate, len(outs), ins.extra]
+        key: list[Any] = [ins.row, ins.engine, ins.accumulate, ins.inplace, len(outs), ins.extra]
         for t in outs:
             row.append(t.storage.id)
             row.append(t.offset)
@@ -116,8 +117,8 @@ class Trace:
         kind = self._kind_ids.get(tkey)
         if kind is None:
             kind = self._kind_ids[tkey] = len(self.kinds)
-            self.kinds.append(Kind(ins.row, ins.engine, tuple(Pattern(*k) for k in key[5:]),
-                                   len(outs), ins.accumulate, ins.extra))
+            self.kinds.append(Kind(ins.row, ins.engine, tuple(Pattern(*k) for k in key[6:]),
+                                   len(outs), ins.accumulate, ins.inplace, ins.extra))
         row[0] = kind
         self.starts.append(len(self.rows))
         self.rows.extend(row)

@@ -139,6 +139,12 @@ class TestCast:
         nearest = round(value * 2.0**(10 - exponent)) * 2.0**(exponent - 10)
         assert got == np.float32(nearest)  # beyond the largest number: infinity
 
+    @pytest.mark.parametrize("ulps, expected", [(0.5, 0), (1.5, 2), (2.5, 2), (1.25, 1)])
+    def test_tfloat32_ties_go_to_even(self, ulps, expected):
+        ulp = 2.0**-10
+        assert cast_one(1 + ulps * ulp, dt.TFLOAT32) == 1 + expected * ulp
+        assert cast_one(-1 - ulps * ulp, dt.TFLOAT32) == -1 - expected * ulp
+
     @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
     def test_tfloat32_keeps_what_is_not_finite(self, value):
         np.testing.assert_equal(cast_one(value, dt.TFLOAT32), np.float32(value))

@@ -83,7 +83,8 @@ class TestResolve:
         (ops.resolve_alu, "multipy", "nl.multiply"), (ops.resolve_alu, np.sum, "nl.add"),
         (ops.resolve_alu, NlFunction("prod"), "nl.multiply"), (ops.resolve_act, "gelu_tanh", "nl."),
         (ops.resolve_alu, 3, "nl.add"), (ops.resolve_alu, [np.add], "nl.add"),
-        (ops.resolve_alu, None, "nl.add"), (ops.resolve_act, np.identity, "nl."),
+        (ops.resolve_alu, None, "nl.add"), (ops.resolve_alu, "maxx", "nl.maximum"),
+        (ops.resolve_act, np.identity, "nl."),
         (ops.resolve_alu, np.exp, "nl."), (ops.resolve_alu, NlFunction("softmax"), "nl.")])
     def test_unknown_operator_gets_a_hint(self, resolve, op, hint):
         with pytest.raises(NkiError) as caught:
