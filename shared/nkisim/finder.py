@@ -242,7 +242,8 @@ def _not_simulated(name: str) -> ImportError:
         getattr(sys.modules.get(parent), leaf)
     except AttributeError as error:
         if hasattr(sys.modules.get(parent), "__getattr__"):
-            return ImportError(str(error), name=public)  # the facade knows it and says more
+            # The facade's own sentence: it knows what is not modelled, and what is spelt alike.
+            return ImportError(f"The simulator has no {public}: {error}", name=public)
     return ImportError(
         f"The simulator has no {public}. If the AWS SDK has it, it is not modelled here; the "
         f"simulator serves {', '.join(SERVED)}.", name=public)
