@@ -66,6 +66,11 @@ class Kernel:
     def __init__(self, func: Callable, mode: str = "auto", target: str | None = None,
                  options: tuple[str, ...] = (), grid: tuple[int, ...] = ()):
         functools.update_wrapper(self, func)
+        del self.__wrapped__                # a kernel is no plain function: tools must not unwrap
+        try:
+            self.__signature__ = inspect.signature(func)
+        except (TypeError, ValueError):     # builtins have none
+            pass
         self.func = func
         self.mode, self.target = mode, target
         self.nki_options = (*getattr(func, "nki_options", ()), *options)
@@ -241,6 +246,10 @@ def _outputs(m: Machine, kernel: Kernel, args: _Arguments, result: Any) -> Any:
             raise fail("NKI-O02", f"{kernel.__name__} returns something that is not a tensor",
                        given=f"{what} is {type(x).__name__}", limit="HBM tensors",
                        where=_place(kernel))
+        if x.kind is not HBM and kernel.mode == "simulation":
+            m.find("NKI-O02", "warning", f"{what} is returned from {x.kind.upper()}; on hardware "
+                   "outputs are HBM tensors, so this kernel can only be simulated")
+            return np.array(x.np, order="C")
         if x.kind is not HBM:
             raise fail("NKI-O02", f"{kernel.__name__} returns a tensor on chip",
                        given=f"{what}: {x!r}", limit="outputs are HBM tensors",

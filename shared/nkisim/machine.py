@@ -109,7 +109,7 @@ class Machine:
                     where: int = -1, arena: bool = False, name: str = "") -> Storage:
         """Create the bytes of a tensor."""
         st = Storage(len(self.storages), kind, nparts, row_bytes, grain=grain, where=where,
-                     node=self.node, arena=arena, name=name)
+                     node=0 if arena else self.node, arena=arena, name=name)
         self.storages.append(st)
         return st
 

@@ -333,7 +333,7 @@ def _name_of(op: Any) -> str:
 
 
 def _resolve(op: Any, table: dict[str, Any], what: str) -> Any:
-    """Look an operator up in a table or raise NKI-O01 with the nearest names."""
+    """Look an operator up in a table or raise NKI-E11 with the nearest names."""
     found = table.get(_name_of(op))
     if found is not None:
         return found
@@ -343,7 +343,7 @@ def _resolve(op: Any, table: dict[str, Any], what: str) -> Any:
     near = dict.fromkeys(spellings[match] for match in difflib.get_close_matches(
         text, spellings, n=3))
     raise NkiError(
-        id="NKI-O01",
+        id="NKI-E11",
         what=f"{text!r} is not {what}.",
         limit="operators: " + ", ".join(table),
         given=f"op={text}",

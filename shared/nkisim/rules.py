@@ -82,6 +82,8 @@ NKI-S10 | - | Reductions run over free axes
 A lane reduces what lies in its own partition. Across partitions: a matmul with ones, a transpose, or the slow nisa.tensor_partition_reduce.
 NKI-S11 | - | Operands of gathers and sequence instructions
 NKI-S12 | err_exceed_max_supported_dimension | nl.transpose takes 2-D tiles
+NKI-S13 | - | Shuffle masks
+32 source partitions of a quadrant; 255 leaves a partition as it is.
 NKI-D01 | - | No 64-bit types
 The engines compute in float32; NumPy makes float64 and int64 unless told otherwise. Convert before the call: x.astype(np.float32).
 NKI-D02 | - | The data types of the chip
@@ -120,6 +122,8 @@ A vector of shape (P, 1), in float32, bfloat16 or float16.
 NKI-E09 | err_activation_scale_scalar_or_vector | Activation scale
 A number, or a tile of shape (P, 1).
 NKI-E10 | err_activation_scale_invalid_type | Activation scale is float32
+NKI-E11 | - | Operators and activation functions
+An op argument is a function of nl or NumPy (nl.add, np.add), not called, that the instruction has.
 NKI-L01 | err_local_variable_used_out_of_scope | A tile lives in the loop body that made it
 Loop bodies are scopes: what an iteration creates is gone with it. Create the tensor before the loop and assign inside.
 NKI-L02 | - | Loop-carried value in an affine_range

@@ -95,7 +95,7 @@ class Tensor:
             return self
         if self.oob is not None:
             self.m.check_bounds(self)
-        keys = key if key.__class__ is tuple else (key,)
+        keys = key if isinstance(key, tuple) else (key,)
         shape, strides = self.shape, self.strides
         offset, d, nblock = self.offset, 0, self.nblock
         if len(keys) > len(shape):

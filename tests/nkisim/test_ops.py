@@ -89,7 +89,7 @@ class TestResolve:
     def test_unknown_operator_gets_a_hint(self, resolve, op, hint):
         with pytest.raises(NkiError) as caught:
             resolve(op)
-        assert caught.value.id == "NKI-O01" and hint in caught.value.hint
+        assert caught.value.id == "NKI-E11" and hint in caught.value.hint
 
 
 X = np.array([[-2.5, -1, -0.0, 0.0], [0.5, 1, 3, 7.25]], np.float32)

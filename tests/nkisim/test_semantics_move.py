@@ -48,7 +48,7 @@ class TestStreamShuffle:
     def test_refuses_what_it_cannot_follow(self, mask, partitions, given):
         with pytest.raises(NkiError) as caught:
             semantics.stream_shuffle(tagged(partitions, 1), np.zeros((32, 1), np.float32), mask)
-        assert caught.value.id == "NKI-O03" and given in caught.value.given
+        assert caught.value.id == "NKI-S13" and given in caught.value.given
 
 
 class TestGatherFlattened:
@@ -123,7 +123,7 @@ class TestTransposes:
     def test_other_permutations_are_refused(self, shape, axes):
         with pytest.raises(NkiError) as caught:
             semantics.dma_transpose(np.zeros(shape), axes)
-        assert caught.value.id == "NKI-O04"
+        assert caught.value.id == "NKI-S03"
 
 
 class TestIota:

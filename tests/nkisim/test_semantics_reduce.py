@@ -80,7 +80,7 @@ class TestReduce:
     def test_refuses_operators_that_do_not_reduce(self, name):
         with pytest.raises(NkiError) as caught:
             semantics.reduce(ALU[name], np.ones((2, 2), np.float32), 1)
-        assert caught.value.id == "NKI-O02" and name in caught.value.given
+        assert caught.value.id == "NKI-E06" and name in caught.value.given
 
 
 class TestAccumulate:

@@ -122,4 +122,4 @@ class TestTensorScalarCumulative:
         with pytest.raises(NkiError) as caught:
             semantics.tensor_scalar_cumulative(np.ones((1, 2), np.float32), ALU["add"], 0,
                                                ALU["less"])
-        assert caught.value.id == "NKI-O02"
+        assert caught.value.id == "NKI-E06"

@@ -42,7 +42,7 @@ def _check_shuffle(source: Array, target: Array, partitions: int, mask: Sequence
         given = (f"shuffle_mask[{at % QUADRANT}] = {entries[at % QUADRANT]} for partition {at} "
                  f"of dst, from a src of {partitions} partitions")
     raise NkiError(
-        id="NKI-O03", what="nc_stream_shuffle cannot follow this shuffle_mask.",
+        id="NKI-S13", what="nc_stream_shuffle cannot follow this shuffle_mask.",
         limit="32 entries, each a partition of the quadrant (0 ... 31) that src has, or 255",
         given=given, hint="Each quadrant of 32 partitions is shuffled on its own, by one mask.")
 
@@ -98,7 +98,7 @@ def dma_transpose(src: Array, axes: Sequence[int] | None = None) -> Array:
     allowed = DMA_AXES.get(src.ndim)
     if allowed is None or (axes is not None and tuple(axes) != allowed):
         raise NkiError(
-            id="NKI-O04",
+            id="NKI-S03",
             what="The DMA engines cannot do this transpose.",
             limit="axes by rank: " + ", ".join(f"{rank}-D {a}" for rank, a in DMA_AXES.items()),
             given=f"a {src.ndim}-D source, axes {axes if axes is None else tuple(axes)}",
