@@ -48,6 +48,8 @@ def test_run_finds_the_simulator_and_the_scripts_neighbours(python):
 @pytest.mark.parametrize("end, code, said", [
     ("", 0, ""),
     ("raise SystemExit", 0, ""),
+    ("import sys; sys.stdout.flush(); sys.stdout = None", 0, ""),
+    ("import sys; sys.stdout.close()", 0, ""),
     ("import sys; sys.exit(7)", 7, ""),
     ("import sys; sys.exit('no more')", 1, "no more\n"),
 ])
