@@ -7,6 +7,7 @@ through another tile is how `vector_add_direct_allocation_bad` goes wrong, and i
 from __future__ import annotations
 
 import itertools
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,7 +59,7 @@ def check_tile(hw: NeuronCore, kind: str, shape: tuple[int, ...], dtype: np.dtyp
         raise fail("NKI-P02", f"a tensor in {where} has too few dimensions",
                    given=f"shape {shape}", limit="a partition dim and at least one free dim",
                    hint=f"use ({shape[-1]}, 1) for one element a partition")
-    free = int(np.prod(shape[blocks + 1:])) * dtype.itemsize
+    free = prod(shape[blocks + 1:]) * dtype.itemsize
     limit = hw.psum_bytes if kind is PSUM else hw.sbuf_usable_bytes
     if free > limit:
         raise fail("NKI-M04", f"a tile does not fit a partition of {where}",
@@ -69,6 +70,14 @@ def check_tile(hw: NeuronCore, kind: str, shape: tuple[int, ...], dtype: np.dtyp
 
 def create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "") -> Tensor:
     """Create a tensor as `nl.ndarray` does; its content is undefined."""
+    key = None
+    if shape.__class__ is tuple and buffer.__class__ is Buffer and buffer.kind is not HBM:
+        key = (shape, tuple(map(type, shape)), dtype, buffer.kind)      # ParDim is an int as well
+        got = m.layouts.get(key)
+        if got is not None:
+            plain, strides, dt, blocks, row = got
+            st = m.new_storage(buffer.kind, plain[blocks], row, grain=dt.itemsize, where=m.here())
+            return Tensor(m, st, 0, plain, strides, dt, blocks, buffer.kind)
     dims = sizes(shape)
     if dtype is None:
         raise fail("NKI-D02", "a tensor needs a dtype", hint="dtype=nl.float32")
@@ -103,11 +112,13 @@ def create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "") -> T
     free = contiguous_strides((1, *plain[blocks + 1:]), dt.itemsize)[0]
     if buffer.kind is PSUM and blocks and free < m.hw.psum_bank_bytes:
         free = m.hw.psum_bank_bytes if m.hw.psum_bank_bytes % free else free
-    n_blocks = int(np.prod(plain[:blocks]))
+    n_blocks = prod(plain[:blocks])
     row = n_blocks * free
-    st = m.new_storage(buffer.kind, plain[blocks], row, grain=dt.itemsize, where=line, name=name)
+    st = m.new_storage(buffer.kind, plain[blocks], row, grain=dt.itemsize, where=line)
     strides = (*(s * free for s in contiguous_strides(plain[:blocks], 1)), row,
                *contiguous_strides(plain[blocks + 1:], dt.itemsize))
+    if key is not None:
+        m.layouts[key] = (plain, strides, dt, blocks, row)
     return Tensor(m, st, 0, plain, strides, dt, blocks, buffer.kind)
 
 
@@ -125,11 +136,10 @@ def _create_hbm(m: Machine, shape: tuple[int, ...], dtype: np.dtype, buffer: Buf
             t = m.shared[m.shared_at]
             m.shared_at += 1
             return t
-    nbytes = int(np.prod(shape)) * dtype.itemsize
-    st = m.new_storage(HBM, 1, nbytes, grain=dtype.itemsize, where=line, name=name)
+    nbytes = prod(shape) * dtype.itemsize
+    st = m.new_storage(HBM, 1, nbytes, grain=dtype.itemsize, where=line)
     t = new_tensor(m, st, shape, dtype)
     if buffer is shared_hbm and m.grid:
-        st.shared = True
         m.shared.append(t)
         m.shared_at += 1
     return t
@@ -145,9 +155,8 @@ def input_tensor(m: Machine, array: np.ndarray, name: str, mutable: bool) -> Ten
     if mutable and a is array:
         a = a.copy()
     shape = a.shape if a.ndim else (1,)
-    st = m.new_storage(HBM, 1, a.nbytes, grain=dt.itemsize, name=name)
+    st = m.new_storage(HBM, 1, a.nbytes, grain=dt.itemsize, readonly=not mutable)
     st.adopt(a.reshape(-1).view(np.uint8))
-    st.readonly = not mutable
     if dt == dtypes.BOOL:
         dt = dtypes.UINT8
     return new_tensor(m, st, shape, dt)
@@ -160,7 +169,7 @@ def arena(m: Machine, kind: str) -> Storage:
     st = m.arenas.get(kind)
     if st is None:
         size = m.hw.psum_bytes if kind is PSUM else m.hw.sbuf_bytes
-        st = m.arenas[kind] = m.new_storage(kind, m.hw.pmax, size, grain=4, arena=True, name=kind)
+        st = m.arenas[kind] = m.new_storage(kind, m.hw.pmax, size, grain=4, arena=True)
     return st
 
 
@@ -171,7 +180,7 @@ def place_tile(m: Machine, t: BlockTensor, idx: tuple[int, ...]) -> Tensor:
         return got
     buffer, line, name = t.place
     shape = t.shape[t.nblock:]
-    free = int(np.prod(shape[1:])) * t.dtype.itemsize
+    free = prod(shape[1:]) * t.dtype.itemsize
     part, addr = buffer.place(idx, shape[0], free)
     size = m.hw.psum_bytes if t.kind is PSUM else m.hw.sbuf_usable_bytes
     if part < 0 or part + shape[0] > m.hw.pmax:

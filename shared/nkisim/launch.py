@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import inspect
 from collections import Counter
 from dataclasses import dataclass
@@ -198,6 +199,8 @@ def launch(kernel: Kernel, args: tuple, kwargs: dict, *, target: str | None = No
     tensors = [box.convert(a, n) for a, n in zip(args, names)]
     named = {k: box.convert(v, k) for k, v in kwargs.items()}
     token = current.set(m)
+    collecting = gc.isenabled()
+    gc.disable()                # a launch makes no cycles, only very many small objects
     try:
         with np.errstate(all="ignore"):
             result = _run_instances(m, kernel, tensors, named)
@@ -206,6 +209,8 @@ def launch(kernel: Kernel, args: tuple, kwargs: dict, *, target: str | None = No
         raise trim(exc)
     finally:
         current.reset(token)
+        if collecting:
+            gc.enable()
     if error is not None:
         raise trim(error)
     outputs = _outputs(m, kernel, box, result) if compute else None

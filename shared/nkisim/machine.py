@@ -76,9 +76,11 @@ class Machine:
         self.skip_middle_end = in_order     # affine_range keeps the order of statements
         self.trace = Trace()
         self.pending: tuple[Instr, Tensor] | None = None
-        self.storages: list[Storage] = []
+        self.storages = self.trace.storages
         self.findings: list[Finding] = []
         self._found: set[tuple] = set()
+        self._tiles: dict[tuple, tuple[int, ...]] = {}      # checked tile shapes -> strides
+        self.layouts: dict[tuple, tuple] = {}               # checked nl.ndarray calls -> layout
         self.node = 0                   # loop iteration being executed
         self.loop_open: list[bool] = []
         self.depth = 0                  # nesting of kernels
@@ -106,23 +108,21 @@ class Machine:
 
     # -- storage -----------------------------------------------------------------
     def new_storage(self, kind: str, nparts: int, row_bytes: int, *, grain: int = 1,
-                    where: int = -1, arena: bool = False, name: str = "") -> Storage:
+                    where: int = -1, arena: bool = False, readonly: bool = False) -> Storage:
         """Create the bytes of a tensor."""
-        st = Storage(len(self.storages), kind, nparts, row_bytes, grain=grain, where=where,
-                     node=0 if arena else self.node, arena=arena, name=name)
-        self.storages.append(st)
-        return st
+        node = 0 if arena else self.node
+        id = self.storages.add(kind, nparts, row_bytes, where, node, arena, readonly)
+        return Storage(id, kind, nparts, row_bytes, grain, where, node, arena, readonly)
 
     def result_tile(self, shape: tuple[int, ...], dtype: np.dtype, kind: str,
                     where: int) -> tuple[Storage, tuple[int, ...]]:
         """Create the storage of an instruction's result; return it and the tile's strides."""
         item = dtype.itemsize
-        strides = contiguous_strides(shape, item)
-        nparts = shape[0]
-        row = strides[0]
-        limit = self.hw.sbuf_bytes if kind is SBUF else self.hw.psum_bytes
-        if nparts > self.hw.pmax or row > limit:
+        got = self._tiles.get((shape, item, kind))
+        if got is None:
             allocate.check_tile(self.hw, kind, shape, dtype)
+            got = self._tiles[shape, item, kind] = contiguous_strides(shape, item)
+        strides, nparts, row = got, shape[0], got[0]
         if self.direct:
             self.find("NKI-A06", "warning", "a temporary tile is allocated by the compiler in a "
                       "kernel that allocates directly; the SDK wants every on-chip tensor to be "
@@ -254,12 +254,16 @@ class Machine:
         self.commit(ins, dst)
         t.storage, t.offset, t.shape, t.strides = dst.storage, dst.offset, dst.shape, dst.strides
         t.dtype, t.kind, t.owner = dst.dtype, dst.kind, dst.owner
-        t.storage.aliases.append(weakref.ref(t))        # type: ignore[union-attr]
+        st = dst.storage
+        if st.aliases is None:                              # type: ignore[union-attr]
+            st.aliases = [weakref.ref(t)]                   # type: ignore[union-attr]
+        else:
+            st.aliases.append(weakref.ref(t))               # type: ignore[union-attr]
 
     def _unshare(self, st: Storage) -> None:
         """Before `st` changes, give results that were bound to it and still live a copy."""
         alive = [t for t in (ref() for ref in st.aliases) if t is not None]
-        st.aliases = []
+        st.aliases = None
         for t in alive:
             if t.storage is not st:
                 continue
@@ -333,7 +337,8 @@ class Machine:
 
     def _run_masked(self, ins: Instr, dst: Tensor) -> None:
         """Run into a scratch tile, then write only the elements that the mask selects."""
-        st = Storage(-1, dst.kind, dst.shape[0], dst.size * dst.dtype.itemsize // dst.shape[0])
+        st = Storage(-1, dst.kind, dst.shape[0], dst.size * dst.dtype.itemsize // dst.shape[0], 1,
+                     -1, 0, False, False)
         st.fresh()
         tmp = Tensor(self, st, 0, dst.shape, contiguous_strides(dst.shape, dst.dtype.itemsize),
                      dst.dtype, 0, dst.kind)

@@ -14,7 +14,7 @@ import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -355,17 +355,20 @@ def _resolve(op: Any, table: dict[str, Any], what: str) -> Any:
 _ISA_ACTIVATIONS = {name: op for name, op in ACTIVATIONS.items() if op.isa}
 
 
+@lru_cache(maxsize=1024)
 def resolve_alu(op: Any) -> AluOp:
     """Return the ALU operator that an nl function, NumPy function or name means."""
     return op if isinstance(op, AluOp) else _resolve(op, ALU, "an ALU operator")
 
 
+@lru_cache(maxsize=1024)
 def resolve_act(op: Any) -> ActOp:
     """Return the activation function that an nl function, NumPy function or name means."""
     return op if isinstance(op, ActOp) else _resolve(
         op, _ISA_ACTIVATIONS, "an activation function")
 
 
+@lru_cache(maxsize=1024)
 def resolve_unary(op: Any) -> ActOp:
     """Return a function of one tile: an activation function or one that only nl offers."""
     return op if isinstance(op, ActOp) else _resolve(op, ACTIVATIONS, "a function of one tile")

@@ -6,6 +6,7 @@ accumulating it (`psum += nc_matmul(...)`) or using it decides where the instruc
 """
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -351,13 +352,13 @@ class Tensor:
             raise fail("NKI-S06", "a shape has a size that is not an integer", given=f"{new!r}",
                        hint="use // instead of / so that sizes stay integers")
         if sizes.count(-1) == 1:
-            rest = int(np.prod([n for n in sizes if n != -1]))
+            rest = prod(n for n in sizes if n != -1)
             sizes[sizes.index(-1)] = self.size // rest if rest else 0
         target: tuple[int, ...] = tuple(sizes)          # type: ignore[arg-type]
-        if int(np.prod(target)) != self.size or min(target, default=1) < 1:
+        if prod(target) != self.size or min(target, default=1) < 1:
             raise fail("NKI-S06", "reshape to another number of elements",
                        given=f"{self.shape} ({self.size} elements) to {target} "
-                             f"({int(np.prod(target))} elements)",
+                             f"({prod(target)} elements)",
                        limit="a view has as many elements as the tensor",
                        hint="is the size a multiple of the tile size?")
         strides = merge_dims(self.shape, self.strides, target)
