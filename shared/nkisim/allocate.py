@@ -16,8 +16,20 @@ from . import dtypes
 from .errors import fail
 from .hw import NeuronCore
 from .index import as_int
-from .memory import (FULLY, HBM, PSUM, SBUF, Buffer, DirectBuffer, Storage, Write,
-                     contiguous_strides, free_extent, sbuf, shared_hbm)
+from .memory import (
+    FULLY,
+    HBM,
+    PSUM,
+    SBUF,
+    Buffer,
+    DirectBuffer,
+    Storage,
+    Write,
+    contiguous_strides,
+    free_extent,
+    sbuf,
+    shared_hbm,
+)
 from .tensor import BlockTensor, Tensor, new_tensor
 
 if TYPE_CHECKING:

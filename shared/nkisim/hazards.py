@@ -75,7 +75,7 @@ def check_loops(m: Machine) -> NkiError | None:
 
 def _updates(kind: object) -> bool:
     """Tell whether a DMA adds to its destination."""
-    return getattr(kind, "row").name == "atomic_rmw"
+    return kind.row.name == "atomic_rmw"
 
 
 def _written_twice(m: Machine, hbm: bool, line: int, other: int) -> NkiError | None:

@@ -7,8 +7,9 @@ Bytes that nothing has written are known, and hold 0xFF (NaN in every float type
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 

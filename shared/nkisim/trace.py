@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any, Iterator, NamedTuple
+from typing import Any, NamedTuple
 
 from .errors import Where
 from .memory import HBM, PSUM, SBUF

@@ -253,7 +253,6 @@ def test_enable_reaches_child_processes(python):
     assert done.stdout == "True\n", done.stderr
 
 
-@pytest.mark.xfail(strict=True, reason="nkisim/__init__ imports typing, most of the start-up cost")
 def test_enable_loads_nothing_heavy_into_a_starting_python(python):
     python.nkisim("enable")
     done = python.call("-c", "import sys; print('nkisim.finder' in sys.modules, "
@@ -409,7 +408,6 @@ def test_both_ways_at_once_and_the_hook_do_not_quarrel(project, sdk):
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.xfail(strict=True, reason="nkisim/__init__ lacks the word PYTEST_DONT_REWRITE")
 def test_the_hook_and_an_installed_wheel_cause_no_warning(project, sdk, shared):
     """pytest wants to rewrite the assertions of all files of a wheel that holds a plugin."""
     shutil.copytree(shared / "nkisim", project.site / "nkisim")

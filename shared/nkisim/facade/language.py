@@ -12,7 +12,7 @@ from ..index import Index, MGrid, Slice, as_int
 from ..index import arange as _arange
 from ..instr import dma, pool
 from ..machine import integer
-from ..memory import (HBM, PSUM, DirectBuffer, hbm, private_hbm, psum, sbuf, shared_hbm)
+from ..memory import HBM, PSUM, DirectBuffer, hbm, private_hbm, psum, sbuf, shared_hbm
 from ..table import machine
 from ..tensor import Indirect, Tensor
 from . import grid as _grid
