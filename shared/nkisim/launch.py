@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import allocate, banner, hw
-from .errors import NkiError, Where, fail, find_where, trim
+from .errors import Where, fail, find_where, in_user_code
 from .hazards import check_loops
 from .machine import Finding, Machine, current
 from .memory import FULLY, HBM, NEVER
@@ -192,7 +192,13 @@ def launch(kernel: Kernel, args: tuple, kwargs: dict, *, target: str | None = No
 
     Raises NkiError when a rule is broken; IndexError for a run-time index outside of a tensor.
     """
-    kernel = as_kernel(kernel)
+    try:
+        return _launch(as_kernel(kernel), args, kwargs, target, compute)
+    except Exception as exc:
+        raise in_user_code(exc)         # noqa: B904 (it is the same, or has its own context)
+
+
+def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compute: bool) -> Run:
     core = hw.get(target or kernel.target)
     banner.announce(core.name)
     m = Machine(core, compute=compute,
@@ -208,14 +214,12 @@ def launch(kernel: Kernel, args: tuple, kwargs: dict, *, target: str | None = No
         with np.errstate(all="ignore"):
             result = _run_instances(m, kernel, tensors, named)
             error = check_loops(m)
-    except (NkiError, IndexError, AssertionError) as exc:
-        raise trim(exc)
     finally:
         current.reset(token)
         if collecting:
             gc.enable()
     if error is not None:
-        raise trim(error)
+        raise error
     outputs = _outputs(m, kernel, box, result) if compute else None
     return Run(outputs, m.findings, m.trace, core.name, m)
 

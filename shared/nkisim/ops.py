@@ -352,23 +352,36 @@ def _resolve(op: Any, table: dict[str, Any], what: str) -> Any:
     )
 
 
+def _cached(resolve: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Remember what operators were resolved to; arguments that cannot be hashed are no operators."""
+    fast = lru_cache(maxsize=1024)(resolve)
+
+    @wraps(resolve)
+    def look_up(op: Any) -> Any:
+        try:
+            return fast(op)
+        except TypeError:
+            return resolve(op)
+    return look_up
+
+
 _ISA_ACTIVATIONS = {name: op for name, op in ACTIVATIONS.items() if op.isa}
 
 
-@lru_cache(maxsize=1024)
+@_cached
 def resolve_alu(op: Any) -> AluOp:
     """Return the ALU operator that an nl function, NumPy function or name means."""
     return op if isinstance(op, AluOp) else _resolve(op, ALU, "an ALU operator")
 
 
-@lru_cache(maxsize=1024)
+@_cached
 def resolve_act(op: Any) -> ActOp:
     """Return the activation function that an nl function, NumPy function or name means."""
     return op if isinstance(op, ActOp) else _resolve(
         op, _ISA_ACTIVATIONS, "an activation function")
 
 
-@lru_cache(maxsize=1024)
+@_cached
 def resolve_unary(op: Any) -> ActOp:
     """Return a function of one tile: an activation function or one that only nl offers."""
     return op if isinstance(op, ActOp) else _resolve(op, ACTIVATIONS, "a function of one tile")
