@@ -251,8 +251,9 @@ def _run_instances(m: Machine, kernel: Kernel, args: list, kwargs: dict) -> Any:
         return result
     m.grid = kernel.grid
     result = None
-    for idx in np.ndindex(*kernel.grid):
-        m.program_id, m.shared_at = tuple(int(i) for i in idx), 0
+    ids = list(np.ndindex(*kernel.grid))
+    for i in m.loop("grid", range(len(ids))):
+        m.program_id, m.shared_at, m.top = ids[i], 0, m.node
         result = kernel.func(*args, **kwargs)
         m.flush()
     return result

@@ -82,6 +82,7 @@ class Machine:
         self._tiles: dict[tuple, tuple[int, ...]] = {}      # checked tile shapes -> strides
         self.layouts: dict[tuple, tuple] = {}               # checked nl.ndarray calls -> layout
         self.node = 0                   # loop iteration being executed
+        self.top = 0                    # the node of the kernel's top level
         self.loop_open: list[bool] = []
         self.depth = 0                  # nesting of kernels
         self.arenas: dict[str, Storage] = {}
@@ -108,9 +109,10 @@ class Machine:
 
     # -- storage -----------------------------------------------------------------
     def new_storage(self, kind: str, nparts: int, row_bytes: int, *, grain: int = 1,
-                    where: int = -1, arena: bool = False, readonly: bool = False) -> Storage:
-        """Create the bytes of a tensor."""
-        node = 0 if arena else self.node
+                    where: int = -1, arena: bool = False, readonly: bool = False,
+                    shared: bool = False) -> Storage:
+        """Create the bytes of a tensor; `shared` by the instances of a grid."""
+        node = 0 if arena or shared else self.node
         id = self.storages.add(kind, nparts, row_bytes, where, node, arena, readonly)
         return Storage(id, kind, nparts, row_bytes, grain, where, node, arena, readonly)
 
@@ -302,6 +304,7 @@ class Machine:
                 self._immutable(t)
             if t.storage.aliases:
                 self._unshare(t.storage)
+            t.storage.lazy_zero = False
         line = ins.line
         self.trace.record(ins, outs, line, self.node)
         if not self.compute:

@@ -65,9 +65,6 @@ def _check_bank(m: Machine, ins: Instr, dst: Tensor) -> None:
                    limit=f"one bank of {bank} bytes: {bank // 4} float32 results",
                    hint="give each matmul its own bank: nl.zeros((n, nl.par_dim(128), 512), "
                         "buffer=nl.psum), or use at most 512 columns")
-    st = dst.storage
-    if ins.accumulate and st is not None:
-        st.lazy_zero = False
 
 
 @instruction("nc_matmul", engines=(TENSOR,), run=_run_matmul, writes=(PSUM,), check=_check_bank,
