@@ -78,8 +78,16 @@ class NkiError(ValueError):
         self.where = where = where or find_where()
         self.limit = limit or (rule.title if rule else "")
         self.given = given or (where.text if where else "")
+        self._gave = given              # as the caller said, before the default
         self.hint = hint or (rule.hint if rule else "")
         super().__init__(what)
+
+    def at(self, where: Where | None) -> NkiError:
+        """Move the error to another place in the user's code, and return it."""
+        if where is not None:
+            self.where = where
+            self.given = self._gave or where.text
+        return self
 
     def __str__(self) -> str:
         parts = [f"[{self.id}] {self.what}"]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import allocate, banner, hw
-from .errors import Where, fail, find_where, in_user_code
+from .errors import NkiError, Where, fail, find_where, in_user_code, trim
 from .hazards import check_loops
 from .machine import Finding, Machine, current
 from .memory import FULLY, HBM, NEVER
@@ -84,7 +84,10 @@ class Kernel:
         """Return the kernel launched over a grid: kernel[4, 2](x)."""
         from .facade.grid import grid_sizes
         k = copy.copy(self)
-        k.grid = grid_sizes(grid)
+        try:
+            k.grid = grid_sizes(grid)
+        except NkiError as exc:
+            raise trim(exc)             # noqa: B904 (the same exception)
         return k
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -112,7 +115,8 @@ def as_kernel(func: Any, what: str = "a kernel") -> Kernel:
     if isinstance(func, Kernel):
         return func
     if not callable(func):
-        raise fail("NKI-K03", f"{what} is not a function", given=f"{type(func).__name__}")
+        raise trim(fail("NKI-K03", f"{what} is not a function", given=f"{type(func).__name__}",
+                        limit="a function, plain or decorated with @nki.jit"))
     return Kernel(func)
 
 
@@ -186,7 +190,7 @@ def _bind(kernel: Kernel, args: tuple, kwargs: dict) -> list[str]:
 
 # -- launching -----------------------------------------------------------------------------------
 
-def launch(kernel: Kernel, args: tuple, kwargs: dict, *, target: str | None = None,
+def launch(kernel: Any, args: tuple, kwargs: dict, *, target: str | None = None,
            compute: bool = True) -> Run:
     """Run a kernel on the simulated NeuronCore and return what it produced.
 

@@ -353,7 +353,7 @@ def _resolve(op: Any, table: dict[str, Any], what: str) -> Any:
 
 
 def _cached(resolve: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Remember what operators were resolved to; arguments that cannot be hashed are no operators."""
+    """Remember what was looked up; what cannot be hashed is no operator."""
     fast = lru_cache(maxsize=1024)(resolve)
 
     @wraps(resolve)
@@ -361,7 +361,8 @@ def _cached(resolve: Callable[[Any], Any]) -> Callable[[Any], Any]:
         try:
             return fast(op)
         except TypeError:
-            return resolve(op)
+            pass
+        return resolve(op)
     return look_up
 
 

@@ -57,7 +57,8 @@ NKI-I05 | - | Index expressions are affine
 const + sum of coefficient * index, with integer coefficients: that is what an access pattern of the hardware can do. No division, remainder or product of indices.
 Try: + and - of indices, and * with integers; loop over the rest.
 NKI-I06 | - | Index expressions broadcast like NumPy
-Sizes are equal or 1 in each dimension.
+Sizes are equal or 1 in each dimension, counted from the last one.
+Try: give each nl.arange an axis of its own with None.
 NKI-I07 | err_unsupported_expression_in_mask | Masks compare index expressions
 (i_p < 64) & (i_f < n), with affine expressions on both sides. A mask costs nothing: it cuts the access pattern when the kernel is traced. It cannot depend on data.
 Try: mask=(i_p < n) & (i_f < k).
@@ -78,7 +79,8 @@ NKI-I13 | err_indirect_indices_are_not_supported_with_nki_api | Not every API ta
 nl.load, nl.store, nisa.dma_copy and nisa.dma_transpose do.
 Try: gather the rows with nl.load first.
 NKI-S01 | err_store_dst_shape_smaller_than_other_shape | Destination and value have the same shape
-Only dims of size 1 of the value are repeated.
+An instruction writes the elements it computes, one each; only dims of size 1 of the value are repeated to fill the destination.
+Try: slice the destination to the tile: t[:, i*512:(i+1)*512] = value.
 NKI-S02 | - | Operands have matching shapes
 Equal free dims, or 1; the contraction dim of a matmul lies on the partitions of both operands.
 Try: slice both operands to the same tile.

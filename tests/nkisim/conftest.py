@@ -138,6 +138,7 @@ def marked_line(kernel: Callable, mark: str = "# BUG") -> int | None:
 def breaks() -> Callable[..., Any]:
     """Return breaks(kernel, *args, id=, name=): run a kernel that breaks a rule; return the error.
 
+    `body` is the function that carries the mark, if it is not the kernel itself.
     Checks the five slots, that the place is the line marked `# BUG`, and that the traceback ends
     in the user's code.
     """
@@ -145,7 +146,8 @@ def breaks() -> Callable[..., Any]:
     from nkisim.errors import is_ours
 
     def check(kernel: Any, *args: Any, id: str, name: str = "", target: str | None = None,
-              **kwargs: Any) -> Any:
+              body: Any = None, **kwargs: Any) -> Any:
+        body = kernel if body is None else body
         with pytest.raises(NkiError) as caught:
             run(kernel, *args, target=target, **kwargs)
         error = caught.value
@@ -153,10 +155,10 @@ def breaks() -> Callable[..., Any]:
         if name:
             assert error.name == name
         assert error.what and error.limit and error.given and error.hint, error.render()
-        line = marked_line(kernel)
+        line = marked_line(body)
         assert error.where is not None
         if line is not None:
-            assert (error.where.line, error.where.file) == (line, kernel_file(kernel))
+            assert (error.where.line, error.where.file) == (line, kernel_file(body))
         text = error.render()
         for slot in (error.id, error.what, error.limit, error.given, error.hint,
                      str(error.where)):
