@@ -302,6 +302,12 @@ class Tensor:
                                given=f"index grid {grid} over a single partition",
                                limit="each partition of a tile is a partition of the memory",
                                hint="broadcast across partitions with nl.broadcast_to or a matmul")
+            elif d > part >= 0 and coeffs[0] and grid[0] > 1:
+                raise fail("NKI-P05", "each partition accesses other free elements",
+                           given=f"the index in dimension {d} changes along the partition axis",
+                           limit="an instruction accesses the same free elements in every "
+                                 "partition",
+                           hint="load it that way from HBM, where any affine access is possible")
             elif d < part and any(c and g > 1 for c, g in zip(coeffs, grid)):
                 nblock += 1
         t = Tensor(self.m, self.storage, offset, grid, tuple(strides), self.dtype, nblock,
