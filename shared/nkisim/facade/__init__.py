@@ -67,14 +67,6 @@ def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
     return tell(launch(kernel, args, kwargs)).outputs
 
 
-class FrameworkKernel:
-    """Integration with a framework; not modelled."""
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        raise NotImplementedError("nki.FrameworkKernel exists in NKI but is not modelled by "
-                                  "nkisim; call the kernel with NumPy arrays or torch tensors")
-
-
 def __getattr__(name: str) -> Any:
     """Say that a name of the SDK is not modelled, or that it does not exist."""
     from .missing import missing
