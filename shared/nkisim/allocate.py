@@ -104,7 +104,7 @@ def create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "") -> T
     marks = [d for d, n in enumerate(dims) if isinstance(n, ParDim)]
     plain = tuple(int(n) for n in dims)
     line = m.here()
-    if buffer.kind is HBM:
+    if isinstance(buffer, Buffer) and buffer.kind is HBM:
         return _create_hbm(m, plain, dt, buffer, line, name)
     if len(marks) > 1:
         raise fail("NKI-P06", "a tensor has more than one partition dimension",

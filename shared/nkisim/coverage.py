@@ -110,11 +110,16 @@ logical_xor maximum minimum mod multiply not_equal power subtract matmul""".spli
 _BITS = "bitwise_and bitwise_or bitwise_xor left_shift right_shift".split()
 _REDUCE = "all max mean min prod softmax sum var".split()
 
+
+def _call(name: str, *operands: str, **kwargs: Any) -> Callable[[_Tiles], Any]:
+    return lambda o: getattr(nl, name)(*(getattr(o, x) for x in operands), **kwargs)
+
+
 PROBES: dict[str, Callable[[_Tiles], Any]] = {
-    **{f"nl.{n}": lambda o, n=n: getattr(nl, n)(o.t) for n in _UNARY},
-    **{f"nl.{n}": lambda o, n=n: getattr(nl, n)(o.t, o.t) for n in _BINARY},
-    **{f"nl.{n}": lambda o, n=n: getattr(nl, n)(o.i32, o.i32) for n in _BITS},
-    **{f"nl.{n}": lambda o, n=n: getattr(nl, n)(o.t, axis=1) for n in _REDUCE},
+    **{f"nl.{n}": _call(n, "t") for n in _UNARY},
+    **{f"nl.{n}": _call(n, "t", "t") for n in _BINARY},
+    **{f"nl.{n}": _call(n, "i32", "i32") for n in _BITS},
+    **{f"nl.{n}": _call(n, "t", axis=1) for n in _REDUCE},
     "nl.invert": lambda o: nl.invert(o.i32),
     "nl.zeros": lambda o: nl.zeros((32, 32), np.float32),
     "nl.zeros_like": lambda o: nl.zeros_like(o.t),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .machine import Machine
 
 _ALL = slice(None)
+Array = np.ndarray          # inside Tensor the name `np` is a property
 
 
 class Tensor:
@@ -33,7 +34,9 @@ class Tensor:
                  "pending", "kind", "owner", "_np", "__weakref__")
     __array_ufunc__ = None              # NumPy scalars on the left must defer to __radd__ & co.
 
-    def __init__(self, m: Machine, storage: Storage | None, offset: int, shape: tuple[int, ...],
+    storage: Storage                # None while the instruction is pending, and in a BlockTensor
+
+    def __init__(self, m: Machine, storage: Any, offset: int, shape: tuple[int, ...],
                  strides: tuple[int, ...], dtype: np.dtype, nblock: int = 0, kind: str = HBM):
         self.m, self.storage, self.offset = m, storage, offset
         self.shape, self.strides, self.dtype = shape, strides, dtype
@@ -72,7 +75,7 @@ class Tensor:
 
     # -- data -----------------------------------------------------------------
     @property
-    def np(self) -> np.ndarray:
+    def np(self) -> Array:
         """Return the elements as a NumPy view of the storage's bytes."""
         a = self._np
         if a is None:
@@ -271,7 +274,7 @@ class Tensor:
                 const = k.const
             elif as_int(k) is not None:
                 value = as_int(k)
-                const = value + n if value < 0 else value      # type: ignore[operator]
+                const = value + n if value < 0 else value      # type: ignore[operator,assignment]
                 coeffs = (0,) * rank
             else:
                 const = 0
@@ -340,7 +343,7 @@ class Tensor:
             t.oob = oob or None
         return t
 
-    def flat_index(self, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    def flat_index(self, shape: tuple[int, ...] | None = None) -> Array:
         """Return the element index in the storage of every element of the view (int64)."""
         out = np.full(self.shape, self.offset // self.dtype.itemsize, dtype=np.int64)
         for d, (n, s) in enumerate(zip(self.shape, self.strides)):
@@ -359,7 +362,7 @@ class Tensor:
             raise fail("NKI-S06", "a shape has a size that is not an integer", given=f"{new!r}",
                        hint="use // instead of / so that sizes stay integers")
         if sizes.count(-1) == 1:
-            rest = prod(n for n in sizes if n != -1)
+            rest = prod(n for n in sizes if n != -1)                 # type: ignore[misc]
             sizes[sizes.index(-1)] = self.size // rest if rest else 0
         target: tuple[int, ...] = tuple(sizes)          # type: ignore[arg-type]
         if prod(target) != self.size or min(target, default=1) < 1:
@@ -487,6 +490,8 @@ class BlockTensor(Tensor):
     """A directly allocated tensor with block dims: each block index has an address of its own."""
 
     __slots__ = ("blocks", "place")
+    blocks: dict[tuple[int, ...], Tensor]       # the tiles, by block index
+    place: tuple[DirectBuffer, int, str]        # where they go, line of creation, name
 
     def tile(self, idx: tuple[int, ...]) -> Tensor:
         """Return the tile of block index `idx` as a view of the arena."""
@@ -521,6 +526,13 @@ class Indirect:
     """
 
     __slots__ = ("base", "rows", "dim", "rest", "shape", "dtype", "kind")
+    base: Tensor
+    rows: Tensor
+    dim: int
+    rest: tuple
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    kind: str
 
     @staticmethod
     def make(base: Tensor, keys: tuple) -> Any:

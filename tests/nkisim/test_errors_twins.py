@@ -43,7 +43,7 @@ def sbuf(p=128, f=512, dtype=np.float32, value=1.0):
     return nl.full((p, f), value, dtype)
 
 
-# -- partitions and sizes ----------------------------------------------------------------------------
+# -- partitions and sizes --------------------------------------------------------------------------
 
 @twin("NKI-P01", "err_num_partition_exceed_arch_limit")
 def load_of_256_partitions(x, bad):
@@ -131,7 +131,7 @@ def transpose_of_three_dims(x, bad):
     nl.transpose(t.reshape((64, 8, 8)) if bad else t)                           # BUG
 
 
-# -- subscripts ------------------------------------------------------------------------------------------
+# -- subscripts ------------------------------------------------------------------------------------
 
 @twin("NKI-I01", "err_tensor_access_out_of_bound")
 def slice_beyond_the_tensor(x, bad):
@@ -231,7 +231,7 @@ def index_tile_in_load_transpose2d(x, bad):
     nl.load_transpose2d(x[idx, f] if bad else x[0:64, 0:64])                    # BUG
 
 
-# -- shapes ---------------------------------------------------------------------------------------------------
+# -- shapes ----------------------------------------------------------------------------------------
 
 @twin("NKI-S01", "err_store_dst_shape_smaller_than_other_shape")
 def assignment_to_a_smaller_tile(x, bad):
@@ -281,7 +281,7 @@ def shuffle_mask(x, bad):
     nisa.nc_stream_shuffle(a, b, [32 if bad else 31] * 32)                      # BUG
 
 
-# -- dtypes, engines, operators ------------------------------------------------------------------------------------
+# -- dtypes, engines, operators --------------------------------------------------------------------
 
 @twin("NKI-D01")
 def float64(x, bad):
@@ -367,7 +367,7 @@ def unknown_operator(x, bad):
     nisa.tensor_tensor(sbuf(), sbuf(), np.sort if bad else np.add)              # BUG
 
 
-# -- memories ---------------------------------------------------------------------------------------------------------
+# -- memories --------------------------------------------------------------------------------------
 
 @twin("NKI-M01", "err_unsupported_memory")
 def hbm_in_a_compute_instruction(x, bad):
@@ -422,7 +422,7 @@ def zeros_in_hbm(x, bad):
     nl.zeros((128, 4), np.float32, buffer=nl.hbm if bad else nl.sbuf)           # BUG
 
 
-# -- loops, launches, outputs ----------------------------------------------------------------------------------------
+# -- loops, launches, outputs ----------------------------------------------------------------------
 
 @twin("NKI-O01", "err_cannot_update_immutable_parameter")
 def store_to_an_input(x, bad):
@@ -436,7 +436,7 @@ def shared_hbm_in_a_loop(x, bad):
         nl.ndarray((4, 4), np.float32, buffer=nl.shared_hbm if bad else nl.private_hbm)  # BUG
 
 
-# -- direct allocation ----------------------------------------------------------------------------------------------
+# -- direct allocation -----------------------------------------------------------------------------
 
 def direct(*shape, base=0, dtype=np.float32, **kwargs):
     return nl.ndarray(shape, dtype, buffer=ncc.sbuf.mod_alloc(base_addr=base, **kwargs))
@@ -495,7 +495,7 @@ def read_of_unwritten_memory(x, bad):
     nl.exp(t)                                                                   # BUG
 
 
-# -- conditions that need a kernel of their own ------------------------------------------------------------------
+# -- conditions that need a kernel of their own ----------------------------------------------------
 
 def test_nki_api_outside_of_a_kernel():
     """err_nki_api_outside_of_nki_kernel"""

@@ -131,7 +131,7 @@ def test_basic_subscripts_of_a_store(data):
     np.testing.assert_array_equal(nkisim.simulate(kernel, as_tile(part)), want)
 
 
-# -- index expressions --------------------------------------------------------------------------------
+# -- index expressions -----------------------------------------------------------------------------
 
 @st.composite
 def affine(draw, rank, tile=False):
@@ -229,7 +229,7 @@ def test_ints_and_loop_variables_beside_index_expressions(data):
     np.testing.assert_array_equal(nkisim.simulate(kernel, x), x[:, 2:, 1::2])
 
 
-# -- masks ----------------------------------------------------------------------------------------------
+# -- masks -----------------------------------------------------------------------------------------
 
 @st.composite
 def masks(draw, grid):
@@ -317,7 +317,7 @@ def test_partial_tiles(rows, columns, tile):
     assert not run.findings
 
 
-# -- views -------------------------------------------------------------------------------------------------
+# -- views -----------------------------------------------------------------------------------------
 
 @st.composite
 def factors(draw, n):
@@ -438,7 +438,7 @@ def test_block_dims(data):
     np.testing.assert_array_equal(nkisim.simulate(kernel, x), x)
 
 
-# -- dtypes ------------------------------------------------------------------------------------------------------
+# -- dtypes ----------------------------------------------------------------------------------------
 
 NAMED = [d for d in dtypes.SUPPORTED if d not in (dtypes.BOOL, dtypes.TFLOAT32)]
 IDS = [dtypes.name(d) for d in NAMED]

@@ -121,7 +121,7 @@ def test_an_output_that_is_written_in_part():
     assert run.findings[0].where.text.startswith("return nl.ndarray")
 
 
-# -- shared bytes -------------------------------------------------------------------------------------------
+# -- shared bytes ----------------------------------------------------------------------------------
 
 def test_mod_alloc_folds_blocks_onto_physical_tiles():
     """With 2 physical tiles, block 2 lies where block 0 was; with 4 each has its own."""
@@ -221,7 +221,7 @@ def test_psum_banks_are_shared():
     assert "NKI-A05" in ids(run)
 
 
-# -- what fits ------------------------------------------------------------------------------------------------------
+# -- what fits -------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("target", ["trn1", "trn2"])
 def test_capacity_follows_the_generation(target, breaks):
@@ -255,7 +255,7 @@ def test_psum_has_eight_banks_of_2_kib(breaks):
     breaks(kernel, 7, 513, id="NKI-A01")
 
 
-# -- results are bound late --------------------------------------------------------------------------------------
+# -- results are bound late ------------------------------------------------------------------------
 
 def test_an_assignment_is_the_instruction_itself():
     """`t[...] = op()` writes t: one instruction, not an op and a copy."""
@@ -406,7 +406,7 @@ def test_unused_results_are_instructions_too():
     assert nkisim.run(kernel, X).instructions == {"load": 1, "activation": 2, "store": 1}
 
 
-# -- loops -----------------------------------------------------------------------------------------------------------
+# -- loops -----------------------------------------------------------------------------------------
 
 def shared_tile(x, loop):
     out = output((4, 128, 8))
@@ -470,7 +470,7 @@ def test_skip_middle_end_keeps_affine_loops_in_order():
     np.testing.assert_array_equal(run.outputs, x[1])
 
 
-# -- launches -----------------------------------------------------------------------------------------------------------
+# -- launches --------------------------------------------------------------------------------------
 
 def test_grids_of_logical_cores():
     """nl.nc(2) spreads a grid dim over two cores; the programs are the same in number."""
