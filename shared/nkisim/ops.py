@@ -308,10 +308,12 @@ ACTIVATIONS: dict[str, ActOp] = {op.name: op for op in (
 _ALIASES = {"max": "maximum", "amax": "maximum", "min": "minimum", "amin": "minimum",
             "absolute": "abs", "true_divide": "divide", "remainder": "mod", "bitwise_not": "invert",
             "bitwise_left_shift": "left_shift", "bitwise_right_shift": "right_shift",
-            "pow": "power", "identity": "copy", "atan": "arctan"}
+            "pow": "power", "identity": "copy", "atan": "arctan",
+            # as ops of reductions, in sample kernels
+            "sum": "add", "prod": "multiply"}
 
 # What people write for an operator that is called otherwise here.
-_MEANT = {"sum": "add", "prod": "multiply", "product": "multiply", "any": "logical_or",
+_MEANT = {"product": "multiply", "any": "logical_or",
           "all": "logical_and", "mean": "add"}
 
 _NUMPY = {getattr(np, spelling): _ALIASES.get(spelling, spelling)
