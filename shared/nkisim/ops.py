@@ -14,7 +14,7 @@ import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -354,23 +354,38 @@ def _resolve(op: Any, table: dict[str, Any], what: str) -> Any:
     )
 
 
+def _remember(resolve: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Cache a resolver by its argument; what cannot be hashed is no operator and fails anew."""
+    known: dict[Any, Any] = {}
+
+    def resolver(op: Any) -> Any:
+        try:
+            return known[op]
+        except (KeyError, TypeError):
+            found = resolve(op)
+            known[op] = found
+            return found
+    resolver.__doc__, resolver.__name__ = resolve.__doc__, resolve.__name__
+    return resolver
+
+
 _ISA_ACTIVATIONS = {name: op for name, op in ACTIVATIONS.items() if op.isa}
 
 
-@lru_cache(maxsize=1024)
+@_remember
 def resolve_alu(op: Any) -> AluOp:
     """Return the ALU operator that an nl function, NumPy function or name means."""
     return op if isinstance(op, AluOp) else _resolve(op, ALU, "an ALU operator")
 
 
-@lru_cache(maxsize=1024)
+@_remember
 def resolve_act(op: Any) -> ActOp:
     """Return the activation function that an nl function, NumPy function or name means."""
     return op if isinstance(op, ActOp) else _resolve(
         op, _ISA_ACTIVATIONS, "an activation function")
 
 
-@lru_cache(maxsize=1024)
+@_remember
 def resolve_unary(op: Any) -> ActOp:
     """Return a function of one tile: an activation function or one that only nl offers."""
     return op if isinstance(op, ActOp) else _resolve(op, ACTIVATIONS, "a function of one tile")
