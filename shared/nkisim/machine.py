@@ -203,8 +203,11 @@ class Machine:
                         "the loop bound")
 
     def mask(self, ins: Instr, mask: Any, domain: tuple[int, ...],
-             keep: tuple[int, ...] | None = None) -> None:
-        """Apply `mask` over the grid `domain`; `keep` lists the dims that the result has."""
+             keep: tuple[int, ...] | None = None, cut: bool = True) -> None:
+        """Apply `mask` over the grid `domain`; `keep` lists the dims that the result has.
+
+        A box narrows the operands, unless `cut` is False because values depend on the position.
+        """
         if mask is None or mask is True:
             return
         if mask is False or isinstance(mask, np.bool_):
@@ -215,7 +218,7 @@ class Machine:
             raise fail("NKI-I07", "mask is not a comparison of index expressions",
                        given=f"{type(mask).__name__}",
                        limit="affine comparisons joined by &, e.g. (i_p < 64) & (i_f < n)")
-        box = mask.box(domain)
+        box = mask.box(domain) if cut else None
         if box is None:
             if keep is not None:
                 raise fail("NKI-X02", "this mask is not a box, and the instruction reduces",

@@ -7,7 +7,6 @@ import numpy as np
 
 from .. import allocate, dtypes, ops
 from ..errors import fail, out_of_bound_at_run_time
-from ..index import Mask
 from ..machine import Instr, Machine
 from ..memory import HBM, PSUM, SBUF
 from ..table import DMA, instruction
@@ -130,11 +129,7 @@ def load(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     else:
         ins = Instr((_with_shape(src, shape),), shape, dt, params={})
     if mask is not None:
-        rows = ins.srcs
-        m.mask(ins, mask, shape)
-        if isinstance(src, Indirect) and ins.box is not None:   # its rows are cut at run time
-            ins.srcs, ins.box = rows, None
-            ins.mask = mask.values(shape) if isinstance(mask, Mask) else np.zeros(shape, bool)
+        m.mask(ins, mask, shape, cut=not isinstance(src, Indirect))
     return ins
 
 
