@@ -81,7 +81,8 @@ def compare(expected: Any, actual: Any, *, dtype: Any = None, accumulate: int = 
     if actual is None:
         return Comparison(False, "the kernel returned nothing; it must return its output tensor")
     if not isinstance(actual, np.ndarray):
-        return Comparison(False, f"the kernel returned a {type(actual).__name__}, not a tensor")
+        kind = getattr(actual, "name", type(actual).__name__)
+        return Comparison(False, f"the kernel returned a {kind}, not a tensor")
     if isinstance(expected, AnyArgmax):
         return _compare_argmax(expected, actual)
     expected = np.asarray(expected)
@@ -179,11 +180,12 @@ def neighbourhood(expected: np.ndarray, actual: np.ndarray, worst: tuple[int, ..
         expected, actual = expected[lead], actual[lead]
     rows, columns = (_window(at, size, reach) for at, size, reach
                      in zip(tail, expected.shape, (1, 2)))
+    at = "".join(f"{i}, " for i in lead)
+    if len(worst) > 1:
+        at += f"{rows.start}:{rows.stop}, "
     parts = []
     for name, array in (("expected", expected), ("actual", actual)):
-        place = ", ".join([*map(str, lead), f"{rows.start}:{rows.stop}"] if len(worst) > 1
-                          else []) + (", " if len(worst) > 1 else "")
-        parts.append(f"  {name}[{place}{columns.start}:{columns.stop}]")
+        parts.append(f"  {name}[{at}{columns.start}:{columns.stop}]")
         for row in np.asarray(array[rows, columns], dtype=np.float64):
             parts.append("    " + " ".join(f"{value:>12.6g}" for value in row))
     return "\n".join(parts)

@@ -71,7 +71,8 @@ class Case:
     replace module-level names of kernels.py for this run. `reference` names a function of
     reference.py. `accumulate` is the length of the longest sum behind one output element (0: the
     values are only moved) and `roundings` how often a value is rounded to the output dtype;
-    together they determine the tolerance (`labkit.tolerance`). `fleets` are the named groups of
+    together they determine the tolerance (`labkit.tolerance`). Outputs must have `output_dtype`
+    (default: that of the first input). `hw_options` go to `nki.baremetal` on the chip. `fleets` are the named groups of
     cases that it belongs to. `threshold_us` is the latency, by target, that full credit asks for.
     """
 
@@ -84,6 +85,7 @@ class Case:
     constants: Mapping[str, Any] = field(default_factory=dict)
     accumulate: int = 1
     roundings: int = 1
+    output_dtype: str | None = None
     expect: Expect = Passes()
     targets: tuple[str, ...] = TARGETS
     fleets: tuple[str, ...] = ("quick", "full")
