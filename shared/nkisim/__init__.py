@@ -1,2 +1,31 @@
-"""nkisim: a portable simulator of the Neuron Kernel Interface (NKI)."""
+"""nkisim: a portable simulator of the Neuron Kernel Interface (NKI).
+
+Importing it lets `import neuronxcc.nki` fall back to the simulator where the AWS SDK is absent.
+`simulate` and `run` are the public door; they load NumPy when they are first asked for.
+
+PYTEST_DONT_REWRITE: the start-up hook may have imported it before pytest looks.
+"""
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 __version__ = "0.1.0"
+__all__ = ["Finding", "NkiError", "Run", "run", "simulate"]
+
+from .finder import install as _install
+
+_install()
+
+_LAZY = {"simulate": "api", "run": "api", "Run": "launch", "Finding": "machine",
+         "NkiError": "errors"}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on first use, so that the start-up hook stays cheap."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'nkisim' has no attribute {name!r}")
+    from importlib import import_module
+    value = globals()[name] = getattr(import_module(f"nkisim.{_LAZY[name]}"), name)
+    return value

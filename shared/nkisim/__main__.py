@@ -1,0 +1,9 @@
+"""`python -m nkisim COMMAND`; see nkisim.cli."""
+from __future__ import annotations
+
+import sys
+
+from nkisim.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

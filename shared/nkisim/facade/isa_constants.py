@@ -1,0 +1,50 @@
+"""`neuronxcc.nki.isa.constants`: the enums of the instruction set (nki-spec 2.0.1)."""
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class engine(IntEnum):
+    """Compute engines, for `engine=`."""
+
+    unknown = 0
+    tensor = 1
+    scalar = 2
+    gpsimd = 3
+    dma = 4
+    vector = 5
+    sync = 6
+
+
+class reduce_cmd(IntEnum):
+    """What an instruction does with the accumulator registers."""
+
+    idle = 0
+    reset = 1
+    reduce = 2
+    reset_reduce = 3
+    load_reduce = 4
+
+
+class dge_mode(IntEnum):
+    """How DMA descriptors are generated."""
+
+    none = 0
+    swdge = 1
+    hwdge = 2
+    unknown = 3
+
+
+class oob_mode(IntEnum):
+    """What an indirect access outside of the tensor does."""
+
+    error = 0
+    skip = 1
+
+
+class nc_version(IntEnum):
+    """Generations of the NeuronCore."""
+
+    gen2 = 2
+    gen3 = 3
+    gen4 = 4

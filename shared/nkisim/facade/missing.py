@@ -1,0 +1,29 @@
+"""What to say about a name that the facade does not have: unsupported, misspelt, or unknown."""
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+# Names that the SDK has and this simulator does not model.
+NOT_MODELLED = {
+    "nl": {"all_reduce": "a reduction over the instances of a grid",
+           "gemm_grid": "", "gemm_stationary_grid": "", "float32r": "use nl.tfloat32"},
+    "nisa": {"builtin_custom_op": "custom C++ operators run on the chip only",
+             "tensor_copy_dynamic_dst": "", "_tiled_offloaded_fma": "",
+             "_tiled_offloaded_memcpy": ""},
+    "ncc": {"allocation_scope": ""},
+    "nki": {},
+}
+
+
+def missing(module: str, name: str, names: dict[str, Any]) -> AttributeError:
+    """Return the AttributeError for a name that a facade module does not have."""
+    known = NOT_MODELLED.get(module, {})
+    if name in known:
+        more = f": {known[name]}" if known[name] else ""
+        return AttributeError(f"{module}.{name} exists in NKI but is not modelled by nkisim{more}. "
+                              "COVERAGE.md lists what is.")
+    public = [n for n in names if not n.startswith("_")]
+    near = difflib.get_close_matches(name, public, n=3)
+    hint = f" Did you mean {' or '.join(f'{module}.{n}' for n in near)}?" if near else ""
+    return AttributeError(f"{module} has no {name!r}.{hint}")

@@ -1,0 +1,249 @@
+"""The import rule: what `import neuronxcc.nki` resolves to.
+
+The AWS SDK wins wherever it is installed; without it the simulator answers to the same names.
+`install()` is all that a door (`import nkisim`, `import labkit`, the pytest plugin, the command
+line, the start-up hook) has to call. It imports nothing heavy: the facade, and NumPy with it, is
+loaded when a program first imports `neuronxcc.nki`.
+
+Two finders share the work. One stands last in `sys.meta_path` and serves `neuronxcc` if nobody
+else did. One stands first; unless NKI_BACKEND=sim it serves nothing and only refuses what would
+otherwise be half a package (see `_First`).
+"""
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` would make up most of what the start-up hook costs
+    from collections.abc import Sequence
+    from types import ModuleType
+    from typing import Any
+
+ROOT = "neuronxcc"
+NKI = "neuronxcc.nki"
+FACADE = "nkisim.facade"
+
+#: Name that a kernel imports -> module that it gets, the very same object. Parents first.
+SERVED = {
+    NKI: FACADE,
+    f"{NKI}.language": f"{FACADE}.language",
+    f"{NKI}.isa": f"{FACADE}.isa",
+    f"{NKI}.isa.constants": f"{FACADE}.isa_constants",
+    f"{NKI}.compiler": f"{FACADE}.compiler",
+    f"{NKI}.typing": f"{FACADE}.typing",
+}
+
+BACKENDS = ("auto", "sim", "sdk")
+#: The first compiler release (Neuron SDK 2.30) that refuses `neuronxcc.nki` inside kernels.
+FIRST_COMPILER_WITHOUT_NKI = (2, 25)
+SDK_INSTALL = ('pip install "neuronx-cc==2.21.*" '
+               "--extra-index-url https://pip.repos.neuron.amazonaws.com")
+
+
+def requested_backend() -> str:
+    """Return what NKI_BACKEND asks for; raise ImportError if it is not one of the three values."""
+    given = os.environ.get("NKI_BACKEND", "")
+    value = given.strip().lower() or "auto"
+    if value not in BACKENDS:
+        raise ImportError(
+            f"NKI_BACKEND={given!r} is not a backend. It can be\n"
+            "  auto  the AWS Neuron SDK if it is installed, else the simulator (the default)\n"
+            "  sim   the simulator, even beside the SDK\n"
+            "  sdk   the SDK only; fail if it is not installed", name=NKI)
+    return value
+
+
+def install() -> None:
+    """Make `import neuronxcc.nki` follow the import rule in this process.
+
+    Calling it again costs nothing. It does not fail for a wrong NKI_BACKEND or a broken SDK: the
+    import of `neuronxcc.nki` does, so that `doctor` can still run. The one exception is
+    NKI_BACKEND=sim in a process that has already imported the SDK's nki (or NKI_BACKEND=sdk in
+    one that has the simulator's): too late to obey, and silence would mislead.
+    """
+    sys.meta_path[:] = [_FIRST, *(f for f in sys.meta_path if f not in (_FIRST, _LAST)), _LAST]
+    loaded = sys.modules.get(NKI)
+    if loaded is None:
+        return
+    served = "sim" if getattr(loaded, "__simulator__", False) else "sdk"
+    try:
+        wanted = requested_backend()
+    except ImportError:
+        return
+    if wanted not in ("auto", served):
+        raise _too_late(wanted, NKI)
+
+
+def active_backend() -> str:
+    """Import `neuronxcc.nki` and return who serves it: "sim" or "sdk"."""
+    install()
+    return "sim" if getattr(import_module(NKI), "__simulator__", False) else "sdk"
+
+
+class _First:
+    """Stand before all other finders: obey NKI_BACKEND=sim, refuse half a package.
+
+    Python takes a folder without `__init__.py` for a (namespace) package. After an SDK was
+    uninstalled, `neuronxcc/nki/` may be left with nothing in it but old byte code, and would be
+    imported as an empty module without the last finder ever being asked.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None,
+                  target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return a spec if the simulator has to serve `name`, else None."""
+        if name != ROOT and not name.startswith("neuronxcc."):
+            return None
+        backend = requested_backend()
+        if name == ROOT:
+            return _spec(ROOT) if backend == "sim" else None
+        root = sys.modules.get(ROOT)
+        if _is_simulated(root):
+            return _facade_spec(name)
+        if backend == "sim":
+            raise _too_late(backend, name)
+        if name == NKI:
+            spec = PathFinder.find_spec(name, path)
+            if spec is not None and _is_namespace(spec):
+                raise broken_sdk(root)
+        return None
+
+
+class _Last:
+    """Stand behind all other finders: serve `neuronxcc` if nobody else has it."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None,
+                  target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return a spec for `neuronxcc`; say clearly what is missing below it."""
+        if name == ROOT:
+            if requested_backend() == "sdk":
+                raise ImportError(no_sdk_text(), name=name)
+            return _spec(ROOT)
+        if name == NKI:
+            raise broken_sdk(sys.modules.get(ROOT))
+        if name.startswith("nkisim.facade."):  # `from neuronxcc.nki.language import nonsense`
+            raise _not_simulated(name)
+        return None
+
+
+_FIRST, _LAST = _First(), _Last()
+
+
+# -- what the simulator serves -----------------------------------------------------------------
+
+def _facade_spec(name: str) -> ModuleSpec:
+    if name not in SERVED:
+        raise _not_simulated(name)
+    return _spec(name)
+
+
+def _spec(name: str) -> ModuleSpec:
+    # _Loader is no importlib.abc.Loader because importing that would cost every start-up.
+    return ModuleSpec(name, _Loader(), origin="nkisim",  # type: ignore[arg-type]
+                      is_package=True)
+
+
+def _is_simulated(root: ModuleType | None) -> bool:
+    return isinstance(getattr(getattr(root, "__spec__", None), "loader", None), _Loader)
+
+
+def _is_namespace(spec: Any) -> bool:
+    return spec.origin is None and spec.submodule_search_locations is not None
+
+
+class _Loader:
+    """Give the facade's modules their second names, all at once and without a second copy."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return an empty `neuronxcc`, or the facade's own module object."""
+        if spec.name == ROOT:
+            root = type(sys)(ROOT, "Served by nkisim, a simulator; the AWS SDK is not in use.")
+            root.__simulator__ = True  # type: ignore[attr-defined]
+            return root
+        modules = {name: import_module(target) for name, target in SERVED.items()}
+        for name, module in modules.items():
+            if not hasattr(module, "__path__"):
+                # Makes Python ask `_Last` about names that the module lacks, for a clear error.
+                module.__path__ = []
+            parent, _, leaf = name.rpartition(".")
+            if parent in modules:
+                setattr(modules[parent], leaf, module)
+            sys.modules[name] = module
+        self.own_spec = modules[spec.name].__spec__
+        return modules[spec.name]
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Undo what the import system did to a module that was complete already."""
+        if module.__name__ != ROOT:
+            module.__spec__ = self.own_spec  # relative imports inside the facade depend on it
+
+
+# -- sentences ---------------------------------------------------------------------------------
+
+def broken_sdk(root: ModuleType | None) -> ImportError:
+    """Describe a `neuronxcc` that was found but has no usable `nki`."""
+    folders = [os.path.abspath(p) for p in getattr(root, "__path__", [])]
+    where = " and ".join(folders) or str(getattr(root, "__file__", "an unknown place"))
+    spec = getattr(root, "__spec__", None)
+    if spec is not None and _is_namespace(spec):
+        return ImportError(leftover_text(where), name=NKI, path=where)
+    return ImportError(no_nki_text(where), name=NKI, path=where)
+
+
+def leftover_text(where: str) -> str:
+    """Describe a `neuronxcc` folder without a package in it."""
+    return (f"{where} is a folder named neuronxcc without a package in it (no __init__.py), as an "
+            "uninstalled Neuron SDK\nleaves behind. Python takes it for the SDK, so neither the "
+            "SDK nor the simulator can serve neuronxcc.nki.\n"
+            f"  1. Delete the folder: {where}\n"
+            f"  2. Or install the SDK again (Linux x86-64): {SDK_INSTALL}\n"
+            "  3. Or set NKI_BACKEND=sim to use the simulator in spite of it.")
+
+
+def no_nki_text(where: str) -> str:
+    """Describe an SDK that has no `neuronxcc.nki`."""
+    return (f"The neuronxcc in {where} has no neuronxcc.nki. Neuron SDK 2.30 and later have "
+            "dropped this dialect of NKI;\nthe simulator does not fill the gap of an installed "
+            "SDK, because two halves would not fit.\n"
+            f"  1. Install an SDK that has it, 2.26 at best: {SDK_INSTALL}\n"
+            "  2. Or set NKI_BACKEND=sim to use the simulator beside this SDK.\n"
+            "  3. `python -m nkisim doctor` shows what is installed.")
+
+
+def no_sdk_text() -> str:
+    """Describe NKI_BACKEND=sdk without an SDK."""
+    return (f"NKI_BACKEND=sdk asks for the AWS Neuron SDK, but this Python ({sys.executable}) has "
+            "no package neuronxcc.\n"
+            f"  1. Install it (Linux x86-64 only): {SDK_INSTALL}\n"
+            "  2. Or unset NKI_BACKEND (or set it to auto) to let the simulator step in.\n"
+            "  3. `python -m nkisim doctor` shows what is installed.")
+
+
+def _too_late(wanted: str, name: str) -> ImportError:
+    other = "the AWS SDK's" if wanted == "sim" else "the simulator's"
+    return ImportError(
+        f"NKI_BACKEND={wanted} came too late: this process has already imported {other} neuronxcc."
+        "\nSet NKI_BACKEND before Python starts, or import nkisim before anything that imports "
+        "neuronxcc.", name=name)
+
+
+def _not_simulated(name: str) -> ImportError:
+    """Describe a name that the SDK may have and the simulator has not."""
+    public = name
+    for served, target in SERVED.items():
+        if name.startswith(f"{target}."):
+            public = served + name[len(target):]  # the last match is the longest
+    parent, _, leaf = public.rpartition(".")
+    try:
+        getattr(sys.modules.get(parent), leaf)
+    except AttributeError as error:
+        if hasattr(sys.modules.get(parent), "__getattr__"):
+            # The facade's own sentence: it knows what is not modelled, and what is spelt alike.
+            return ImportError(f"The simulator has no {public}: {error}", name=public)
+    return ImportError(
+        f"The simulator has no {public}. If the AWS SDK has it, it is not modelled here; the "
+        f"simulator serves {', '.join(SERVED)}.", name=public)

@@ -1,0 +1,93 @@
+"""Hazards of loops: what hardware may reorder and therefore silently get wrong.
+
+Iterations of `nl.affine_range` are independent by promise. This pass over the trace finds the
+promises that a kernel breaks: two iterations that write the same place, and an iteration that
+reads what another one wrote (nki-spec 5, traps 11 and 38).
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .errors import NkiError, fail
+from .memory import HBM
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+
+def _shared_affine(m: Machine, a: int, b: int, home: int) -> int | None:
+    """Return the affine loop in which nodes `a` and `b` are different iterations, or None.
+
+    Loops that the storage was created in (`home`) do not count: there each iteration has its own.
+    """
+    tr = m.trace
+    outside = len(tr.path(home))
+    for (loop, i), (other, j) in zip(tr.path(a)[outside:], tr.path(b)[outside:]):
+        if loop != other:
+            return None
+        if i != j:
+            return loop if tr.loop_kind[loop] == "affine_range" else None
+    return None
+
+
+def check_loops(m: Machine) -> NkiError | None:
+    """Look for broken promises of affine loops; add findings, return the error of the first
+    HBM region that two iterations write (unless statements keep their order)."""
+    tr, storages = m.trace, m.storages
+    if "affine_range" not in tr.loop_kind:
+        return None
+    last: dict[tuple, tuple[int, int]] = {}     # region -> (node, line) of its last write
+    error: NkiError | None = None
+    rows, kinds = tr.rows, tr.kinds
+    seen: set[tuple] = set()
+    node_of = storages.node
+    for at in tr.starts:
+        node = rows[at + 2]
+        kind, line = kinds[rows[at]], rows[at + 1]
+        k = at + 3
+        for n, pattern in enumerate(kind.operands):
+            sid, offset = rows[k], rows[k + 1]
+            k += 2
+            home = node_of(sid)
+            if home == node or home < 0:
+                continue
+            region = (sid, offset, pattern.shape, pattern.strides)
+            was = last.get(region)
+            if n < kind.outputs:
+                ordered = kind.accumulate or kind.inplace or _updates(kind)
+                if was is not None and was[0] != node and not ordered \
+                        and (sid, line, was[1]) not in seen \
+                        and _shared_affine(m, was[0], node, home) is not None:
+                    seen.add((sid, line, was[1]))
+                    error = _written_twice(m, pattern.kind is HBM, line, was[1]) or error
+                last[region] = (node, line)
+            elif was is not None and was[0] != node and not kind.inplace \
+                    and (sid, line, was[1], "r") not in seen \
+                    and _shared_affine(m, was[0], node, home) is not None:
+                seen.add((sid, line, was[1], "r"))
+                m.find("NKI-L02", "warning",
+                       "an iteration of nl.affine_range reads what another iteration wrote; "
+                       "iterations may overlap or run in any order, so on the chip this value is "
+                       "undefined. Use nl.sequential_range, or give each iteration its own tile",
+                       line, was[1])
+    return error
+
+
+def _updates(kind: object) -> bool:
+    """Tell whether a DMA adds to its destination."""
+    return kind.row.name == "atomic_rmw"
+
+
+def _written_twice(m: Machine, hbm: bool, line: int, other: int) -> NkiError | None:
+    """Report two iterations that write one place: an error in HBM, a warning on chip."""
+    text = ("two iterations of nl.affine_range write the same "
+            + ("HBM elements" if hbm else "tile"))
+    if hbm and not m.skip_middle_end:
+        return fail("NKI-L04", text, where=m.trace.where(line),
+                    given="the destination does not depend on the loop variable",
+                    limit="iterations are independent; only += -= *= /= may meet in one place",
+                    hint="index the destination with the loop variable, or use "
+                         "nl.sequential_range")
+    m.find("NKI-L05", "warning", text + "; iterations may overlap, so each needs its own: create "
+           "the tile inside the loop, or use nl.sequential_range", line, other)
+    return None

@@ -1,0 +1,1 @@
+"""The rows of the instruction table, by the engine that runs them."""

@@ -1,0 +1,321 @@
+"""Launching kernels: arguments in, the kernel's function run on a machine, outputs out."""
+from __future__ import annotations
+
+import copy
+import functools
+import gc
+import inspect
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import allocate, banner, hw
+from .errors import NkiError, Where, fail, find_where, trim
+from .hazards import check_loops
+from .machine import Finding, Machine, current
+from .memory import FULLY, HBM, NEVER
+from .tensor import Tensor
+from .trace import Trace
+
+
+@dataclass
+class Run:
+    """What one launch produced.
+
+    `outputs`: NumPy array, or tuple of them (torch tensors if torch came in), None when
+    timing-only. `instructions` counts by instruction name.
+    """
+
+    outputs: Any
+    findings: list[Finding]
+    trace: Trace
+    target: str
+    machine: Machine
+
+    def _sum(self, what: str) -> int:
+        return sum(n * getattr(self.trace.kinds[k], what)
+                   for k, n in self.trace.counts().items())
+
+    @property
+    def instructions(self) -> Counter:
+        """Return the number of instructions by name."""
+        out: Counter = Counter()
+        for k, n in self.trace.counts().items():
+            out[self.trace.kinds[k].row.name] += n
+        return out
+
+    @property
+    def dma_transfers(self) -> int:
+        """Return the number of DMA transfers (dma_transfer_count of a profile)."""
+        return sum(n for k, n in self.trace.counts().items()
+                   if self.trace.kinds[k].engine == "dma")
+
+    @property
+    def hbm_read_bytes(self) -> int:
+        return self._sum("read_bytes")
+
+    @property
+    def hbm_write_bytes(self) -> int:
+        return self._sum("write_bytes")
+
+
+class Kernel:
+    """A function decorated with `@nki.jit`: callable with arrays, and inside other kernels."""
+
+    def __init__(self, func: Callable, mode: str = "auto", target: str | None = None,
+                 options: tuple[str, ...] = (), grid: tuple[int, ...] = ()):
+        functools.update_wrapper(self, func)
+        del self.__wrapped__                # a kernel is no plain function: tools must not unwrap
+        try:
+            self.__signature__ = inspect.signature(func)
+        except (TypeError, ValueError):     # builtins have none
+            pass
+        self.func = func
+        self.mode, self.target = mode, target
+        self.nki_options = (*getattr(func, "nki_options", ()), *options)
+        self.grid = grid
+
+    def __getitem__(self, grid: Any) -> Kernel:
+        """Return the kernel launched over a grid: kernel[4, 2](x)."""
+        from .facade.grid import grid_sizes
+        k = copy.copy(self)
+        k.grid = grid_sizes(grid)
+        return k
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        m = current.get()
+        if m is None:
+            return tell(launch(self, args, kwargs)).outputs
+        if self.grid:
+            raise fail("NKI-K02", "a kernel is launched over a grid from inside a kernel",
+                       given=f"{self.__name__}[{', '.join(map(str, self.grid))}]",
+                       limit="only the outermost kernel has a grid",
+                       hint="call it without the grid, in a loop")
+        m.flush()
+        m.depth += 1
+        try:
+            return self.func(*args, **kwargs)
+        finally:
+            m.depth -= 1
+
+    def __repr__(self) -> str:
+        return f"<nki kernel {getattr(self, '__name__', '?')}>"
+
+
+def as_kernel(func: Any, what: str = "a kernel") -> Kernel:
+    """Return a kernel for a decorated or plain function, or raise."""
+    if isinstance(func, Kernel):
+        return func
+    if not callable(func):
+        raise fail("NKI-K03", f"{what} is not a function", given=f"{type(func).__name__}")
+    return Kernel(func)
+
+
+# -- arguments ----------------------------------------------------------------------------------
+
+def _is_torch(x: Any) -> bool:
+    return type(x).__module__.split(".")[0] == "torch" and hasattr(x, "detach")
+
+
+def _from_torch(x: Any) -> np.ndarray:
+    """Return a torch tensor as an array; bfloat16 by way of its bits."""
+    x = x.detach().cpu().contiguous()
+    if str(x.dtype) == "torch.bfloat16":
+        import ml_dtypes
+        import torch
+        return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return x.numpy()
+
+
+def _to_torch(a: np.ndarray) -> Any:
+    import torch
+    if a.dtype.name == "bfloat16":
+        return torch.from_numpy(a.view(np.int16).copy()).view(torch.bfloat16)
+    return torch.from_numpy(a)
+
+
+class _Arguments:
+    """The arguments of a launch, as HBM tensors."""
+
+    def __init__(self, m: Machine, kernel: Kernel):
+        self.m = m
+        self.torch = False
+        self.old_style = kernel.mode == "trace"
+        self.inputs: list[tuple[str, np.ndarray, Tensor, bool]] = []
+        notes = getattr(kernel.func, "__annotations__", {})
+        self.mutable = {n for n, a in notes.items()
+                        if "mutable_tensor" in (a if isinstance(a, str) else
+                                                getattr(a, "__name__", ""))}
+
+    def convert(self, value: Any, name: str) -> Any:
+        """Turn arrays into tensors, inside tuples, lists and dicts as well."""
+        if isinstance(value, np.ndarray):
+            mutable = self.old_style or name in self.mutable
+            t = allocate.input_tensor(self.m, value, name, mutable)
+            self.inputs.append((name, value, t, mutable))
+            return t
+        if _is_torch(value):
+            self.torch = True
+            return self.convert(_from_torch(value), name)
+        if type(value) in (tuple, list):
+            return type(value)(self.convert(v, name) for v in value)
+        if type(value) is dict:
+            return {k: self.convert(v, name) for k, v in value.items()}
+        if type(value).__module__.startswith("jax"):
+            return self.convert(np.asarray(value), name)
+        return value
+
+
+def _bind(kernel: Kernel, args: tuple, kwargs: dict) -> list[str]:
+    """Return the names of the positional arguments, or raise for a call that does not fit."""
+    try:
+        sig = inspect.signature(kernel.func)
+        sig.bind(*args, **kwargs)
+    except TypeError as exc:
+        raise fail("NKI-K04", f"kernel {kernel.__name__} was not called as it is defined: {exc}",
+                   limit=f"{kernel.__name__}{inspect.signature(kernel.func)}",
+                   where=find_where()) from None
+    names = [p.name for p in sig.parameters.values()]
+    return names + [names[-1] if names else "args"] * len(args)
+
+
+# -- launching -----------------------------------------------------------------------------------
+
+def launch(kernel: Kernel, args: tuple, kwargs: dict, *, target: str | None = None,
+           compute: bool = True) -> Run:
+    """Run a kernel on the simulated NeuronCore and return what it produced.
+
+    Raises NkiError when a rule is broken; IndexError for a run-time index outside of a tensor.
+    """
+    kernel = as_kernel(kernel)
+    core = hw.get(target or kernel.target)
+    banner.announce(core.name)
+    m = Machine(core, compute=compute,
+                in_order="skip_middle_end_transformations" in kernel.nki_options)
+    names = _bind(kernel, args, kwargs)
+    box = _Arguments(m, kernel)
+    tensors = [box.convert(a, n) for a, n in zip(args, names)]
+    named = {k: box.convert(v, k) for k, v in kwargs.items()}
+    token = current.set(m)
+    collecting = gc.isenabled()
+    gc.disable()                # a launch makes no cycles, only very many small objects
+    try:
+        with np.errstate(all="ignore"):
+            result = _run_instances(m, kernel, tensors, named)
+            error = check_loops(m)
+    except (NkiError, IndexError, AssertionError) as exc:
+        raise trim(exc)
+    finally:
+        current.reset(token)
+        if collecting:
+            gc.enable()
+    if error is not None:
+        raise trim(error)
+    outputs = _outputs(m, kernel, box, result) if compute else None
+    return Run(outputs, m.findings, m.trace, core.name, m)
+
+
+_told: set[str] = set()
+
+
+def tell(run: Run) -> Run:
+    """Print a run's errors and warnings to stderr, each once a process; NKI_FINDINGS=0 silences.
+
+    Scripts that call kernels directly would otherwise never see them; `nkisim.run` returns them.
+    """
+    if os.environ.get("NKI_FINDINGS") == "0" or sys.stderr is None:
+        return run
+    for finding in run.findings:
+        text = str(finding)
+        if finding.severity != "note" and text not in _told:
+            _told.add(text)
+            print(text, file=sys.stderr, flush=True)
+    return run
+
+
+def _run_instances(m: Machine, kernel: Kernel, args: list, kwargs: dict) -> Any:
+    """Call the kernel once, or once for each instance of its grid."""
+    m.depth = 1
+    if not kernel.grid:
+        result = kernel.func(*args, **kwargs)
+        m.flush()
+        return result
+    m.grid = kernel.grid
+    result = None
+    for idx in np.ndindex(*kernel.grid):
+        m.program_id, m.shared_at = tuple(int(i) for i in idx), 0
+        result = kernel.func(*args, **kwargs)
+        m.flush()
+    return result
+
+
+def _place(kernel: Kernel) -> Where | None:
+    code = getattr(kernel.func, "__code__", None)
+    return Where(code.co_filename, code.co_firstlineno, code.co_name) if code else None
+
+
+def _outputs(m: Machine, kernel: Kernel, args: _Arguments, result: Any) -> Any:
+    """Return the kernel's outputs as arrays, after checking that they are outputs."""
+    returned: list[Tensor] = []
+
+    def convert(x: Any, what: str) -> Any:
+        if isinstance(x, (tuple, list)):
+            return type(x)(convert(v, f"{what}[{i}]") for i, v in enumerate(x))
+        if isinstance(x, dict):
+            return {k: convert(v, f"{what}[{k!r}]") for k, v in x.items()}
+        if not isinstance(x, Tensor):
+            raise fail("NKI-O02", f"{kernel.__name__} returns something that is not a tensor",
+                       given=f"{what} is {type(x).__name__}", limit="HBM tensors",
+                       where=_place(kernel))
+        if x.kind is not HBM and kernel.mode == "simulation":
+            m.find("NKI-O02", "warning", f"{what} is returned from {x.kind.upper()}; on hardware "
+                   "outputs are HBM tensors, so this kernel can only be simulated")
+            return np.array(x.np, order="C")
+        if x.kind is not HBM:
+            raise fail("NKI-O02", f"{kernel.__name__} returns a tensor on chip",
+                       given=f"{what}: {x!r}", limit="outputs are HBM tensors",
+                       where=_place(kernel),
+                       hint="store it: nl.store(out, value=tile), with out in nl.shared_hbm")
+        returned.append(x)
+        st = x.storage
+        assert st is not None
+        if st.init == NEVER:
+            made = m.trace.where(st.where)
+            raise fail("NKI-O03", f"an output of {kernel.__name__} is never written",
+                       given=f"{what}: {x!r}" + (f", created at {made}" if made else ""),
+                       where=made or _place(kernel),
+                       hint="does the loop run at all? size // tile size is 0 when the tensor is "
+                            "smaller than a tile")
+        if st.init != FULLY:
+            seen = st.mask_view(x.offset, x.shape, x.strides, x.dtype.itemsize)
+            missing = int(seen.size - np.count_nonzero(seen))
+            if missing:
+                m.find("NKI-O04", "warning",
+                       f"{missing} of {seen.size} elements of an output were never stored; they "
+                       "are NaN here and garbage on the chip. Does the loop cover a size that is "
+                       "not a multiple of the tile?", st.where)
+        a = np.array(x.np, order="C")
+        return _to_torch(a) if args.torch else a
+
+    if result is None:
+        if not args.old_style:
+            raise fail("NKI-O02", f"{kernel.__name__} returns nothing", where=_place(kernel),
+                       given="None", limit="a kernel returns its output tensors",
+                       hint="end the kernel with: return out")
+        out = None
+    else:
+        out = convert(result, "the result")
+    for name, array, t, mutable in args.inputs:
+        if not mutable:
+            continue
+        if not args.old_style and not any(r.storage is t.storage for r in returned):
+            raise fail("NKI-O06", f"mutable parameter {name} is not returned",
+                       limit="a parameter annotated nt.mutable_tensor is an output as well",
+                       where=_place(kernel), hint=f"return {name}")
+        array[...] = t.np.reshape(array.shape)
+    return out

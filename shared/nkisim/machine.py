@@ -1,0 +1,577 @@
+"""The machine: issues instructions in program order and keeps what is known about memory.
+
+An instruction is planned (operands checked, result shape known) by its row of the table, stays
+`pending` until its result is assigned, accumulated or used, and is then committed: recorded in
+the trace, executed in NumPy unless the run is timing-only, and its bytes marked as written.
+"""
+from __future__ import annotations
+
+import sys
+import weakref
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import allocate, dtypes
+from .errors import Where, fail, user_frame
+from .hw import NeuronCore
+from .index import Index, Mask, as_int
+from .memory import FULLY, HBM, NEVER, PSUM, SBUF, Storage, contiguous_strides
+from .tensor import BlockTensor, Indirect, Tensor
+from .trace import Trace
+
+current: ContextVar[Machine | None] = ContextVar("nkisim_machine", default=None)
+_NO_EXTRA: tuple = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that the chip would not tell: a hazard, an alias, a read of undefined data."""
+
+    id: str
+    severity: str                   # "error" | "warning" | "note"
+    text: str
+    where: Where | None = None
+    other: Where | None = None      # the second place, for what needs two
+
+    def __str__(self) -> str:
+        lines = [f"{self.severity}: {self.id} {self.text}"]
+        for label, place in (("at", self.where), ("and", self.other)):
+            if place is not None:
+                lines.append(f"  {label} {place}: {place.text}")
+        return "\n".join(lines)
+
+
+class Instr:
+    """One planned instruction: its row, sources, result shape, and what the run needs."""
+
+    __slots__ = ("row", "srcs", "dst", "also", "shape", "dtype", "kind", "engine", "params",
+                 "box", "mask", "line", "accumulate", "inplace", "extra")
+
+    def __init__(self, srcs: tuple[Tensor, ...], shape: tuple[int, ...], dtype: np.dtype, *,
+                 kind: str = SBUF, dst: Any = None, also: tuple[Tensor, ...] = (),
+                 engine: str = "", params: Any = None, extra: tuple = _NO_EXTRA):
+        self.row: Any = None
+        self.srcs, self.shape, self.dtype, self.kind = srcs, shape, dtype, kind
+        self.dst = dst              # written explicitly; None: a result tile
+        self.also = also            # further tiles written (reduce_res, dst_idx)
+        self.engine = engine
+        self.params = params        # what `run` needs besides the operands
+        self.extra = extra          # what the cost depends on besides the operands
+        self.box: list[tuple[int, int]] | None = None
+        self.mask: np.ndarray | None = None
+        self.line = -1
+        self.accumulate = False     # matmul flag: add to what PSUM holds
+        self.inplace = False        # written as dst += ...: order does not matter
+
+
+class Machine:
+    """One NeuronCore executing one kernel launch."""
+
+    def __init__(self, hw: NeuronCore, *, compute: bool = True, in_order: bool = False):
+        self.hw = hw
+        self.compute = compute
+        self.skip_middle_end = in_order     # affine_range keeps the order of statements
+        self.trace = Trace()
+        self.pending: tuple[Instr, Tensor] | None = None
+        self.storages = self.trace.storages
+        self.findings: list[Finding] = []
+        self._found: set[tuple] = set()
+        self._tiles: dict[tuple, tuple[int, ...]] = {}      # checked tile shapes -> strides
+        self.layouts: dict[tuple, tuple] = {}               # checked nl.ndarray calls -> layout
+        self.node = 0                   # loop iteration being executed
+        self.loop_open: list[bool] = []
+        self.depth = 0                  # nesting of kernels
+        self.arenas: dict[str, Storage] = {}
+        self.direct = False             # the kernel allocates directly
+        self.program_id: tuple[int, ...] = ()
+        self.grid: tuple[int, ...] = ()
+        self.shared: list[Tensor] = []  # shared_hbm tensors, in order of creation
+        self.shared_at = 0
+        self.rng = np.random.default_rng(0)
+        self.accumulators: dict[str, np.ndarray] = {}   # ACT and DVE reduction registers
+
+    # -- places ------------------------------------------------------------------
+    def here(self) -> int:
+        """Return the line id of the user's current line."""
+        return self.trace.line(user_frame(sys._getframe(1)))
+
+    def find(self, id: str, severity: str, text: str, where: int = -1, other: int = -1) -> None:
+        """Add a finding, once per rule and pair of lines."""
+        key = (id, where, other)
+        if key not in self._found:
+            self._found.add(key)
+            self.findings.append(Finding(id, severity, text, self.trace.where(where),
+                                         self.trace.where(other)))
+
+    # -- storage -----------------------------------------------------------------
+    def new_storage(self, kind: str, nparts: int, row_bytes: int, *, grain: int = 1,
+                    where: int = -1, arena: bool = False, readonly: bool = False) -> Storage:
+        """Create the bytes of a tensor."""
+        node = 0 if arena else self.node
+        id = self.storages.add(kind, nparts, row_bytes, where, node, arena, readonly)
+        return Storage(id, kind, nparts, row_bytes, grain, where, node, arena, readonly)
+
+    def result_tile(self, shape: tuple[int, ...], dtype: np.dtype, kind: str,
+                    where: int) -> tuple[Storage, tuple[int, ...]]:
+        """Create the storage of an instruction's result; return it and the tile's strides."""
+        item = dtype.itemsize
+        got = self._tiles.get((shape, item, kind))
+        if got is None:
+            allocate.check_tile(self.hw, kind, shape, dtype)
+            got = self._tiles[shape, item, kind] = contiguous_strides(shape, item)
+        strides, nparts, row = got, shape[0], got[0]
+        if self.direct:
+            self.find("NKI-A06", "warning", "a temporary tile is allocated by the compiler in a "
+                      "kernel that allocates directly; the SDK wants every on-chip tensor to be "
+                      "placed by the kernel. Assign the result to an allocated tensor with "
+                      "t[...] = ...", where)
+        st = self.new_storage(kind, nparts, row, grain=item, where=where)
+        return st, strides
+
+    def place_tile(self, t: BlockTensor, idx: tuple[int, ...]) -> Tensor:
+        """Return the physical tile of block `idx` of a directly allocated tensor."""
+        return allocate.place_tile(self, t, idx)
+
+    # -- operands ----------------------------------------------------------------
+    def tile(self, x: Any, name: str, psum: bool = True) -> Tensor:
+        """Return operand `x` if it is a tile on chip that a compute engine can read."""
+        if x.__class__ is not Tensor:
+            self._not_a_tile(x, name)
+        if x.kind is HBM or (x.kind is PSUM and not psum):
+            where = "HBM" if x.kind is HBM else "PSUM"
+            hint = ("load it first: tile = nl.load(x[...]), or nisa.dma_copy(dst=tile, src=x)"
+                    if x.kind is HBM else "copy it to SBUF first: nisa.tensor_copy(x)")
+            raise fail("NKI-M01", f"operand {name} lies in {where}",
+                       given=f"{name}: {x!r}",
+                       limit="compute engines read SBUF" + (" and PSUM" if psum else ""),
+                       hint=hint)
+        if x.nblock:
+            raise fail("NKI-P03", f"operand {name} still has block dimensions",
+                       given=f"shape {x.shape} with {x.nblock} block dim(s) in front",
+                       limit="a tile starts with its partition dim",
+                       hint="index the block dims first: t[i] or t[i, :, :]")
+        if x.oob is not None:
+            return x
+        st = x.storage
+        if st is not None and st.node > 0 and not self.loop_open[self.trace.node_loop[st.node]]:
+            self._out_of_scope(x, name)
+        return x
+
+    def _not_a_tile(self, x: Any, name: str) -> None:
+        if isinstance(x, BlockTensor):
+            raise fail("NKI-P03", f"operand {name} still has block dimensions",
+                       given=f"shape {x.shape}", hint="index the block dims first: t[i]")
+        if isinstance(x, Indirect):
+            raise fail("NKI-I11", f"operand {name} is an indirect access",
+                       limit="only nl.load, nl.store and nisa.dma_copy take index tiles",
+                       hint="load it into a tile first")
+        if isinstance(x, np.ndarray):
+            raise fail("NKI-M02", f"operand {name} is a NumPy array",
+                       given=f"numpy array of shape {x.shape}",
+                       limit="instructions work on tiles",
+                       hint="pass it as a kernel argument, or use nl.shared_constant and nl.load")
+        if isinstance(x, (Index, Mask)):
+            raise fail("NKI-M02", f"operand {name} is an index expression, not a tile",
+                       hint="nisa.iota(expr, dtype) turns it into a tile")
+        raise fail("NKI-M02", f"operand {name} is not a tile", given=f"{type(x).__name__}",
+                   limit="a tensor in SBUF or PSUM")
+
+    def _out_of_scope(self, x: Tensor, name: str) -> None:
+        assert x.storage is not None
+        raise fail("NKI-L01", f"operand {name} was created inside a loop that has ended",
+                   given=f"tile created at {self.trace.where(x.storage.where)}",
+                   limit="a tile bound in a loop body is visible in that body only",
+                   hint="create the tensor before the loop (nl.ndarray, nl.zeros) and assign to "
+                        "it inside: t[...] = ...")
+
+    def check_bounds(self, t: Tensor) -> None:
+        """Raise if the access pattern leaves its tensor."""
+        if t.oob is None:
+            return
+        d, n, const, coeffs = t.oob[0]
+        lo = const + sum(min(0, c * (t.shape[e] - 1)) for e, c in coeffs.items())
+        hi = const + sum(max(0, c * (t.shape[e] - 1)) for e, c in coeffs.items())
+        raise fail("NKI-I01", f"an access leaves the tensor in dimension {d}",
+                   given=f"elements {lo} .. {hi}", limit=f"0 .. {n - 1}",
+                   hint="if the last tile is partial, add mask=(index < size); otherwise check "
+                        "the loop bound")
+
+    def mask(self, ins: Instr, mask: Any, domain: tuple[int, ...],
+             keep: tuple[int, ...] | None = None) -> None:
+        """Apply `mask` over the grid `domain`; `keep` lists the dims that the result has."""
+        if mask is None or mask is True:
+            return
+        if mask is False or isinstance(mask, np.bool_):
+            if not mask:
+                ins.box = [(0, 0)] * len(domain)
+            return
+        if not isinstance(mask, Mask):
+            raise fail("NKI-I07", "mask is not a comparison of index expressions",
+                       given=f"{type(mask).__name__}",
+                       limit="affine comparisons joined by &, e.g. (i_p < 64) & (i_f < n)")
+        box = mask.box(domain)
+        if box is None:
+            if keep is not None:
+                raise fail("NKI-X02", "this mask is not a box, and the instruction reduces",
+                           hint="mask the operand first with nl.copy(x, mask=...)")
+            ins.mask = mask.values(domain)
+            return
+        if all(b == (0, n) for b, n in zip(box, domain)):
+            return
+        ins.srcs = tuple(s.narrow(box) if s.__class__ is Tensor else s for s in ins.srcs)
+        ins.box = box if keep is None else [box[d] for d in keep]
+
+    # -- issue, bind, commit -------------------------------------------------------
+    def issue(self, ins: Instr) -> Tensor | None:
+        """Take a planned instruction: commit it, or leave its result pending."""
+        dst = ins.dst
+        if dst is not None:
+            self.commit(ins, dst)
+            return dst
+        t = Tensor(self, None, 0, ins.shape, _NO_EXTRA, ins.dtype, 0, ins.kind)
+        t.pending = ins
+        self.pending = (ins, t)
+        return t
+
+    def flush(self) -> None:
+        """Commit the pending instruction into a tile of its own."""
+        if self.pending is None:
+            return
+        ins, t = self.pending
+        self.pending = None
+        t.pending = None
+        st, t.strides = self.result_tile(ins.shape, ins.dtype, ins.kind, ins.line)
+        t.storage = st
+        self.commit(ins, t)
+
+    def bind(self, ins: Instr, t: Tensor, dst: Tensor) -> None:
+        """Let the pending instruction write `dst`; its result tensor becomes that region."""
+        self.pending = None
+        t.pending = None
+        self.commit(ins, dst)
+        t.storage, t.offset, t.shape, t.strides = dst.storage, dst.offset, dst.shape, dst.strides
+        t.dtype, t.kind, t.owner = dst.dtype, dst.kind, dst.owner
+        st = dst.storage
+        if st.aliases is None:                              # type: ignore[union-attr]
+            st.aliases = [weakref.ref(t)]                   # type: ignore[union-attr]
+        else:
+            st.aliases.append(weakref.ref(t))               # type: ignore[union-attr]
+
+    def _unshare(self, st: Storage) -> None:
+        """Before `st` changes, give results that were bound to it and still live a copy."""
+        alive = [t for t in (ref() for ref in st.aliases) if t is not None]
+        st.aliases = None
+        for t in alive:
+            if t.storage is not st:
+                continue
+            old = Tensor(self, st, t.offset, t.shape, t.strides, t.dtype, 0, t.kind)
+            new, t.strides = self.result_tile(t.shape, t.dtype, t.kind, st.where)
+            t.storage, t.offset, t._np = new, 0, None
+            if self.compute:
+                new.fresh()
+                t.np[...] = old.np
+            new.init = FULLY
+
+    def commit(self, ins: Instr, dst: Tensor) -> None:
+        """Check, record and execute an instruction that writes `dst`."""
+        if ins.box is not None:
+            if any(lo >= hi for lo, hi in ins.box):
+                return                              # nothing is selected
+            dst = dst.narrow(ins.box)
+        if dst.oob is not None and ins.mask is None:
+            self.check_bounds(dst)
+        srcs = ins.srcs
+        for s in srcs:
+            if s.oob is not None and ins.mask is None:
+                self.check_bounds(s)
+            if s.storage.lazy_zero:
+                self._zero_for_real(s.storage)
+        outs = (dst, *ins.also) if ins.also else (dst,)
+        row = ins.row
+        if row.on_partitions:
+            for t in outs + srcs:
+                if t.kind is not HBM and t.offset >= t.storage.row_bytes:
+                    self._check_start(t)
+        if row.check is not None:
+            row.check(self, ins, dst)
+        for t in outs:
+            if t.storage.readonly:
+                self._immutable(t)
+            if t.storage.aliases:
+                self._unshare(t.storage)
+        line = ins.line
+        self.trace.record(ins, outs, line, self.node)
+        if not self.compute:
+            return
+        for s in srcs:
+            st = s.storage
+            if st.init != FULLY:
+                self._check_read(s, ins)
+            if st.arena:
+                allocate.check_owner(self, s, line)
+        if ins.accumulate:
+            self._prepare_accumulation(dst, ins)
+        st = dst.storage
+        whole = (st.init == NEVER and ins.mask is None and not ins.also
+                 and dst.size * dst.dtype.itemsize == st.nbytes and 0 not in dst.strides)
+        if whole:
+            st.fresh()
+        if ins.mask is None or row.masks_itself:
+            row.run(self, ins, dst)
+        else:
+            self._run_masked(ins, dst)
+        if whole:
+            st.init = FULLY
+        for t in outs:
+            st = t.storage
+            if st.init != FULLY:
+                st.mark(t.offset, t.shape, t.strides, t.dtype.itemsize,
+                        ins.mask if t is dst else None)
+            if st.shadow is not None:
+                refresh_shadow(t)
+            if st.arena:
+                allocate.note_write(t, line)
+
+    def _run_masked(self, ins: Instr, dst: Tensor) -> None:
+        """Run into a scratch tile, then write only the elements that the mask selects."""
+        st = Storage(-1, dst.kind, dst.shape[0], dst.size * dst.dtype.itemsize // dst.shape[0], 1,
+                     -1, 0, False, False)
+        st.fresh()
+        tmp = Tensor(self, st, 0, dst.shape, contiguous_strides(dst.shape, dst.dtype.itemsize),
+                     dst.dtype, 0, dst.kind)
+        ins.row.run(self, ins, tmp)
+        assert ins.mask is not None
+        np.copyto(dst.np, tmp.np, where=ins.mask)
+
+    def _check_start(self, t: Tensor) -> None:
+        """Enforce where a range of partitions may start (nki-spec 3.5)."""
+        p0, n = t.offset // t.storage.row_bytes, t.shape[0]        # type: ignore[union-attr]
+        step = 128 if n > 64 else 64 if n > 32 else 32
+        if p0 % step:
+            allowed = {128: "0", 64: "0 or 64", 32: "0, 32, 64 or 96"}[step]
+            raise fail("NKI-P04", "an instruction starts at a partition where it cannot",
+                       given=f"{n} partition(s) from partition {p0}",
+                       limit=f"{n} partitions start at {allowed}",
+                       hint="engines read from partition 0, 32, 64 or 96; move data across "
+                            "partitions with a DMA, a transpose or nisa.nc_stream_shuffle")
+
+    def _immutable(self, t: Tensor) -> None:
+        raise fail("NKI-O01", "the kernel writes into one of its inputs",
+                   given=f"{t!r} is a kernel parameter",
+                   limit="parameters are read-only unless annotated nt.mutable_tensor",
+                   hint="create the output with nl.ndarray(..., buffer=nl.shared_hbm) and "
+                        "return it")
+
+    def _check_read(self, s: Tensor, ins: Instr) -> None:
+        """Report a read of bytes that nothing has written."""
+        st = s.storage
+        assert st is not None
+        if s.oob is not None:
+            return
+        made = self.trace.where(st.where)
+        made_at = f"; created at {made}" if made else ""
+        if st.init == NEVER:
+            raise fail("NKI-U01", "a tensor is read before anything has been written to it",
+                       given=f"{s!r}{made_at}",
+                       limit="nl.ndarray leaves memory as it was: on the chip this reads "
+                             "whatever the last kernel left there",
+                       hint="nl.load or assign into it first, or create it with nl.zeros")
+        seen = st.mask_view(s.offset, s.shape, s.strides, s.dtype.itemsize)
+        if seen.all():
+            return
+        if not seen.any() and s.kind is not HBM:
+            raise fail("NKI-U01", "a part of a tensor is read that nothing has written to",
+                       given=f"{s!r}{made_at}", limit="unwritten memory holds garbage",
+                       hint="check the subscripts of the writes, and masks that cut them")
+        first = np.argwhere(~(seen if seen.ndim == len(s.shape) else seen.all(axis=-1)))[0]
+        self.find("NKI-U02", "warning",
+                  f"{ins.row.name} reads {s!r} of which element {tuple(map(int, first))} "
+                  "(and maybe others) was never written; on the chip that is garbage, here NaN",
+                  ins.line, st.where)
+
+    def written(self, t: Tensor) -> bool:
+        """Tell whether anything has been written to a tile's elements."""
+        st = t.storage
+        assert st is not None
+        return st.init == FULLY or st.init != NEVER and bool(
+            st.mask_view(t.offset, t.shape, t.strides, t.dtype.itemsize).any())
+
+    def _prepare_accumulation(self, dst: Tensor, ins: Instr) -> None:
+        """Make `dst` readable for an accumulation: zeros that were free, or never written."""
+        st = dst.storage
+        assert st is not None
+        if st.init == FULLY:
+            return
+        seen = st.mask_view(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize)
+        if not seen.all():
+            self.find("NKI-U03", "warning", f"{ins.row.name} accumulates into {dst!r}, which was "
+                      "never set; the first product overwrites it here, on the chip it adds to "
+                      "what was there. Create it with nl.zeros(..., buffer=nl.psum)",
+                      ins.line, st.where)
+            every = seen if seen.ndim == len(dst.shape) else seen.all(axis=-1)
+            np.copyto(dst.np, np.zeros((), dst.np.dtype), where=~every)
+
+    def _zero_for_real(self, st: Storage) -> None:
+        """Issue the memset of zeros in PSUM that something else than a matmul reads."""
+        st.lazy_zero = False
+        from .instr import dve
+        n = st.row_bytes // 4
+        t = Tensor(self, st, 0, (st.nparts, n), (st.row_bytes, 4), dtypes.FLOAT32, 0, PSUM)
+        pending, self.pending = self.pending, None
+        dve.memset(t.shape, 0.0, t.dtype, dst=t)
+        self.pending = pending
+
+    # -- assignment ------------------------------------------------------------------
+    def assign(self, dst: Any, value: Any) -> None:
+        """Do `dst[...] = value`."""
+        if dst.__class__ is not Tensor:
+            if isinstance(dst, Indirect) or dst.kind is HBM:
+                self._assign_hbm(dst)
+            self._not_a_tile(dst, "destination")
+        if dst.kind is HBM:
+            self._assign_hbm(dst)
+        if dst.pending is not None:
+            self.flush()
+        if value.__class__ is Tensor:
+            if value.pending is not None and self.pending is not None \
+                    and self.pending[1] is value:
+                ins = value.pending
+                if dst.kind in ins.row.writes:
+                    target = self.fit(dst, ins.shape)
+                    if target is not None:
+                        self.bind(ins, value, target)
+                        return
+                self.flush()
+            if value.storage is dst.storage and value.offset == dst.offset \
+                    and value.shape == dst.shape and value.strides == dst.strides:
+                return                                  # p[i] += ...: already in place
+            self.op("copy_into", dst, value)
+        elif isinstance(value, (int, float, np.number, np.bool_)):
+            if self.pending is not None:
+                self.flush()
+            self.op("fill", dst, value)
+        elif hasattr(value, "assign_to"):               # nl.loop_reduce
+            value.assign_to(self, dst)
+        else:
+            self._not_a_tile(value, "of the assignment")
+
+    def _assign_hbm(self, dst: Any) -> None:
+        raise fail("NKI-M03", "an HBM tensor is assigned to directly",
+                   given=f"destination of shape {dst.shape} in HBM",
+                   limit="only DMA writes HBM",
+                   hint="nl.store(out[...], value=tile), or nisa.dma_copy(dst=out, src=tile)")
+
+    def fit(self, dst: Tensor, shape: tuple[int, ...]) -> Tensor | None:
+        """Return `dst` seen with `shape`, None if the value must be broadcast; else raise."""
+        if dst.shape == shape:
+            return dst
+        if [n for n in dst.shape if n != 1] == [n for n in shape if n != 1]:
+            if dst.shape[0] == shape[0] or dst.kind is HBM:
+                return dst.reshape(shape)
+        lead = len(dst.shape) - len(shape)
+        padded = (shape[0],) + (1,) * lead + shape[1:] if lead >= 0 else shape
+        if lead >= 0 and all(a == b or b == 1 for a, b in zip(dst.shape, padded)):
+            return None
+        raise fail("NKI-S01", "the destination has another shape than the value",
+                   given=f"destination {dst.shape}, value {shape}",
+                   limit="equal shapes; only dims of size 1 of the value are repeated",
+                   hint="slice the destination to the tile: t[:, i*512:(i+1)*512] = ...")
+
+    def accumulate(self, dst: Tensor, value: Any, op: str) -> Tensor:
+        """Do `dst += value` (or -=, *=, /=) in place."""
+        if op == "add" and isinstance(value, Tensor) and value.pending is not None \
+                and value.pending.row.accumulates and dst.kind in value.pending.row.writes \
+                and dst.pending is None and self.pending is not None \
+                and self.pending[1] is value and dst.dtype == dtypes.FLOAT32:
+            ins = value.pending
+            target = self.fit(dst, ins.shape)
+            if target is not None:
+                ins.accumulate = True
+                self.bind(ins, value, target)
+                return dst
+        if isinstance(dst, BlockTensor):
+            self._not_a_tile(dst, "destination")
+        if self.pending is not None:
+            self.flush()
+        if dst.kind is HBM:
+            self._assign_hbm(dst)
+        result = self.op(op, dst, value)
+        if result.pending is not None:
+            result.pending.inplace = True
+        self.assign(dst, result)
+        return dst
+
+    # -- lowering ----------------------------------------------------------------------
+    def op(self, name: str, *args: Any, **kw: Any) -> Any:
+        """Call an operation of the nl language by name (operators and assignments)."""
+        from . import lower
+        return lower.operator(self, name, *args, **kw)
+
+    def broadcast(self, t: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Return `t` repeated to `shape`."""
+        from . import lower
+        return lower.broadcast_to(self, t, shape)
+
+    # -- loops --------------------------------------------------------------------------
+    def loop(self, kind: str, values: range) -> Any:
+        """Iterate as `nl.affine_range` and `nl.sequential_range` do, noting each iteration."""
+        tr = self.trace
+        loop = len(tr.loop_kind)
+        tr.loop_kind.append(kind)
+        self.loop_open.append(True)
+        parent = self.node
+        try:
+            for i in values:
+                tr.node_parent.append(parent)
+                tr.node_loop.append(loop)
+                tr.node_iter.append(i)
+                self.node = len(tr.node_loop) - 1
+                yield i
+                if self.pending is not None:
+                    self.flush()
+        finally:
+            self.loop_open[loop] = False
+            self.node = parent
+
+
+def refresh_shadow(t: Tensor) -> None:
+    """Bring the float32 copy of a storage up to date where `t` was written."""
+    shadow = t.storage.shadow                                   # type: ignore[union-attr]
+    name = t.dtype.name
+    if shadow is None or name not in shadow:
+        t.storage.shadow = None                                 # type: ignore[union-attr]
+        return
+    shadow_view(t, shadow[name])[...] = t.np
+
+
+def shadow_view(t: Tensor, flat: np.ndarray) -> np.ndarray:
+    """Return the view of a float32 copy that corresponds to `t`."""
+    item = t.dtype.itemsize
+    return np.ndarray(t.shape, np.float32, flat, t.offset // item * 4,
+                      tuple(s // item * 4 for s in t.strides))
+
+
+def as_f32(t: Tensor) -> np.ndarray:
+    """Return a tile's elements as float32, converting 8- and 16-bit storages once, not per use."""
+    if t.dtype.itemsize == 4:
+        return t.np
+    st = t.storage
+    assert st is not None
+    if st.arena:
+        return t.np.astype(np.float32)
+    name = t.dtype.name
+    if st.shadow is None or name not in st.shadow:
+        st.shadow = {name: st.data.view(t.dtype).astype(np.float32)}
+    return shadow_view(t, st.shadow[name])
+
+
+def integer(value: Any, name: str) -> int:
+    """Return a kernel's integer argument, or raise."""
+    got = as_int(value)
+    if got is None:
+        raise fail("NKI-K05", f"{name} must be an integer", given=f"{type(value).__name__} "
+                   f"{value!r}"[:60], hint="use // instead of / so that sizes stay integers")
+    return got

@@ -1,0 +1,217 @@
+"""The chip's memories: HBM, SBUF and PSUM as bytes.
+
+On chip, a `Storage` is a [partition, byte] array: byte b of partition p lies at p * row_bytes + b.
+A tensor that the allocator places has a storage of its own; tensors that the kernel places
+(`ncc.sbuf.mod_alloc` ...) share one storage per memory, so that they really alias.
+Bytes that nothing has written are known, and hold 0xFF (NaN in every float type, -1 in ints).
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+HBM, SBUF, PSUM = "hbm", "sbuf", "psum"
+NEVER, PARTLY, FULLY = 0, 1, 2          # how much of a storage has been written
+POISON = 0xFF
+
+
+class Buffer:
+    """A memory that a tensor can be created in: `nl.sbuf`, `nl.psum`, `nl.hbm` ..."""
+
+    __slots__ = ("name", "kind")
+
+    def __init__(self, name: str, kind: str):
+        self.name, self.kind = name, kind
+
+    def __repr__(self) -> str:
+        return f"nl.{self.name}"
+
+
+sbuf = Buffer("sbuf", SBUF)
+psum = Buffer("psum", PSUM)
+private_hbm = hbm = Buffer("private_hbm", HBM)
+shared_hbm = Buffer("shared_hbm", HBM)
+
+
+@dataclass(frozen=True)
+class DirectBuffer:
+    """A memory with the kernel's own placement (direct allocation, nki-spec 4.4).
+
+    `place(idx, pdim_size, fdim_bytes)` returns (start_partition, byte_addr) of the tile with
+    block index `idx`; for PSUM the byte address counts from bank 0.
+    """
+
+    kind: str
+    place: Callable[[tuple[int, ...], int, int], tuple[int, int]]
+    check_rank: Callable[[int], None] | None = None
+
+
+class Storage:
+    """Bytes of one memory, with what is known about their having been written."""
+
+    __slots__ = ("id", "kind", "nparts", "row_bytes", "nbytes", "_data", "init", "_mask", "grain",
+                 "_missing", "where", "readonly", "lazy_zero", "aliases", "shadow", "node",
+                 "arena", "writers")
+
+    def __init__(self, id: int, kind: str, nparts: int, row_bytes: int, grain: int, where: int,
+                 node: int, arena: bool, readonly: bool):
+        self.id, self.kind = id, kind
+        self.nparts, self.row_bytes = nparts, row_bytes
+        self.nbytes = nparts * row_bytes
+        self._data: np.ndarray | None = None
+        self.init = NEVER
+        self._mask: np.ndarray | None = None
+        self.grain = grain              # bytes a mask entry stands for
+        self._missing = 0
+        self.where = where              # line id of the allocation
+        self.readonly = readonly        # kernel inputs
+        self.lazy_zero = False          # nl.zeros in PSUM: no memset until someone needs it
+        self.aliases: Any = None        # weak references: results that were bound here
+        self.shadow: dict[str, np.ndarray] | None = None    # float32 copy of 16-bit data
+        self.node = node                # loop iteration that allocated it
+        self.arena = arena
+        self.writers: Any = ()          # arena: who wrote which bytes last
+
+    @property
+    def data(self) -> np.ndarray:
+        """Return the bytes, as a flat uint8 array."""
+        if self._data is None:
+            self._data = np.full(self.nbytes, POISON, dtype=np.uint8)
+        return self._data
+
+    def adopt(self, flat: np.ndarray) -> None:
+        """Take a flat uint8 array that is wholly written as the bytes."""
+        self._data, self.init = flat, FULLY
+
+    def fresh(self) -> None:
+        """Allocate without poisoning: the next write covers every byte."""
+        if self._data is None:
+            self._data = np.empty(self.nbytes, dtype=np.uint8)
+
+    # -- what has been written ----------------------------------------------
+    def set_grain(self, grain: int) -> None:
+        """Refine the mask so that one entry stands for `grain` bytes."""
+        if grain >= self.grain:
+            return
+        if self._mask is not None:
+            self._mask = np.repeat(self._mask, self.grain // grain)
+            self._missing *= self.grain // grain
+        self.grain = grain
+
+    def mask_view(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
+                  itemsize: int) -> np.ndarray:
+        """Return the written-mask of an access pattern (bytes), as a view."""
+        if itemsize < self.grain:
+            self.set_grain(itemsize)
+        g = self.grain
+        if self._mask is None:
+            self._mask = np.full(self.nbytes // g, self.init == FULLY, dtype=np.bool_)
+            self._missing = 0 if self.init == FULLY else self._mask.size
+        if itemsize > g:
+            shape, strides = (*shape, itemsize // g), (*strides, g)
+        return np.ndarray(shape, np.bool_, self._mask, offset // g, tuple(s // g for s in strides))
+
+    def mark(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
+             itemsize: int, where: np.ndarray | None = None) -> None:
+        """Record that an access pattern (or its elements at `where`) has been written."""
+        if self.init == FULLY:
+            return
+        view = self.mask_view(offset, shape, strides, itemsize)
+        if where is not None:
+            if view.ndim > where.ndim:
+                where = where[..., None]
+            where = np.broadcast_to(where, view.shape)
+            self._missing -= int(np.count_nonzero(where & ~view))
+            view[where] = True
+        elif 0 in strides:
+            view[...] = True
+            self._missing = int(self._mask.size - np.count_nonzero(self._mask))
+        else:
+            self._missing -= view.size - int(np.count_nonzero(view))
+            view[...] = True
+        if self._missing <= 0:
+            self.init, self._mask = FULLY, None
+        else:
+            self.init = PARTLY
+
+
+@dataclass(frozen=True)
+class Write:
+    """Bytes of an arena and the logical tile that wrote them last."""
+
+    p0: int
+    p1: int
+    lo: int
+    hi: int
+    owner: Any
+    line: int
+
+    def overlaps(self, p0: int, p1: int, lo: int, hi: int) -> bool:
+        return self.p0 < p1 and p0 < self.p1 and self.lo < hi and lo < self.hi
+
+    def inside(self, p0: int, p1: int, lo: int, hi: int) -> bool:
+        return p0 <= self.p0 and self.p1 <= p1 and lo <= self.lo and self.hi <= hi
+
+
+def free_extent(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> int:
+    """Return the bytes from the first to past the last element of a tile's free dims."""
+    end = itemsize
+    for n, s in zip(shape[1:], strides[1:]):
+        end += (n - 1) * s
+    return end
+
+
+def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Return the row-major strides in bytes."""
+    out = [0] * len(shape)
+    step = itemsize
+    for d in range(len(shape) - 1, -1, -1):
+        out[d] = step
+        step *= shape[d]
+    return tuple(out)
+
+
+def merge_dims(shape: tuple[int, ...], strides: tuple[int, ...],
+               new: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the strides of a reshape to `new` that copies nothing, or None if there is none.
+
+    Groups of old and new dims that hold the same number of elements are matched from the front;
+    within a group the old dims must be contiguous with each other.
+    """
+    old = [(n, s) for n, s in zip(shape, strides) if n != 1]
+    out = [0] * len(new)
+    i = k = 0
+    last = 1
+    while k < len(new):
+        if new[k] == 1 or i == len(old):
+            k += 1                      # a dim of one element: any stride will do
+            continue
+        first_old, first_new = i, k
+        n_old, n_new = old[i][0], new[k]
+        while n_old != n_new:
+            if n_new < n_old:
+                k += 1
+                if k == len(new):
+                    return None
+                n_new *= new[k]
+            else:
+                i += 1
+                if i == len(old):
+                    return None
+                n_old *= old[i][0]
+        for a, b in zip(old[first_old:i], old[first_old + 1:i + 1]):
+            if a[1] != b[0] * b[1]:
+                return None
+        step = old[i][1]
+        for d in range(k, first_new - 1, -1):
+            out[d] = step
+            step *= new[d]
+        last = out[k]
+        i, k = i + 1, k + 1
+    for d in range(len(new)):
+        if new[d] == 1:
+            out[d] = last
+    return tuple(out)

@@ -1,0 +1,186 @@
+"""The rules that the simulator enforces or reports, for `python -m nkisim explain ID`.
+
+Each has a stable id, the SDK's name of the condition where it has one (page "NKI API Errors"),
+a title and a page of text. `errors.fail` and `Machine.find` refer to them by id.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule: `text` says why the chip has it and what to do."""
+
+    id: str
+    title: str
+    text: str
+    name: str = ""
+    hint: str = ""
+
+
+_PAGES = """
+NKI-P01 | err_num_partition_exceed_arch_limit | At most 128 partitions
+SBUF and PSUM are 128 partitions wide, and an engine has a lane for each. The first dim of a tile is its partition dim, so no tile has more than 128 rows, whatever their size. A 1-D HBM access of n elements becomes a tile of n partitions. Loop over chunks of 128 rows, or reshape so that more elements lie along the free dimension: one instruction then does more work for the same start-up cost.
+NKI-P02 | - | A tensor on chip has a partition dim and a free dim
+Every on-chip tensor is [partition, free...]. One element per partition is shape (P, 1), not (P,).
+NKI-P03 | err_failed_to_infer_tile_from_local_tensor | The partition dim comes first
+Compute instructions take tiles: the partition dim, then free dims. Block dims in front of nl.par_dim must be indexed away first (t[i]), and an index expression for the partitions has its axis first: nl.arange(128)[:, None].
+NKI-P04 | - | Where a range of partitions may start
+More than 64 partitions start at 0; 33 to 64 start at 0 or 64; up to 32 start at 0, 32, 64 or 96. Engines read whole quadrants of 32 partitions. DMA has no such rule.
+NKI-P05 | - | No stride over partitions
+Partitions of a tile are contiguous on chip. In HBM any stride is fine, so do the striding in the load.
+NKI-P06 | - | One partition dim
+nl.par_dim marks the partition dim; a tensor has one.
+NKI-P07 | err_size_of_dimension_exceed_arch_limit | Sizes of Tensor Engine operands
+The array is 128 x 128. The stationary operand has at most 128 elements per partition, the moving one 512 (a PSUM bank of float32), and a transpose on the Tensor Engine takes 128 x 128, on the Vector Engine 32 x 32.
+NKI-P08 | err_size_of_dimension_exceed_arch_limit | Sizes of special Vector Engine instructions
+bn_stats takes up to 512 elements per partition; max8 and find_index8 8 to 16384; their value operands exactly 8.
+NKI-I01 | err_tensor_access_out_of_bound | An access stays inside its tensor
+Indices are known when the kernel is traced, so an access outside of a tensor is an error there. Where the last tile is partial, a mask cuts the access: nl.load(x[i_p, i_f], mask=(i_p < n)).
+NKI-I02 | - | Run-time indices stay inside the tensor
+An index tile is data; the chip checks it when the DMA runs. oob_mode.skip drops the rows that are outside.
+NKI-I03 | - | What a subscript may be
+Integers, a:b slices, nl.ds, ..., index expressions, and for DMA one index tile. Numbers are integers: size / 2 is a float in Python, size // 2 is not.
+NKI-I04 | err_cannot_assign_to_index | Indices and masks are read-only
+They describe an access, they hold no data. nisa.iota makes a tile of an index expression.
+NKI-I05 | - | Index expressions are affine
+const + sum of coefficient * index, with integer coefficients: that is what an access pattern of the hardware can do. No division, remainder or product of indices.
+NKI-I06 | - | Index expressions broadcast like NumPy
+Sizes are equal or 1 in each dimension.
+NKI-I07 | err_unsupported_expression_in_mask | Masks compare index expressions
+(i_p < 64) & (i_f < n), with affine expressions on both sides. A mask costs nothing: it cuts the access pattern when the kernel is traced. It cannot depend on data.
+NKI-I08 | err_ambiguous_tensor_truth_value | Tensors, indices and masks have no truth value
+The kernel is traced once, before any data exists: `if tile > 0` cannot be decided. Join masks with &; select data with nl.where. (Also err_dynamic_control_flow_not_supported and err_control_flow_condition_depending_on_arange.)
+NKI-I09 | err_1d_arange_not_supported | An index expression needs its axis
+nl.arange(128) says how many, not along which axis. nl.arange(128)[:, None] are partitions, nl.arange(512)[None, :] the free dimension.
+NKI-I10 | err_unsupported_mixing_basic_advanced_tensor_indexing | Slices or index expressions, not both
+A subscript is basic (ints, slices) or advanced (index expressions, ints).
+NKI-I11 | - | One index tile in an indirect access
+An index tile is int32 or uint32 of shape (n, 1) in SBUF; the other subscripts are nl.arange expressions or ints.
+NKI-I12 | err_indirect_indices_free_dim | Indirect access selects rows
+DMA descriptors can start anywhere, but each moves a contiguous run: run-time indices select partitions or blocks, not free elements.
+NKI-I13 | err_indirect_indices_are_not_supported_with_nki_api | Not every API takes an index tile
+nl.load, nl.store, nisa.dma_copy and nisa.dma_transpose do.
+NKI-S01 | err_store_dst_shape_smaller_than_other_shape | Destination and value have the same shape
+Only dims of size 1 of the value are repeated.
+NKI-S02 | - | Operands have matching shapes
+Equal free dims, or 1; the contraction dim of a matmul lies on the partitions of both operands.
+NKI-S03 | err_exceed_max_supported_dimension | The number of dims an instruction takes
+NKI-S04 | err_num_partition_mismatch | Operands lie on the same number of partitions
+A lane works on its own partition. nisa instructions and Python operators never repeat a partition; nl functions do, through the Tensor Engine.
+NKI-S05 | err_annotation_shape_mismatch | A shape that the kernel promises
+NKI-S06 | - | Sizes are positive integers
+Use // for sizes. A size of 0 usually means that the tile is larger than the tensor.
+NKI-S07 | - | A reshape is a view
+In HBM any regrouping of contiguous elements is free. On chip only free dims can be regrouped: moving data between partitions is work for a DMA or a transpose.
+NKI-S08 | - | Tiles of the PE array
+tile_position and tile_size are multiples of 32; several small matmuls then share the array.
+NKI-S09 | - | Vector operands
+A number, or one element per partition: a tile of shape (P, 1).
+NKI-S10 | - | Reductions run over free axes
+A lane reduces what lies in its own partition. Across partitions: a matmul with ones, a transpose, or the slow nisa.tensor_partition_reduce.
+NKI-S11 | - | Operands of gathers and sequence instructions
+NKI-S12 | err_exceed_max_supported_dimension | nl.transpose takes 2-D tiles
+NKI-S13 | - | Shuffle masks
+32 source partitions of a quadrant; 255 leaves a partition as it is.
+NKI-D01 | - | No 64-bit types
+The engines compute in float32; NumPy makes float64 and int64 unless told otherwise. Convert before the call: x.astype(np.float32).
+NKI-D02 | - | The data types of the chip
+float32, tfloat32, bfloat16, float16, float8_e4m3, float8_e5m2, and 8-, 16- and 32-bit integers.
+NKI-D03 | - | Constants fit in 32 bits
+NKI-D04 | - | A view as another dtype
+The last dim's bytes must divide by the new item size.
+NKI-D05 | - | Dtypes of Tensor Engine and shuffle operands
+Matmuls take floats: float32 with float32, 8- and 16-bit floats with each other. Accumulation is float32.
+NKI-D06 | - | Bit operators take integers
+NKI-M01 | err_unsupported_memory | Operands in the wrong memory
+Compute engines read SBUF and PSUM, never HBM. The Tensor Engine reads SBUF and writes PSUM. DMA moves between HBM and SBUF. GpSimd does not reach PSUM.
+NKI-M02 | - | Operands are tiles
+NKI-M03 | err_unsupported_memory | HBM is written by DMA
+out[...] = tile is no instruction; nl.store(out[...], value=tile) is.
+NKI-M04 | - | A tile fits into a partition
+SBUF has 192 KiB per partition on NeuronCore-v2 (176 usable), 224 on v3 (208 usable); PSUM 16 KiB in 8 banks.
+NKI-M05 | - | Memories
+NKI-M06 | - | A matmul writes one PSUM bank
+A bank is 2 KiB per partition: 512 float32. The accumulators of a matmul group cannot cross into the next bank.
+NKI-M07 | - | One operand from PSUM
+Two-operand Vector Engine instructions read at most one operand from PSUM.
+NKI-M08 | err_hbm_tensor_with_init_value_not_supported | HBM tensors have no initial value
+NKI-E01 | - | Engines and operators
+Each instruction runs on some engines, and takes some operators; the error lists them.
+NKI-E02 | err_unsupported_memory | GpSimd and PSUM
+NKI-E03 | - | Needs a newer NeuronCore
+NKI-E04 | - | Read-modify-write DMAs add
+NKI-E05 | - | Combined operators
+op0 and op1 of one instruction are both bit operators or both arithmetic.
+NKI-E06 | - | Operators that can reduce
+NKI-E07 | - | Activation functions have a valid range
+The Scalar Engine evaluates piecewise polynomials; outside of the documented range its result is wrong, silently.
+NKI-E08 | err_activation_bias_invalid_type | Activation bias
+A vector of shape (P, 1), in float32, bfloat16 or float16.
+NKI-E09 | err_activation_scale_scalar_or_vector | Activation scale
+A number, or a tile of shape (P, 1).
+NKI-E10 | err_activation_scale_invalid_type | Activation scale is float32
+NKI-E11 | - | Operators and activation functions
+An op argument is a function of nl or NumPy (nl.add, np.add), not called, that the instruction has.
+NKI-L01 | err_local_variable_used_out_of_scope | A tile lives in the loop body that made it
+Loop bodies are scopes: what an iteration creates is gone with it. Create the tensor before the loop and assign inside.
+NKI-L02 | - | Loop-carried value in an affine_range
+affine_range promises independent iterations, and the compiler takes you by your word: it overlaps and reorders them. A value from another iteration may not be there yet.
+NKI-L03 | - | Arguments of a range
+NKI-L04 | err_unexpected_output_dependencies | Two iterations write one place
+Iterations of affine_range may run in any order, so which value stays is undefined. Accumulating with += is fine.
+NKI-L05 | - | Iterations share a tile
+Overlapping iterations need a tile each. Sharing one is at best slow (no overlap) and at worst wrong.
+NKI-O01 | err_cannot_update_immutable_parameter | Inputs are read-only
+NKI-O02 | - | A kernel returns HBM tensors
+NKI-O03 | err_tensor_output_not_written_to | Outputs are written
+NKI-O04 | - | Outputs are written completely
+NKI-O05 | err_shared_hbm_must_in_kernel_level | shared_hbm tensors are created at the top level
+NKI-O06 | err_mutable_parameter_not_returned | Mutable parameters are returned
+NKI-K01 | err_nki_api_outside_of_nki_kernel | nl and nisa work inside kernels
+NKI-K02 | err_nested_kernel_with_spmd_grid | Only the outermost kernel has a grid
+NKI-K03 | - | A kernel is a function
+NKI-K04 | - | Arguments of a kernel
+NKI-K05 | - | Integer arguments
+NKI-K06 | - | Launch grids
+NKI-K07 | - | Files of the launchers
+NKI-K08 | - | Latency percentiles
+NKI-A01 | - | Addresses of direct allocation
+A tile's bytes lie inside the usable part of a partition; bases of partitions (and bytes in PSUM) are 0. The SDK calls this "allocated memory out of bound".
+NKI-A02 | - | Alignment of direct allocation
+NKI-A03 | - | Numbers of physical tiles
+One number per block dim, or ().
+NKI-A04 | - | Blocks of directly allocated tensors
+Each block index has an address of its own, so a tile is t[i].
+NKI-A05 | - | Two tiles at one address
+Direct allocation does what you say: two live tiles at the same address overwrite each other, and neither compiler nor chip tells. The simulator remembers who wrote which bytes last.
+NKI-A06 | - | Temporaries in a kernel that allocates directly
+NKI-A07 | err_transpose_on_tensor_engine_not_allowed_in_allocated_kernel | Transposes in a kernel that allocates directly
+NKI-A08 | err_bias_tensor_must_be_specified_in_allocation | Activations in a kernel that allocates directly
+NKI-A09 | err_tensor_creation_on_scratchpad_with_init_value_not_supported | Direct allocation has no initial value
+NKI-U01 | - | Read before anything was written
+Memory holds whatever was there before: on the chip the kernel reads garbage, and often the right garbage, until it does not. The simulator knows which bytes were written.
+NKI-U02 | - | Read of partly written memory
+Some elements were never written. That is fine if nobody uses what comes out (a masked store), and a bug otherwise; here such elements are NaN.
+NKI-U03 | - | Accumulation into memory that was never set
+NKI-T01 | - | Targets
+trn1 (NeuronCore-v2), trn2 (v3), trn3 (v4).
+NKI-X01 | - | A call that could not be understood
+NKI-X02 | - | Not modelled
+The SDK can do this, the simulator cannot (yet). COVERAGE.md lists what is modelled.
+"""
+
+
+def _parse(pages: str) -> dict[str, Rule]:
+    rules: dict[str, Rule] = {}
+    for block in pages.strip().split("\nNKI-"):
+        head, _, text = block.partition("\n")
+        id, name, title = (part.strip() for part in head.split("|"))
+        id = id if id.startswith("NKI-") else f"NKI-{id}"
+        rules[id] = Rule(id, title, text.strip() or title + ".", "" if name == "-" else name)
+    return rules
+
+
+RULES: dict[str, Rule] = _parse(_PAGES)

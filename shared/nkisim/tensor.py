@@ -1,0 +1,576 @@
+"""Tensors: a dtype and a strided access pattern over a storage.
+
+Every subscript is a view (offset, shape, strides in bytes); nothing is copied. The result of an
+instruction is a tensor whose instruction is still `pending`: assigning it (`t[...] = op(...)`),
+accumulating it (`psum += nc_matmul(...)`) or using it decides where the instruction writes.
+"""
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import dtypes
+from .errors import fail
+from .index import Index, Slice, _broadcast, _no_truth, as_int
+from .memory import HBM, DirectBuffer, Storage, contiguous_strides, merge_dims
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+_ALL = slice(None)
+
+
+class Tensor:
+    """An N-dimensional tensor on HBM, SBUF or PSUM.
+
+    `nblock` counts the block dims before the partition dim (always 0 on HBM). `oob` lists the
+    base dims in which the access pattern leaves the tensor, until a mask cuts that away.
+    """
+
+    __slots__ = ("m", "storage", "offset", "shape", "strides", "dtype", "nblock", "oob",
+                 "pending", "kind", "owner", "_np", "__weakref__")
+    __array_ufunc__ = None              # NumPy scalars on the left must defer to __radd__ & co.
+
+    def __init__(self, m: Machine, storage: Storage | None, offset: int, shape: tuple[int, ...],
+                 strides: tuple[int, ...], dtype: np.dtype, nblock: int = 0, kind: str = HBM):
+        self.m, self.storage, self.offset = m, storage, offset
+        self.shape, self.strides, self.dtype = shape, strides, dtype
+        self.nblock = nblock
+        self.oob: list[tuple] | None = None
+        self.pending: Any = None
+        self.kind = kind
+        self.owner: Any = None          # logical tile, where tiles may share bytes
+        self._np: np.ndarray | None = None
+
+    # -- what kernels may ask -------------------------------------------------
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def size(self) -> int:
+        n = 1
+        for s in self.shape:
+            n *= s
+        return n
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def assert_shape(self, shape: Any) -> Tensor:
+        """Check the shape and return the tensor itself."""
+        if tuple(shape) != self.shape:
+            raise fail("NKI-S05", "a tensor has another shape than the kernel says",
+                       given=f"shape {self.shape}", limit=f"shape {tuple(shape)}")
+        return self
+
+    # -- data -----------------------------------------------------------------
+    @property
+    def np(self) -> np.ndarray:
+        """Return the elements as a NumPy view of the storage's bytes."""
+        a = self._np
+        if a is None:
+            st = self.settle().storage
+            assert st is not None
+            a = self._np = np.ndarray(self.shape, dtypes.storage(self.dtype), st.data,
+                                      self.offset, self.strides)
+        return a
+
+    def settle(self) -> Tensor:
+        """Make sure that the instruction that produces this tensor has been issued."""
+        if self.pending is not None:
+            self.m.flush()
+        return self
+
+    # -- subscripts -----------------------------------------------------------
+    def __getitem__(self, key: Any) -> Tensor:
+        if self.pending is not None:
+            self.m.flush()
+        if key is Ellipsis:
+            return self
+        if self.oob is not None:
+            self.m.check_bounds(self)
+        keys = key if isinstance(key, tuple) else (key,)
+        shape, strides = self.shape, self.strides
+        offset, d, nblock = self.offset, 0, self.nblock
+        if len(keys) > len(shape):
+            return self._subscript(keys)
+        part = self.nblock if self.kind is not HBM else -1
+        new_shape: list[int] = []
+        new_strides: list[int] = []
+        for k in keys:
+            n = shape[d]
+            cls = k.__class__
+            if cls is int:
+                if k < 0 or k >= n:
+                    return self._subscript(keys)
+                offset += k * strides[d]
+                if d == part:           # on chip the partition dim never goes away
+                    new_shape.append(1)
+                    new_strides.append(strides[d])
+                elif d < part:
+                    nblock -= 1
+            elif cls is slice:
+                if k.step is not None or k.start.__class__ is not int \
+                        or k.stop.__class__ is not int:
+                    if k == _ALL:
+                        new_shape.append(n)
+                        new_strides.append(strides[d])
+                        d += 1
+                        continue
+                    return self._subscript(keys)
+                lo, hi = k.start, k.stop
+                if lo < 0 or hi > n or hi <= lo:
+                    return self._subscript(keys)
+                offset += lo * strides[d]
+                new_shape.append(hi - lo)
+                new_strides.append(strides[d])
+            else:
+                return self._subscript(keys)
+            d += 1
+        new_shape += shape[d:]
+        new_strides += strides[d:]
+        if part >= 0 and len(new_shape) < 2:
+            new_shape.append(1)         # tile[:, k] is (P, 1)
+            new_strides.append(self.dtype.itemsize)
+        t = Tensor(self.m, self.storage, offset, tuple(new_shape), tuple(new_strides), self.dtype,
+                   nblock, self.kind)
+        t.owner = self.owner
+        return t
+
+    def _subscript(self, keys: tuple) -> Tensor:
+        """Resolve the subscripts that the fast path leaves: `...`, ds, indices, out of range."""
+        rank = len(self.shape)
+        if any(isinstance(k, Tensor) or k.__class__ is Indirect for k in keys):
+            return Indirect.make(self, keys)
+        if Ellipsis in [k for k in keys if k.__class__ is type(Ellipsis)]:
+            at = next(i for i, k in enumerate(keys) if k is Ellipsis)
+            keys = (*keys[:at], *[_ALL] * (rank - len(keys) + 1), *keys[at + 1:])
+        if len(keys) > rank:
+            raise fail("NKI-I03", "more subscripts than dimensions",
+                       given=f"{len(keys)} subscripts", limit=f"shape {self.shape}")
+        keys = (*keys, *[_ALL] * (rank - len(keys)))
+        advanced = any(k.__class__ is Index for k in keys)
+        if advanced:
+            return self._advanced(keys)
+        part = self.nblock if self.kind is not HBM else -1
+        offset, nblock = self.offset, self.nblock
+        shape: list[int] = []
+        strides: list[int] = []
+        oob: list[tuple] = []
+        for d, k in enumerate(keys):
+            n, s = self.shape[d], self.strides[d]
+            value = as_int(k)
+            if value is not None:
+                if not -n <= value < n:
+                    raise fail("NKI-I01", f"subscript {value} is outside of dimension {d}",
+                               given=f"index {value}",
+                               limit=f"0 .. {n - 1} (tensor of shape {self.shape})",
+                               hint="check the loop bound: it should be size // tile size")
+                offset += (value + n if value < 0 else value) * s
+                if d == part:
+                    shape.append(1)
+                    strides.append(s)
+                elif d < part:
+                    nblock -= 1
+                continue
+            lo, hi, step = self._range(k, d, n)
+            if d == part and step != 1:
+                raise fail("NKI-P05", "the partition dimension was sliced with a step",
+                           given=f"step {step}", limit="partitions of a tile are contiguous",
+                           hint="put the strided dimension on the free axis, or load the rows "
+                                "with a strided access to HBM")
+            count = -(-(hi - lo) // step)
+            if hi - (step - 1 if count else 0) > n or lo < 0:
+                oob.append((d, n, lo, {len(shape): step}))
+            offset += lo * s
+            shape.append(count)
+            strides.append(s * step)
+        if part >= 0 and len(shape) < 2:
+            shape.append(1)
+            strides.append(self.dtype.itemsize)
+        t = Tensor(self.m, self.storage, offset, tuple(shape), tuple(strides), self.dtype, nblock,
+                   self.kind)
+        t.owner, t.oob = self.owner, oob or None
+        return t
+
+    def _range(self, k: Any, d: int, n: int) -> tuple[int, int, int]:
+        """Return (start, stop, step) of a slice or nl.ds over a dimension of size n."""
+        if k.__class__ is Slice:
+            return k.start, k.start + k.size, 1
+        if k.__class__ is not slice:
+            raise fail("NKI-I03", f"a tensor cannot be subscripted with {type(k).__name__}",
+                       given=repr(k)[:60],
+                       limit="integers, a:b slices, nl.ds(start, size), ..., nl.arange(n)[:, None]"
+                             " and nl.mgrid indices, or an index tile for indirect access")
+        parts = [None if v is None else as_int(v) for v in (k.start, k.stop, k.step)]
+        for v, raw in zip(parts, (k.start, k.stop, k.step)):
+            if v is None and raw is not None:
+                raise fail("NKI-I03", "a slice bound is not an integer",
+                           given=f"{type(raw).__name__} in {k!r}"[:90],
+                           hint="use // instead of / so that sizes stay integers")
+        lo, hi, step = parts[0] or 0, n if parts[1] is None else parts[1], parts[2]
+        step = 1 if step is None else step
+        if step <= 0:
+            raise fail("NKI-I03", "a slice has a step that is not positive", given=f"step {step}")
+        lo = lo + n if lo < 0 else lo
+        hi = hi + n if hi < 0 else hi
+        if hi <= lo:
+            raise fail("NKI-I01", f"dimension {d} is cut to nothing", given=f"{lo}:{hi}",
+                       limit=f"0 <= start < stop <= {n}",
+                       hint="a tile size larger than the tensor gives an empty last tile")
+        return lo, hi, step
+
+    def _advanced(self, keys: tuple) -> Tensor:
+        """Resolve a subscript of affine index expressions (nki-spec 2.0.5)."""
+        grid: tuple[int, ...] = ()
+        trailing: list[tuple[int, Any]] = []
+        for d, k in enumerate(keys):
+            if k.__class__ is Index:
+                if len(k.shape) < 2:
+                    raise fail("NKI-I09", "an nl.arange without axes was used as a subscript",
+                               given=f"index of shape {k.shape} in dimension {d}",
+                               limit="an index needs its place among partition and free axes",
+                               hint="nl.arange(128)[:, None] for partitions, "
+                                    "nl.arange(512)[None, :] for the free dimension")
+                grid = _broadcast(grid, k.shape)
+            elif as_int(k) is None:
+                if k != _ALL and k.__class__ not in (slice, Slice):
+                    self._range(k, d, self.shape[d])
+                trailing.append((d, k))
+        if trailing:
+            if trailing[0][1] != _ALL or any(k.__class__ is not Index and as_int(k) is None
+                                             for k in keys[:trailing[0][0]]) \
+                    or any(k != _ALL for _, k in trailing) \
+                    or trailing[0][0] + len(trailing) != len(keys) or len(keys) <= 2:
+                raise fail("NKI-I10", "slices and nl.arange indices are mixed in one subscript",
+                           given=f"dimension {trailing[0][0]} is a slice",
+                           limit="a subscript is either basic (ints, slices, nl.ds) or advanced "
+                                 "(every dimension an index expression or an int)",
+                           hint="write nl.arange(n)[None, :] in place of the slice")
+            extra = len(trailing)
+            grid = (*grid, *(self.shape[d] for d, _ in trailing))
+        else:
+            extra = 0
+        rank = len(grid)
+        offset, strides = self.offset, [0] * rank
+        part = self.nblock if self.kind is not HBM else -1
+        nblock = 0
+        oob: list[tuple] = []
+        at = rank - extra
+        for d, k in enumerate(keys):
+            n, s = self.shape[d], self.strides[d]
+            if k.__class__ is Index:
+                coeffs = k.coeffs_in(rank - extra) + (0,) * extra
+                const = k.const
+            elif as_int(k) is not None:
+                value = as_int(k)
+                const = value + n if value < 0 else value      # type: ignore[operator]
+                coeffs = (0,) * rank
+            else:
+                const = 0
+                coeffs = tuple(int(e == at) for e in range(rank))
+                at += 1
+            lo = hi = const
+            for c, g in zip(coeffs, grid):
+                lo, hi = lo + min(0, c * (g - 1)), hi + max(0, c * (g - 1))
+            if lo < 0 or hi >= n:
+                oob.append((d, n, const, {e: c for e, c in enumerate(coeffs) if c}))
+            offset += const * s
+            for e, c in enumerate(coeffs):
+                strides[e] += c * s
+            if d == part:
+                used = [e for e, c in enumerate(coeffs) if c and grid[e] > 1]
+                if used and used != [0]:
+                    raise fail("NKI-P03", "the partition dimension is not the first of the tile",
+                               given=f"the partition index runs along axis {used[0]} of the "
+                                     f"index grid {grid}",
+                               limit="partitions lie along axis 0 of a tile",
+                               hint="give the partition index its axis first: "
+                                    "nl.arange(128)[:, None]")
+                if used and abs(coeffs[0]) != 1 or used and coeffs[0] < 0:
+                    raise fail("NKI-P05", "partitions are accessed with a stride",
+                               given=f"stride {coeffs[0]}", limit="stride 1 on chip")
+                if not used and grid[0] > 1:
+                    raise fail("NKI-P03", "one partition is read as if it were many",
+                               given=f"index grid {grid} over a single partition",
+                               limit="each partition of a tile is a partition of the memory",
+                               hint="broadcast across partitions with nl.broadcast_to or a matmul")
+            elif d < part and any(c and g > 1 for c, g in zip(coeffs, grid)):
+                nblock += 1
+        t = Tensor(self.m, self.storage, offset, grid, tuple(strides), self.dtype, nblock,
+                   self.kind)
+        t.owner, t.oob = self.owner, oob or None
+        return t
+
+    def narrow(self, box: list[tuple[int, int]]) -> Tensor:
+        """Return the part of the view inside [lo, hi) per dim (dims of size 1 stay whole)."""
+        offset, shape = self.offset, list(self.shape)
+        lead = len(shape) - len(box)
+        shift = {}
+        for d, (lo, hi) in enumerate(box):
+            d += lead
+            if d >= 0 and shape[d] > 1 and (lo, hi) != (0, shape[d]):
+                offset += lo * self.strides[d]
+                shape[d] = hi - lo
+                shift[d] = lo
+        t = Tensor(self.m, self.storage, offset, tuple(shape), self.strides, self.dtype,
+                   self.nblock, self.kind)
+        t.owner = self.owner
+        if self.oob is not None:
+            oob = []
+            for d, n, const, coeffs in self.oob:
+                const += sum(c * shift.get(e, 0) for e, c in coeffs.items())
+                ends = [c * (shape[e] - 1) for e, c in coeffs.items()]
+                if const + sum(min(0, e) for e in ends) < 0 or \
+                        const + sum(max(0, e) for e in ends) >= n:
+                    oob.append((d, n, const, coeffs))
+            t.oob = oob or None
+        return t
+
+    def flat_index(self, shape: tuple[int, ...] | None = None) -> np.ndarray:
+        """Return the element index in the storage of every element of the view (int64)."""
+        out = np.full(self.shape, self.offset // self.dtype.itemsize, dtype=np.int64)
+        for d, (n, s) in enumerate(zip(self.shape, self.strides)):
+            step = s // self.dtype.itemsize
+            out += (step * np.arange(n)).reshape((-1,) + (1,) * (len(self.shape) - d - 1))
+        return out if shape is None else np.broadcast_to(out, shape)
+
+    # -- views ------------------------------------------------------------------
+    def reshape(self, *sizes_or_shape: Any, shape: Any = None, **kwargs: Any) -> Tensor:
+        """Return a view of another shape; on chip the partition dim must stay (trap 9)."""
+        self.settle()
+        args = sizes_or_shape if shape is None else (shape,)
+        new = tuple(args[0]) if len(args) == 1 and not np.isscalar(args[0]) else args
+        sizes = [as_int(n) for n in new]
+        if any(n is None for n in sizes):
+            raise fail("NKI-S06", "a shape has a size that is not an integer", given=f"{new!r}",
+                       hint="use // instead of / so that sizes stay integers")
+        if sizes.count(-1) == 1:
+            rest = prod(n for n in sizes if n != -1)
+            sizes[sizes.index(-1)] = self.size // rest if rest else 0
+        target: tuple[int, ...] = tuple(sizes)          # type: ignore[arg-type]
+        if prod(target) != self.size or min(target, default=1) < 1:
+            raise fail("NKI-S06", "reshape to another number of elements",
+                       given=f"{self.shape} ({self.size} elements) to {target} "
+                             f"({prod(target)} elements)",
+                       limit="a view has as many elements as the tensor",
+                       hint="is the size a multiple of the tile size?")
+        strides = merge_dims(self.shape, self.strides, target)
+        nblock = self.nblock
+        if self.kind is not HBM:
+            p, ps = self.shape[self.nblock], self.strides[self.nblock]
+            at = [d for d in range(len(target)) if target[d] == p and strides is not None
+                  and (strides[d] == ps or p == 1)]
+            if strides is None or not at:
+                raise fail("NKI-S07", "reshape would move data across partitions",
+                           given=f"{self.shape} to {target}",
+                           limit="on chip only free dims (and block dims) can be regrouped",
+                           hint="reshape in HBM before the load, or transpose")
+            if p == 1:
+                nblock = min(at, key=lambda d: abs(d - self.nblock))
+            else:
+                nblock = at[0]
+        elif strides is None:
+            raise fail("NKI-S07", "this reshape cannot be a view of strided HBM data",
+                       given=f"{self.shape} with strides {self.strides} to {target}",
+                       hint="reshape the whole tensor before slicing it")
+        t = Tensor(self.m, self.storage, self.offset, target, strides, self.dtype, nblock,
+                   self.kind)
+        t.owner, t.oob = self.owner, self.oob
+        return t
+
+    def expand_dims(self, axis: int) -> Tensor:
+        """Return a view with a dim of size 1 inserted at `axis`."""
+        self.settle()
+        rank = len(self.shape) + 1
+        if not -rank <= axis < rank:
+            raise fail("NKI-S06", f"axis {axis} is outside of the tensor",
+                       limit=f"{-rank} .. {rank - 1}")
+        axis %= rank
+        shape = (*self.shape[:axis], 1, *self.shape[axis:])
+        strides = (*self.strides[:axis], self.dtype.itemsize, *self.strides[axis:])
+        nblock = self.nblock + (1 if axis <= self.nblock and self.kind is not HBM else 0)
+        t = Tensor(self.m, self.storage, self.offset, shape, strides, self.dtype, nblock, self.kind)
+        t.owner, t.oob = self.owner, self.oob
+        return t
+
+    def view(self, dtype: Any) -> Tensor:
+        """Return the same bytes as another dtype; the last dim scales."""
+        self.settle()
+        dt = dtypes.normalize(dtype)
+        old, new = self.dtype.itemsize, dt.itemsize
+        shape, strides = self.shape, self.strides
+        if old != new:
+            nbytes = shape[-1] * old
+            if strides[-1] != old or nbytes % new:
+                raise fail("NKI-D04", "a view as another dtype needs a contiguous last dim",
+                           given=f"{shape} of {self.dtype} as {dt}",
+                           limit="the last dim's bytes divide by the new item size")
+            shape, strides = (*shape[:-1], nbytes // new), (*strides[:-1], new)
+        t = Tensor(self.m, self.storage, self.offset, shape, strides, dt, self.nblock, self.kind)
+        t.owner = self.owner
+        return t
+
+    def broadcast_to(self, shape: Any) -> Tensor:
+        """Return the tensor repeated to `shape`: free dims cost nothing, partitions a matmul."""
+        return self.m.broadcast(self, tuple(shape))
+
+    def astype(self, dtype: Any) -> Tensor:
+        """Return a copy cast to `dtype`."""
+        return self.m.op("copy", self, dtype=dtype)
+
+    # -- writes -------------------------------------------------------------------
+    def __setitem__(self, key: Any, value: Any) -> None:
+        dst = self if key is Ellipsis else self[key]
+        self.m.assign(dst, value)
+
+    def __iadd__(self, other: Any) -> Tensor:
+        return self.m.accumulate(self, other, "add")
+
+    def __isub__(self, other: Any) -> Tensor:
+        return self.m.accumulate(self, other, "subtract")
+
+    def __imul__(self, other: Any) -> Tensor:
+        return self.m.accumulate(self, other, "multiply")
+
+    def __itruediv__(self, other: Any) -> Tensor:
+        return self.m.accumulate(self, other, "divide")
+
+    # -- operators: the nl functions, without partition broadcast ---------------------
+    def __bool__(self) -> bool:
+        _no_truth("a tensor")
+        return False
+
+    __hash__ = object.__hash__
+
+    def __iter__(self) -> Any:
+        raise fail("NKI-I08", "a tensor cannot be looped over",
+                   hint="loop over indices: for i in nl.affine_range(t.shape[0])")
+
+    def __repr__(self) -> str:
+        return f"Tensor(shape={self.shape}, dtype={dtypes.name(self.dtype)}, buffer={self.kind})"
+
+
+def _binary(name: str, swap: bool = False) -> Any:
+    def method(self: Tensor, other: Any) -> Any:
+        return self.m.op(name, other, self) if swap else self.m.op(name, self, other)
+    return method
+
+
+for _sym, _name in (("add", "add"), ("sub", "subtract"), ("mul", "multiply"),
+                    ("truediv", "divide"), ("pow", "power"), ("mod", "mod"),
+                    ("and", "bitwise_and"), ("or", "bitwise_or"), ("xor", "bitwise_xor"),
+                    ("lshift", "left_shift"), ("rshift", "right_shift")):
+    setattr(Tensor, f"__{_sym}__", _binary(_name))
+    setattr(Tensor, f"__r{_sym}__", _binary(_name, swap=True))
+for _sym, _name in (("lt", "less"), ("le", "less_equal"), ("gt", "greater"),
+                    ("ge", "greater_equal"), ("eq", "equal"), ("ne", "not_equal")):
+    setattr(Tensor, f"__{_sym}__", _binary(_name))
+for _sym, _name in (("neg", "negative"), ("invert", "invert"), ("abs", "abs")):
+    setattr(Tensor, f"__{_sym}__", (lambda n: lambda self: self.m.op(n, self))(_name))
+
+
+class BlockTensor(Tensor):
+    """A directly allocated tensor with block dims: each block index has an address of its own."""
+
+    __slots__ = ("blocks", "place")
+
+    def tile(self, idx: tuple[int, ...]) -> Tensor:
+        """Return the tile of block index `idx` as a view of the arena."""
+        t = self.blocks.get(idx)
+        if t is None:
+            t = self.blocks[idx] = self.m.place_tile(self, idx)
+        return t
+
+    def __getitem__(self, key: Any) -> Tensor:
+        keys = key if isinstance(key, tuple) else (key,)
+        idx = tuple(as_int(k) for k in keys[:self.nblock])
+        if len(idx) < self.nblock or None in idx:
+            raise fail("NKI-A04", "a directly allocated tensor needs all its block indices",
+                       given=f"subscript {key!r}"[:80],
+                       limit=f"{self.nblock} integers for the block dims of shape {self.shape}",
+                       hint="loop over the blocks: t[i] or t[i, :, 0:512]")
+        for i, n in zip(idx, self.shape):
+            if not 0 <= i < n:                               # type: ignore[operator]
+                raise fail("NKI-I01", f"block index {i} is outside of the tensor",
+                           given=f"index {i}", limit=f"0 .. {n - 1} (shape {self.shape})")
+        t = self.tile(idx)                                   # type: ignore[arg-type]
+        rest = keys[self.nblock:]
+        return t[rest] if rest else t
+
+
+class Indirect:
+    """A subscript with run-time indices: `h[idx_tile, i_f]`; only DMA can access it.
+
+    `rows` is the index tile, used for dimension `dim` of `base`; `rest` holds the other (affine)
+    subscripts. The result has the broadcast shape of all of them; the index tile lies along the
+    partition axis.
+    """
+
+    __slots__ = ("base", "rows", "dim", "rest", "shape", "dtype", "kind")
+
+    @staticmethod
+    def make(base: Tensor, keys: tuple) -> Any:
+        """Check the subscript and return the Indirect."""
+        at = [d for d, k in enumerate(keys) if isinstance(k, Tensor)]
+        if len(at) != 1 or len(keys) != len(base.shape):
+            raise fail("NKI-I11", "an indirect access takes one index tile",
+                       given=f"{len(at)} index tiles in {len(keys)} subscripts",
+                       limit=f"one index tile, and an nl.arange index or an int for each of the "
+                             f"other dims of shape {base.shape}")
+        dim, rows = at[0], keys[at[0]].settle()
+        part = base.nblock if base.kind is not HBM else 0
+        if dim > part:
+            raise fail("NKI-I12", "an index tile selects along a free dimension",
+                       given=f"index tile in dimension {dim} of shape {base.shape}",
+                       limit="indirect indices select rows: the partition or a block dim",
+                       hint="gather along the free dim with nl.gather_flattened or "
+                            "nisa.local_gather")
+        if rows.kind is HBM or rows.dtype.kind not in "iu" or rows.size != rows.shape[0]:
+            raise fail("NKI-I11", "an index tile must be an int32 or uint32 tile of shape (n, 1)",
+                       given=f"{rows!r}", hint="nl.load the indices, or make them with nisa.iota")
+        self = Indirect()
+        grid: tuple[int, ...] = ()
+        for d, k in enumerate(keys):
+            if d != dim and k.__class__ is Index:
+                grid = _broadcast(grid, k.shape)
+            elif d != dim and as_int(k) is None:
+                raise fail("NKI-I10", "slices and index tiles are mixed in one subscript",
+                           hint="write nl.arange(n)[None, :] in place of the slice")
+        rank = max(len(grid), 2)
+        grid = _broadcast(grid, (rows.shape[0],) + (1,) * (rank - 1))
+        self.base, self.rows, self.dim, self.rest = base, rows, dim, keys
+        self.shape, self.dtype, self.kind = grid, base.dtype, base.kind
+        return self
+
+    def flat(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return (flat element index, in range) of every element, at run time."""
+        item = self.base.dtype.itemsize
+        rows = self.rows.np.reshape((-1,) + (1,) * (len(self.shape) - 1)).astype(np.int64)
+        ok = (rows >= 0) & (rows < self.base.shape[self.dim])
+        flat = self.base.offset // item + rows * (self.base.strides[self.dim] // item)
+        for d, k in enumerate(self.rest):
+            if d == self.dim:
+                continue
+            value = k.values() if k.__class__ is Index else as_int(k)
+            ok = ok & (value >= 0) & (value < self.base.shape[d])    # type: ignore[operator]
+            flat = flat + value * (self.base.strides[d] // item)     # type: ignore[operator]
+        return np.broadcast_to(flat, self.shape), np.broadcast_to(ok, self.shape)
+
+
+def new_tensor(m: Machine, storage: Storage, shape: tuple[int, ...], dtype: np.dtype,
+               kind: str = HBM) -> Tensor:
+    """Return a row-major tensor over a whole HBM storage."""
+    return Tensor(m, storage, 0, shape, contiguous_strides(shape, dtype.itemsize), dtype, 0, kind)
+
+
+def direct(buffer: Any) -> bool:
+    """Tell whether a buffer argument is a direct allocation."""
+    return isinstance(buffer, DirectBuffer)

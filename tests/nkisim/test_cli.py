@@ -1,0 +1,87 @@
+"""`python -m nkisim`: usage, unknown commands, explain."""
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from nkisim import __version__, cli, errors
+
+RULES = {
+    "NKI-P01": SimpleNamespace(title="Too many partitions", text="A tile has 128 partitions.\n"),
+    "NKI-B02": SimpleNamespace(title="Wrong buffer", text="HBM is not a compute operand."),
+}
+
+
+@pytest.fixture
+def rules(monkeypatch):
+    """Two rules, whatever the registry holds."""
+    monkeypatch.setattr(errors, "RULES", RULES, raising=False)
+
+
+def test_no_command_shows_the_commands(capsys):
+    assert cli.main([]) == 2
+    said = capsys.readouterr().err
+    assert all(name in said for name in cli.COMMANDS)
+
+
+def test_help_and_version(capsys):
+    assert cli.main(["--help"]) == 0
+    assert "doctor" in capsys.readouterr().out
+    assert cli.main(["--version"]) == 0
+    assert __version__ in capsys.readouterr().out
+
+
+def test_an_unknown_command_suggests_one(capsys):
+    assert cli.main(["dcotor"]) == 2
+    assert "no command 'dcotor'; did you mean 'doctor'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_row_of_the_table_leads_to_a_command_with_help(name, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main([name, "--help"])
+    assert stop.value.code == 0
+    assert f"python -m nkisim {name}" in capsys.readouterr().out
+
+
+def test_an_unknown_option_is_exit_code_2(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["doctor", "--nonsense"])
+    assert stop.value.code == 2
+    assert "--nonsense" in capsys.readouterr().err
+
+
+def test_explain_prints_a_page(rules, capsys):
+    assert cli.main(["explain", "nki-p01"]) == 0
+    assert capsys.readouterr().out == ("NKI-P01: Too many partitions\n\n"
+                                       "A tile has 128 partitions.\n")
+
+
+def test_explain_without_an_id_lists_them(rules, capsys):
+    assert cli.main(["explain"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["NKI-B02  Wrong buffer",
+                                                    "NKI-P01  Too many partitions"]
+
+
+def test_explain_suggests_the_id_that_was_meant(rules, capsys):
+    assert cli.main(["explain", "NKI-PO1"]) == 2
+    said = capsys.readouterr()
+    assert "did you mean 'NKI-P01'?" in said.err and said.out == ""
+
+
+@pytest.mark.parametrize("command", ["explain", "doctor"])
+def test_a_reader_that_has_seen_enough_causes_no_traceback(python, command):
+    done = python.run("-c", f"""if True:
+        import subprocess, sys
+        child = subprocess.Popen([sys.executable, "-m", "nkisim", "{command}"],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        child.stdout.close()
+        print(repr(child.stderr.read()), child.wait())
+    """)
+    assert done.stdout == "'' 2\n", done.stdout
+
+
+def test_the_module_can_be_run(python):
+    done = python.nkisim("--version")
+    assert (done.returncode, done.stdout) == (0, f"nkisim {__version__}\n")

@@ -1,0 +1,91 @@
+"""The table of the chip: complete, consistent, and reachable by every name that users know."""
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import pytest
+
+from nkisim import hw
+from nkisim.errors import NkiError
+
+
+def numeric_fields(core: hw.NeuronCore) -> list[str]:
+    """Return the names of the fields that hold numbers or tables of numbers."""
+    def is_number(value: object) -> bool:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+    names = []
+    for f in dataclasses.fields(core):
+        value = getattr(core, f.name)
+        if f.name == "provenance":
+            continue
+        if is_number(value) or (isinstance(value, Mapping)
+                                and any(is_number(v) for v in value.values())):
+            names.append(f.name)
+    return names
+
+
+@pytest.mark.parametrize("core", hw.CORES, ids=lambda c: c.name)
+class TestEveryCore:
+    def test_every_number_names_its_source_and_nothing_else_does(self, core):
+        assert set(numeric_fields(core)) == set(core.provenance)
+        for name, source in core.provenance.items():
+            assert source.text.strip(), name
+            assert source.tag in ("documented", "fitted", "assumed"), name
+
+    def test_memory_sizes_agree_with_each_other(self, core):
+        assert core.psum_bytes == 16 * hw.KIB
+        assert core.psum_total_bytes == 2 * hw.MIB
+        assert core.psum_fmax * 4 == core.psum_bank_bytes
+        assert core.psum_free_elements * 4 == core.psum_bytes
+        assert core.sbuf_bytes - core.sbuf_usable_bytes == 16 * hw.KIB
+        assert core.sbuf_total_bytes == 128 * core.sbuf_bytes
+
+    def test_peak_is_what_clock_and_array_give(self, core):
+        # One moving column a cycle over a 128 x 128 array; fp32 takes four passes.
+        dense = 2 * core.pmax**2 * core.pe_ghz / 1e3
+        assert core.peak_tflops["bfloat16"] == pytest.approx(dense, rel=0.01)
+        assert core.peak_tflops["float32"] == pytest.approx(dense / 4, rel=0.03)
+
+    def test_numbers_cannot_be_changed_by_accident(self, core):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            core.pmax = 256
+
+
+def test_known_sizes():
+    assert hw.TRN1.sbuf_total_bytes == 24 * hw.MIB
+    assert hw.TRN2.sbuf_total_bytes == 28 * hw.MIB
+    assert hw.TRN3.sbuf_total_bytes == 32 * hw.MIB
+    assert hw.TRN1.hbm_gbps_per_core == 410.0
+
+
+@pytest.mark.parametrize("name, core", [
+    ("trn1", hw.TRN1), ("inf2", hw.TRN1), ("gen2", hw.TRN1), ("trn2", hw.TRN2), ("gen3", hw.TRN2),
+    ("trn3", hw.TRN3), ("gen4", hw.TRN3), ("TRN2", hw.TRN2), (" Gen3 ", hw.TRN2)])
+def test_get_by_name(name, core, monkeypatch):
+    monkeypatch.setenv(hw.TARGET_VARIABLE, "trn3")  # the argument wins over the environment
+    assert hw.get(name) is core
+
+
+@pytest.mark.parametrize("value, core", [(None, hw.TRN1), ("", hw.TRN1), ("gen3", hw.TRN2)])
+def test_get_from_environment(value, core, monkeypatch):
+    monkeypatch.delenv(hw.TARGET_VARIABLE, raising=False)
+    if value is not None:
+        monkeypatch.setenv(hw.TARGET_VARIABLE, value)
+    assert hw.get() is core
+
+
+@pytest.mark.parametrize("bad", ["trn9", "", "cuda", 2])
+def test_unknown_target_lists_the_targets(bad):
+    with pytest.raises(NkiError) as caught:
+        hw.get(bad)
+    assert caught.value.id == "NKI-T01"
+    assert "trn2" in caught.value.limit and repr(bad) in caught.value.given
+
+
+def test_unknown_target_in_environment_names_the_variable(monkeypatch):
+    monkeypatch.setenv(hw.TARGET_VARIABLE, "h100")
+    with pytest.raises(NkiError) as caught:
+        hw.get()
+    assert hw.TARGET_VARIABLE in caught.value.given
