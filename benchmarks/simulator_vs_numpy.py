@@ -7,14 +7,15 @@ Wall time of this machine, best of three; it says nothing about the time on a ch
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable
+
+from rich.console import Console
+from rich.table import Table
 
 import nkisim
 from labkit.inputs import make_inputs
 from labkit.load import load_lab, load_module
-from rich.console import Console
-from rich.table import Table
 
 VECADD = Path(__file__).resolve().parents[1] / "labs" / "vecadd"
 CASES = ("tiled_25600_rows1", "tiled_25600_rows128", "stream_256000_free1000",

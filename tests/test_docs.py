@@ -24,7 +24,7 @@ def steps():
                 yield pytest.param(page, command, shown, code, id=f"{page.parent.name}: {command}")
 
 
-@pytest.mark.parametrize("page, command, shown, code", steps())
+@pytest.mark.parametrize("page, command, shown, code", list(steps()))
 def test_command(page: Path, command: str, shown: list[str], code: int, tmp_path):
     program, script, *args = shlex.split(command)
     assert program == "python", "commands in console blocks begin with python"

@@ -9,8 +9,7 @@ from __future__ import annotations
 import nkisim as _nkisim  # noqa: F401  (a door: installs the import rule for neuronxcc.nki)
 
 from .compare import AnyArgmax, Comparison, compare
-from .spec import (Case, Lab, MustFailNumerically, MustRaise, Passes, RubricLine, SpecError,
-                   Tensor)
+from .spec import Case, Lab, MustFailNumerically, MustRaise, Passes, RubricLine, SpecError, Tensor
 from .tolerance import Tolerance, tolerance
 
 __all__ = ["AnyArgmax", "Case", "Comparison", "Lab", "MustFailNumerically", "MustRaise", "Passes",

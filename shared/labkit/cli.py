@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,7 +14,7 @@ from .backends import BACKENDS
 from .evaluate import Outcome, evaluate, exit_code, score
 from .load import discover, labs_root, load_lab
 from .results import ResultsError, append_run, provenance
-from .show import (NO_LATENCY, progress, show_failures, show_score, summary_table, totals)
+from .show import NO_LATENCY, progress, show_failures, show_score, summary_table, totals
 from .spec import TARGETS, Case, Lab, SpecError
 
 RESULTS = Path("results") / "results.json"

@@ -1,12 +1,18 @@
 """What a person sees: progress with a time to go, one table, and the reports of failures."""
 from __future__ import annotations
 
-from typing import Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (BarColumn, MofNCompleteColumn, Progress, TextColumn,
-                           TimeElapsedColumn, TimeRemainingColumn)
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from .evaluate import FAILED, NOT_RUN, PASSED, Outcome
@@ -68,7 +74,7 @@ def show_failures(console: Console, outcomes: Iterable[Outcome]) -> None:
     for o in outcomes:
         if o.status == PASSED:
             continue
-        report = o.detail or o.text
+        report = o.detail if o.text in o.detail else "\n".join(filter(None, (o.text, o.detail)))
         console.print(f"\n[{_STYLE[o.status]}]{o.case.name} on {o.target}: {o.status}[/]")
         if report in seen:
             console.print("  (the same report as above)")

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from labkit import AnyArgmax, compare, tolerance
 
 RNG = np.random.default_rng(7)

@@ -4,6 +4,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from labkit import Case, Lab, MustFailNumerically, MustRaise, RubricLine, SpecError, Tensor
 from labkit.evaluate import FAILED, NOT_RUN, PASSED, evaluate, exit_code, score
 from labkit.inputs import make_inputs
@@ -81,9 +82,10 @@ def test_what_students_hand_in_gets_a_sentence(tmp_path, body, status, says):
 
 
 def test_a_crash_and_a_hang_cost_only_their_own_case(tmp_path):
-    kernels = (GOOD + GOOD.replace("def k", "def crash").replace("    out =", "    os._exit(3)\n    out =")
-               + GOOD.replace("def k", "def hang").replace("    out =",
-                                                          "    time.sleep(60)\n    out ="))
+    first = "    out ="
+    kernels = (GOOD
+               + GOOD.replace("def k", "def crash").replace(first, f"    os._exit(3)\n{first}")
+               + GOOD.replace("def k", "def hang").replace(first, f"    time.sleep(60)\n{first}"))
     cases = (case(name="1", kernel="crash"), case(name="2"),
              case(name="3", kernel="hang", timeout_s=2.0), case(name="4"))
     results = list(evaluate(lab(tmp_path, kernels, *cases), [(c, "trn1") for c in cases]))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from labkit.results import ResultsError, append_run
 
 
