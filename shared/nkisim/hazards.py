@@ -41,6 +41,7 @@ def check_loops(m: Machine) -> NkiError | None:
     rows, kinds = tr.rows, tr.kinds
     seen: set[tuple] = set()
     node_of = storages.node
+    arenas = {st.id for st in m.arenas.values()}    # there the kernel says what may share bytes
     for at in tr.starts:
         node = rows[at + 2]
         kind, line = kinds[rows[at]], rows[at + 1]
@@ -49,7 +50,7 @@ def check_loops(m: Machine) -> NkiError | None:
             sid, offset = rows[k], rows[k + 1]
             k += 2
             home = node_of(sid)
-            if home == node or home < 0:
+            if home == node or home < 0 or sid in arenas:        # its own iteration's, or an input
                 continue
             region = (sid, offset, pattern.shape, pattern.strides)
             was = last.get(region)
