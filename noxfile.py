@@ -8,7 +8,6 @@ from pathlib import Path
 
 import nox
 
-nox.options.default_venv_backend = "venv|virtualenv"
 nox.options.reuse_existing_virtualenvs = True
 nox.options.sessions = ["simulate", "tests"]
 
