@@ -8,8 +8,6 @@ from pathlib import Path
 
 import nox
 
-# nox brings virtualenv along; venv is missing from some Linux Pythons
-nox.options.default_venv_backend = "virtualenv"
 nox.options.reuse_existing_virtualenvs = True
 nox.options.sessions = ["simulate", "tests"]
 
