@@ -6,14 +6,16 @@ through another tile is how `vector_add_direct_allocation_bad` goes wrong, and i
 """
 from __future__ import annotations
 
+import inspect
 import itertools
+import sys
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import dtypes
-from .errors import fail
+from .errors import fail, user_frame
 from .hw import NeuronCore
 from .index import as_int
 from .memory import (
@@ -63,7 +65,8 @@ def check_tile(hw: NeuronCore, kind: str, shape: tuple[int, ...], dtype: np.dtyp
     if shape[blocks] > hw.pmax:
         raise fail("NKI-P01",
                    f"a tile of {shape[blocks]} partitions is larger than {where} has",
-                   given=f"shape {shape}: {shape[blocks]} partitions", limit=f"{hw.pmax} partitions",
+                   given=f"shape {shape}: {shape[blocks]} partitions",
+                   limit=f"{hw.pmax} partitions",
                    hint=f"loop over chunks of at most {hw.pmax} rows (nl.tile_size.pmax), or put "
                         "more elements on the free dimension: reshape to "
                         f"({hw.pmax}, n // {hw.pmax})")
@@ -113,9 +116,11 @@ def create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "") -> T
     check_tile(m.hw, buffer.kind, plain, dt, blocks)
     if isinstance(buffer, DirectBuffer):
         m.direct = True
+        buffer = _traced_once(m, buffer)
         t = BlockTensor(m, None, 0, plain, contiguous_strides(plain, dt.itemsize), dt, blocks,
                         buffer.kind)
-        t.blocks, t.place = {}, (buffer, line, name)
+        t.blocks, t.place, t.serial = {}, (buffer, line, name), len(m.storages) + m.placed
+        m.placed += 1
         if buffer.check_rank is not None:
             buffer.check_rank(blocks)
         for idx in itertools.product(*(range(n) for n in plain[:blocks])):
@@ -132,6 +137,27 @@ def create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "") -> T
     if key is not None:
         m.layouts[key] = (plain, strides, dt, blocks, row)
     return Tensor(m, st, 0, plain, strides, dt, blocks, buffer.kind)
+
+
+def _traced_once(m: Machine, buffer: DirectBuffer) -> DirectBuffer:
+    """Return the placement that a loop body's allocation had in the loop's first iteration.
+
+    The SDK traces a loop body once, so `addr += size` in it happens once; here it happens in
+    every iteration (trap 12). Allocations are matched by their place in the program, and by their
+    number within an iteration, because Python loops inside the body are unrolled.
+    """
+    if m.node == 0:
+        return buffer
+    tr = m.trace
+    path: list[Any] = [tr.loop_line[loop] for loop, _ in tr.path(m.node)]
+    frame = user_frame(sys._getframe(1))
+    while frame is not None:
+        path.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    site = tuple(path)
+    number = m.sites_seen.get((m.node, site), 0)
+    m.sites_seen[m.node, site] = number + 1
+    return m.sites.setdefault((site, number), buffer)
 
 
 def _create_hbm(m: Machine, shape: tuple[int, ...], dtype: np.dtype, buffer: Buffer, line: int,
@@ -193,7 +219,7 @@ def place_tile(m: Machine, t: BlockTensor, idx: tuple[int, ...]) -> Tensor:
     shape = t.shape[t.nblock:]
     free = prod(shape[1:]) * t.dtype.itemsize
     part, addr = buffer.place(idx, shape[0], free)
-    size = m.hw.psum_bytes if t.kind is PSUM else m.hw.sbuf_usable_bytes
+    size = m.hw.psum_bytes if t.kind is PSUM else m.hw.sbuf_bytes
     if part < 0 or part + shape[0] > m.hw.pmax:
         raise fail("NKI-A01", "a directly allocated tile leaves the partitions",
                    given=f"partitions {part} .. {part + shape[0] - 1} for block {idx}",
@@ -205,6 +231,10 @@ def place_tile(m: Machine, t: BlockTensor, idx: tuple[int, ...]) -> Tensor:
                    limit=f"0 .. {size - 1} in {t.kind.upper()} of {m.hw.name}",
                    hint="use fewer physical tiles (num_free_tiles), a smaller tile, or a lower "
                         "base_addr")
+    if t.kind is SBUF and addr + free > m.hw.sbuf_usable_bytes:
+        m.find("NKI-A10", "warning", f"a directly allocated tile reaches byte {addr + free - 1} "
+               f"of each partition; the compiler keeps what lies behind byte "
+               f"{m.hw.sbuf_usable_bytes - 1} for itself on {m.hw.name}", line)
     if addr % t.dtype.itemsize:
         raise fail("NKI-A02", "a directly allocated tile is not aligned",
                    given=f"byte address {addr} for {dtypes.name(t.dtype)}",
@@ -215,7 +245,7 @@ def place_tile(m: Machine, t: BlockTensor, idx: tuple[int, ...]) -> Tensor:
     out = Tensor(m, st, part * st.row_bytes + addr, shape,
                  (st.row_bytes, *contiguous_strides(shape[1:], t.dtype.itemsize)), t.dtype, 0,
                  t.kind)
-    out.owner = (id(t), idx, line, name)
+    out.owner = (t.serial, idx, line, name)
     t.blocks[idx] = out
     return out
 
@@ -228,36 +258,50 @@ def _extent(t: Tensor) -> tuple[int, int, int, int]:
 
 
 def note_write(t: Tensor, line: int) -> None:
-    """Record that a logical tile wrote its bytes of the arena."""
+    """Record that a logical tile wrote its bytes of the arena; the records never overlap."""
     st = t.storage
     assert st is not None
+    p0, p1, lo, hi = box = _extent(t)
+    kept = []
+    for w in st.writers:
+        if not w.overlaps(*box):
+            if w.owner == t.owner and (w.p0, w.p1) == (p0, p1) and (w.hi == lo or w.lo == hi):
+                lo, hi = min(w.lo, lo), max(w.hi, hi)       # grows a neighbour of the same tile
+            else:
+                kept.append(w)
+            continue
+        for q0, q1, a, b in ((w.p0, p0, w.lo, w.hi), (p1, w.p1, w.lo, w.hi),
+                             (max(w.p0, p0), min(w.p1, p1), w.lo, box[2]),
+                             (max(w.p0, p0), min(w.p1, p1), box[3], w.hi)):
+            if q0 < q1 and a < b:                           # what sticks out of the new write
+                kept.append(Write(q0, q1, a, b, w.owner, w.line))
+    kept.append(Write(p0, p1, lo, hi, t.owner, line))
+    st.writers = kept
+
+
+def wrote(t: Tensor) -> bool:
+    """Tell whether a tile in an arena still holds what it wrote itself."""
+    assert t.storage is not None
     box = _extent(t)
-    st.writers = [w for w in st.writers if not w.inside(*box)]
-    st.writers.append(Write(*box, t.owner, line))
+    owners = {w.owner for w in t.storage.writers if w.overlaps(*box)}
+    return owners == {t.owner}
 
 
 def check_owner(m: Machine, t: Tensor, line: int) -> None:
     """Report a read of bytes that another logical tile has written over."""
-    assert t.storage is not None
-    box = _extent(t)
     mine = t.owner
-    for w in reversed(t.storage.writers):
-        if w.owner == mine or not w.overlaps(*box):
-            if w.owner == mine and all((w.p0 <= box[0], w.p1 >= box[1], w.lo <= box[2],
-                                        w.hi >= box[3])):
-                return                          # we wrote all of it after that
-            continue
-        if w.owner is None or mine is None:
-            continue
-        lo, hi = max(w.lo, box[2]), min(w.hi, box[3])
-        made, other = m.trace.where(mine[2]), m.trace.where(w.owner[2])
-        m.find("NKI-A05", "error",
-               f"a tile is read after another tile has overwritten it: both lie at bytes "
-               f"{lo} .. {hi - 1} of {t.kind.upper()}. Read: tile {mine[1]} of the tensor "
-               f"created at {made}; last write: tile {w.owner[1]} of the tensor created at "
-               f"{other}. Give them different base addresses (or more physical tiles)",
-               line, w.line)
+    box = _extent(t)
+    assert t.storage is not None
+    w = next((w for w in t.storage.writers if w.owner != mine and w.overlaps(*box)), None)
+    if w is None:
         return
+    lo, hi = max(w.lo, box[2]), min(w.hi, box[3])
+    made, other = m.trace.where(mine[2]), m.trace.where(w.owner[2])
+    m.find("NKI-A05", "error",
+           f"a tile is read after another tile has overwritten it: both lie at bytes "
+           f"{lo} .. {hi - 1} of {t.kind.upper()}. Read: tile {mine[1]} of the tensor created at "
+           f"{made}; last write: tile {w.owner[1]} of the tensor created at {other}. Give them "
+           "different base addresses (or more physical tiles)", line, w.line)
 
 
 def _tiles(value: Any, name: str) -> tuple[int, ...]:
@@ -308,8 +352,14 @@ def mod_alloc(kind: str, base_addr: Any, base_partition: Any = 0, num_par_tiles:
 
 def alloc(kind: str, func: Any, bank_bytes: int = 2048) -> DirectBuffer:
     """Return the allocation by a function of (block index, pdim size, fdim bytes)."""
+    try:                # by keyword where it has the documented names: it may be a partial
+        by_name = {"idx", "pdim_size", "fdim_size"} <= set(inspect.signature(func).parameters)
+    except (TypeError, ValueError):
+        by_name = False
+
     def place(idx: tuple[int, ...], pdim: int, fdim_bytes: int) -> tuple[int, int]:
-        got = func(idx, pdim, fdim_bytes)
+        got = func(idx=idx, pdim_size=pdim, fdim_size=fdim_bytes) if by_name \
+            else func(idx, pdim, fdim_bytes)
         want = 3 if kind is PSUM else 2
         ok = isinstance(got, (tuple, list)) and len(got) == want
         values = [as_int(v) for v in got] if ok else [None]

@@ -20,7 +20,7 @@ _INDEPENDENT = {"affine_range": "iteration of nl.affine_range", "grid": "instanc
 
 
 def _shared_affine(m: Machine, a: int, b: int, home: int) -> int | None:
-    """Return the affine loop (or grid) in which nodes `a` and `b` are different iterations, or None.
+    """Return the affine loop (or grid) of which nodes `a` and `b` are two iterations, or None.
 
     Loops that the storage was created in (`home`) do not count: there each iteration has its own.
     """
@@ -45,6 +45,7 @@ def check_loops(m: Machine) -> NkiError | None:
     rows, kinds = tr.rows, tr.kinds
     seen: set[tuple] = set()
     node_of = storages.node
+    arenas = {st.id for st in m.arenas.values()}    # there the kernel says what may share bytes
     for at in tr.starts:
         node = rows[at + 2]
         kind, line = kinds[rows[at]], rows[at + 1]
@@ -53,7 +54,7 @@ def check_loops(m: Machine) -> NkiError | None:
             sid, offset = rows[k], rows[k + 1]
             k += 2
             home = node_of(sid)
-            if home == node or home < 0:
+            if home == node or home < 0 or sid in arenas:        # its own iteration's, or an input
                 continue
             region = (sid, offset, pattern.shape, pattern.strides)
             was = last.get(region)

@@ -156,6 +156,8 @@ def _with_number(name: str, t: Tensor, value: Any, first: bool, dtype: Any, mask
     """Apply a function of a tile and a number; `first` if the number is the first operand."""
     if name == "divide":
         dt = result_dtype(dtype, t, value, np.float32(1) if dtypes.is_int(t.dtype) else value)
+        if first and value == 1:
+            return dve.reciprocal(t, dtype=dt, mask=mask)
         if first:
             inverse = dve.reciprocal(t, dtype=dtypes.FLOAT32)
             return dve.tensor_scalar(inverse.settle(), "multiply", value, dtype=dt, mask=mask)

@@ -19,6 +19,7 @@ from .errors import NkiError, Where, fail, user_frame
 from .hw import NeuronCore
 from .index import Index, Mask, as_int
 from .memory import FULLY, HBM, NEVER, PSUM, SBUF, Storage, contiguous_strides
+from .shadow import refresh_shadow
 from .tensor import BlockTensor, Indirect, Tensor
 from .trace import Trace
 
@@ -88,6 +89,9 @@ class Machine:
         self.depth = 0                  # nesting of kernels
         self.arenas: dict[str, Storage] = {}
         self.direct = False             # the kernel allocates directly
+        self.placed = 0                 # tensors that it has placed
+        self.sites: dict[tuple, Any] = {}           # allocations in loops: place in the program
+        self.sites_seen: dict[tuple, int] = {}      # -> placement, and how often in an iteration
         self.program_id: tuple[int, ...] = ()
         self.grid: tuple[int, ...] = ()
         self.shared: list[Tensor] = []  # shared_hbm tensors, in order of creation
@@ -216,8 +220,11 @@ class Machine:
                         "the loop bound")
 
     def mask(self, ins: Instr, mask: Any, domain: tuple[int, ...],
-             keep: tuple[int, ...] | None = None) -> None:
-        """Apply `mask` over the grid `domain`; `keep` lists the dims that the result has."""
+             keep: tuple[int, ...] | None = None, cut: bool = True) -> None:
+        """Apply `mask` over the grid `domain`; `keep` lists the dims that the result has.
+
+        A box narrows the operands, unless `cut` is False because values depend on the position.
+        """
         if mask is None or mask is True:
             return
         if mask is False or isinstance(mask, np.bool_):
@@ -228,7 +235,7 @@ class Machine:
             raise fail("NKI-I07", "mask is not a comparison of index expressions",
                        given=f"{type(mask).__name__}",
                        limit="affine comparisons joined by &, e.g. (i_p < 64) & (i_f < n)")
-        box = mask.box(domain)
+        box = mask.box(domain) if cut else None
         if box is None:
             if keep is not None:
                 raise fail("NKI-X02", "this mask is not a box, and the instruction reduces",
@@ -423,14 +430,16 @@ class Machine:
         """Make `dst` readable for an accumulation: zeros that were free, or never written."""
         st = dst.storage
         assert st is not None
+        if st.arena and not allocate.wrote(dst):
+            dst.np[...] = 0         # a new tensor's first product overwrites what is there
+            return
         if st.init == FULLY:
             return
         seen = st.mask_view(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize)
         if not seen.all():
-            self.find("NKI-U03", "warning", f"{ins.row.name} accumulates into {dst!r}, which was "
-                      "never set; the first product overwrites it here, on the chip it adds to "
-                      "what was there. Create it with nl.zeros(..., buffer=nl.psum)",
-                      ins.line, st.where)
+            self.find("NKI-U03", "note", f"{ins.row.name} accumulates into {dst!r}, which was "
+                      "never set: the first product overwrites it. nl.zeros(..., buffer=nl.psum) "
+                      "says so and costs nothing", ins.line, st.where)
             every = seen if seen.ndim == len(dst.shape) else seen.all(axis=-1)
             np.copyto(dst.np, np.zeros((), dst.np.dtype), where=~every)
 
@@ -469,7 +478,7 @@ class Machine:
                     and value.shape == dst.shape and value.strides == dst.strides:
                 return                                  # p[i] += ...: already in place
             self.op("copy_into", dst, value)
-        elif isinstance(value, (int, float, np.number, np.bool_)):
+        elif isinstance(value, (int, float, np.generic)):
             if self.pending is not None:
                 self.flush()
             self.op("fill", dst, value)
@@ -541,6 +550,7 @@ class Machine:
         tr = self.trace
         loop = len(tr.loop_kind)
         tr.loop_kind.append(kind)
+        tr.loop_line.append(self.here())
         self.loop_open.append(True)
         parent = self.node
         try:
@@ -555,37 +565,6 @@ class Machine:
         finally:
             self.loop_open[loop] = False
             self.node = parent
-
-
-def refresh_shadow(t: Tensor) -> None:
-    """Bring the float32 copy of a storage up to date where `t` was written."""
-    shadow = t.storage.shadow                                   # type: ignore[union-attr]
-    name = t.dtype.name
-    if shadow is None or name not in shadow:
-        t.storage.shadow = None                                 # type: ignore[union-attr]
-        return
-    shadow_view(t, shadow[name])[...] = t.np
-
-
-def shadow_view(t: Tensor, flat: np.ndarray) -> np.ndarray:
-    """Return the view of a float32 copy that corresponds to `t`."""
-    item = t.dtype.itemsize
-    return np.ndarray(t.shape, np.float32, flat, t.offset // item * 4,
-                      tuple(s // item * 4 for s in t.strides))
-
-
-def as_f32(t: Tensor) -> np.ndarray:
-    """Return a tile's elements as float32, converting 8- and 16-bit storages once, not per use."""
-    if t.dtype.itemsize == 4:
-        return t.np
-    st = t.storage
-    assert st is not None
-    if st.arena:
-        return t.np.astype(np.float32)
-    name = t.dtype.name
-    if st.shadow is None or name not in st.shadow:
-        st.shadow = {name: st.data.view(t.dtype).astype(np.float32)}
-    return shadow_view(t, st.shadow[name])
 
 
 def integer(value: Any, name: str) -> int:

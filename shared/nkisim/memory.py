@@ -154,9 +154,6 @@ class Write:
     def overlaps(self, p0: int, p1: int, lo: int, hi: int) -> bool:
         return self.p0 < p1 and p0 < self.p1 and self.lo < hi and lo < self.hi
 
-    def inside(self, p0: int, p1: int, lo: int, hi: int) -> bool:
-        return p0 <= self.p0 and self.p1 <= p1 and lo <= self.lo and self.hi <= hi
-
 
 def free_extent(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> int:
     """Return the bytes from the first to past the last element of a tile's free dims."""

@@ -151,6 +151,9 @@ Two-operand Vector Engine instructions read at most one operand from PSUM.
 NKI-M08 | err_hbm_tensor_with_init_value_not_supported | HBM tensors have no initial value
 HBM is written by DMA, so a value takes an instruction; nl.zeros and nl.full make tiles.
 Try: nl.ndarray, then nl.store a tile or a number.
+NKI-M09 | - | A copy from PSUM that the compiler inserts
+The Tensor Engine cannot read PSUM. The compiler copies such an operand to SBUF, on an engine and at a time that it chooses.
+Try: t = nl.copy(psum_tile) where it suits you.
 NKI-E01 | - | Engines and operators
 Each instruction runs on some engines, and takes some operators; the error lists them.
 Try: leave engine= out, or pick one of the list.
@@ -261,6 +264,8 @@ Try: allocate a (128, 1) tile, set it to 0, and pass it as bias=.
 NKI-A09 | err_tensor_creation_on_scratchpad_with_init_value_not_supported | Direct allocation has no initial value
 zeros, ones and full need an instruction that writes the value, and a directly allocated tensor is a place only.
 Try: nl.ndarray, then t[...] = 0.
+NKI-A10 | - | The end of SBUF belongs to the compiler
+The documentation leaves 176 of the 192 KiB of a partition to the kernel on NeuronCore-v2. Published kernels that use a little more have run, so this is a warning: less room for the compiler means spills, or an error there.
 NKI-U01 | - | Read before anything was written
 Memory holds whatever was there before: on the chip the kernel reads garbage, and often the right garbage, until it does not. The simulator knows which bytes were written.
 NKI-U02 | - | Read of partly written memory

@@ -489,9 +489,10 @@ for _sym, _name in (("neg", "negative"), ("invert", "invert"), ("abs", "abs")):
 class BlockTensor(Tensor):
     """A directly allocated tensor with block dims: each block index has an address of its own."""
 
-    __slots__ = ("blocks", "place")
+    __slots__ = ("blocks", "place", "serial")
     blocks: dict[tuple[int, ...], Tensor]       # the tiles, by block index
     place: tuple[DirectBuffer, int, str]        # where they go, line of creation, name
+    serial: int
 
     def tile(self, idx: tuple[int, ...]) -> Tensor:
         """Return the tile of block index `idx` as a view of the arena."""
@@ -545,7 +546,7 @@ class Indirect:
                              f"other dims of shape {base.shape}")
         dim, rows = at[0], keys[at[0]].settle()
         part = base.nblock if base.kind is not HBM else 0
-        if dim > part:
+        if dim > part and (base.kind is not HBM or any(as_int(k) is None for k in keys[:dim])):
             raise fail("NKI-I12", "an index tile selects along a free dimension",
                        given=f"index tile in dimension {dim} of shape {base.shape}",
                        limit="indirect indices select rows: the partition or a block dim",

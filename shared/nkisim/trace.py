@@ -131,6 +131,7 @@ class Trace:
         self.node_loop = array("q", [-1])
         self.node_iter = array("q", [0])
         self.loop_kind: list[str] = []
+        self.loop_line: list[int] = []
 
     def line(self, frame: Any) -> int:
         """Return the id of the source line a frame is at."""

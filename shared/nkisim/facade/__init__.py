@@ -47,7 +47,7 @@ def baremetal(kernel: Any = None, **options: Any) -> Any:
 
 
 def benchmark(kernel: Any = None, **options: Any) -> Any:
-    """Measure a kernel; `.benchmark_result.nc_latency.get_latency_percentile(p)` in microseconds."""
+    """Measure a kernel: `.benchmark_result.nc_latency.get_latency_percentile(p)`, in us."""
     if kernel is None:
         return lambda k: benchmark(k, **options)
     return sdk.Benchmark(as_kernel(kernel), options)

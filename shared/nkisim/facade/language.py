@@ -1,4 +1,4 @@
-"""`neuronxcc.nki.language` (nl): tensors, indices, loops and the math that lowers to instructions."""
+"""`neuronxcc.nki.language` (nl): tensors, indices, loops, and math that lowers to instructions."""
 from __future__ import annotations
 
 from typing import Any
@@ -346,7 +346,10 @@ copy.nki_op = "copy"                    # type: ignore[attr-defined]
 
 
 def static_cast(input_data: Any, dtype: Any) -> Tensor:
-    """Copy a tile into another dtype."""
+    """Copy a tile into another dtype; outside of kernels, cast a NumPy array."""
+    if isinstance(input_data, np.ndarray):
+        a = input_data.astype(np.float32) if input_data.dtype.itemsize == 8 else input_data
+        return dtypes.cast(a, dtypes.normalize(dtype))      # type: ignore[return-value]
     m = machine("nl.static_cast")
     m.flush()
     return lower.copy(m, input_data, dtype)
