@@ -375,9 +375,9 @@ def hbm_in_a_compute_instruction(x, bad):
 
 
 @twin("NKI-M01", "err_unsupported_memory")
-def matmul_operand_in_psum(x, bad):
-    m = nl.zeros((128, 512), np.float32, buffer=nl.psum if bad else nl.sbuf)
-    nisa.nc_matmul(sbuf(128, 128), m)                                           # BUG
+def transpose_of_a_psum_tile_on_the_tensor_engine(x, bad):
+    t = nl.zeros((128, 128), np.float32, buffer=nl.psum if bad else nl.sbuf)
+    nisa.nc_transpose(t, engine=nisa.tensor_engine)                                           # BUG
 
 
 @twin("NKI-M01", "err_unsupported_memory")
@@ -445,7 +445,7 @@ def direct(*shape, base=0, dtype=np.float32, **kwargs):
 @twin("NKI-A01")
 def address_beyond_the_partition(x, bad):
     nl.ndarray((128, 512), np.float32,                                          # BUG
-               buffer=ncc.sbuf.mod_alloc(base_addr=180_000 if bad else 170_000))
+               buffer=ncc.sbuf.mod_alloc(base_addr=196_000 if bad else 170_000))
 
 
 @twin("NKI-A02")

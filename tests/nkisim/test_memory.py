@@ -226,7 +226,7 @@ def test_psum_banks_are_shared():
 @pytest.mark.parametrize("target", ["trn1", "trn2"])
 def test_capacity_follows_the_generation(target, breaks):
     """A partition's usable bytes are those of the target, for tensors and for addresses."""
-    n = hw.get(target).sbuf_usable_bytes // 4
+    n, all_bytes = hw.get(target).sbuf_usable_bytes // 4, hw.get(target).sbuf_bytes
 
     @nki.jit
     def kernel(size, base):
@@ -237,9 +237,10 @@ def test_capacity_follows_the_generation(target, breaks):
         nl.ndarray((1, 8), np.float32, buffer=ncc.sbuf.mod_alloc(base_addr=base))
         return out
 
-    nkisim.run(kernel, n, 4 * n - 32, target=target)
+    assert not nkisim.run(kernel, n, 4 * n - 32, target=target).findings
+    assert ids(nkisim.run(kernel, n, 4 * n - 28, target=target)) == ["NKI-A10"]
     breaks(kernel, n + 1, 0, id="NKI-M04", target=target)
-    breaks(kernel, n, 4 * n - 28, id="NKI-A01", target=target)
+    breaks(kernel, n, all_bytes - 28, id="NKI-A01", target=target)
 
 
 def test_psum_has_eight_banks_of_2_kib(breaks):
@@ -404,3 +405,20 @@ def test_unused_results_are_instructions_too():
         return out
 
     assert nkisim.run(kernel, X).instructions == {"load": 1, "activation": 2, "store": 1}
+
+
+def test_matmul_operands_in_psum_are_copied():
+    """The Tensor Engine reads SBUF: the compiler copies such an operand, and that is noted."""
+    @nki.jit
+    def kernel(a, b, memory):
+        out = output()
+        t = nl.ndarray((128, 8), np.float32, buffer=memory)
+        t[...] = nl.copy(nl.load(b))
+        nl.store(out, nl.copy(nisa.nc_matmul(nl.load(a), t)))
+        return out
+
+    a = data(128, 128)
+    direct, copied = (nkisim.run(kernel, a, X, m) for m in (nl.sbuf, nl.psum))
+    assert (ids(direct), ids(copied)) == ([], ["NKI-M09"])
+    assert copied.instructions["tensor_copy"] == direct.instructions["tensor_copy"] + 1
+    np.testing.assert_array_equal(direct.outputs, copied.outputs)
