@@ -7,6 +7,7 @@ import numpy as np
 
 from .. import allocate, dtypes, ops
 from ..errors import fail, out_of_bound_at_run_time
+from ..index import Mask
 from ..machine import Instr, Machine
 from ..memory import HBM, PSUM, SBUF
 from ..table import DMA, instruction
@@ -129,7 +130,11 @@ def load(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     else:
         ins = Instr((_with_shape(src, shape),), shape, dt, params={})
     if mask is not None:
+        rows = ins.srcs
         m.mask(ins, mask, shape)
+        if isinstance(src, Indirect) and ins.box is not None:   # its rows are cut at run time
+            ins.srcs, ins.box = rows, None
+            ins.mask = mask.values(shape) if isinstance(mask, Mask) else np.zeros(shape, bool)
     return ins
 
 
@@ -153,7 +158,7 @@ def _fit(dst: Any, shape: tuple[int, ...], api: str) -> Any:
 def store(m: Machine, dst: Any, value: Any, *, mask: Any = None) -> Instr:
     """Store an SBUF tile or a number into an HBM access of the same shape (1-D from (n, 1))."""
     dst = _hbm(dst, "dst", "nl.store")
-    if isinstance(value, (int, float, np.number, np.bool_)):
+    if isinstance(value, (int, float, np.generic)):
         ins = Instr((), dst.shape, dst.dtype, dst=dst, kind=HBM, params={"scalar": value})
         m.mask(ins, mask, dst.shape)
         return ins
