@@ -9,9 +9,11 @@ from __future__ import annotations
 import nkisim as _nkisim  # noqa: F401  (a door: installs the import rule for neuronxcc.nki)
 
 from .compare import AnyArgmax, Comparison, compare
+from .inputs import make_inputs
 from .spec import (Case, Lab, MustFailNumerically, MustRaise, Passes, RubricLine, SpecError,
                    Tensor)
 from .tolerance import Tolerance, tolerance
 
 __all__ = ["AnyArgmax", "Case", "Comparison", "Lab", "MustFailNumerically", "MustRaise", "Passes",
-           "RubricLine", "SpecError", "Tensor", "Tolerance", "compare", "tolerance"]
+           "RubricLine", "SpecError", "Tensor", "Tolerance", "compare", "make_inputs",
+           "tolerance"]

@@ -22,12 +22,16 @@ class BackendError(Exception):
 
 @dataclass
 class Ran:
-    """What came out of a run; `latency` only from the chip (microseconds by percentile)."""
+    """What came out of a run; `latency`: microseconds by percentile ("p50", "p99").
+
+    `latency_kind` is "measured" (on the chip) or "predicted" (by the simulator's model).
+    """
 
     outputs: Any
     stats: dict[str, Any] = field(default_factory=dict)
     findings: list[dict[str, Any]] = field(default_factory=list)
     latency: dict[str, float] | None = None
+    latency_kind: str | None = None
 
 
 def run_kernel(backend: str, kernel: Callable[..., Any], args: Sequence[np.ndarray],
@@ -43,7 +47,7 @@ def run_kernel(backend: str, kernel: Callable[..., Any], args: Sequence[np.ndarr
     latency = None
     if measure or profile:
         latency = _measure(nki, kernel, args, kwargs, hw_options, profile)
-    return Ran(outputs, latency=latency)
+    return Ran(outputs, latency=latency, latency_kind="measured" if latency else None)
 
 
 def prepare_process(backend: str) -> None:
