@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from rich.console import Console
 
@@ -12,10 +13,11 @@ try:
 except ModuleNotFoundError:
     sys.exit('labkit is not installed: run  python -m pip install -e ".[labs]"  '
              "at the top of the repository")
-from labkit.cli import (add_common_flags, backend_of, guarded, positive, run_cases, run_fleet)
+from spec import FREE_DIM_OF, KERNELS, LAB, add_case, transpose_case
+
+from labkit.cli import add_common_flags, backend_of, guarded, positive, run_cases, run_fleet
 from labkit.evaluate import PASSED, exit_code
 from labkit.show import NO_LATENCY, show_failures, show_findings, show_stats
-from spec import FREE_DIM_OF, KERNELS, LAB, add_case, transpose_case
 
 
 def parser() -> argparse.ArgumentParser:

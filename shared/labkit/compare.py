@@ -1,8 +1,9 @@
 """Compare an output with its reference, and say what the difference looks like."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Sequence
+from typing import Any
 
 import numpy as np
 

@@ -1,8 +1,8 @@
 """Guess what kind of mistake made an output wrong. A guess is a hint, never part of a verdict."""
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Callable, Sequence
 
 import numpy as np
 

@@ -1,10 +1,11 @@
 """The one evaluator: run a lab's cases on a backend and judge them. Labs add no code here."""
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -142,7 +143,7 @@ def _judge_error(outcome: Outcome, error: dict[str, Any]) -> None:
     if kind in ("backend", "request", "import"):
         outcome.status, outcome.text = NOT_RUN, error["text"].splitlines()[0]
         return
-    given = {error.get("id"), error.get("name")} - {None, ""}
+    given = {name for name in (error.get("id"), error.get("name")) if name}
     if isinstance(expect, MustRaise) and expect.error in given:
         outcome.status = PASSED
         outcome.text = f"ended in {' '.join(sorted(given))}, as it should"

@@ -36,7 +36,7 @@ def make_inputs(case: Case, seed: int) -> list[np.ndarray]:
         key = zlib.crc32(f"{place}:{tensor.shape}:{tensor.dtype}".encode())
         rng = np.random.default_rng([seed, key])
         if dtype.kind in "iu":
-            array = rng.integers(int(tensor.low), int(tensor.high), tensor.shape)
+            array: np.ndarray = rng.integers(int(tensor.low), int(tensor.high), tensor.shape)
         else:
             array = rng.random(tensor.shape, dtype=np.float32)
             array *= np.float32(tensor.high - tensor.low)

@@ -1,13 +1,19 @@
 """What a person sees: progress with a time to go, one table, and the reports of failures."""
 from __future__ import annotations
 
-from typing import Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (BarColumn, MofNCompleteColumn, Progress, TextColumn,
-                           TimeElapsedColumn, TimeRemainingColumn)
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from .evaluate import FAILED, NOT_RUN, PASSED, Outcome
@@ -28,25 +34,31 @@ def progress(console: Console) -> Progress:
 
 
 def expectation(case: Case) -> str:
-    """Return in a word or two what a case must do."""
+    """Return in a word what a case must be."""
     if isinstance(case.expect, MustRaise):
-        return "must raise"
-    return "must be wrong" if isinstance(case.expect, MustFailNumerically) else "must be right"
+        return "refused"
+    return "wrong" if isinstance(case.expect, MustFailNumerically) else "right"
 
 
 def summary_table(outcomes: Iterable[tuple[str, Outcome]]) -> Table:
-    """Return one row per case, its targets side by side."""
+    """Return one row per case, a column per target."""
     rows: dict[tuple[str, str], list[Outcome]] = {}
     for lab, outcome in outcomes:
         rows.setdefault((lab, outcome.case.name), []).append(outcome)
+    targets = sorted({o.target for runs in rows.values() for o in runs})
     table = Table(title="All cases", title_justify="left", box=None, pad_edge=False)
-    for name in ("lab", "case", "must", "verdict"):
+    for name in ("case", "must be", *targets):
         table.add_column(name, overflow="fold")
     for name in ("instr.", "DMAs", "seconds"):
         table.add_column(name, justify="right")
+    last = ""
     for (lab, case), runs in rows.items():
-        table.add_row(lab, case, expectation(runs[0].case), "  ".join(
-            f"[{_STYLE[o.status]}]{o.target} {o.status}[/]" for o in runs), *_counts(runs))
+        if lab != last:
+            table.add_row(f"[bold]{lab}[/]")
+            last = lab
+        verdict = {o.target: f"[{_STYLE[o.status]}]{o.status}[/]" for o in runs}
+        table.add_row(case, expectation(runs[0].case),
+                      *(verdict.get(target, "-") for target in targets), *_counts(runs))
     return table
 
 
@@ -65,7 +77,7 @@ def show_failures(console: Console, outcomes: Iterable[Outcome]) -> None:
     for o in outcomes:
         if o.status == PASSED:
             continue
-        report = o.detail or o.text
+        report = o.detail if o.text in o.detail else "\n".join(filter(None, (o.text, o.detail)))
         console.print(f"\n[{_STYLE[o.status]}]{o.case.name} on {o.target}: {o.status}[/]")
         if report in seen:
             console.print("  (the same report as above)")

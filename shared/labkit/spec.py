@@ -5,9 +5,10 @@ validation library is needed; what can be wrong with it is checked in `__post_in
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any
 
 TARGETS = ("trn1", "trn2")
 #: The files that every lab folder has, under these names.
