@@ -9,20 +9,23 @@ machine: both sides use all cores.
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "shared"))
 
-import nkisim  # noqa: E402
 import numpy as np  # noqa: E402
-from labkit import Case, make_inputs  # noqa: E402
-from labkit.load import load_lab, load_module  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
+
+import nkisim  # noqa: E402
+from labkit import Case, make_inputs  # noqa: E402
+from labkit.load import load_lab, load_module  # noqa: E402
 
 CONV, FFNN = (load_lab(ROOT / "labs" / name) for name in ("conv2d", "ffnn"))
 FFNN_REFERENCE = load_module(ROOT / "labs" / "ffnn" / "reference.py", "bench_ffnn_reference")
@@ -81,15 +84,12 @@ def main() -> int:
         module = load_module((CONV if lab == "conv2d" else FFNN).folder / "kernels.py",
                              f"bench_{lab}")
         kernel, inputs = getattr(module, case.kernel), make_inputs(case, 0)
-        runs: list[nkisim.Run] = []
-
-        def simulate() -> None:
-            runs[:] = [nkisim.run(kernel, *inputs, target=args.target, **case.kwargs,
-                                  **case.kernel_kwargs)]
+        simulate = functools.partial(nkisim.run, kernel, *inputs, target=args.target,
+                                     **case.kwargs, **case.kernel_kwargs)
+        counts = simulate().instructions
         ours, theirs = best_of(args.repeat, simulate, make(inputs))
-        count = sum(runs[0].instructions.values())
-        table.add_row(lab, case.name, f"{runs[0].instructions['nc_matmul']:,}", f"{ours:.2f}",
-                      f"{theirs:.2f}", f"{ours / theirs:.2f}", f"{1e6 * ours / count:.0f}")
+        table.add_row(lab, case.name, f"{counts['nc_matmul']:,}", f"{ours:.2f}", f"{theirs:.2f}",
+                      f"{ours / theirs:.2f}", f"{1e6 * ours / sum(counts.values()):.0f}")
         print(f"{case.name}: {ours / theirs:.2f}", file=sys.stderr, flush=True)
     Console().print(table)
     print("References: PyTorch's conv2d (and max_pool2d) in float32 for conv2d, NumPy in float32 "

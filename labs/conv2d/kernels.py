@@ -85,7 +85,7 @@ def plan(X, W, pool, tile):
         cols = (cols - 1) // tile[1] * tile[1]
     assert fits(tile[0], cols), (
         f"the filters do not fit in SBUF: {W.shape} takes {of_weights} bytes per partition, "
-        f"which leaves too little of {nl.tile_size.total_available_sbuf_size} for rows of the input")
+        f"of {nl.tile_size.total_available_sbuf_size}; too little is left for rows of the input")
     rows = tile[0]
     while (rows < height and fits(rows + tile[0], cols)
            and (rows * cols * itemsize < WIDE or rows < 4 * (size - 1))):

@@ -114,9 +114,10 @@ def _speed_line(text: str, points: float, target: str, course: str, relaxed: flo
 
 def _rubric() -> tuple[RubricLine, ...]:
     year24, year25 = "Stanford CS149, 2024 (trn1)", "Stanford CS149, 2025 (trn2)"
-    lines = [RubricLine(f"{i} to {o}, {f}x{f}, batch {b}, {s}x{s} {d}", 5, (berkeley_name(*key),), speed=True, target="trn1",
+    lines = [RubricLine(f"{i} to {o}, {f}x{f}, batch {b}, {s}x{s} {d}", 5,
+                        (berkeley_name(i, o, f, b, s, d),), speed=True, target="trn1",
                         course="Berkeley CS152 lab 6, open-ended portion (trn1)")
-             for key in BERKELEY for i, o, f, b, s, d in (key,)]
+             for i, o, f, b, s, d in BERKELEY]
     for course, target, points, extra in ((year24, "trn1", 15.0, 2.5), (year25, "trn2", 2.5, 2.5)):
         lines += [
             RubricLine("right on small images", points, SMALL, target=target, course=course),

@@ -3,15 +3,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Sequence
+from collections.abc import Sequence
 
 try:
     import labkit  # noqa: F401
 except ModuleNotFoundError:
     sys.exit('labkit is not installed: run  python -m pip install -e ".[labs]"  '
              "at the top of the repository")
-from labkit.cli import add_bench_flags, add_common_flags, guarded, run_tester
 from spec import LAB
+
+from labkit.cli import add_bench_flags, add_common_flags, guarded, run_tester
 
 FLEETS = ("quick", "basic", "berkeley", "stanford", "stanford_pool", "full")
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from labkit import Case, Lab, RubricLine, Tensor
 
 MATMULS = ("tiled", "hoist_load", "block_free_dimension", "fully_optimized")
+INPUTS = ("X", "W1", "b1", "W2", "b2")
 #: Weights and biases are uniform in +-WEIGHT: standard deviation 0.01, as small as after training.
 WEIGHT = 0.01 * 3 ** 0.5
 
@@ -36,7 +37,7 @@ def network_case(name: str, kernel: str, size: Network, *, dtype: str = "float32
     An output sums over the inputs and then over the hidden neurons.
     """
     n = size
-    files = [str(Path(folder) / f"{x}.npy") if folder else "" for x in ("X", "W1", "b1", "W2", "b2")]
+    files = [str(Path(folder) / f"{name}.npy") if folder else "" for name in INPUTS]
     tensors = (Tensor((n.batch, n.inputs), dtype, file=files[0]),
                _weights((n.inputs, n.hidden), dtype, files[1]),
                _weights((1, n.hidden), dtype, files[2]),

@@ -3,16 +3,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Sequence
+from collections.abc import Sequence
 
 try:
     import labkit  # noqa: F401
 except ModuleNotFoundError:
     sys.exit('labkit is not installed: run  python -m pip install -e ".[labs]"  '
              "at the top of the repository")
+from spec import FULL_LAB, LAB, MATMULS, SMALL_LAB, network_case
+
 from labkit import Case, SpecError
 from labkit.cli import add_bench_flags, add_common_flags, guarded, run_tester
-from spec import FULL_LAB, LAB, MATMULS, SMALL_LAB, network_case
 
 #: What each step of the lab runs, by the first letters of the cases' names.
 STEPS = {"transpose": "transpose_", "bias_add_act": "bias_add_", "forward": "forward",

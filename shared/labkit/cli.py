@@ -14,8 +14,16 @@ from .backends import BACKENDS
 from .evaluate import Outcome, evaluate, exit_code, score
 from .load import discover, labs_root, load_lab
 from .results import ResultsError, append_run, provenance, write_times
-from .show import (NO_LATENCY, case_table, progress, show_failures, show_score, show_stats,
-                   summary_table, totals)
+from .show import (
+    NO_LATENCY,
+    case_table,
+    progress,
+    show_failures,
+    show_score,
+    show_stats,
+    summary_table,
+    totals,
+)
 from .spec import TARGETS, Case, Lab, SpecError
 
 RESULTS = Path("results") / "results.json"

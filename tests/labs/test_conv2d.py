@@ -4,11 +4,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import nkisim
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import nkisim
 from labkit import compare
 from labkit.evaluate import FAILED, PASSED, evaluate
 from labkit.inputs import dtype_of

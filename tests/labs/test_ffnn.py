@@ -4,9 +4,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import nkisim
 import numpy as np
 import pytest
+
+import nkisim
 from labkit import SpecError, compare, make_inputs
 from labkit.load import load_lab, load_module
 

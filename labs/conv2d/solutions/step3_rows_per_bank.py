@@ -2,8 +2,9 @@
 
 Why it is faster: 222 columns leave more than half of a bank empty; two rows of 222 make half as
 many matmuls, each twice as long, so the fixed cost of a matmul and of draining a bank is paid half
-as often. For a 32 x 16 image all 30 rows fit in one bank. The input rows of a tile (rows + size - 1)
-are loaded once and serve all taps: the moving operand is a window of them, [128, rows, width].
+as often. For a 32 x 16 image all 30 rows fit in one bank. The input rows of a tile, its own and
+size - 1 more, are loaded once and serve all taps: the moving operand is a window of them,
+[128, rows, width].
 """
 from __future__ import annotations
 
