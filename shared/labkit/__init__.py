@@ -6,6 +6,9 @@ work: the AWS SDK if it is installed, else the simulator.
 """
 from __future__ import annotations
 
+from . import threads as _threads  # noqa: F401  (first: NumPy reads what it sets)
+
+# isort: split
 import nkisim as _nkisim  # noqa: F401  (a door: installs the import rule for neuronxcc.nki)
 
 from .compare import AnyArgmax, Comparison, compare
