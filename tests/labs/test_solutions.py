@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from labkit import compare, make_inputs
-from labkit.load import load_module
 
 import nkisim
+from labkit import compare, make_inputs
+from labkit.load import load_module
 
 LABS = Path(__file__).parents[2] / "labs"
 STEPS = [*sorted((LABS / "conv2d" / "solutions").glob("step*.py")), LABS / "conv2d" / "kernels.py"]
