@@ -19,6 +19,7 @@ from .errors import NkiError, Where, fail, user_frame
 from .hw import NeuronCore
 from .index import Index, Mask, as_int
 from .memory import FULLY, HBM, NEVER, PSUM, SBUF, Storage, contiguous_strides
+from .products import IS_RESULT, Products
 from .shadow import refresh_shadow
 from .tensor import BlockTensor, Indirect, Tensor
 from .trace import Trace
@@ -78,6 +79,7 @@ class Machine:
         self.skip_middle_end = in_order     # affine_range keeps the order of statements
         self.trace = Trace()
         self.pending: tuple[Instr, Tensor] | None = None
+        self.products = Products()
         self.storages = self.trace.storages
         self.findings: list[Finding] = []
         self._found: set[tuple] = set()
@@ -290,6 +292,8 @@ class Machine:
         """Before `st` changes, give results that were bound to it and still live a copy."""
         alive = [t for t in (ref() for ref in st.aliases) if t is not None]
         st.aliases = None
+        if alive and st.queued:
+            self.products.run()
         for t in alive:
             if t.storage is not st:
                 continue
@@ -315,6 +319,8 @@ class Machine:
                 self.check_bounds(s)
             if s.storage.lazy_zero:
                 self._zero_for_real(s.storage)
+            if s.storage.queued & IS_RESULT:
+                self.products.run()
         outs = (dst, *ins.also) if ins.also else (dst,)
         row = ins.row
         if row.on_partitions:
@@ -326,6 +332,8 @@ class Machine:
         for t in outs:
             if t.storage.readonly:
                 self._immutable(t)
+            if t.storage.queued and not ins.accumulate:
+                self.products.run()
             if t.storage.aliases:
                 self._unshare(t.storage)
             t.storage.lazy_zero = False

@@ -215,6 +215,7 @@ def device_print(prefix: Any, x: Any, *, mask: Any = None, **kwargs: Any) -> Non
     m.flush()
     if not m.compute:
         return
+    m.products.run()
     if isinstance(x, (Tensor, Indirect)):
         value = x.settle().np if isinstance(x, Tensor) else x
         print(f"{prefix} {x.shape} {dtypes.name(x.dtype)} {x.kind}\n{value}")
