@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import dtypes
+from .block import BlockTensor
 from .errors import fail, user_frame
 from .hw import NeuronCore
 from .index import as_int
@@ -32,7 +33,7 @@ from .memory import (
     sbuf,
     shared_hbm,
 )
-from .tensor import BlockTensor, Tensor, new_tensor
+from .tensor import Tensor, new_tensor
 
 if TYPE_CHECKING:
     from .machine import Machine
