@@ -19,6 +19,7 @@ COMMANDS = {
     "run": ("nkisim.script:command", "run a script with neuronxcc.nki served by the import rule"),
     "doctor": ("nkisim.doctor:command", "say what would serve neuronxcc.nki here, and why"),
     "explain": ("nkisim.cli:explain", "print the page of an error id, such as NKI-P01"),
+    "coverage": ("nkisim.coverage:command", "list what is modelled of the names of NKI"),
     "enable": ("nkisim.enable:enable_command", "let every program of this venv use the simulator"),
     "disable": ("nkisim.enable:disable_command", "undo enable"),
 }
