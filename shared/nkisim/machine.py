@@ -326,7 +326,7 @@ class Machine:
         if row.on_partitions:
             for t in outs + srcs:
                 if t.kind is not HBM and t.offset >= t.storage.row_bytes:
-                    self._check_start(t)
+                    allocate.check_start(t)
         if row.check is not None:
             row.check(self, ins, dst)
         for t in outs:
@@ -380,18 +380,6 @@ class Machine:
         ins.row.run(self, ins, tmp)
         assert ins.mask is not None
         np.copyto(dst.np, tmp.np, where=ins.mask)
-
-    def _check_start(self, t: Tensor) -> None:
-        """Enforce where a range of partitions may start (nki-spec 3.5)."""
-        p0, n = t.offset // t.storage.row_bytes, t.shape[0]        # type: ignore[union-attr]
-        step = 128 if n > 64 else 64 if n > 32 else 32
-        if p0 % step:
-            allowed = {128: "0", 64: "0 or 64", 32: "0, 32, 64 or 96"}[step]
-            raise fail("NKI-P04", "an instruction starts at a partition where it cannot",
-                       given=f"{n} partition(s) from partition {p0}",
-                       limit=f"{n} partitions start at {allowed}",
-                       hint="engines read from partition 0, 32, 64 or 96; move data across "
-                            "partitions with a DMA, a transpose or nisa.nc_stream_shuffle")
 
     def _immutable(self, t: Tensor) -> None:
         raise fail("NKI-O01", "the kernel writes into one of its inputs",
