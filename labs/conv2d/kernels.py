@@ -98,6 +98,17 @@ def cut(length, step):
     return [(start, min(step, length - start)) for start in range(0, length, step)]
 
 
+def cut_images(batch, height, width, rows, cols):
+    """Return (image, row, rows, column, columns) of the blocks in the order of work: downwards."""
+    return [(image, *r, *c) for image in range(batch) for c in cut(width, cols)
+            for r in cut(height, rows)]
+
+
+def cut_block(rows, cols, tile):
+    """Return (row, rows, column, columns) of the tiles of a block."""
+    return [(*r, *c) for r in cut(rows, tile[0]) for c in cut(cols, tile[1])]
+
+
 def load_filters(w_hbm, w_raw, m):
     """Load the filters of output-channel tile m as they lie in HBM: [out, in, tap]."""
     for k in nl.affine_range(w_hbm.shape[2]):
@@ -120,26 +131,34 @@ def transpose_filters(w_raw, w_sb, m):
             w_sb[:, m, k, first:first + count] = nisa.tensor_copy(turned, dtype=w_sb.dtype)
 
 
-def load_rows(X, x_slot, image, row, col, lo, hi, cols):
+def load_rows(X, x_sb, slot, image, row, col, lo, hi, cols):
     """Load input rows row + lo to row + hi of an image into rows lo to hi of a slot."""
     for k in nl.affine_range(X.shape[1] // P):
-        nisa.dma_copy(dst=x_slot[:, k, lo:hi, 0:cols],
+        nisa.dma_copy(dst=x_sb[:, slot, k, lo:hi, 0:cols],
                       src=X[image, k * P:(k + 1) * P, row + lo:row + hi, col:col + cols])
 
 
-def drain(acc, bias, results, pool):
-    """Add the bias to what a PSUM bank has accumulated and put it, pooled, into SBUF.
+def drain(acc, bias, o_sb, r, c, pool):
+    """Add the bias to what a PSUM bank has accumulated, pool it, and put it at (r, c) of o_sb.
 
     The maximum comes first: adding one number to all and rounding keep the order.
     """
-    if pool == 1:
-        results[...] = nisa.tensor_scalar(acc, nl.add, bias, dtype=results.dtype)
-    else:
-        i_p, i_r, i_c, i_y, i_x = nl.mgrid[0:P, 0:acc.shape[1] // pool, 0:acc.shape[2] // pool,
-                                           0:pool, 0:pool]
+    height, width = acc.shape[1] // pool, acc.shape[2] // pool
+    if pool > 1:
+        i_p, i_r, i_c, i_y, i_x = nl.mgrid[0:P, 0:height, 0:width, 0:pool, 0:pool]
         largest = nisa.tensor_reduce(nl.max, acc[i_p, pool * i_r + i_y, pool * i_c + i_x],
                                      axis=[3, 4])
-        results[...] = nisa.tensor_scalar(largest, nl.add, bias, dtype=results.dtype)
+        o_sb[:, r:r + height, c:c + width] = nisa.tensor_scalar(largest, nl.add, bias,
+                                                                dtype=o_sb.dtype)
+    else:
+        o_sb[:, r:r + height, c:c + width] = nisa.tensor_scalar(acc, nl.add, bias,
+                                                                dtype=o_sb.dtype)
+
+
+def store_rows(out, o_sb, image, m, row, left, right, lo, hi):
+    """Store rows lo to hi of the results of output-channel tile m, to columns left to right."""
+    nisa.dma_copy(dst=out[image, m * P:(m + 1) * P, row + lo:row + hi, left:right],
+                  src=o_sb[:, lo:hi])
 
 
 @nki.compiler.skip_middle_end_transformations
@@ -164,8 +183,7 @@ def fused_conv2d_maxpool(X, W, bias, pool_size=1):
 
     tile = choose_tile(height, width, pool)
     block_rows, block_cols = plan(X, W, pool, tile)
-    blocks = [(image, *c, *r) for image in range(batch) for c in cut(width, block_cols)
-              for r in cut(height, block_rows)]
+    blocks = cut_images(batch, height, width, block_rows, block_cols)
     # The first block begins, and the last one ends, with tiles of a few whole rows: the matmuls
     # need not wait for all of its input, nor the end of the kernel for one large store.
     whole_rows = nl.tile_size.psum_fmax // block_cols // pool * pool
@@ -183,35 +201,32 @@ def fused_conv2d_maxpool(X, W, bias, pool_size=1):
     for step in nl.static_range(len(blocks) + 1):
         # Load a block before computing the one before it: the DMA works beside the matmuls.
         if step < len(blocks):
-            image, col, cols, row, rows = blocks[step]
-            slot = x_sb[:, step % 2]
+            image, row, rows, col, cols = blocks[step]
+            slot, end, width_in = step % 2, rows + halo, cols + halo
             if step == 0 and thin[0] < rows:
-                load_rows(X, slot, image, row, col, 0, thin[0] + halo, cols + halo)
-                load_rows(X, slot, image, row, col, thin[0] + halo, rows + halo, cols + halo)
+                load_rows(X, x_sb, slot, image, row, col, 0, thin[0] + halo, width_in)
+                load_rows(X, x_sb, slot, image, row, col, thin[0] + halo, end, width_in)
             elif row == 0 or halo == 0:
-                load_rows(X, slot, image, row, col, 0, rows + halo, cols + halo)
+                load_rows(X, x_sb, slot, image, row, col, 0, end, width_in)
             else:  # the halo came with the block above: it is copied, not loaded again
-                slot[:, :, 0:halo, 0:cols + halo] = nisa.tensor_copy(
-                    x_sb[:, 1 - step % 2, :, block_rows:block_rows + halo, 0:cols + halo])
-                load_rows(X, slot, image, row, col, halo, rows + halo, cols + halo)
+                x_sb[:, slot, :, 0:halo, 0:width_in] = nisa.tensor_copy(
+                    x_sb[:, 1 - slot, :, block_rows:block_rows + halo, 0:width_in])
+                load_rows(X, x_sb, slot, image, row, col, halo, end, width_in)
         if step == 0:
             for m in nl.affine_range(m_tiles):
                 nisa.dma_copy(dst=bias_raw[:, m:m + 1], src=bias[m * P:(m + 1) * P])
             bias_sb[...] = nisa.tensor_copy(bias_raw, dtype=nl.float32)
         else:
-            image, col, cols, row, rows = blocks[step - 1]
-            slot = x_sb[:, (step - 1) % 2]
-            last = step == len(blocks)
-            shape = thin if step == 1 or last else tile
-            tiles = [(*r, *c) for r in cut(rows, shape[0]) for c in cut(cols, shape[1])]
+            image, row, rows, col, cols = blocks[step - 1]
+            slot, last = (step - 1) % 2, step == len(blocks)
+            tiles = cut_block(rows, cols, thin if step == 1 or last else tile)
+            left, right = col // pool, (col + cols) // pool  # of the output
             for m in nl.static_range(m_tiles):
                 if step == 1:
                     if m + 1 < m_tiles:
                         load_filters(w_hbm, w_raw, m + 1)
                     transpose_filters(w_raw, w_sb, m)
                 o_sb = nl.ndarray((P, rows // pool, cols // pool), dtype=dtype, buffer=nl.sbuf)
-                out_hbm = out[image, m * P:(m + 1) * P, row // pool:(row + rows) // pool,
-                              col // pool:(col + cols) // pool]
                 for t in nl.static_range(len(tiles)):
                     r, n_r, c, n_c = tiles[t]
                     acc = nl.zeros((P, n_r, n_c), dtype=nl.float32, buffer=nl.psum)
@@ -220,14 +235,13 @@ def fused_conv2d_maxpool(X, W, bias, pool_size=1):
                             for j in nl.affine_range(size):
                                 acc += nisa.nc_matmul(
                                     w_sb[:, m, k, i * size + j],
-                                    slot[:, k, r + i:r + i + n_r, c + j:c + j + n_c])
-                    lo, hi = r // pool, (r + n_r) // pool
-                    drain(acc, bias_sb[:, m:m + 1], o_sb[:, lo:hi, c // pool:(c + n_c) // pool],
-                          pool)
+                                    x_sb[:, slot, k, r + i:r + i + n_r, c + j:c + j + n_c])
+                    drain(acc, bias_sb[:, m:m + 1], o_sb, r // pool, c // pool, pool)
                     if last and c + n_c == cols:
-                        nisa.dma_copy(dst=out_hbm[:, lo:hi], src=o_sb[:, lo:hi])
+                        store_rows(out, o_sb, image, m, row // pool, left, right, r // pool,
+                                   (r + n_r) // pool)
                 if not last:
-                    nisa.dma_copy(dst=out_hbm, src=o_sb)
+                    store_rows(out, o_sb, image, m, row // pool, left, right, 0, rows // pool)
     return out
 
 

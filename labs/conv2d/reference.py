@@ -108,7 +108,8 @@ def conv2d_exact(X: np.ndarray, W: np.ndarray, bias: np.ndarray, pool_size: int 
 
 
 def make_images(batch: int, c_in: int, c_out: int, size: int, height: int, width: int,
-                dtype: str = "float32", seed: int = 152) -> tuple[np.ndarray, ...]:
+                dtype: str = "float32", seed: int = 152
+                ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return random X, W and bias."""
     rng = np.random.default_rng(seed)
     return ((rng.random((batch, c_in, height, width), dtype=np.float32)).astype(dtype),

@@ -135,9 +135,9 @@ def test_wrong_shapes_name_the_rule(change, said):
 
 @pytest.mark.parametrize("wrong", [
     ("i * size + j]", "j * size + i]"),                       # taps exchanged
-    ("slot[:, k, r + i:r + i + n_r", "slot[:, k, r:r + n_r"),  # the window does not move down
+    ("slot, k, r + i:r + i + n_r", "slot, k, r:r + n_r"),      # the window does not move down
     ("block_rows:block_rows + halo", "0:halo"),                # a stale halo
-    ("axis=[3, 4])", "axis=[3, 4])\n        bias = largest[:, 0:1, 0]"),
+    ("axis=[3, 4])", "axis=[3, 4])\n        bias = largest[:, 0:1, 0]"),   # another bias
 ])
 def test_tester_notices_a_wrong_kernel(tmp_path, wrong):
     """A twin of the kernel with one mistake fails; the kernel itself passes the same case."""
