@@ -387,6 +387,5 @@ def zero_in_psum(t: Tensor) -> None:
     st.lazy_zero = True
 
 
-__all__ = ["FULLY", "SBUF", "ParDim", "alloc", "arena", "check_owner", "check_start", "check_tile",
-           "create", "input_tensor", "mod_alloc", "note_write", "place_tile", "sizes",
-           "zero_in_psum"]
+__all__ = ["FULLY", "SBUF", "ParDim", "alloc", "arena", "check_owner", "check_tile", "create",
+           "input_tensor", "mod_alloc", "note_write", "place_tile", "sizes", "zero_in_psum"]
