@@ -1,0 +1,129 @@
+"""The profile as a trace that the Perfetto UI and Chrome's tracer (chrome://tracing) open.
+
+It is written in the JSON trace-event format, which both read; Perfetto looks at the content of a
+file, not at its name. Names that end in .gz or .pftrace are compressed, which both read as well.
+"""
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from typing import Any, Iterator
+
+import numpy as np
+
+from .document import DMA, ENGINES, Report
+from .summary import headline
+
+ENGINE_NAMES = ("Tensor Engine", "Vector Engine", "Scalar Engine", "GpSimd Engine", "Sync Engine")
+CORE, DMA_ENGINES = 1, 2        # process ids; thread ids begin at 1: Perfetto treats 0 specially
+FLOW_LIMIT = 50_000             # arrows; more would double the file and cannot be read anyway
+
+
+def save_perfetto(prof: Any, path: str | os.PathLike[str]) -> None:
+    """Write a profile as a trace for https://ui.perfetto.dev (which works offline once loaded)."""
+    report = Report.of(prof)
+    compressed = os.fspath(path).endswith((".gz", ".pftrace"))
+    opened = gzip.open(path, "wt", encoding="utf-8") if compressed else \
+        open(path, "w", encoding="utf-8")
+    with opened as file:
+        file.write('{"displayTimeUnit":"ns","otherData":')
+        file.write(json.dumps({"title": f"{report.head['kernel']}: {headline(report)}"}))
+        file.write(',"traceEvents":[\n')
+        separator = ""
+        for event in events(report):
+            file.write(separator + json.dumps(event, separators=(",", ":")))
+            separator = ",\n"
+        file.write("\n]}\n")
+
+
+def events(report: Report) -> Iterator[dict[str, Any]]:
+    """Yield the trace events of a report."""
+    yield from _names(report)
+    head, col = report.head, report.columns
+    start, dur = report.us("start").round(4).tolist(), report.us("dur").round(4).tolist()
+    threads = _threads(report)
+    kinds = [_arguments(k) for k in head["kinds"]]
+    places = [f"{head['files'][f]['name']}:{n}" for f, n, _ in head["lines"]] + [""]
+    kind, line, pred = col["kind"].tolist(), col["line"].tolist(), col["pred"].tolist()
+    queue, moves = col["queue"].tolist(), (col["engine"] == DMA).tolist()
+    names = [k["name"] for k in head["kinds"]]
+    for i, (ts, length, k) in enumerate(zip(start, dur, kind)):
+        args = {"instruction": i, **kinds[k], "line": places[line[i]]}
+        if pred[i] >= 0:
+            args["waited_for"] = pred[i]
+        if moves[i] and 0 <= queue[i] < DMA:
+            args["queue"] = ENGINES[queue[i]]
+        yield {"ph": "X", "name": names[k], "cat": head["kinds"][k]["engine"], "pid": CORE,
+               "tid": threads[i], "ts": ts, "dur": length, "args": args}
+    yield from _flows(start, dur, pred, threads)
+    yield from _segments(report, names)
+    yield from _counters(report)
+
+
+def _names(report: Report) -> Iterator[dict[str, Any]]:
+    head = report.head
+    title = f"{head['kernel']}: {headline(report)}"
+    rows = report.columns["row"][report.columns["engine"] == DMA]
+    lanes = list(ENGINE_NAMES) + [f"DMA transfers {r + 1}" for r in range(_rows(rows))]
+    for pid, name, threads in ((CORE, title, lanes),
+                               (DMA_ENGINES, "DMA engines",
+                                [f"DMA engine {e}" for e in range(head["dma_engines"])])):
+        yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
+        yield {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}}
+        for tid, text in enumerate(threads, 1):
+            yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": text}}
+            yield {"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid,
+                   "args": {"sort_index": tid}}
+
+
+def _rows(rows: np.ndarray) -> int:
+    return int(rows.max()) + 1 if len(rows) else 0
+
+
+def _threads(report: Report) -> list[int]:
+    """Return the thread of each instruction; transfers that overlap are on threads of their own."""
+    engine, row = report.columns["engine"].astype(int), report.columns["row"].astype(int)
+    return np.where(engine == DMA, len(ENGINE_NAMES) + 1 + row, engine + 1).tolist()
+
+
+def _arguments(kind: dict[str, Any]) -> dict[str, Any]:
+    text = [f"{memory} {dtype}{shape}" for memory, dtype, shape in kind["operands"]]
+    return {"writes": ", ".join(text[:kind["outputs"]]), "reads": ", ".join(text[kind["outputs"]:])}
+
+
+def _flows(start: list[float], dur: list[float], pred: list[int],
+           threads: list[int]) -> Iterator[dict[str, Any]]:
+    """Yield an arrow from what an instruction waited for last to the instruction."""
+    waits = [i for i, p in enumerate(pred) if p >= 0]
+    for i in waits[:FLOW_LIMIT]:
+        p = pred[i]
+        common = {"cat": "dependency", "name": "waits for", "id": i, "pid": CORE}
+        # A flow binds to the slice that encloses its time stamp, and the end is not inside.
+        yield {"ph": "s", "tid": threads[p], "ts": round(start[p] + dur[p] / 2, 5), **common}
+        yield {"ph": "f", "bp": "e", "tid": threads[i], "ts": round(start[i] + dur[i] / 2, 5),
+               **common}
+
+
+def _segments(report: Report, names: list[str]) -> Iterator[dict[str, Any]]:
+    col = report.columns
+    of = col["seg_instr"]
+    kind = col["kind"][of].tolist()
+    for e, ts, length, i, k, size in zip(
+            col["seg_engine"].tolist(), report.us("seg_start").round(4).tolist(),
+            report.us("seg_dur").round(4).tolist(), of.tolist(), kind, col["seg_bytes"].tolist()):
+        yield {"ph": "X", "name": names[k], "cat": "dma", "pid": DMA_ENGINES, "tid": e + 1,
+               "ts": ts, "dur": length, "args": {"instruction": i, "bytes": size}}
+
+
+def _counters(report: Report) -> Iterator[dict[str, Any]]:
+    col = report.columns
+    at = report.us("mem_time").round(4).tolist()
+    for name, unit, values in (("SBUF in use", "bytes per partition", col["mem_sbuf"]),
+                               ("PSUM in use", "banks", col["mem_psum"])):
+        last = None
+        for ts, value in zip(at, values.tolist()):
+            if value != last:
+                yield {"ph": "C", "name": f"{name} ({unit})", "pid": CORE, "ts": ts,
+                       "args": {unit: value}}
+                last = value
