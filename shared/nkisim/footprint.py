@@ -8,6 +8,7 @@ the version that had it before: so buffering decides what overlaps.
 """
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .hw import NeuronCore
-from .memory import HBM, PSUM, SBUF, Storage
+from .memory import HBM, PSUM, Storage, free_extent
 from .trace import Trace
 
 # queues: what takes instructions in order. Stores are triggered by a queue of their own, so that
@@ -41,7 +42,8 @@ class Dependencies:
 
     kind: list[int]
     queue: list[int]
-    preds: list[tuple[int, ...]]
+    before: np.ndarray          # pairs: instruction before[x] has to be done ...
+    after: np.ndarray           # ... for after[x], in program order of the latter
     versions: Versions
     overflow: dict[str, int]    # memory -> bytes per partition beyond what there is
 
@@ -118,28 +120,36 @@ def analyse(trace: Trace, storages: list[Storage], hw: NeuronCore, queue_of: np.
     kinds = rows[starts]
     queue = queue_of[kinds]
     ev = _events(trace, storages, rows, starts, kinds)
-    versions, vid = _versions(trace, storages, hw, ev, n)
+    versions, vid = _versions(storages, hw, ev)
     releases = _releases(vid, ev["instr"], queue, len(versions.storage))
     waits, overflow = _place(versions, releases, hw)
-    preds = _conflicts(trace, ev, vid, kinds, queue.tolist(), waits, storages, n)
-    return Dependencies(kinds.tolist(), queue.tolist(), preds, versions, overflow)
+    before, after = _conflicts(trace, ev, vid, kinds, queue.tolist(), waits, storages)
+    return Dependencies(kinds.tolist(), queue.tolist(), before, after, versions, overflow)
 
 
 def _events(trace: Trace, storages: list[Storage], rows: np.ndarray, starts: np.ndarray,
             kinds: np.ndarray) -> dict[str, np.ndarray]:
-    """Return all accesses as arrays, in program order, an instruction's reads first."""
+    """Return all accesses as arrays, in program order, an instruction's reads first.
+
+    `lo`, `hi` are the bytes of a partition that are touched; `solid` says that all of them are
+    written, in how many partitions.
+    """
     width = max((len(k.operands) for k in trace.kinds), default=0)
     shape = (len(trace.kinds), width)
-    used, out, size = np.zeros(shape, bool), np.zeros(shape, bool), np.zeros(shape, np.int64)
+    used, out = np.zeros(shape, bool), np.zeros(shape, bool)
+    extent, solid = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     for k, kind in enumerate(trace.kinds):
         partly = kind.accumulate or kind.row.merges
         for j, p in enumerate(kind.operands):
             used[k, j], out[k, j] = True, j < kind.outputs
-            if j < kind.outputs and not partly and 0 not in p.strides and p.kind is not HBM:
-                size[k, j] = p.nbytes
+            if p.kind is HBM:
+                continue
+            extent[k, j] = free_extent(p.shape, p.strides, p.dtype.itemsize)
+            if j < kind.outputs and not partly and 0 not in p.strides \
+                    and extent[k, j] * p.shape[0] == p.nbytes:
+                solid[k, j] = p.shape[0]
     skip = np.array([st.readonly for st in storages], bool)
-    nbytes = np.array([-1 if st.arena or st.kind is HBM else st.nbytes for st in storages],
-                      np.int64)
+    row = np.array([st.row_bytes for st in storages], np.int64)
     parts = []
     for j in range(width):
         i = np.flatnonzero(used[kinds, j])
@@ -147,36 +157,66 @@ def _events(trace: Trace, storages: list[Storage], rows: np.ndarray, starts: np.
         sid = rows[at]
         keep = ~skip[sid]
         i, at, sid = i[keep], at[keep], sid[keep]
-        k = kinds[i]
-        parts.append((i, out[k, j], sid, rows[at + 1], np.full(len(i), j),
-                      size[k, j] == nbytes[sid]))
-    cols = [np.concatenate(c) for c in zip(*parts)] if parts else [np.zeros(0, np.int64)] * 6
+        k, off = kinds[i], rows[at + 1]
+        lo = off % row[sid]
+        parts.append((i, out[k, j], sid, off, np.full(len(i), j), lo, lo + extent[k, j],
+                      solid[k, j]))
+    cols = [np.concatenate(c) for c in zip(*parts)] if parts else [np.zeros(0, np.int64)] * 8
     order = np.argsort(cols[0] * 2 + cols[1], kind="stable")
-    names = ("instr", "write", "storage", "offset", "operand", "whole")
+    names = ("instr", "write", "storage", "offset", "operand", "lo", "hi", "solid")
     return {name: c[order] for name, c in zip(names, cols)}
 
 
-def _versions(trace: Trace, storages: list[Storage], hw: NeuronCore, ev: dict[str, np.ndarray],
-              n: int) -> tuple[Versions, np.ndarray]:
-    """Number the lives of all tiles; return them and the version of each access."""
+def _tiles(storages: list[Storage], ev: dict[str, np.ndarray]
+           ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cut storages into tiles: ranges of bytes of which no access touches two.
+
+    A tensor with block dims is many tiles, which live and die on their own. Returns the tile of
+    each access, and where tiles begin and end. HBM tensors and what the kernel places by itself
+    are one tile.
+    """
+    whole = np.array([st.kind is HBM or st.arena for st in storages], bool)
     sid = ev["storage"]
-    order = np.argsort(sid, kind="stable")
-    fresh = ev["whole"][order].copy()
+    one = whole[sid]
+    lo, hi = np.where(one, 0, ev["lo"]), np.where(one, 1, ev["hi"])
+    span = int(hi.max(initial=1)) + 1
+    order = np.argsort(sid * span + lo, kind="stable")
+    reach = np.maximum.accumulate((sid * span + hi)[order])
+    begin = (sid * span + lo)[order]
+    fresh = np.ones(len(order), bool)
+    fresh[1:] = begin[1:] >= reach[:-1]
+    tile = np.empty(len(order), np.int64)
+    tile[order] = np.cumsum(fresh) - 1
+    heads = np.flatnonzero(fresh)
+    first = begin[heads] - sid[order][heads] * span
+    last = np.maximum.reduceat(hi[order], heads) if len(heads) else first
+    return tile, first, last
+
+
+def _versions(storages: list[Storage], hw: NeuronCore, ev: dict[str, np.ndarray]
+              ) -> tuple[Versions, np.ndarray]:
+    """Number the lives of all tiles; return them and the version of each access."""
+    tile, lo, hi = _tiles(storages, ev)
+    nparts = np.array([st.nparts if not st.arena else -1 for st in storages], np.int64)
+    renewed = ev["write"].astype(bool) & (ev["solid"] == nparts[ev["storage"]]) \
+        & (ev["hi"] - ev["lo"] == (hi - lo)[tile])
+    order = np.argsort(tile, kind="stable")
+    fresh = renewed[order].copy()
     if len(order):
         fresh[0] = True
-        fresh[1:] |= np.diff(sid[order]) != 0
+        fresh[1:] |= np.diff(tile[order]) != 0
     vid = np.empty(len(order), np.int64)
     vid[order] = np.cumsum(fresh) - 1
     heads = np.flatnonzero(fresh)
     tails = np.append(heads[1:], len(order)) - 1
-    storage = sid[order][heads]
+    storage = ev["storage"][order][heads]
+    placed = np.array([st.kind is not HBM and not st.arena for st in storages], bool)
+    psum = np.array([st.kind is PSUM for st in storages], bool)[storage]
+    size = (hi - lo)[tile[order][heads]]
     bank = hw.psum_bank_bytes
-    size = np.array([0 if st.arena or st.kind is HBM else
-                     st.row_bytes if st.kind is SBUF else -(-st.row_bytes // bank) * bank
-                     for st in storages], np.int64)
-    psum = np.array([st.kind is PSUM for st in storages], bool)
+    size = np.where(psum, -(-size // bank) * bank, size) * placed[storage]
     instr = ev["instr"][order]
-    return Versions(storage, instr[heads], instr[tails], size[storage], psum[storage]), vid
+    return Versions(storage, instr[heads], instr[tails], size, psum), vid
 
 
 def _releases(vid: np.ndarray, instr: np.ndarray, queue: np.ndarray, count: int
@@ -242,74 +282,69 @@ def _place(v: Versions, releases: list[tuple[int, ...]], hw: NeuronCore
 
 
 def _conflicts(trace: Trace, ev: dict[str, np.ndarray], vid: np.ndarray, kinds: np.ndarray,
-               queue: list[int], waits: dict[int, list[int]], storages: list[Storage], n: int
-               ) -> list[tuple[int, ...]]:
-    """Return the instructions that each one has to wait for.
+               queue: list[int], waits: dict[int, list[int]], storages: list[Storage]
+               ) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs (earlier, later) of instructions of which the later has to wait.
 
     Per version and region (offset and pattern): [last writer, {queue: last reader}, regions that
-    overlap]. Instructions of one queue run in order, so a write need not wait for its own
-    queue's reads and writes, and a matmul not for the partial sums it adds to.
+    overlap]. A matmul need not wait for the partial sums that its own engine adds to.
     """
     geo = _Geometry()
     pids = [[geo.id(p) for p in k.operands] for k in trace.kinds]
     shift = 1 << 20
     kind_of = kinds.tolist()
     adds = [k.accumulate for k in trace.kinds]
-    written = np.zeros(len(storages), bool)
+    hbm = np.array([st.kind is HBM for st in storages], bool)
     read = np.zeros(len(storages), bool)
-    written[ev["storage"][ev["write"]]] = True
     read[ev["storage"][~ev["write"]]] = True
-    only_out = (written & ~read & np.array([st.kind is HBM for st in storages], bool)).tolist()
+    only_out = (hbm & ~read).tolist()
     tables: dict[int, dict[int, list]] = {}
-    preds: list[Any] = [()] * n
+    before, after = array("q"), array("q")
     overlap = geo.overlap
-    current, found = -1, set()                          # type: ignore[var-annotated]
+    found: set[int] = set()
+    current = -1
+    q = k = 0
     for i, w, s, off, j, v in zip(*(ev[c].tolist() for c in ("instr", "write", "storage",
                                                              "offset", "operand")),
                                   vid.tolist()):
         if i != current:
             if found:
-                preds[current] = tuple(found)
-            current, found = i, set(waits.get(i, ())) if waits else set()
-            found.discard(i)
-            q = queue[i]
-            k = kind_of[i]
-        pid = pids[k][j]
-        key = off * shift + pid
+                found.discard(current)
+                before.extend(found)
+                after.extend([current] * len(found))
+            current, found = i, set(waits[i]) if i in waits else set()
+            q, k = queue[i], kind_of[i]
+        key = off * shift + pids[k][j]
         table = tables.get(v)
         if table is None:
-            table = tables[v] = {}
-        region = table.get(key)
-        if region is None:
-            region = [-1, None, []]
-            if table and not only_out[s]:
-                near = region[2]
-                for other, r in table.items():
-                    if overlap(other % shift, pid, off - other // shift):
-                        near.append(r)
-                        r[2].append(region)
-            table[key] = region
+            region = [-1, None, ()]
+            tables[v] = {key: region}
+        else:
+            region = table.get(key)
+            if region is None:
+                region = [-1, None, []]
+                if not only_out[s]:
+                    pid, near = pids[k][j], region[2]
+                    for other, r in table.items():
+                        if overlap(other % shift, pid, off - other // shift):
+                            near.append(r)
+                            r[2] = [*r[2], region]
+                table[key] = region
         if w:
-            dma = q >= LOADS
+            own = adds[k]
             p = region[0]
-            if p >= 0 and (queue[p] != q or dma):
+            if p >= 0 and not (own and queue[p] == q):
                 found.add(p)
-            readers = region[1]
-            if readers:
-                for rq, p in readers.items():
-                    if rq != q or dma:
-                        found.add(p)
+            if region[1]:
+                found.update(region[1].values())
                 region[1] = None
             for r in region[2]:
                 p = r[0]
-                if p >= 0 and (queue[p] != q or dma):
+                if p >= 0 and not (own and queue[p] == q):
                     found.add(p)
                 if r[1]:
-                    for rq, p in r[1].items():
-                        if rq != q or dma:
-                            found.add(p)
+                    found.update(r[1].values())
             region[0] = i
-            found.discard(i)
         else:
             p = region[0]
             if p >= 0:
@@ -322,5 +357,7 @@ def _conflicts(trace: Trace, ev: dict[str, np.ndarray], vid: np.ndarray, kinds: 
             else:
                 region[1][q] = i
     if found:
-        preds[current] = tuple(found)
-    return preds
+        found.discard(current)
+        before.extend(found)
+        after.extend([current] * len(found))
+    return np.frombuffer(before, np.int64), np.frombuffer(after, np.int64)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 
@@ -80,8 +80,8 @@ def _queue_of(kind: Kind, engine: str) -> int:
     return STORES if to_hbm and any(p.kind is not HBM for p in kind.operands) else LOADS
 
 
-def schedule(trace: Trace, storages: list[Storage], hw: NeuronCore, *, dge: bool = False
-             ) -> Schedule:
+def schedule(trace: Trace, storages: list[Storage], hw: NeuronCore, *, dge: bool = False,
+             window: int = 1) -> Schedule:
     """Compute when each instruction runs; `dge`: hardware descriptor generation."""
     counts = trace.counts()
     engines = assign_engines(trace.kinds, counts, hw)
@@ -93,7 +93,7 @@ def schedule(trace: Trace, storages: list[Storage], hw: NeuronCore, *, dge: bool
         transfers.append(cost.transfer(kind, hw) if is_dma else None)
     queue_of = np.array([_queue_of(k, e) for k, e in zip(trace.kinds, engines)] or [0], np.int64)
     deps = analyse(trace, storages, hw, queue_of)
-    run = _Run(deps, works, transfers, hw, dge)
+    run = _Run(deps, works, transfers, hw, dge, window)
     run.simulate()
     code = np.array([ENGINES.index(e) for e in engines] or [0], np.int8)
     triggers = np.array([0, 1, 2, 3, TRIGGERED_BY[LOADS], TRIGGERED_BY[STORES]], np.int8)
@@ -120,7 +120,8 @@ class _Run:
     """The state of one simulation: what each queue is at, when what is free."""
 
     def __init__(self, deps: Dependencies, works: list, transfers: list, hw: NeuronCore,
-                 dge: bool):
+                 dge: bool, window: int):
+        self.window = window
         self.hw, self.deps, self.dge = hw, deps, dge
         self.works, self.transfers = works, transfers
         n = len(deps.kind)
@@ -154,27 +155,46 @@ class _Run:
         return out
 
     def simulate(self) -> None:
-        """Run all queues to their ends."""
+        """Run everything, in order of time.
+
+        Events are (time, queue) "this queue looks for work" and (time, QUEUES + instruction)
+        "this DMA reaches its engines". A queue takes, of the next `window` instructions of its
+        engine, the first one that is ready: a compiler schedules what the kernel says within such
+        a distance. DMA triggers stay in order.
+        """
         deps, t = self.deps, self.hw.timing
-        kind_of, preds = deps.kind, deps.preds
-        queue = np.array(deps.queue, np.int64)
+        kind_of, queue_of = deps.kind, deps.queue
+        n = len(kind_of)
+        succ, first_succ, missing = _successors(deps, n)
+        queue = np.array(queue_of, np.int64)
         items = [np.flatnonzero(queue == q).tolist() for q in range(QUEUES)]
-        heads, free = [0] * QUEUES, [0.0] * QUEUES
+        place = np.empty(n, np.int64)
+        for todo in items:
+            place[todo] = np.arange(len(todo))
+        place = place.tolist()                          # type: ignore[assignment]
+        limit = [self.window if q < LOADS else 1 for q in range(QUEUES)]
+        free = [0.0] * QUEUES
         latest = [0.0] * QUEUES                 # completion of DMAs stays in order on a queue
         seen, start, issue, pred = self.seen, self.start, self.issue, self.pred
+        when = issue                            # when what an instruction waits for is there
         none = (0.0, 0.0, "")
         timing = [none if w is None else (w.interval_us, w.latency_us + t.hop_us, w.table)
                   for w in self.works]
         ports_of, port = self.ports_of, self.port
-        waiters: dict[int, list[int]] = {}
-        heap: list[tuple[float, int]] = []      # requests of what is shared
-        ready = [q for q in range(QUEUES) if items[q]]
+        now_ready: list[list[int]] = [[] for _ in range(QUEUES)]
+        later: list[list[tuple[float, int]]] = [[] for _ in range(QUEUES)]
+        events: list[tuple[float, int]] = []
+        for q in range(QUEUES):
+            now_ready[q] = [i for i in items[q][:limit[q]] if not missing[i]]
+            if now_ready[q]:
+                events.append((0.0, q))
+        heapify(events)
         table = ""
         # Tensor Engine clock: activity that counts, and whether the clock is full
         window, cold = t.pe_warmup_us, t.pe_cold_factor
         credit, warm, pe_last = 0.0, window <= 0, 0.0
         pe_busy = dma_busy = 0.0
-        dge, rings = self.dge and t.dge_rings > 0, t.dge_rings
+        dge = self.dge and t.dge_rings > 0
         trigger_us = [0.0 if x is None else t.dge_issue_us + t.dge_row_us * x.rows if dge
                       else t.dma_trigger_us for x in self.transfers]
         lead = t.dma_start_us
@@ -184,118 +204,128 @@ class _Run:
         engines = [0.0] * all_engines
         even, same = 0.0, True                  # all DMA engines are free at the same time
         dma_log, ends = self.dma, self.dma_ends
-        while True:
-            while ready:
-                q = ready.pop()
-                todo, h, now = items[q], heads[q], free[q]
-                size = len(todo)
-                while h < size:
-                    i = todo[h]
-                    at, b = now, -1
-                    for p in preds[i]:
-                        e = seen[p]
-                        if e < 0.0:
-                            if p in waiters:
-                                waiters[p].append(q)
-                            else:
-                                waiters[p] = [q]
-                            break
-                        if e > at:
-                            at, b = e, p
-                    else:
-                        pred[i] = b
-                        issue[i] = at
-                        k = kind_of[i]
-                        if q >= LOADS:
-                            now = at + trigger_us[k]
-                            heappush(heap, ((now if dge else at) + lead, i))
-                            h += 1
-                            continue
-                        if ports_of and (q, k) in ports_of:
-                            heappush(heap, (at, i))
-                            break
-                        interval, latency, need = timing[k]
-                        if q == PE:
-                            if window:
-                                credit -= at - pe_last
-                                if credit <= 0.0:
-                                    credit, warm = 0.0, False
-                                if not warm:
-                                    latency += interval * (cold - 1.0)
-                                    interval *= cold
-                                credit += interval
-                                if credit >= window:
-                                    credit, warm = window, True
-                                pe_last = at + interval
-                            pe_busy += interval
-                        elif need and need != table:
-                            table = need
-                            at += t.act_table_us
-                        start[i] = at
-                        now = at + interval
-                        seen[i] = at + latency
-                        h += 1
-                        if i in waiters:
-                            ready.extend(waiters.pop(i))
-                        continue
-                    break
-                heads[q], free[q] = h, now
-            if not heap:
-                break
-            at, i = heappop(heap)
-            k = kind_of[i]
-            q = deps.queue[i]
-            if q < LOADS:                       # an instruction that needs a shared port
-                for p in ports_of[q, k]:
-                    if port[p] > at:
-                        at = port[p]
-                interval, latency, need = timing[k]
-                if need and need != table:
-                    table = need
-                    at += t.act_table_us
-                for p in ports_of[q, k]:
-                    port[p] = at + interval
-                start[i] = at
-                seen[i] = at + latency
-                free[q] = at + interval
-                heads[q] += 1
-                ready.append(q)
-            else:
+        while events:
+            at, q = heappop(events)
+            if q >= QUEUES:                             # a DMA reaches its engines
+                i = q - QUEUES
+                k = kind_of[i]
                 us, count = dma_us[k]
                 if same and count == all_engines:
                     if at > even:
                         even = at
                     start[i] = even
-                    even += us
-                    done = even
+                    done = even = even + us
                     ends.append(done)
                 else:
                     if same:
                         engines, same = [even] * all_engines, False
-                    first = done = 0.0
+                    begin, done = 1e300, 0.0
                     for e in range(count):
                         s = engines[e]
                         if at > s:
                             s = at
-                        if e == 0 or s < first:
-                            first = s
+                        if s < begin:
+                            begin = s
                         s += us
                         engines[e] = s
                         if s > done:
                             done = s
                         ends.append(s)
-                    start[i] = first
+                    start[i] = begin
                     if count == all_engines and min(engines) == done:
                         same, even = True, done
                 dma_log.append(i)
                 dma_busy += us * count
                 done += fixed
+                q = queue_of[i]
                 if done < latest[q]:
                     done = latest[q]
-                latest[q] = seen[i] = done
-            if i in waiters:
-                ready.extend(waiters.pop(i))
+                latest[q] = done
+            else:
+                if free[q] > at:
+                    continue                            # busy: it looks again when it is free
+                ready, coming = now_ready[q], later[q]
+                while coming and coming[0][0] <= at:
+                    heappush(ready, heappop(coming)[1])
+                if not ready:
+                    if coming:
+                        heappush(events, (coming[0][0], q))
+                    continue
+                i = heappop(ready)
+                k = kind_of[i]
+                if limit[q] < len(items[q]):            # the window moves on
+                    j = items[q][limit[q]]
+                    if not missing[j]:
+                        if when[j] <= at:
+                            heappush(ready, j)
+                        else:
+                            heappush(coming, (when[j], j))
+                limit[q] += 1
+                if q >= LOADS:
+                    issue[i] = at
+                    at += trigger_us[k]
+                    free[q] = at
+                    heappush(events, ((at if dge else issue[i]) + lead, QUEUES + i))
+                    if ready:
+                        heappush(events, (at, q))
+                    elif coming:
+                        heappush(events, (max(at, coming[0][0]), q))
+                    continue
+                interval, latency, need = timing[k]
+                if ports_of and (q, k) in ports_of:
+                    for p in ports_of[q, k]:
+                        if port[p] > at:
+                            at = port[p]
+                    for p in ports_of[q, k]:
+                        port[p] = at + interval
+                if q == PE:
+                    if window:
+                        credit -= at - pe_last
+                        if credit <= 0.0:
+                            credit, warm = 0.0, False
+                        if not warm:
+                            latency += interval * (cold - 1.0)
+                            interval *= cold
+                        credit += interval
+                        if credit >= window:
+                            credit, warm = window, True
+                        pe_last = at + interval
+                    pe_busy += interval
+                elif need and need != table:
+                    table = need
+                    at += t.act_table_us
+                issue[i] = start[i] = at
+                done = at + latency
+                at += interval
+                free[q] = at
+                if ready:
+                    heappush(events, (at, q))
+                elif coming:
+                    heappush(events, (max(at, coming[0][0]), q))
+            seen[i] = done
+            for x in range(first_succ[i], first_succ[i + 1]):
+                j = succ[x]
+                if done > when[j]:
+                    when[j] = done
+                    pred[j] = i
+                left = missing[j] = missing[j] - 1
+                if not left:
+                    q = queue_of[j]
+                    if place[j] < limit[q]:
+                        ready_at = when[j]
+                        heappush(later[q], (ready_at, j))
+                        if ready_at < free[q]:
+                            ready_at = free[q]
+                        heappush(events, (ready_at, q))
         self.pe_busy, self.dma_busy = pe_busy, dma_busy
+
+
+def _successors(deps: Dependencies, n: int) -> tuple[list[int], list[int], list[int]]:
+    """Return who waits for each instruction (flat, with starts), and for how many each waits."""
+    order = np.argsort(deps.before, kind="stable")
+    starts = np.searchsorted(deps.before[order], np.arange(n + 1))
+    missing = np.bincount(deps.after, minlength=n)
+    return deps.after[order].tolist(), starts.tolist(), missing.tolist()
 
 
 __all__ = ["ENGINES", "Schedule", "assign_engines", "schedule"]
