@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
 from .errors import NkiError, fail, user_frame
-from .memory import PSUM, SBUF
 from .machine import current
+from .memory import PSUM, SBUF
 
 if TYPE_CHECKING:
     from .cost import Formula

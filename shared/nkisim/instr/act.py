@@ -11,7 +11,7 @@ from ..machine import Instr, Machine
 from ..table import SCALAR, instruction
 from ..tensor import Tensor
 from .dve import put
-from .operands import is_scalar, result_dtype, values_of, split_vectors
+from .operands import is_scalar, result_dtype, split_vectors, values_of
 
 IDLE, RESET, REDUCE, RESET_REDUCE = 0, 1, 2, 3      # nisa.reduce_cmd
 

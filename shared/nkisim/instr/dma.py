@@ -130,7 +130,7 @@ def load(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     else:
         ins = Instr((_with_shape(src, shape),), shape, dt, params={})
     if mask is not None:
-        m.mask(ins, mask, shape)
+        m.mask(ins, mask, shape, cut=not isinstance(src, Indirect))
     return ins
 
 
@@ -155,7 +155,7 @@ def _fit(dst: Any, shape: tuple[int, ...], api: str) -> Any:
 def store(m: Machine, dst: Any, value: Any, *, mask: Any = None) -> Instr:
     """Store an SBUF tile or a number into an HBM access of the same shape (1-D from (n, 1))."""
     dst = _hbm(dst, "dst", "nl.store")
-    if isinstance(value, (int, float, np.number, np.bool_)):
+    if isinstance(value, (int, float, np.generic)):
         ins = Instr((), dst.shape, dst.dtype, dst=dst, kind=HBM, params={"scalar": value})
         m.mask(ins, mask, dst.shape)
         return ins

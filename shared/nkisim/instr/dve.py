@@ -11,8 +11,17 @@ from ..machine import Instr, Machine
 from ..memory import PSUM, SBUF
 from ..table import ANY, GPSIMD, SCALAR, VECTOR, instruction
 from ..tensor import Tensor
-from .operands import (check_bitvec, engine_name, is_scalar, not_both_psum, result_dtype,
-                       same_shape, split_vectors, values_of, vector)
+from .operands import (
+    check_bitvec,
+    engine_name,
+    is_scalar,
+    not_both_psum,
+    result_dtype,
+    same_shape,
+    split_vectors,
+    values_of,
+    vector,
+)
 
 _F32 = dtypes.FLOAT32
 

@@ -40,9 +40,7 @@ def iota(m: Machine, expr: Any, dtype: Any, *, mask: Any = None) -> Instr:
     allocate.check_tile(m.hw, SBUF, expr.shape, dt)
     ins = Instr((), expr.shape, dt, params=expr)
     if mask is not None:
-        m.mask(ins, mask, expr.shape)
-        if ins.box is not None:         # keep the values, write only the box
-            ins.mask, ins.box = mask.values(expr.shape), None
+        m.mask(ins, mask, expr.shape, cut=False)
     return ins
 
 
@@ -57,16 +55,14 @@ def _run_affine_select(m: Machine, ins: Instr, dst: Tensor) -> None:
 def affine_select(m: Machine, pred: Any, on_true_tile: Any, on_false_value: Any, *,
                   mask: Any = None, dtype: Any = None) -> Instr:
     """Return the tile where one affine comparison of indices holds, else a number."""
-    t = m.tile(on_true_tile, "on_true_tile", psum=False)
+    t = m.tile(on_true_tile, "on_true_tile")        # AWS's flash attention reads PSUM here
     if not isinstance(pred, Mask) or pred.terms is None or len(pred.terms) != 1:
         raise fail("NKI-I07", "nisa.affine_select takes one comparison of index expressions",
                    given=type(pred).__name__, limit="no & and no data",
                    hint="pred=(i_p >= i_f); call it twice for two conditions")
     ins = Instr((t,), t.shape, result_dtype(dtype, t), params=(pred, float(on_false_value)))
     if mask is not None:
-        m.mask(ins, mask, t.shape)
-        if ins.box is not None:
-            ins.srcs, ins.mask, ins.box = (t,), mask.values(t.shape), None
+        m.mask(ins, mask, t.shape, cut=False)
     return ins
 
 
