@@ -2,10 +2,14 @@
 
 Importing it lets `import neuronxcc.nki` fall back to the simulator where the AWS SDK is absent.
 `simulate` and `run` are the public door; they load NumPy when they are first asked for.
+
+PYTEST_DONT_REWRITE: the start-up hook may have imported it before pytest looks.
 """
 from __future__ import annotations
 
-from typing import Any
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __version__ = "0.1.0"
 __all__ = ["Finding", "NkiError", "Run", "run", "simulate"]

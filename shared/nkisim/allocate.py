@@ -6,17 +6,32 @@ through another tile is how `vector_add_direct_allocation_bad` goes wrong, and i
 """
 from __future__ import annotations
 
+import inspect
 import itertools
+import sys
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import dtypes
-from .errors import fail
+from .errors import fail, user_frame
 from .hw import NeuronCore
 from .index import as_int
-from .memory import (FULLY, HBM, PSUM, SBUF, Buffer, DirectBuffer, Storage, Write,
-                     contiguous_strides, free_extent, sbuf, shared_hbm)
+from .memory import (
+    FULLY,
+    HBM,
+    PSUM,
+    SBUF,
+    Buffer,
+    DirectBuffer,
+    Storage,
+    Write,
+    contiguous_strides,
+    free_extent,
+    sbuf,
+    shared_hbm,
+)
 from .tensor import BlockTensor, Tensor, new_tensor
 
 if TYPE_CHECKING:
@@ -58,7 +73,7 @@ def check_tile(hw: NeuronCore, kind: str, shape: tuple[int, ...], dtype: np.dtyp
         raise fail("NKI-P02", f"a tensor in {where} has too few dimensions",
                    given=f"shape {shape}", limit="a partition dim and at least one free dim",
                    hint=f"use ({shape[-1]}, 1) for one element a partition")
-    free = int(np.prod(shape[blocks + 1:])) * dtype.itemsize
+    free = prod(shape[blocks + 1:]) * dtype.itemsize
     limit = hw.psum_bytes if kind is PSUM else hw.sbuf_usable_bytes
     if free > limit:
         raise fail("NKI-M04", f"a tile does not fit a partition of {where}",
@@ -69,6 +84,14 @@ def check_tile(hw: NeuronCore, kind: str, shape: tuple[int, ...], dtype: np.dtyp
 
 def create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "") -> Tensor:
     """Create a tensor as `nl.ndarray` does; its content is undefined."""
+    key = None
+    if shape.__class__ is tuple and buffer.__class__ is Buffer and buffer.kind is not HBM:
+        key = (shape, tuple(map(type, shape)), dtype, buffer.kind)      # ParDim is an int as well
+        got = m.layouts.get(key)
+        if got is not None:
+            plain, strides, dt, blocks, row = got
+            st = m.new_storage(buffer.kind, plain[blocks], row, grain=dt.itemsize, where=m.here())
+            return Tensor(m, st, 0, plain, strides, dt, blocks, buffer.kind)
     dims = sizes(shape)
     if dtype is None:
         raise fail("NKI-D02", "a tensor needs a dtype", hint="dtype=nl.float32")
@@ -92,9 +115,11 @@ def create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "") -> T
     check_tile(m.hw, buffer.kind, plain, dt, blocks)
     if isinstance(buffer, DirectBuffer):
         m.direct = True
+        buffer = _traced_once(m, buffer)
         t = BlockTensor(m, None, 0, plain, contiguous_strides(plain, dt.itemsize), dt, blocks,
                         buffer.kind)
-        t.blocks, t.place = {}, (buffer, line, name)
+        t.blocks, t.place, t.serial = {}, (buffer, line, name), len(m.storages) + m.placed
+        m.placed += 1
         if buffer.check_rank is not None:
             buffer.check_rank(blocks)
         for idx in itertools.product(*(range(n) for n in plain[:blocks])):
@@ -103,12 +128,35 @@ def create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "") -> T
     free = contiguous_strides((1, *plain[blocks + 1:]), dt.itemsize)[0]
     if buffer.kind is PSUM and blocks and free < m.hw.psum_bank_bytes:
         free = m.hw.psum_bank_bytes if m.hw.psum_bank_bytes % free else free
-    n_blocks = int(np.prod(plain[:blocks]))
+    n_blocks = prod(plain[:blocks])
     row = n_blocks * free
-    st = m.new_storage(buffer.kind, plain[blocks], row, grain=dt.itemsize, where=line, name=name)
+    st = m.new_storage(buffer.kind, plain[blocks], row, grain=dt.itemsize, where=line)
     strides = (*(s * free for s in contiguous_strides(plain[:blocks], 1)), row,
                *contiguous_strides(plain[blocks + 1:], dt.itemsize))
+    if key is not None:
+        m.layouts[key] = (plain, strides, dt, blocks, row)
     return Tensor(m, st, 0, plain, strides, dt, blocks, buffer.kind)
+
+
+def _traced_once(m: Machine, buffer: DirectBuffer) -> DirectBuffer:
+    """Return the placement that a loop body's allocation had in the loop's first iteration.
+
+    The SDK traces a loop body once, so `addr += size` in it happens once; here it happens in
+    every iteration (trap 12). Allocations are matched by their place in the program, and by their
+    number within an iteration, because Python loops inside the body are unrolled.
+    """
+    if m.node == 0:
+        return buffer
+    tr = m.trace
+    path: list[Any] = [tr.loop_line[loop] for loop, _ in tr.path(m.node)]
+    frame = user_frame(sys._getframe(1))
+    while frame is not None:
+        path.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    site = tuple(path)
+    number = m.sites_seen.get((m.node, site), 0)
+    m.sites_seen[m.node, site] = number + 1
+    return m.sites.setdefault((site, number), buffer)
 
 
 def _create_hbm(m: Machine, shape: tuple[int, ...], dtype: np.dtype, buffer: Buffer, line: int,
@@ -125,11 +173,10 @@ def _create_hbm(m: Machine, shape: tuple[int, ...], dtype: np.dtype, buffer: Buf
             t = m.shared[m.shared_at]
             m.shared_at += 1
             return t
-    nbytes = int(np.prod(shape)) * dtype.itemsize
-    st = m.new_storage(HBM, 1, nbytes, grain=dtype.itemsize, where=line, name=name)
+    nbytes = prod(shape) * dtype.itemsize
+    st = m.new_storage(HBM, 1, nbytes, grain=dtype.itemsize, where=line)
     t = new_tensor(m, st, shape, dtype)
     if buffer is shared_hbm and m.grid:
-        st.shared = True
         m.shared.append(t)
         m.shared_at += 1
     return t
@@ -145,9 +192,8 @@ def input_tensor(m: Machine, array: np.ndarray, name: str, mutable: bool) -> Ten
     if mutable and a is array:
         a = a.copy()
     shape = a.shape if a.ndim else (1,)
-    st = m.new_storage(HBM, 1, a.nbytes, grain=dt.itemsize, name=name)
+    st = m.new_storage(HBM, 1, a.nbytes, grain=dt.itemsize, readonly=not mutable)
     st.adopt(a.reshape(-1).view(np.uint8))
-    st.readonly = not mutable
     if dt == dtypes.BOOL:
         dt = dtypes.UINT8
     return new_tensor(m, st, shape, dt)
@@ -160,7 +206,7 @@ def arena(m: Machine, kind: str) -> Storage:
     st = m.arenas.get(kind)
     if st is None:
         size = m.hw.psum_bytes if kind is PSUM else m.hw.sbuf_bytes
-        st = m.arenas[kind] = m.new_storage(kind, m.hw.pmax, size, grain=4, arena=True, name=kind)
+        st = m.arenas[kind] = m.new_storage(kind, m.hw.pmax, size, grain=4, arena=True)
     return st
 
 
@@ -171,9 +217,9 @@ def place_tile(m: Machine, t: BlockTensor, idx: tuple[int, ...]) -> Tensor:
         return got
     buffer, line, name = t.place
     shape = t.shape[t.nblock:]
-    free = int(np.prod(shape[1:])) * t.dtype.itemsize
+    free = prod(shape[1:]) * t.dtype.itemsize
     part, addr = buffer.place(idx, shape[0], free)
-    size = m.hw.psum_bytes if t.kind is PSUM else m.hw.sbuf_usable_bytes
+    size = m.hw.psum_bytes if t.kind is PSUM else m.hw.sbuf_bytes
     if part < 0 or part + shape[0] > m.hw.pmax:
         raise fail("NKI-A01", "a directly allocated tile leaves the partitions",
                    given=f"partitions {part} .. {part + shape[0] - 1} for block {idx}",
@@ -185,6 +231,10 @@ def place_tile(m: Machine, t: BlockTensor, idx: tuple[int, ...]) -> Tensor:
                    limit=f"0 .. {size - 1} in {t.kind.upper()} of {m.hw.name}",
                    hint="use fewer physical tiles (num_free_tiles), a smaller tile, or a lower "
                         "base_addr")
+    if t.kind is SBUF and addr + free > m.hw.sbuf_usable_bytes:
+        m.find("NKI-A10", "warning", f"a directly allocated tile reaches byte {addr + free - 1} "
+               f"of each partition; the compiler keeps what lies behind byte "
+               f"{m.hw.sbuf_usable_bytes - 1} for itself on {m.hw.name}", line)
     if addr % t.dtype.itemsize:
         raise fail("NKI-A02", "a directly allocated tile is not aligned",
                    given=f"byte address {addr} for {dtypes.name(t.dtype)}",
@@ -195,7 +245,7 @@ def place_tile(m: Machine, t: BlockTensor, idx: tuple[int, ...]) -> Tensor:
     out = Tensor(m, st, part * st.row_bytes + addr, shape,
                  (st.row_bytes, *contiguous_strides(shape[1:], t.dtype.itemsize)), t.dtype, 0,
                  t.kind)
-    out.owner = (id(t), idx, line, name)
+    out.owner = (t.serial, idx, line, name)
     t.blocks[idx] = out
     return out
 
@@ -208,36 +258,50 @@ def _extent(t: Tensor) -> tuple[int, int, int, int]:
 
 
 def note_write(t: Tensor, line: int) -> None:
-    """Record that a logical tile wrote its bytes of the arena."""
+    """Record that a logical tile wrote its bytes of the arena; the records never overlap."""
     st = t.storage
     assert st is not None
+    p0, p1, lo, hi = box = _extent(t)
+    kept = []
+    for w in st.writers:
+        if not w.overlaps(*box):
+            if w.owner == t.owner and (w.p0, w.p1) == (p0, p1) and (w.hi == lo or w.lo == hi):
+                lo, hi = min(w.lo, lo), max(w.hi, hi)       # grows a neighbour of the same tile
+            else:
+                kept.append(w)
+            continue
+        for q0, q1, a, b in ((w.p0, p0, w.lo, w.hi), (p1, w.p1, w.lo, w.hi),
+                             (max(w.p0, p0), min(w.p1, p1), w.lo, box[2]),
+                             (max(w.p0, p0), min(w.p1, p1), box[3], w.hi)):
+            if q0 < q1 and a < b:                           # what sticks out of the new write
+                kept.append(Write(q0, q1, a, b, w.owner, w.line))
+    kept.append(Write(p0, p1, lo, hi, t.owner, line))
+    st.writers = kept
+
+
+def wrote(t: Tensor) -> bool:
+    """Tell whether a tile in an arena still holds what it wrote itself."""
+    assert t.storage is not None
     box = _extent(t)
-    st.writers = [w for w in st.writers if not w.inside(*box)]
-    st.writers.append(Write(*box, t.owner, line))
+    owners = {w.owner for w in t.storage.writers if w.overlaps(*box)}
+    return owners == {t.owner}
 
 
 def check_owner(m: Machine, t: Tensor, line: int) -> None:
     """Report a read of bytes that another logical tile has written over."""
-    assert t.storage is not None
-    box = _extent(t)
     mine = t.owner
-    for w in reversed(t.storage.writers):
-        if w.owner == mine or not w.overlaps(*box):
-            if w.owner == mine and all((w.p0 <= box[0], w.p1 >= box[1], w.lo <= box[2],
-                                        w.hi >= box[3])):
-                return                          # we wrote all of it after that
-            continue
-        if w.owner is None or mine is None:
-            continue
-        lo, hi = max(w.lo, box[2]), min(w.hi, box[3])
-        made, other = m.trace.where(mine[2]), m.trace.where(w.owner[2])
-        m.find("NKI-A05", "error",
-               f"a tile is read after another tile has overwritten it: both lie at bytes "
-               f"{lo} .. {hi - 1} of {t.kind.upper()}. Read: tile {mine[1]} of the tensor "
-               f"created at {made}; last write: tile {w.owner[1]} of the tensor created at "
-               f"{other}. Give them different base addresses (or more physical tiles)",
-               line, w.line)
+    box = _extent(t)
+    assert t.storage is not None
+    w = next((w for w in t.storage.writers if w.owner != mine and w.overlaps(*box)), None)
+    if w is None:
         return
+    lo, hi = max(w.lo, box[2]), min(w.hi, box[3])
+    made, other = m.trace.where(mine[2]), m.trace.where(w.owner[2])
+    m.find("NKI-A05", "error",
+           f"a tile is read after another tile has overwritten it: both lie at bytes "
+           f"{lo} .. {hi - 1} of {t.kind.upper()}. Read: tile {mine[1]} of the tensor created at "
+           f"{made}; last write: tile {w.owner[1]} of the tensor created at {other}. Give them "
+           "different base addresses (or more physical tiles)", line, w.line)
 
 
 def _tiles(value: Any, name: str) -> tuple[int, ...]:
@@ -288,8 +352,14 @@ def mod_alloc(kind: str, base_addr: Any, base_partition: Any = 0, num_par_tiles:
 
 def alloc(kind: str, func: Any, bank_bytes: int = 2048) -> DirectBuffer:
     """Return the allocation by a function of (block index, pdim size, fdim bytes)."""
+    try:                # by keyword where it has the documented names: it may be a partial
+        by_name = {"idx", "pdim_size", "fdim_size"} <= set(inspect.signature(func).parameters)
+    except (TypeError, ValueError):
+        by_name = False
+
     def place(idx: tuple[int, ...], pdim: int, fdim_bytes: int) -> tuple[int, int]:
-        got = func(idx, pdim, fdim_bytes)
+        got = func(idx=idx, pdim_size=pdim, fdim_size=fdim_bytes) if by_name \
+            else func(idx, pdim, fdim_bytes)
         want = 3 if kind is PSUM else 2
         ok = isinstance(got, (tuple, list)) and len(got) == want
         values = [as_int(v) for v in got] if ok else [None]

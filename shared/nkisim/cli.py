@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import sys
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Callable, Sequence
 
 from nkisim import __version__
 
@@ -37,7 +38,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"nkisim: there is no command {name!r}{did_you_mean(name, COMMANDS)}\n\n{_usage()}",
               file=sys.stderr)
         return 2
-    return _load(COMMANDS[name][0])(rest)
+    try:
+        code = _load(COMMANDS[name][0])(rest)
+        if name != "run" and sys.stdout is not None:  # a script's streams are its own affair
+            sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # `... | head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+        return 2
+    except KeyboardInterrupt:
+        return 130
 
 
 def _load(target: str) -> Callable[[list[str]], int]:

@@ -287,7 +287,8 @@ def _unless_sim(status: str) -> str:
 
 def has_nki(spec: ModuleSpec) -> bool:
     """Tell whether a package `neuronxcc` holds a real subpackage or module `nki`."""
-    nki = PathFinder.find_spec(finder.NKI, spec.submodule_search_locations)
+    # By its bare name: for a dotted one, Python expects the parent to be imported.
+    nki = PathFinder.find_spec("nki", spec.submodule_search_locations)
     return nki is not None and nki.origin is not None
 
 

@@ -84,7 +84,8 @@ def enable_command(argv: list[str]) -> int:
         for name in changed:
             _write(folder / name, new[name])
     except OSError as error:
-        print(f"nkisim enable: cannot write to {folder}: {error.strerror or error}.", file=sys.stderr)
+        print(f"nkisim enable: cannot write to {folder}: {error.strerror or error}.",
+              file=sys.stderr)
         return 2
     if changed:
         print(f"Enabled: wrote {', '.join(changed)} to {folder}.\n"

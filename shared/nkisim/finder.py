@@ -99,7 +99,7 @@ class _First:
             return None
         backend = requested_backend()
         if name == ROOT:
-            return _root_spec() if backend == "sim" else None
+            return _spec(ROOT) if backend == "sim" else None
         root = sys.modules.get(ROOT)
         if _is_simulated(root):
             return _facade_spec(name)
@@ -122,7 +122,7 @@ class _Last:
         if name == ROOT:
             if requested_backend() == "sdk":
                 raise ImportError(no_sdk_text(), name=name)
-            return _root_spec()
+            return _spec(ROOT)
         if name == NKI:
             raise broken_sdk(sys.modules.get(ROOT))
         if name.startswith("nkisim.facade."):  # `from neuronxcc.nki.language import nonsense`
@@ -135,14 +135,16 @@ _FIRST, _LAST = _First(), _Last()
 
 # -- what the simulator serves -----------------------------------------------------------------
 
-def _root_spec() -> ModuleSpec:
-    return ModuleSpec(ROOT, _Loader(), origin="nkisim", is_package=True)
-
-
 def _facade_spec(name: str) -> ModuleSpec:
     if name not in SERVED:
         raise _not_simulated(name)
-    return ModuleSpec(name, _Loader(), origin="nkisim", is_package=True)
+    return _spec(name)
+
+
+def _spec(name: str) -> ModuleSpec:
+    # _Loader is no importlib.abc.Loader because importing that would cost every start-up.
+    return ModuleSpec(name, _Loader(), origin="nkisim",  # type: ignore[arg-type]
+                      is_package=True)
 
 
 def _is_simulated(root: ModuleType | None) -> bool:
@@ -170,8 +172,7 @@ class _Loader:
             parent, _, leaf = name.rpartition(".")
             if parent in modules:
                 setattr(modules[parent], leaf, module)
-            if name != spec.name:  # the import system enters this one itself
-                sys.modules[name] = module
+            sys.modules[name] = module
         self.own_spec = modules[spec.name].__spec__
         return modules[spec.name]
 
@@ -241,7 +242,8 @@ def _not_simulated(name: str) -> ImportError:
         getattr(sys.modules.get(parent), leaf)
     except AttributeError as error:
         if hasattr(sys.modules.get(parent), "__getattr__"):
-            return ImportError(str(error), name=public)  # the facade knows it and says more
+            # The facade's own sentence: it knows what is not modelled, and what is spelt alike.
+            return ImportError(f"The simulator has no {public}: {error}", name=public)
     return ImportError(
         f"The simulator has no {public}. If the AWS SDK has it, it is not modelled here; the "
         f"simulator serves {', '.join(SERVED)}.", name=public)

@@ -40,32 +40,32 @@ def check_loops(m: Machine) -> NkiError | None:
     error: NkiError | None = None
     rows, kinds = tr.rows, tr.kinds
     seen: set[tuple] = set()
+    node_of = storages.node
+    arenas = {st.id for st in m.arenas.values()}    # there the kernel says what may share bytes
     for at in tr.starts:
-        kind, line, node = kinds[rows[at]], rows[at + 1], rows[at + 2]
-        if node == 0:
-            relevant = False
+        node = rows[at + 2]
+        kind, line = kinds[rows[at]], rows[at + 1]
         k = at + 3
         for n, pattern in enumerate(kind.operands):
-            st = storages[rows[k]]
-            offset = rows[k + 1]
+            sid, offset = rows[k], rows[k + 1]
             k += 2
-            relevant = st.node != node and not st.readonly
-            if not relevant:
+            home = node_of(sid)
+            if home == node or home < 0 or sid in arenas:        # its own iteration's, or an input
                 continue
-            region = (st.id, offset, pattern.shape, pattern.strides)
+            region = (sid, offset, pattern.shape, pattern.strides)
             was = last.get(region)
             if n < kind.outputs:
                 ordered = kind.accumulate or kind.inplace or _updates(kind)
                 if was is not None and was[0] != node and not ordered \
-                        and (st.id, line, was[1]) not in seen \
-                        and _shared_affine(m, was[0], node, st.node) is not None:
-                    seen.add((st.id, line, was[1]))
-                    error = _written_twice(m, st.kind is HBM, line, was[1]) or error
+                        and (sid, line, was[1]) not in seen \
+                        and _shared_affine(m, was[0], node, home) is not None:
+                    seen.add((sid, line, was[1]))
+                    error = _written_twice(m, pattern.kind is HBM, line, was[1]) or error
                 last[region] = (node, line)
             elif was is not None and was[0] != node and not kind.inplace \
-                    and (st.id, line, was[1], "r") not in seen \
-                    and _shared_affine(m, was[0], node, st.node) is not None:
-                seen.add((st.id, line, was[1], "r"))
+                    and (sid, line, was[1], "r") not in seen \
+                    and _shared_affine(m, was[0], node, home) is not None:
+                seen.add((sid, line, was[1], "r"))
                 m.find("NKI-L02", "warning",
                        "an iteration of nl.affine_range reads what another iteration wrote; "
                        "iterations may overlap or run in any order, so on the chip this value is "
@@ -76,7 +76,7 @@ def check_loops(m: Machine) -> NkiError | None:
 
 def _updates(kind: object) -> bool:
     """Tell whether a DMA adds to its destination."""
-    return getattr(kind, "row").name == "atomic_rmw"
+    return kind.row.name == "atomic_rmw"
 
 
 def _written_twice(m: Machine, hbm: bool, line: int, other: int) -> NkiError | None:

@@ -3,10 +3,14 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import inspect
+import os
+import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 
@@ -86,7 +90,7 @@ class Kernel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         m = current.get()
         if m is None:
-            return launch(self, args, kwargs).outputs
+            return tell(launch(self, args, kwargs)).outputs
         if self.grid:
             raise fail("NKI-K02", "a kernel is launched over a grid from inside a kernel",
                        given=f"{self.__name__}[{', '.join(map(str, self.grid))}]",
@@ -198,6 +202,8 @@ def launch(kernel: Kernel, args: tuple, kwargs: dict, *, target: str | None = No
     tensors = [box.convert(a, n) for a, n in zip(args, names)]
     named = {k: box.convert(v, k) for k, v in kwargs.items()}
     token = current.set(m)
+    collecting = gc.isenabled()
+    gc.disable()                # a launch makes no cycles, only very many small objects
     try:
         with np.errstate(all="ignore"):
             result = _run_instances(m, kernel, tensors, named)
@@ -206,10 +212,30 @@ def launch(kernel: Kernel, args: tuple, kwargs: dict, *, target: str | None = No
         raise trim(exc)
     finally:
         current.reset(token)
+        if collecting:
+            gc.enable()
     if error is not None:
         raise trim(error)
     outputs = _outputs(m, kernel, box, result) if compute else None
     return Run(outputs, m.findings, m.trace, core.name, m)
+
+
+_told: set[str] = set()
+
+
+def tell(run: Run) -> Run:
+    """Print a run's errors and warnings to stderr, each once a process; NKI_FINDINGS=0 silences.
+
+    Scripts that call kernels directly would otherwise never see them; `nkisim.run` returns them.
+    """
+    if os.environ.get("NKI_FINDINGS") == "0" or sys.stderr is None:
+        return run
+    for finding in run.findings:
+        text = str(finding)
+        if finding.severity != "note" and text not in _told:
+            _told.add(text)
+            print(text, file=sys.stderr, flush=True)
+    return run
 
 
 def _run_instances(m: Machine, kernel: Kernel, args: list, kwargs: dict) -> Any:

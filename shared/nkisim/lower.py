@@ -155,6 +155,8 @@ def _with_number(name: str, t: Tensor, value: Any, first: bool, dtype: Any, mask
     """Apply a function of a tile and a number; `first` if the number is the first operand."""
     if name == "divide":
         dt = result_dtype(dtype, t, value, np.float32(1) if dtypes.is_int(t.dtype) else value)
+        if first and value == 1:
+            return dve.reciprocal(t, dtype=dt, mask=mask)
         if first:
             inverse = dve.reciprocal(t, dtype=dtypes.FLOAT32)
             return dve.tensor_scalar(inverse.settle(), "multiply", value, dtype=dt, mask=mask)
@@ -268,6 +270,27 @@ def rms_norm(m: Machine, x: Any, w: Any, axis: Any, n: Any, epsilon: float = 1e-
     return binary(m, "multiply", out, w, result_dtype(dtype, t), mask)
 
 
+class LoopReduce:
+    """What `nl.loop_reduce` returns: a value that the tile it is assigned to takes in."""
+
+    def __init__(self, x: Any, op: Any, loop_indices: Any, dtype: Any, mask: Any):
+        self.x, self.op, self.dtype, self.mask = x, op, dtype, mask
+        loops = loop_indices if isinstance(loop_indices, (tuple, list)) else (loop_indices,)
+        self.first = not any(loops)         # the first iteration of every reduction loop
+
+    def assign_to(self, m: Machine, dst: Tensor) -> None:
+        """Do dst = op(dst, x); the first iteration sets a destination that was never written."""
+        m.flush()
+        x = m.tile(self.x, "x")
+        if self.first and not (m.compute and m.written(dst)):
+            result = copy(m, x, self.dtype, self.mask)
+        else:
+            result = binary(m, ops.resolve_alu(self.op).name, dst, x, self.dtype, self.mask)
+        if result.pending is not None:
+            result.pending.inplace = True
+        m.assign(dst, result)
+
+
 # -- Tensor Engine -----------------------------------------------------------------------------------
 
 def matmul(m: Machine, x: Any, y: Any, transpose_x: bool = False, mask: Any = None) -> Tensor:
@@ -295,5 +318,5 @@ def transpose(m: Machine, x: Any, engine: Any = 0, dtype: Any = None, mask: Any 
     return pe.nc_transpose_pe(x, dtype=dtype, mask=mask)
 
 
-__all__ = ["binary", "broadcast_to", "copy", "matmul", "mean", "operator", "pool", "reduce",
+__all__ = ["LoopReduce", "binary", "broadcast_to", "copy", "matmul", "mean", "operator", "pool", "reduce",
            "rms_norm", "softmax", "transpose", "unary", "var", "where"]

@@ -76,14 +76,19 @@ class Machine:
         self.skip_middle_end = in_order     # affine_range keeps the order of statements
         self.trace = Trace()
         self.pending: tuple[Instr, Tensor] | None = None
-        self.storages: list[Storage] = []
+        self.storages = self.trace.storages
         self.findings: list[Finding] = []
         self._found: set[tuple] = set()
+        self._tiles: dict[tuple, tuple[int, ...]] = {}      # checked tile shapes -> strides
+        self.layouts: dict[tuple, tuple] = {}               # checked nl.ndarray calls -> layout
         self.node = 0                   # loop iteration being executed
         self.loop_open: list[bool] = []
         self.depth = 0                  # nesting of kernels
         self.arenas: dict[str, Storage] = {}
         self.direct = False             # the kernel allocates directly
+        self.placed = 0                 # tensors that it has placed
+        self.sites: dict[tuple, Any] = {}           # allocations in loops: place in the program
+        self.sites_seen: dict[tuple, int] = {}      # -> placement, and how often in an iteration
         self.program_id: tuple[int, ...] = ()
         self.grid: tuple[int, ...] = ()
         self.shared: list[Tensor] = []  # shared_hbm tensors, in order of creation
@@ -106,23 +111,21 @@ class Machine:
 
     # -- storage -----------------------------------------------------------------
     def new_storage(self, kind: str, nparts: int, row_bytes: int, *, grain: int = 1,
-                    where: int = -1, arena: bool = False, name: str = "") -> Storage:
+                    where: int = -1, arena: bool = False, readonly: bool = False) -> Storage:
         """Create the bytes of a tensor."""
-        st = Storage(len(self.storages), kind, nparts, row_bytes, grain=grain, where=where,
-                     node=0 if arena else self.node, arena=arena, name=name)
-        self.storages.append(st)
-        return st
+        node = 0 if arena else self.node
+        id = self.storages.add(kind, nparts, row_bytes, where, node, arena, readonly)
+        return Storage(id, kind, nparts, row_bytes, grain, where, node, arena, readonly)
 
     def result_tile(self, shape: tuple[int, ...], dtype: np.dtype, kind: str,
                     where: int) -> tuple[Storage, tuple[int, ...]]:
         """Create the storage of an instruction's result; return it and the tile's strides."""
         item = dtype.itemsize
-        strides = contiguous_strides(shape, item)
-        nparts = shape[0]
-        row = strides[0]
-        limit = self.hw.sbuf_bytes if kind is SBUF else self.hw.psum_bytes
-        if nparts > self.hw.pmax or row > limit:
+        got = self._tiles.get((shape, item, kind))
+        if got is None:
             allocate.check_tile(self.hw, kind, shape, dtype)
+            got = self._tiles[shape, item, kind] = contiguous_strides(shape, item)
+        strides, nparts, row = got, shape[0], got[0]
         if self.direct:
             self.find("NKI-A06", "warning", "a temporary tile is allocated by the compiler in a "
                       "kernel that allocates directly; the SDK wants every on-chip tensor to be "
@@ -200,8 +203,11 @@ class Machine:
                         "the loop bound")
 
     def mask(self, ins: Instr, mask: Any, domain: tuple[int, ...],
-             keep: tuple[int, ...] | None = None) -> None:
-        """Apply `mask` over the grid `domain`; `keep` lists the dims that the result has."""
+             keep: tuple[int, ...] | None = None, cut: bool = True) -> None:
+        """Apply `mask` over the grid `domain`; `keep` lists the dims that the result has.
+
+        A box narrows the operands, unless `cut` is False because values depend on the position.
+        """
         if mask is None or mask is True:
             return
         if mask is False or isinstance(mask, np.bool_):
@@ -212,7 +218,7 @@ class Machine:
             raise fail("NKI-I07", "mask is not a comparison of index expressions",
                        given=f"{type(mask).__name__}",
                        limit="affine comparisons joined by &, e.g. (i_p < 64) & (i_f < n)")
-        box = mask.box(domain)
+        box = mask.box(domain) if cut else None
         if box is None:
             if keep is not None:
                 raise fail("NKI-X02", "this mask is not a box, and the instruction reduces",
@@ -254,12 +260,16 @@ class Machine:
         self.commit(ins, dst)
         t.storage, t.offset, t.shape, t.strides = dst.storage, dst.offset, dst.shape, dst.strides
         t.dtype, t.kind, t.owner = dst.dtype, dst.kind, dst.owner
-        t.storage.aliases.append(weakref.ref(t))        # type: ignore[union-attr]
+        st = dst.storage
+        if st.aliases is None:                              # type: ignore[union-attr]
+            st.aliases = [weakref.ref(t)]                   # type: ignore[union-attr]
+        else:
+            st.aliases.append(weakref.ref(t))               # type: ignore[union-attr]
 
     def _unshare(self, st: Storage) -> None:
         """Before `st` changes, give results that were bound to it and still live a copy."""
         alive = [t for t in (ref() for ref in st.aliases) if t is not None]
-        st.aliases = []
+        st.aliases = None
         for t in alive:
             if t.storage is not st:
                 continue
@@ -333,7 +343,8 @@ class Machine:
 
     def _run_masked(self, ins: Instr, dst: Tensor) -> None:
         """Run into a scratch tile, then write only the elements that the mask selects."""
-        st = Storage(-1, dst.kind, dst.shape[0], dst.size * dst.dtype.itemsize // dst.shape[0])
+        st = Storage(-1, dst.kind, dst.shape[0], dst.size * dst.dtype.itemsize // dst.shape[0], 1,
+                     -1, 0, False, False)
         st.fresh()
         tmp = Tensor(self, st, 0, dst.shape, contiguous_strides(dst.shape, dst.dtype.itemsize),
                      dst.dtype, 0, dst.kind)
@@ -387,18 +398,27 @@ class Machine:
                   "(and maybe others) was never written; on the chip that is garbage, here NaN",
                   ins.line, st.where)
 
+    def written(self, t: Tensor) -> bool:
+        """Tell whether anything has been written to a tile's elements."""
+        st = t.storage
+        assert st is not None
+        return st.init == FULLY or st.init != NEVER and bool(
+            st.mask_view(t.offset, t.shape, t.strides, t.dtype.itemsize).any())
+
     def _prepare_accumulation(self, dst: Tensor, ins: Instr) -> None:
         """Make `dst` readable for an accumulation: zeros that were free, or never written."""
         st = dst.storage
         assert st is not None
+        if st.arena and not allocate.wrote(dst):
+            dst.np[...] = 0         # a new tensor's first product overwrites what is there
+            return
         if st.init == FULLY:
             return
         seen = st.mask_view(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize)
         if not seen.all():
-            self.find("NKI-U03", "warning", f"{ins.row.name} accumulates into {dst!r}, which was "
-                      "never set; the first product overwrites it here, on the chip it adds to "
-                      "what was there. Create it with nl.zeros(..., buffer=nl.psum)",
-                      ins.line, st.where)
+            self.find("NKI-U03", "note", f"{ins.row.name} accumulates into {dst!r}, which was "
+                      "never set: the first product overwrites it. nl.zeros(..., buffer=nl.psum) "
+                      "says so and costs nothing", ins.line, st.where)
             every = seen if seen.ndim == len(dst.shape) else seen.all(axis=-1)
             np.copyto(dst.np, np.zeros((), dst.np.dtype), where=~every)
 
@@ -437,10 +457,12 @@ class Machine:
                     and value.shape == dst.shape and value.strides == dst.strides:
                 return                                  # p[i] += ...: already in place
             self.op("copy_into", dst, value)
-        elif isinstance(value, (int, float, np.number, np.bool_)):
+        elif isinstance(value, (int, float, np.generic)):
             if self.pending is not None:
                 self.flush()
             self.op("fill", dst, value)
+        elif hasattr(value, "assign_to"):               # nl.loop_reduce
+            value.assign_to(self, dst)
         else:
             self._not_a_tile(value, "of the assignment")
 
@@ -507,6 +529,7 @@ class Machine:
         tr = self.trace
         loop = len(tr.loop_kind)
         tr.loop_kind.append(kind)
+        tr.loop_line.append(self.here())
         self.loop_open.append(True)
         parent = self.node
         try:

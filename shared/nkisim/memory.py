@@ -7,8 +7,9 @@ Bytes that nothing has written are known, and hold 0xFF (NaN in every float type
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 
@@ -52,11 +53,11 @@ class Storage:
     """Bytes of one memory, with what is known about their having been written."""
 
     __slots__ = ("id", "kind", "nparts", "row_bytes", "nbytes", "_data", "init", "_mask", "grain",
-                 "_missing", "where", "name", "readonly", "lazy_zero", "aliases", "shadow",
-                 "node", "arena", "writers", "writer_map", "shared")
+                 "_missing", "where", "readonly", "lazy_zero", "aliases", "shadow", "node",
+                 "arena", "writers")
 
-    def __init__(self, id: int, kind: str, nparts: int, row_bytes: int, *, grain: int = 1,
-                 where: int = -1, node: int = -1, arena: bool = False, name: str = ""):
+    def __init__(self, id: int, kind: str, nparts: int, row_bytes: int, grain: int, where: int,
+                 node: int, arena: bool, readonly: bool):
         self.id, self.kind = id, kind
         self.nparts, self.row_bytes = nparts, row_bytes
         self.nbytes = nparts * row_bytes
@@ -66,16 +67,13 @@ class Storage:
         self.grain = grain              # bytes a mask entry stands for
         self._missing = 0
         self.where = where              # line id of the allocation
-        self.name = name
-        self.readonly = False           # kernel inputs
+        self.readonly = readonly        # kernel inputs
         self.lazy_zero = False          # nl.zeros in PSUM: no memset until someone needs it
-        self.aliases: list[Any] = []    # weak references: results that were bound here
+        self.aliases: Any = None        # weak references: results that were bound here
         self.shadow: dict[str, np.ndarray] | None = None    # float32 copy of 16-bit data
         self.node = node                # loop iteration that allocated it
         self.arena = arena
-        self.writers: list[Any] = []    # arena: who wrote which bytes last
-        self.writer_map: Any = None     # shared_hbm under a grid: program that wrote
-        self.shared = False
+        self.writers: Any = ()          # arena: who wrote which bytes last
 
     @property
     def data(self) -> np.ndarray:
@@ -153,9 +151,6 @@ class Write:
 
     def overlaps(self, p0: int, p1: int, lo: int, hi: int) -> bool:
         return self.p0 < p1 and p0 < self.p1 and self.lo < hi and lo < self.hi
-
-    def inside(self, p0: int, p1: int, lo: int, hi: int) -> bool:
-        return p0 <= self.p0 and self.p1 <= p1 and lo <= self.lo and self.hi <= hi
 
 
 def free_extent(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> int:

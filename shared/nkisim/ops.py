@@ -308,10 +308,12 @@ ACTIVATIONS: dict[str, ActOp] = {op.name: op for op in (
 _ALIASES = {"max": "maximum", "amax": "maximum", "min": "minimum", "amin": "minimum",
             "absolute": "abs", "true_divide": "divide", "remainder": "mod", "bitwise_not": "invert",
             "bitwise_left_shift": "left_shift", "bitwise_right_shift": "right_shift",
-            "pow": "power", "identity": "copy", "atan": "arctan"}
+            "pow": "power", "identity": "copy", "atan": "arctan",
+            # as ops of reductions, in sample kernels
+            "sum": "add", "prod": "multiply"}
 
 # What people write for an operator that is called otherwise here.
-_MEANT = {"sum": "add", "prod": "multiply", "product": "multiply", "any": "logical_or",
+_MEANT = {"product": "multiply", "any": "logical_or",
           "all": "logical_and", "mean": "add"}
 
 _NUMPY = {getattr(np, spelling): _ALIASES.get(spelling, spelling)
@@ -352,20 +354,38 @@ def _resolve(op: Any, table: dict[str, Any], what: str) -> Any:
     )
 
 
+def _remember(resolve: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Cache a resolver by its argument; what cannot be hashed is no operator and fails anew."""
+    known: dict[Any, Any] = {}
+
+    def resolver(op: Any) -> Any:
+        try:
+            return known[op]
+        except (KeyError, TypeError):
+            found = resolve(op)
+            known[op] = found
+            return found
+    resolver.__doc__, resolver.__name__ = resolve.__doc__, resolve.__name__
+    return resolver
+
+
 _ISA_ACTIVATIONS = {name: op for name, op in ACTIVATIONS.items() if op.isa}
 
 
+@_remember
 def resolve_alu(op: Any) -> AluOp:
     """Return the ALU operator that an nl function, NumPy function or name means."""
     return op if isinstance(op, AluOp) else _resolve(op, ALU, "an ALU operator")
 
 
+@_remember
 def resolve_act(op: Any) -> ActOp:
     """Return the activation function that an nl function, NumPy function or name means."""
     return op if isinstance(op, ActOp) else _resolve(
         op, _ISA_ACTIVATIONS, "an activation function")
 
 
+@_remember
 def resolve_unary(op: Any) -> ActOp:
     """Return a function of one tile: an activation function or one that only nl offers."""
     return op if isinstance(op, ActOp) else _resolve(op, ACTIVATIONS, "a function of one tile")

@@ -160,6 +160,8 @@ NKI-A06 | - | Temporaries in a kernel that allocates directly
 NKI-A07 | err_transpose_on_tensor_engine_not_allowed_in_allocated_kernel | Transposes in a kernel that allocates directly
 NKI-A08 | err_bias_tensor_must_be_specified_in_allocation | Activations in a kernel that allocates directly
 NKI-A09 | err_tensor_creation_on_scratchpad_with_init_value_not_supported | Direct allocation has no initial value
+NKI-A10 | - | The end of SBUF belongs to the compiler
+The documentation leaves 176 of the 192 KiB of a partition to the kernel on NeuronCore-v2. Published kernels that use a little more have run, so this is a warning: less room for the compiler means spills, or an error there.
 NKI-U01 | - | Read before anything was written
 Memory holds whatever was there before: on the chip the kernel reads garbage, and often the right garbage, until it does not. The simulator knows which bytes were written.
 NKI-U02 | - | Read of partly written memory

@@ -15,8 +15,8 @@ import os
 import runpy
 import sys
 import sysconfig
+from collections.abc import Callable
 from types import CodeType, ModuleType, TracebackType
-from typing import Callable
 
 from nkisim.errors import NkiError, is_ours
 from nkisim.finder import install

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import fail
-from .launch import Kernel, launch
+from .launch import Kernel, launch, tell
 
 _PLACEHOLDER = "This is not a {what}: the kernel {name} ran on nkisim, which compiles nothing.\n"
 
@@ -45,7 +45,7 @@ class Baremetal(Wrapped):
     """`nki.baremetal(kernel)`: runs with arrays in and out."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        out = launch(self.kernel, args, kwargs).outputs
+        out = tell(launch(self.kernel, args, kwargs)).outputs
         self._write("save_neff_name", "NEFF")
         self._write("save_trace_name", "NTFF")
         return out

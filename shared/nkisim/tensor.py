@@ -6,6 +6,7 @@ accumulating it (`psum += nc_matmul(...)`) or using it decides where the instruc
 """
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -342,22 +343,23 @@ class Tensor:
         return out if shape is None else np.broadcast_to(out, shape)
 
     # -- views ------------------------------------------------------------------
-    def reshape(self, *shape: Any) -> Tensor:
+    def reshape(self, *sizes_or_shape: Any, shape: Any = None, **kwargs: Any) -> Tensor:
         """Return a view of another shape; on chip the partition dim must stay (trap 9)."""
         self.settle()
-        new = tuple(shape[0]) if len(shape) == 1 and not np.isscalar(shape[0]) else shape
+        args = sizes_or_shape if shape is None else (shape,)
+        new = tuple(args[0]) if len(args) == 1 and not np.isscalar(args[0]) else args
         sizes = [as_int(n) for n in new]
         if any(n is None for n in sizes):
             raise fail("NKI-S06", "a shape has a size that is not an integer", given=f"{new!r}",
                        hint="use // instead of / so that sizes stay integers")
         if sizes.count(-1) == 1:
-            rest = int(np.prod([n for n in sizes if n != -1]))
+            rest = prod(n for n in sizes if n != -1)
             sizes[sizes.index(-1)] = self.size // rest if rest else 0
         target: tuple[int, ...] = tuple(sizes)          # type: ignore[arg-type]
-        if int(np.prod(target)) != self.size or min(target, default=1) < 1:
+        if prod(target) != self.size or min(target, default=1) < 1:
             raise fail("NKI-S06", "reshape to another number of elements",
                        given=f"{self.shape} ({self.size} elements) to {target} "
-                             f"({int(np.prod(target))} elements)",
+                             f"({prod(target)} elements)",
                        limit="a view has as many elements as the tensor",
                        hint="is the size a multiple of the tile size?")
         strides = merge_dims(self.shape, self.strides, target)
@@ -478,7 +480,7 @@ for _sym, _name in (("neg", "negative"), ("invert", "invert"), ("abs", "abs")):
 class BlockTensor(Tensor):
     """A directly allocated tensor with block dims: each block index has an address of its own."""
 
-    __slots__ = ("blocks", "place")
+    __slots__ = ("blocks", "place", "serial")
 
     def tile(self, idx: tuple[int, ...]) -> Tensor:
         """Return the tile of block index `idx` as a view of the arena."""
@@ -525,7 +527,7 @@ class Indirect:
                              f"other dims of shape {base.shape}")
         dim, rows = at[0], keys[at[0]].settle()
         part = base.nblock if base.kind is not HBM else 0
-        if dim > part:
+        if dim > part and (base.kind is not HBM or any(as_int(k) is None for k in keys[:dim])):
             raise fail("NKI-I12", "an index tile selects along a free dimension",
                        given=f"index tile in dimension {dim} of shape {base.shape}",
                        limit="indirect indices select rows: the partition or a block dim",

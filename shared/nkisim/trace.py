@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any, Iterator
+from typing import Any, NamedTuple
 
 from .errors import Where
-from .memory import HBM
+from .memory import HBM, PSUM, SBUF
 
 
 @dataclass(frozen=True)
@@ -68,12 +69,58 @@ class Kind:
         return sum(p.nbytes for p in self.operands[:self.outputs] if p.kind is HBM)
 
 
+class StorageInfo(NamedTuple):
+    """What a trace keeps of a storage; its bytes die with the last tensor that uses them."""
+
+    id: int
+    kind: str               # "hbm", "sbuf" or "psum"
+    nparts: int
+    row_bytes: int          # bytes per partition
+    where: int              # line id of the allocation, or -1
+    node: int               # loop iteration that allocated it
+    arena: bool             # shared by the directly allocated tensors of a memory
+    readonly: bool          # a kernel input
+
+
+class Storages:
+    """The storages of a run, as one flat array of integers; reads like a list of StorageInfo."""
+
+    _KINDS = (HBM, SBUF, PSUM)
+    _CODE = {HBM: 0, SBUF: 1, PSUM: 2}
+
+    def __init__(self) -> None:
+        self.data = array("q")
+
+    def add(self, kind: str, nparts: int, row_bytes: int, where: int, node: int, arena: bool,
+            readonly: bool) -> int:
+        """Append a storage and return its id."""
+        n = len(self.data) // 6
+        self.data.extend((self._CODE[kind], nparts, row_bytes, where, node,
+                          arena + 2 * readonly))
+        return n
+
+    def __len__(self) -> int:
+        return len(self.data) // 6
+
+    def __getitem__(self, i: int) -> StorageInfo:
+        if not 0 <= i < len(self):
+            raise IndexError(i)
+        kind, nparts, row, where, node, flags = self.data[6 * i:6 * i + 6]
+        return StorageInfo(i, self._KINDS[kind], nparts, row, where, node, bool(flags & 1),
+                           bool(flags & 2))
+
+    def node(self, i: int) -> int:
+        """Return the loop iteration that allocated storage `i`, or -1 for a kernel input."""
+        return -1 if self.data[6 * i + 5] & 2 else self.data[6 * i + 4]
+
+
 class Trace:
-    """Struct-of-arrays record of the instructions, loops and source lines of one run."""
+    """Struct-of-arrays record of the instructions, storages, loops and source lines of a run."""
 
     def __init__(self) -> None:
         self.kinds: list[Kind] = []
         self._kind_ids: dict[tuple, int] = {}
+        self.storages = Storages()
         self.lines: list[Where] = []
         self._line_ids: dict[tuple[CodeType, int], int] = {}
         # a row: kind, line, loop node, then (storage, byte offset) of each operand
@@ -84,6 +131,7 @@ class Trace:
         self.node_loop = array("q", [-1])
         self.node_iter = array("q", [0])
         self.loop_kind: list[str] = []
+        self.loop_line: list[int] = []
 
     def line(self, frame: Any) -> int:
         """Return the id of the source line a frame is at."""
@@ -105,20 +153,17 @@ class Trace:
         """Append one instruction that writes `outs` and reads `ins.srcs`."""
         row: list[int] = [0, line, node]
         key: list[Any] = [ins.row, ins.engine, ins.accumulate, ins.inplace, len(outs), ins.extra]
-        for t in outs:
-            row.append(t.storage.id)
-            row.append(t.offset)
-            key.append((t.kind, t.dtype, t.shape, t.strides))
-        for t in ins.srcs:
-            row.append(t.storage.id)
-            row.append(t.offset)
-            key.append((t.kind, t.dtype, t.shape, t.strides))
+        for t in outs + ins.srcs:
+            row += (t.storage.id, t.offset)
+            key += (t.kind, t.dtype.num, t.shape, t.strides)
         tkey = tuple(key)
         kind = self._kind_ids.get(tkey)
         if kind is None:
             kind = self._kind_ids[tkey] = len(self.kinds)
-            self.kinds.append(Kind(ins.row, ins.engine, tuple(Pattern(*k) for k in key[6:]),
-                                   len(outs), ins.accumulate, ins.inplace, ins.extra))
+            self.kinds.append(Kind(
+                ins.row, ins.engine,
+                tuple(Pattern(t.kind, t.dtype, t.shape, t.strides) for t in outs + ins.srcs),
+                len(outs), ins.accumulate, ins.inplace, ins.extra))
         row[0] = kind
         self.starts.append(len(self.rows))
         self.rows.extend(row)

@@ -1,8 +1,7 @@
-"""Throwaway Pythons: a bare venv that sees nkisim and its two packages, and nothing else of ours."""
+"""Throwaway Pythons: a bare venv that sees nkisim, what it needs, and pytest."""
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import textwrap
 import venv
@@ -14,31 +13,11 @@ import pytest
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
-#: A facade for the time in which the real one is not there: names only, and NumPy at import.
-_DUMMY_FACADE = {
-    "__init__": "import numpy\nfrom . import language, isa, isa_constants, compiler, typing\n"
-                "__simulator__ = True\njit = baremetal = benchmark = trace = simulate_kernel = "
-                "lambda kernel: kernel\n",
-    "language": "def par_dim(n): return n\n",
-    "isa": "vector_engine = 'vector'\n",
-    "isa_constants": "class dge_mode: pass\nclass engine: pass\n",
-    "compiler": "",
-    "typing": "class tensor: pass\n",
-}
-
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder that holds nkisim, with a facade to import."""
-    if (SHARED / "nkisim" / "facade" / "__init__.py").exists():
-        return SHARED
-    copy = tmp_path_factory.mktemp("shared")
-    shutil.copytree(SHARED, copy, dirs_exist_ok=True,
-                    ignore=shutil.ignore_patterns("__pycache__", "facade"))
-    (copy / "nkisim" / "facade").mkdir()
-    for name, text in _DUMMY_FACADE.items():
-        (copy / "nkisim" / "facade" / f"{name}.py").write_text(text)
-    return copy
+def shared() -> Path:
+    """Return the folder that holds nkisim."""
+    return SHARED
 
 
 class Python:

@@ -70,6 +70,18 @@ def test_explain_suggests_the_id_that_was_meant(rules, capsys):
     assert "did you mean 'NKI-P01'?" in said.err and said.out == ""
 
 
+@pytest.mark.parametrize("command", ["explain", "doctor"])
+def test_a_reader_that_has_seen_enough_causes_no_traceback(python, command):
+    done = python.run("-c", f"""if True:
+        import subprocess, sys
+        child = subprocess.Popen([sys.executable, "-m", "nkisim", "{command}"],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        child.stdout.close()
+        print(repr(child.stderr.read()), child.wait())
+    """)
+    assert done.stdout == "'' 2\n", done.stdout
+
+
 def test_the_module_can_be_run(python):
     done = python.nkisim("--version")
     assert (done.returncode, done.stdout) == (0, f"nkisim {__version__}\n")

@@ -78,9 +78,17 @@ def test_a_leftover_folder_is_named(python, inside):
     assert ask(python, NKI_BACKEND="sim")[0] == 0
 
 
-def test_the_placeholder_nki_of_pypi(python, sdk):
-    sdk.tree(python.site, {"nki/__init__.py": "raise ImportError('get it from AWS')\n",
-                           **package("nki", "0.0.1")})
+def test_an_sdk_with_an_empty_folder_nki(python, sdk):
+    sdk.write(python.site, version="2.24.5133.0", nki=False)
+    (python.site / "neuronxcc" / "nki").mkdir()
+    code, answer = ask(python)
+    assert (code, answer["backend"]) == (1, "none")
+    assert "has no neuronxcc.nki" in problems(answer)["neuronxcc"]
+
+
+@pytest.mark.parametrize("listed", [package("nki", "0.0.1"), {}])
+def test_the_placeholder_nki_of_pypi(python, sdk, listed):
+    sdk.tree(python.site, {"nki/__init__.py": "raise ImportError('get it from AWS')\n", **listed})
     code, answer = ask(python)
     assert (code, answer["backend"]) == (1, "simulator")
     assert set(problems(answer)) == {"nki"}

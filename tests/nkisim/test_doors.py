@@ -48,6 +48,8 @@ def test_run_finds_the_simulator_and_the_scripts_neighbours(python):
 @pytest.mark.parametrize("end, code, said", [
     ("", 0, ""),
     ("raise SystemExit", 0, ""),
+    ("import sys; sys.stdout.flush(); sys.stdout = None", 0, ""),
+    ("import sys; sys.stdout.close()", 0, ""),
     ("import sys; sys.exit(7)", 7, ""),
     ("import sys; sys.exit('no more')", 1, "no more\n"),
 ])
@@ -121,7 +123,23 @@ def test_full_traceback_shows_it_all(python):
     python.script("s.py", BROKEN_RULE)
     done = python.nkisim("run", "--full-traceback", "s.py")
     assert done.returncode == 1
-    assert "Traceback" in done.stderr and "run.py" in done.stderr
+    assert "Traceback" in done.stderr and "nkisim" in done.stderr
+
+
+def frames(done) -> list[str]:
+    """Return the functions in a traceback."""
+    return [line.rsplit(" ", 1)[1] for line in done.stderr.splitlines()
+            if line.startswith("  File ")]
+
+
+def test_what_was_printed_before_an_error_stands_before_it(python):
+    """Into a file or a grader's log, where Python holds stdout back."""
+    python.script("rule.py", BROKEN_RULE)
+    python.script("other.py", "print('before')\nraise ValueError('after')")
+    for script in ("rule.py", "other.py"):
+        done = python.run("-c", "import subprocess, sys; subprocess.run([sys.executable, '-m', "
+                                f"'nkisim', 'run', '{script}'], stderr=subprocess.STDOUT)")
+        assert done.stdout.startswith("before\n"), done.stdout
 
 
 @pytest.mark.parametrize("how", [("s.py",), ("-m", "s")])
@@ -138,10 +156,9 @@ def test_a_traceback_shows_the_users_frames_alone(python, how):
     """)
     done = python.nkisim("run", *how)
     plain = python.run("-c", f"import runpy; runpy.run_path({str(path)!r}, run_name='__main__')")
-    lines = [line for line in done.stderr.splitlines() if line.startswith("  File ")]
     assert done.returncode == 1
-    assert [line.rsplit(" ", 1)[1] for line in lines] == ["inner", "<module>", "outer", "inner"]
-    assert all(str(path) in line for line in lines)
+    assert frames(done) == ["inner", "<module>", "outer", "inner"]
+    assert done.stderr.count(f'  File "{path}"') == 4
     assert done.stderr.endswith("RuntimeError: mine\n") and "KeyError: 'no'" in done.stderr
     assert len(plain.stderr.splitlines()) > len(done.stderr.splitlines())
 
@@ -149,31 +166,36 @@ def test_a_traceback_shows_the_users_frames_alone(python, how):
 def test_frames_between_two_of_the_users_are_cut_out(python, shared):
     """User -> simulator -> the user's kernel -> simulator -> library: the user's two remain."""
     python.script("s.py", """
-        import json, types, nkisim.errors
+        import json, sys, types, nkisim.errors
         source = "def launch(f): f()\\ndef op(json): json.loads('[')\\n"
         ours = types.ModuleType("ours")
         exec(compile(source, nkisim.errors.__file__.replace("errors", "machine"), "exec"),
              ours.__dict__)
         def kernel(): ours.op(json)
-        ours.launch(kernel)
+        def fails():
+            try:
+                ours.launch(kernel)
+            except ValueError as error:
+                raise RuntimeError("mine") from error
+        fails() if len(sys.argv) > 1 else ours.launch(kernel)
     """)
     done = python.nkisim("run", "s.py")
-    lines = [line for line in done.stderr.splitlines() if line.startswith("  File ")]
-    assert [line.rsplit(" ", 1)[1] for line in lines] == ["<module>", "kernel"], done.stderr
-    assert "JSONDecodeError" in done.stderr
+    assert frames(done) == ["<module>", "kernel"] and "JSONDecodeError" in done.stderr
+    done = python.nkisim("run", "s.py", "chained")
+    assert frames(done) == ["fails", "kernel", "<module>", "fails"], done.stderr
 
 
 def test_a_library_that_the_user_called_keeps_its_frames(python):
     python.script("s.py", "import json\njson.loads('[')\n")
     done = python.nkisim("run", "s.py")
-    assert "s.py" in done.stderr and "decoder.py" in done.stderr and "run.py" not in done.stderr
+    assert "s.py" in done.stderr and "decoder.py" in done.stderr and "nkisim" not in done.stderr
 
 
 def test_a_syntax_error_is_shown_at_its_line_only(python):
     python.script("s.py", "x = 1\nprobs = # YOUR CODE HERE\n")
     done = python.nkisim("run", "s.py")
     assert done.returncode == 1
-    assert 's.py", line 2' in done.stderr and "run.py" not in done.stderr
+    assert 's.py", line 2' in done.stderr and "nkisim" not in done.stderr
 
 
 @pytest.mark.parametrize("arguments, sentence", [
@@ -386,7 +408,6 @@ def test_both_ways_at_once_and_the_hook_do_not_quarrel(project, sdk):
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.xfail(strict=True, reason="nkisim/__init__ lacks the word PYTEST_DONT_REWRITE")
 def test_the_hook_and_an_installed_wheel_cause_no_warning(project, sdk, shared):
     """pytest wants to rewrite the assertions of all files of a wheel that holds a plugin."""
     shutil.copytree(shared / "nkisim", project.site / "nkisim")
@@ -398,8 +419,10 @@ def test_the_hook_and_an_installed_wheel_cause_no_warning(project, sdk, shared):
 
 # -- import nkisim, import labkit --------------------------------------------------------------
 
-@pytest.mark.xfail(strict=True, reason="the packages' __init__ do not call finder.install() yet")
-@pytest.mark.parametrize("package", ["nkisim", "labkit"])
+@pytest.mark.parametrize("package", [
+    "nkisim",
+    pytest.param("labkit", marks=pytest.mark.xfail(
+        strict=True, reason="labkit/__init__ does not call nkisim.finder.install() yet"))])
 def test_importing_a_package_of_ours_opens_the_door(python, package):
     done = python.run("-c", f"import {package}\n{NKI}")
     assert done.stdout == "True\n", done.stderr
@@ -414,7 +437,7 @@ def test_importing_nkisim_costs_no_numpy(python):
 # -- the banner --------------------------------------------------------------------------------
 
 def test_the_banner_is_one_line_on_stderr_once(python):
-    text = "from nkisim.banner import announce; announce('trn1'); announce('trn1'); announce('trn2')"
+    text = "from nkisim.banner import announce; [announce(t) for t in ('trn1', 'trn1', 'trn2')]"
     done = python.code(text)
     from nkisim import __version__
     assert done.stdout == ""

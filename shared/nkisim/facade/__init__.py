@@ -5,7 +5,7 @@ import logging
 from typing import Any
 
 from .. import sdk
-from ..launch import Kernel, as_kernel, launch
+from ..launch import Kernel, as_kernel, launch, tell
 from ..tensor import Tensor as tensor
 from . import compiler, isa, language, typing
 
@@ -64,7 +64,7 @@ def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
     """Run a kernel on the simulator and return its outputs."""
     if isinstance(kernel, sdk.Wrapped):
         kernel = kernel.kernel
-    return launch(as_kernel(kernel), args, kwargs).outputs
+    return tell(launch(as_kernel(kernel), args, kwargs)).outputs
 
 
 class FrameworkKernel:

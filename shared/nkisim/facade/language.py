@@ -12,7 +12,7 @@ from ..index import Index, MGrid, Slice, as_int
 from ..index import arange as _arange
 from ..instr import dma, pool
 from ..machine import integer
-from ..memory import (HBM, PSUM, DirectBuffer, hbm, private_hbm, psum, sbuf, shared_hbm)
+from ..memory import HBM, PSUM, DirectBuffer, hbm, private_hbm, psum, sbuf, shared_hbm
 from ..table import machine
 from ..tensor import Indirect, Tensor
 from . import grid as _grid
@@ -278,6 +278,13 @@ for _name, _op in (("sum", "add"), ("max", "maximum"), ("min", "minimum"), ("pro
     globals()[_name] = _reduction(_name, _op)
 
 
+def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None,
+                **kwargs: Any) -> lower.LoopReduce:
+    """Reduce over a loop: `acc[...] = nl.loop_reduce(x, op, [i])` is acc = op(acc, x)."""
+    machine("nl.loop_reduce").flush()
+    return lower.LoopReduce(x, op, loop_indices, dtype, mask)
+
+
 def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False,
          **kwargs: Any) -> Tensor:
     """Return the mean over free axes of a tile."""
@@ -339,7 +346,10 @@ copy.nki_op = "copy"                    # type: ignore[attr-defined]
 
 
 def static_cast(input_data: Any, dtype: Any) -> Tensor:
-    """Copy a tile into another dtype."""
+    """Copy a tile into another dtype; outside of kernels, cast a NumPy array."""
+    if isinstance(input_data, np.ndarray):
+        a = input_data.astype(np.float32) if input_data.dtype.itemsize == 8 else input_data
+        return dtypes.cast(a, dtypes.normalize(dtype))      # type: ignore[return-value]
     m = machine("nl.static_cast")
     m.flush()
     return lower.copy(m, input_data, dtype)

@@ -7,7 +7,6 @@ from typing import Any
 # Names that the SDK has and this simulator does not model.
 NOT_MODELLED = {
     "nl": {"all_reduce": "a reduction over the instances of a grid",
-           "loop_reduce": "use an accumulator: acc = nl.zeros(...); acc += x",
            "gemm_grid": "", "gemm_stationary_grid": "", "float32r": "use nl.tfloat32"},
     "nisa": {"builtin_custom_op": "custom C++ operators run on the chip only",
              "tensor_copy_dynamic_dst": "", "_tiled_offloaded_fma": "",

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes, ops, semantics
+from .. import cost, dtypes, ops, semantics
 from ..errors import fail
 from ..machine import Instr, Machine
 from ..table import SCALAR, instruction
 from ..tensor import Tensor
 from .dve import put
-from .operands import is_scalar, result_dtype, values_of, split_vectors
+from .operands import is_scalar, result_dtype, split_vectors, values_of
 
 IDLE, RESET, REDUCE, RESET_REDUCE = 0, 1, 2, 3      # nisa.reduce_cmd
 
@@ -108,7 +108,8 @@ def _plan(m: Machine, op: Any, data: Any, bias: Any, scale: Any, reduce_op: Any,
     return ins
 
 
-@instruction("activation", engines=(SCALAR,), run=_run_activation, source="D26 nisa.activation")
+@instruction("activation", engines=(SCALAR,), run=_run_activation, cost=cost.with_read_out,
+             source="D26 nisa.activation")
 def activation(m: Machine, op: Any, data: Any, *, bias: Any = None, scale: Any = 1.0,
                reduce_op: Any = None, reduce_res: Any = None, reduce_cmd: Any = 0,
                mask: Any = None, dtype: Any = None) -> Instr:
@@ -119,7 +120,7 @@ def activation(m: Machine, op: Any, data: Any, *, bias: Any = None, scale: Any =
     return _plan(m, op, data, bias, scale, reduce_op, reduce_res, int(reduce_cmd), mask, dtype)
 
 
-@instruction("activation_reduce", engines=(SCALAR,), run=_run_activation,
+@instruction("activation_reduce", engines=(SCALAR,), run=_run_activation, cost=cost.with_read_out,
              source="D26 nisa.activation_reduce")
 def activation_reduce(m: Machine, op: Any, data: Any, *, reduce_op: Any, reduce_res: Any,
                       bias: Any = None, scale: Any = 1.0, mask: Any = None, dtype: Any = None

@@ -67,7 +67,7 @@ def not_both_psum(a: Tensor, b: Any, names: tuple[str, str], api: str) -> None:
 
 
 def is_scalar(x: Any) -> bool:
-    return isinstance(x, (int, float, np.number, np.bool_))
+    return isinstance(x, (int, float, np.generic))
 
 
 def vector(m: Machine, x: Any, partitions: int, name: str, api: str) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import allocate, dtypes, ops, semantics
+from .. import allocate, cost, dtypes, ops, semantics
 from ..errors import fail
 from ..index import Index, Mask, as_int
 from ..machine import Instr, Machine
@@ -23,7 +23,8 @@ def _run_iota(m: Machine, ins: Instr, dst: Tensor) -> None:
                                                                      dst.dtype)
 
 
-@instruction("iota", engines=(GPSIMD,), run=_run_iota, source="D26 nisa.iota")
+@instruction("iota", engines=(GPSIMD,), run=_run_iota, cost=cost.gpsimd,
+             source="D26 nisa.iota")
 def iota(m: Machine, expr: Any, dtype: Any, *, mask: Any = None) -> Instr:
     """Return the values of an affine index expression as an SBUF tile."""
     if not isinstance(expr, Index):
@@ -39,9 +40,7 @@ def iota(m: Machine, expr: Any, dtype: Any, *, mask: Any = None) -> Instr:
     allocate.check_tile(m.hw, SBUF, expr.shape, dt)
     ins = Instr((), expr.shape, dt, params=expr)
     if mask is not None:
-        m.mask(ins, mask, expr.shape)
-        if ins.box is not None:         # keep the values, write only the box
-            ins.mask, ins.box = mask.values(expr.shape), None
+        m.mask(ins, mask, expr.shape, cut=False)
     return ins
 
 
@@ -51,21 +50,19 @@ def _run_affine_select(m: Machine, ins: Instr, dst: Tensor) -> None:
                                 dtypes.as_float32(ins.srcs[0].np), on_false), dst)
 
 
-@instruction("affine_select", engines=(GPSIMD,), run=_run_affine_select,
+@instruction("affine_select", engines=(GPSIMD,), run=_run_affine_select, cost=cost.gpsimd,
              source="D26 nisa.affine_select")
 def affine_select(m: Machine, pred: Any, on_true_tile: Any, on_false_value: Any, *,
                   mask: Any = None, dtype: Any = None) -> Instr:
     """Return the tile where one affine comparison of indices holds, else a number."""
-    t = m.tile(on_true_tile, "on_true_tile", psum=False)
+    t = m.tile(on_true_tile, "on_true_tile")        # AWS's flash attention reads PSUM here
     if not isinstance(pred, Mask) or pred.terms is None or len(pred.terms) != 1:
         raise fail("NKI-I07", "nisa.affine_select takes one comparison of index expressions",
                    given=type(pred).__name__, limit="no & and no data",
                    hint="pred=(i_p >= i_f); call it twice for two conditions")
     ins = Instr((t,), t.shape, result_dtype(dtype, t), params=(pred, float(on_false_value)))
     if mask is not None:
-        m.mask(ins, mask, t.shape)
-        if ins.box is not None:
-            ins.srcs, ins.mask, ins.box = (t,), mask.values(t.shape), None
+        m.mask(ins, mask, t.shape, cut=False)
     return ins
 
 
@@ -74,7 +71,7 @@ def _run_partition_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_partition_reduce", engines=(GPSIMD,), run=_run_partition_reduce,
-             source="D26 nisa.tensor_partition_reduce")
+             cost=cost.across_partitions, source="D26 nisa.tensor_partition_reduce")
 def tensor_partition_reduce(m: Machine, op: Any, data: Any, *, mask: Any = None,
                             dtype: Any = None) -> Instr:
     """Reduce across partitions: (P, F...) to (1, F...); slow, on GpSimd."""
@@ -94,7 +91,7 @@ def _run_local_gather(m: Machine, ins: Instr, dst: Tensor) -> None:
     dst.np[...] = out.reshape(dst.np.shape)
 
 
-@instruction("local_gather", engines=(GPSIMD,), run=_run_local_gather,
+@instruction("local_gather", engines=(GPSIMD,), run=_run_local_gather, cost=cost.gpsimd,
              source="D26 nisa.local_gather")
 def local_gather(m: Machine, src_buffer: Any, index: Any, num_elem_per_idx: int = 1,
                  num_valid_indices: Any = None, *, mask: Any = None) -> Instr:
@@ -119,7 +116,7 @@ def _run_gather_flattened(m: Machine, ins: Instr, dst: Tensor) -> None:
     dst.np[...] = semantics.gather_flattened(ins.srcs[0].np, ins.srcs[1].np).reshape(dst.np.shape)
 
 
-@instruction("gather_flattened", engines=(GPSIMD,), run=_run_gather_flattened,
+@instruction("gather_flattened", engines=(GPSIMD,), run=_run_gather_flattened, cost=cost.gpsimd,
              source="D26 nl.gather_flattened")
 def gather_flattened(m: Machine, data: Any, indices: Any, *, mask: Any = None, dtype: Any = None
                      ) -> Instr:
@@ -140,7 +137,7 @@ def _run_sequence_bounds(m: Machine, ins: Instr, dst: Tensor) -> None:
     put(semantics.sequence_bounds(ins.srcs[0].np), dst)
 
 
-@instruction("sequence_bounds", engines=(GPSIMD,), run=_run_sequence_bounds,
+@instruction("sequence_bounds", engines=(GPSIMD,), run=_run_sequence_bounds, cost=cost.gpsimd,
              source="D26 nisa.sequence_bounds")
 def sequence_bounds(m: Machine, *, segment_ids: Any, dtype: Any = None) -> Instr:
     """Return start and end of the run of equal ids that each element belongs to: (1, 2, n)."""
@@ -158,7 +155,8 @@ def _run_dropout(m: Machine, ins: Instr, dst: Tensor) -> None:
     put(semantics.dropout(dtypes.as_float32(ins.srcs[0].np), prob, m.rng), dst)
 
 
-@instruction("dropout", engines=(VECTOR,), run=_run_dropout, source="D26 nisa.dropout")
+@instruction("dropout", engines=(VECTOR,), run=_run_dropout, cost=cost.stream,
+             source="D26 nisa.dropout")
 def dropout(m: Machine, data: Any, prob: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Replace elements by zero with probability `prob` (number or (P, 1)); no rescaling."""
     t = m.tile(data, "data")
@@ -173,7 +171,8 @@ def _run_rand(m: Machine, ins: Instr, dst: Tensor) -> None:
     put(m.rng.random(dst.shape, dtype=np.float32), dst)
 
 
-@instruction("rand", engines=(VECTOR,), run=_run_rand, source="D26 nl.rand")
+@instruction("rand", engines=(VECTOR,), run=_run_rand, cost=cost.stream,
+             source="D26 nl.rand")
 def rand(m: Machine, shape: Any, dtype: Any = None) -> Instr:
     """Return an SBUF tile of uniform random numbers in [0, 1)."""
     dims = tuple(int(n) for n in allocate.sizes(shape))
@@ -193,7 +192,8 @@ def _run_seed(m: Machine, ins: Instr, dst: Tensor) -> None:
     m.rng = np.random.default_rng(seed & 0xFFFFFFFF)
 
 
-@instruction("random_seed", engines=(VECTOR,), run=_run_seed, source="D26 nl.random_seed")
+@instruction("random_seed", engines=(VECTOR,), run=_run_seed, cost=cost.stream,
+             source="D26 nl.random_seed")
 def random_seed(m: Machine, seed: Any, *, mask: Any = None) -> Instr:
     """Seed the random number generator with an int or a (1, 1) tile."""
     seed = _dynamic(m, seed, "seed")

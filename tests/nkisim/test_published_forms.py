@@ -1,0 +1,167 @@
+"""Forms that published kernels use and that are easy to get wrong: each was met in the wild."""
+from __future__ import annotations
+
+import functools
+import logging
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.compiler as ncc
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import numpy as np
+import pytest
+
+import nkisim
+
+RNG = np.random.default_rng(0)
+
+
+def data(*shape: int) -> np.ndarray:
+    return RNG.random(shape, dtype=np.float32)
+
+
+def test_logging_off_exists_once_nki_is_imported():
+    """Course kernels silence the compiler with logging.disable(logging.OFF)."""
+    assert logging.OFF > logging.CRITICAL
+
+
+def test_a_grid_object_is_a_whole_subscript():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x[nl.mgrid[0:128, 0:64]])
+        nl.store(out[nl.mgrid[0:128, 0:64]], tile)
+        return out
+    x = data(128, 64)
+    np.testing.assert_array_equal(nkisim.simulate(kernel, x), x)
+
+
+def test_reshape_takes_its_shape_by_name():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((4, 128), dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x.reshape(shape=(4, 128))))
+        return out
+    x = data(512)
+    np.testing.assert_array_equal(nkisim.simulate(kernel, x), x.reshape(4, 128))
+
+
+def test_loop_reduce_takes_the_destination_in():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+        top = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.sbuf)
+        for i in nl.affine_range(4):
+            tile = nl.load(x[i])
+            top[...] = nl.loop_reduce(tile, op=np.max, loop_indices=[i])
+        nl.store(out, top)
+        return out
+    x = data(4, 128, 8) - 2                 # all negative: a zero start would show
+    np.testing.assert_array_equal(nkisim.simulate(kernel, x), x.max(axis=0))
+
+
+def test_the_first_product_overwrites_a_new_psum_tensor():
+    """nl.ndarray in PSUM without zeros, at an address that an earlier iteration has used."""
+    @nki.jit
+    def kernel(a, b):
+        out = nl.ndarray((3, 128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+        stationary = nl.ndarray((128, 128), dtype=a.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
+        moving = nl.ndarray((128, 64), dtype=b.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=512))
+        result = nl.ndarray((128, 64), dtype=nl.float32,
+                            buffer=ncc.sbuf.mod_alloc(base_addr=1024))
+        stationary[...] = nl.load(a)
+        moving[...] = nl.load(b)
+        for i in nl.affine_range(3):
+            acc = nl.ndarray((1, nl.par_dim(128), 64), dtype=nl.float32,
+                             buffer=ncc.psum.mod_alloc(base_bank=2))
+            for _ in nl.affine_range(2):
+                acc[0] += nisa.nc_matmul(stationary, moving)
+            result[...] = nl.copy(acc[0])
+            nl.store(out[i], result)
+        return out
+    a, b = data(128, 128), data(128, 64)
+    want = 2 * (a.T @ b)
+    for got in nkisim.simulate(kernel, a, b):
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("by", ["counter", "argument"])
+def test_addresses_in_a_loop_body_are_those_of_its_first_trace(by):
+    """The SDK traces the body once, so a Python counter in it is advanced once (trap 12)."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        addr = 0
+        for i in nl.affine_range(x.shape[0]):
+            for half in range(2):           # a Python loop is unrolled: two tiles, two addresses
+                base = addr if by == "counter" else half * 65536
+                tile = nl.ndarray((128, 16384), dtype=x.dtype,
+                                  buffer=ncc.sbuf.mod_alloc(base_addr=base))
+                addr += 16384 * 4
+                tile[...] = nl.load(x[i])
+                nl.store(out[i], tile)
+        return out
+    x = data(4, 128, 16384)                 # 4 * 2 * 64 KiB would not fit 192 KiB
+    np.testing.assert_array_equal(nkisim.simulate(kernel, x), x)
+
+
+def test_an_allocation_function_may_be_a_partial():
+    def bank(banks, idx, pdim_size, fdim_size):
+        return banks[idx], 0, 0
+
+    @nki.jit
+    def kernel(a):
+        out = nl.ndarray((128, 128), dtype=nl.float32, buffer=nl.shared_hbm)
+        x = nl.ndarray((128, 128), dtype=a.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
+        y = nl.ndarray((128, 128), dtype=a.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=512))
+        p = nl.ndarray((2, nl.par_dim(128), 128), dtype=nl.float32, buffer=ncc.psum.alloc(
+            functools.partial(bank, banks={(0,): 3, (1,): 6})))
+        x[...] = nl.load(a)
+        p[1] = nisa.nc_matmul(x, x)
+        y[...] = nl.copy(p[1])
+        nl.store(out, y)
+        return out
+    a = data(128, 128)
+    np.testing.assert_allclose(nkisim.simulate(kernel, a), a.T @ a, rtol=1e-5)
+
+
+def test_static_cast_works_on_host_arrays():
+    assert nl.static_cast(np.ones((2, 2)), nl.bfloat16).dtype == nl.bfloat16
+
+
+def test_an_index_tile_may_follow_integers():
+    """In HBM the first remaining dim is the partition dim, wherever it stands."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((64, 32), dtype=x.dtype, buffer=nl.shared_hbm)
+        i_p, i_f = nl.arange(64)[:, None], nl.arange(32)[None, :]
+        rows = nisa.iota(2 * i_p, dtype=nl.int32)
+        nl.store(out, nl.load(x[1, rows, i_f]))
+        return out
+    x = data(2, 128, 32)
+    np.testing.assert_array_equal(nkisim.simulate(kernel, x), x[1, ::2])
+
+
+def test_a_mask_cuts_an_indirect_load():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((40, 32), dtype=x.dtype, buffer=nl.shared_hbm)
+        i_p, i_f = nl.arange(64)[:, None], nl.arange(32)[None, :]
+        rows = nisa.iota(i_p * 3, dtype=nl.int32)           # beyond the tensor from row 43 on
+        tile = nl.load(x[rows, i_f], mask=(i_p < 40))
+        nl.store(out[i_p, i_f], tile, mask=(i_p < 40))
+        return out
+    x = data(128, 32)
+    np.testing.assert_array_equal(nkisim.simulate(kernel, x), x[:120:3])
+
+
+def test_one_over_a_tile_is_one_instruction():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, 1.0 / nl.load(x))
+        return out
+    x = data(128, 4) + 1
+    run = nkisim.run(kernel, x)
+    np.testing.assert_allclose(run.outputs, 1 / x, rtol=1e-6)
+    assert run.instructions == {"load": 1, "reciprocal": 1, "store": 1}
