@@ -17,6 +17,8 @@ from nkisim import __version__
 #: Command -> (module:function, one line of help). A new command is a new row.
 COMMANDS = {
     "run": ("nkisim.script:command", "run a script with neuronxcc.nki served by the import rule"),
+    "profile": ("nkisim.profile_cli:command", "predict a kernel's time, and show where it goes"),
+    "view": ("nkisim.view:command", "open a saved profile in the browser"),
     "doctor": ("nkisim.doctor:command", "say what would serve neuronxcc.nki here, and why"),
     "explain": ("nkisim.cli:explain", "print the page of an error id, such as NKI-P01"),
     "enable": ("nkisim.enable:enable_command", "let every program of this venv use the simulator"),

@@ -12,7 +12,7 @@ import linecache
 import os
 import re
 from dataclasses import dataclass
-from typing import Any, Iterable
+from typing import Any
 
 import numpy as np
 
@@ -135,6 +135,7 @@ def _build(prof: Any) -> Report:
         "engine": engine, "queue": np.asarray(tl.queue, np.int8),
         "kind": np.asarray(tl.kind, np.int32), "line": line_of[np.asarray(tl.line, np.int64)],
         "node": np.asarray(tl.node, np.int32), "pred": np.asarray(tl.pred, np.int32),
+        "trigger": _triggers(prof, ticks),
         "row": _rows(start, stop, engine == DMA),
         "operand": _operands(trace, len(start)),
         "seg_engine": seg["engine"].astype(np.int8), "seg_start": ticks(seg["start_us"]),
@@ -146,8 +147,8 @@ def _build(prof: Any) -> Report:
         "node_loop": np.array(trace.node_loop, np.int32),
         "node_iter": np.array(trace.node_iter, np.int32),
     }
-    names, life = _lifetimes(prof, ticks, line_of, lines, columns["operand"])
-    columns.update(life)
+    names, tensors = _tensors(trace, lines, line_of)
+    columns.update(tensors, **_lifetimes(prof, ticks, line_of))
     where = {key: i for i, key in enumerate(lines)}
     hw = prof.hw
     head = {
@@ -263,6 +264,15 @@ def _operands(trace: Any, count: int) -> np.ndarray:
     return rows[np.repeat(starts, each) + 3 + 2 * inside].astype(np.int32)
 
 
+def _triggers(prof: Any, ticks: Any) -> np.ndarray:
+    """Return how long each DMA's trigger keeps its queue busy (0 for other instructions)."""
+    timing, dge = prof.hw.timing, prof.descriptors == "dge"
+    per_kind = [0.0 if x is None else
+                timing.dge_issue_us + timing.dge_row_us * x.rows if dge else timing.dma_trigger_us
+                for x in prof.schedule.transfers]
+    return ticks(np.array(per_kind)[np.asarray(prof.timeline.kind, np.int64)])
+
+
 def _rows(start: np.ndarray, stop: np.ndarray, which: np.ndarray) -> np.ndarray:
     """Put events that overlap in time on different rows: the first that is free, or free next."""
     out = np.zeros(len(start), np.uint8)
@@ -281,59 +291,36 @@ def _rows(start: np.ndarray, stop: np.ndarray, which: np.ndarray) -> np.ndarray:
 _ASSIGNED = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\[.*?\])?\s*(?::[^=]+)?[-+*/|&]?=(?!=)")
 
 
-def _lifetimes(prof: Any, ticks: Any, line_of: np.ndarray, lines: list[tuple[str, int, str]],
-               operands: np.ndarray) -> tuple[list[str], dict[str, np.ndarray]]:
-    """Return names of tensors, and the columns of what is in memory from when to when.
+def _tensors(trace: Any, lines: list[tuple[str, int, str]],
+             line_of: np.ndarray) -> tuple[list[str], dict[str, np.ndarray]]:
+    """Return names, and for each storage which of them it has and where it lies.
 
-    An on-chip tensor is called after the variable on the line that made it.
+    A tensor is called after the variable on the line that made it.
     """
-    life = prof.memory.lifetimes
-    storage = np.asarray(life["storage"], np.int64)
-    line = line_of[np.asarray(life["line"], np.int64)]
-    names = ["?"]
-    ids = {"?": 0}
-    by_line = np.zeros(len(lines) + 1, np.int32)
-    for i, (file, number, _) in enumerate(lines):
+    names = ["?", "input"]
+    by_line = []
+    for file, number, _ in lines:
         found = _ASSIGNED.match(linecache.getline(file, number))
-        if found:
-            by_line[i] = _intern(found[1], names, ids)
-    count = int(max(np.max(storage, initial=-1), np.max(operands, initial=-1))) + 1
-    name_of = np.zeros(count, np.int32)
-    name_of[storage] = by_line[line]
-    for st in _storages(prof):
-        if st.name and st.id < count:
-            name_of[st.id] = _intern(st.name, names, ids)
-    return names, {
-        "storage_name": name_of, "life_storage": storage.astype(np.int32), "life_line": line,
+        text = found[1] if found else "?"
+        if text not in names:
+            names.append(text)
+        by_line.append(names.index(text))
+    by_line.append(0)                               # line unknown
+    every = list(trace.storages)
+    place = line_of[np.array([st.where for st in every], np.int64)]
+    name = np.array(by_line, np.int32)[place]
+    name[np.array([st.readonly for st in every], bool)] = names.index("input")
+    code = {SBUF: 0, PSUM: 1, HBM: 2}
+    return names, {"storage_name": name,
+                   "storage_memory": np.array([code[st.kind] for st in every], np.uint8)}
+
+
+def _lifetimes(prof: Any, ticks: Any, line_of: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the columns of what is in memory from when to when."""
+    life = prof.memory.lifetimes
+    return {
+        "life_storage": np.asarray(life["storage"], np.int32),
+        "life_line": line_of[np.asarray(life["line"], np.int64)],
         "life_first": ticks(life["first_us"]), "life_last": ticks(life["last_us"]),
         "life_bytes": np.asarray(life["bytes_per_partition"], np.int32),
-        "life_psum": _in_psum(prof.trace, operands, count)[storage],
     }
-
-
-def _storages(prof: Any) -> Iterable[Any]:
-    return getattr(getattr(prof, "machine", None), "storages", ())
-
-
-def _intern(text: str, names: list[str], ids: dict[str, int]) -> int:
-    if text not in ids:
-        ids[text] = len(names)
-        names.append(text)
-    return ids[text]
-
-
-def _in_psum(trace: Any, operands: np.ndarray, count: int) -> np.ndarray:
-    """Return for each storage 1 if instructions see it in PSUM, 0 for SBUF, 2 for HBM."""
-    code = {SBUF: 0, PSUM: 1, HBM: 2}
-    rows, starts = np.array(trace.rows, np.int64), np.array(trace.starts, np.int64)
-    per_kind = [[code[p.kind] for p in k.operands] for k in trace.kinds]
-    flat = np.array([c for codes in per_kind for c in codes], np.uint8)
-    each = np.array([len(codes) for codes in per_kind], np.int64)
-    at = np.cumsum(each) - each
-    kinds = rows[starts]
-    n = each[kinds]
-    inside = np.arange(int(n.sum())) - np.repeat(np.cumsum(n) - n, n)
-    out = np.zeros(count, np.uint8)
-    size = min(len(operands), len(inside))
-    out[operands[:size]] = flat[np.repeat(at[kinds], n) + inside][:size]
-    return out

@@ -36,19 +36,23 @@ def metrics(report: Report) -> dict[str, Any]:
         "sbuf_peak_bytes_per_partition": head["sbuf_peak_bytes"],
         "psum_peak_banks": head["psum_peak_banks"],
     }
+    # A DMA's trigger is an instruction of the queue that it is on.
+    runs = np.where(engine == DMA, columns["queue"], engine)
+    begin = np.where(engine == DMA, report.us("issue"), start)
+    busy = np.where(engine == DMA, report.us("trigger"), dur)
     for e, name in enumerate(ENGINES[:DMA]):
-        mine = engine == e
-        active = active_us(start[mine], (start + dur)[mine])
+        mine = runs == e
+        active = active_us(begin[mine], (begin + busy)[mine])
         out[f"{name}_engine_active_time"] = active / 1e6
         out[f"{name}_engine_active_time_percent"] = active / total
         out[f"{name}_engine_instruction_count"] = int(np.count_nonzero(mine))
-        out[f"{name}_engine_instruction_time"] = float(np.sum(dur[mine])) / 1e6
+        out[f"{name}_engine_instruction_time"] = float(np.sum(busy[mine])) / 1e6
     seg_start, seg_stop = report.us("seg_start"), report.us("seg_start") + report.us("seg_dur")
     dma = active_us(seg_start, seg_stop)
     moving = engine == DMA
     out["dma_active_time"], out["dma_active_time_percent"] = dma / 1e6, dma / total
     out["dma_transfer_time"] = float(np.sum(dur[moving])) / 1e6
-    everything = active_us(np.r_[start[~moving], seg_start], np.r_[(start + dur)[~moving], seg_stop])
+    everything = active_us(np.r_[begin, seg_start], np.r_[begin + busy, seg_stop])
     out["total_active_time"], out["total_active_time_percent"] = everything / 1e6, everything / total
 
     count = np.bincount(columns["kind"], minlength=len(kinds))

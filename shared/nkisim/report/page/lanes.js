@@ -21,10 +21,12 @@ class Lane {
       this.instr[i] = instr;
       this.from[i] = from[id];
       this.to[i] = to[id];
-      this.busy[i + 1] = this.busy[i] + Math.max(0, to[id] - from[id]);
+      // An engine takes the next instruction before the last one has left its pipeline.
+      if (!sizes && i && this.to[i - 1] > this.from[i]) this.to[i - 1] = this.from[i];
       if (sizes) this.bytes[i + 1] = this.bytes[i] + sizes[id];
       this.color[i] = profile.colorOfKind[profile.col.kind[instr]];
     }
+    for (let i = 0; i < n; i++) this.busy[i + 1] = this.busy[i] + Math.max(0, this.to[i] - this.from[i]);
     this.at = new Map();
   }
 
@@ -33,6 +35,12 @@ class Lane {
     const ids = [];
     for (let i = 0; i < this.count; i++) if (keep(this.instr[i])) ids.push(i);
     return new Lane(this.profile, this.label, this.height, ids, this.from, this.to, this.instr);
+  }
+
+  /** The name of an event; on an engine's lane, a transfer is its trigger. */
+  text(i) {
+    const name = this.profile.name(this.instr[i]);
+    return this.title && !this.segments && this.profile.col.engine[this.instr[i]] === DMA ? `trigger ${name}` : name;
   }
 
   /** Index of the last event that starts at or before t, -1 if none. */
@@ -49,7 +57,6 @@ class Lane {
   /** The event under t, or within `near` of it; -1 if none. */
   hit(t, near) {
     const i = this.before(t);
-    for (let k = i; k >= 0 && k > i - 64; k--) if (this.to[k] >= t) return k;   // may overlap
     if (i >= 0 && t - this.to[i] <= near) return i;
     return i + 1 < this.count && this.from[i + 1] - t <= near ? i + 1 : -1;
   }
@@ -99,22 +106,19 @@ function ordered(ids, from) {
 
 /** All lanes of a profile: engines, rows of overlapping transfers, the 16 DMA engines. */
 function lanesOf(profile) {
-  const { col, head } = profile, lists = [];
-  for (let i = 0; i < profile.count; i++) {
-    const engine = col.engine[i], lane = engine === DMA ? DMA + col.row[i] : engine;
-    (lists[lane] ??= []).push(i);
-  }
-  const lanes = [];
+  const { col, head } = profile, rows = [[]], lanes = [];
   for (let e = 0; e < DMA; e++) {
-    lanes.push(new Lane(profile, ENGINE_NAMES[e], lists[e] ? 24 : 11, lists[e] ?? [], profile.start,
-                        profile.end));
-  }
-  for (let r = DMA; r < lists.length; r++) {
-    const lane = new Lane(profile, r === DMA ? "DMA transfers" : "", 7, lists[r] ?? [],
-                          profile.start, profile.end);
-    lane.gap = r === DMA;
+    const ids = profile.queues[e];
+    const lane = new Lane(profile, ENGINE_NAMES[e], ids.length ? 24 : 11, ids, profile.takes, profile.leaves);
+    lane.title = ENGINE_NAMES[e];
     lanes.push(lane);
   }
+  for (let i = 0; i < profile.count; i++) if (col.engine[i] === DMA) (rows[col.row[i]] ??= []).push(i);
+  rows.forEach((ids, r) => {
+    const lane = new Lane(profile, r ? "" : "DMA transfers", 7, ids, profile.start, profile.end);
+    lane.gap = r === 0;
+    lanes.push(lane);
+  });
   const segments = Array.from({ length: head.dma_engines }, () => []);
   for (let i = 0; i < col.seg_engine.length; i++) segments[col.seg_engine[i]].push(i);
   segments.forEach((ids, e) => {
@@ -175,7 +179,7 @@ function curvesOf(profile) {
   return [
     new Curve("Pending DMAs", 30, pending.time, pending.value, 1, (v) => `${v}`),
     new Curve("SBUF in use", 34, memTime, col.mem_sbuf, head.sbuf_bytes,
-              (v) => `${bytes(v)} of ${Math.round(head.sbuf_bytes / 1024)}`),
+              (v) => `${(v / 1024).toFixed(1)} of ${Math.round(head.sbuf_bytes / 1024)} KiB`),
     new Curve("PSUM in use", 30, memTime, col.mem_psum, head.psum_banks,
               (v) => `${v} of ${head.psum_banks} banks`),
   ];

@@ -120,7 +120,7 @@ class App {
   step(where) {
     const { profile, timeline } = this, i = timeline.selected;
     if (i < 0) return this.select(0);
-    if (where === "pred") return profile.col.pred[i] >= 0 && this.select(profile.col.pred[i]);
+    if (where === "pred") return profile.blocker(i).by >= 0 && this.select(profile.blocker(i).by);
     if (where === "succ") {
       return profile.succAt[i] < profile.succAt[i + 1] && this.select(profile.succ[profile.succAt[i]]);
     }
@@ -190,8 +190,10 @@ class App {
     if (x <= GUTTER) { $("tip").hidden = true; return; }
     const { profile } = timeline, lines = [];
     if (found.instr >= 0) {
-      lines.push(profile.name(found.instr), ...describe(profile, found.instr).map(([key, text]) => `${key}: ${text}`));
-      if (found.lane.title) lines.splice(1, 1, `part of the transfer on ${found.lane.title}`);
+      const { lane, event } = found;
+      lines.push(lane.text(event), ...describe(profile, found.instr).map(([key, text]) => `${key}: ${text}`));
+      if (lane.segments) lines.splice(1, 1, `part of the transfer on ${lane.title}`);
+      else if (lane.text(event).startsWith("trigger")) lines.splice(1, 1, `trigger of the transfer, ${time(lane.to[event] - lane.from[event])} on the queue of ${lane.title}`);
     } else if (found.curve) {
       const { curve } = found, psum = curve.label.startsWith("PSUM") ? 1 : 0;
       lines.push(`${curve.label}: ${curve.format ? curve.format(curve.at(found.t)) : `${timeline.rate(x).toFixed(1)} GB/s`}`,
@@ -242,7 +244,8 @@ function banner(profile) {
 async function main() {
   try {
     const profiles = [await readProfile("profile"), await readProfile("compare")].filter(Boolean);
-    $("title").textContent = profiles.map((p) => p.head.kernel).join(" and ");
+    const names = profiles.map((p) => p.head.kernel);
+    $("title").textContent = names[1] ? `${names[0]} (A) and ${names[1]} (B)` : names[0];
     $("banner").textContent = [...new Set(profiles.map(banner))].join(" / ");
     drawCards($("cards"), ...profiles);
     window.nkisim = new App(profiles);

@@ -27,16 +27,16 @@ function cardsOf(profile) {
     ["first to last DMA", time(head.body_us), head.body_us, -1],
     ["limited by", head.bound],
   ];
-  for (const name of [...ENGINES].sort((a, b) => (busy[b] ?? 0) - (busy[a] ?? 0)).slice(0, 4)) {
+  for (const name of [...ENGINES].sort((a, b) => (busy[b] ?? 0) - (busy[a] ?? 0)).slice(0, 3)) {
     if ((busy[name] ?? 0) > 0.004) {
       list.push([`${ENGINE_NAMES[ENGINES.indexOf(name)]} busy`, percent(busy[name])]);
     }
   }
   if (head.flops) list.push(["MFU", percent(head.mfu), head.mfu, 1]);
-  list.push(["DMA transfers", `${head.dma_transfer_count}`, head.dma_transfer_count, -1],
+  list.push(["DMA transfers", `${head.dma_transfer_count}`, head.dma_transfer_count, 0],
             [`HBM read + write, ${percent(m.mbu_estimated_percent)} of peak`,
              `${bytes(head.hbm_read_bytes)} + ${bytes(head.hbm_write_bytes)}`],
-            ["SBUF, PSUM peak", `${bytes(head.sbuf_peak_bytes)}, ${head.psum_peak_banks} banks`]);
+            ["SBUF, PSUM peak", `${bytes(head.sbuf_peak_bytes)}, ${head.psum_peak_banks} bank${head.psum_peak_banks === 1 ? "" : "s"}`]);
   return list;
 }
 
@@ -60,8 +60,9 @@ function change(a, b, better) {
 // -- source --------------------------------------------------------------------------------------
 
 function drawSource(host, profile, onplace) {
-  const places = new Map(profile.places.map(([file, number], p) => [`${file}:${number}`, p]));
-  const sums = profile.lineTime.map((t) => t.reduce((a, b) => a + b, 0));
+  const sums = profile.lineTime.map((times) => [...times.values()].reduce((a, b) => a + b, 0));
+  const places = new Map();
+  profile.places.forEach(([file, number], p) => { if (sums[p] > 0) places.set(`${file}:${number}`, p); });
   const most = Math.max(...sums, 1e-9), rows = [];
   profile.sourceRows = [];
   profile.head.files.forEach((file, f) => {
@@ -70,9 +71,9 @@ function drawSource(host, profile, onplace) {
       const number = file.first + k, place = places.get(`${f}:${number}`);
       const bar = el("span", { class: "b" });
       if (place !== undefined) {
-        profile.lineTime[place].forEach((us, e) => {
-          if (us > 0) bar.append(el("span", { title: `${ENGINE_NAMES[e]} ${time(us)}`,
-            css: { width: `${Math.max(1, 64 * us / most)}px`, background: engineColor(e) } }));
+        profile.lineTime[place].forEach((us, kind) => {
+          bar.append(el("span", { title: `${profile.labels[kind]} ${time(us)}`,
+            css: { width: `${64 * us / most}px`, background: PALETTE[profile.colorOfKind[kind]] } }));
         });
       }
       const cells = [el("span", { class: "t" }, place === undefined ? "" : time(sums[place])), bar,
@@ -89,8 +90,6 @@ function drawSource(host, profile, onplace) {
   const row = profile.sourceRows[hottest];
   if (row) host.scrollTop = row.offsetTop - host.offsetTop - host.clientHeight / 2;
 }
-
-const engineColor = (e) => ["#3b76c4", "#e08214", "#2f9e62", "#b04a9a", "#c2a700", "#7d8796"][e];
 
 function markSource(host, profile, place) {
   for (const row of host.querySelectorAll(".on")) row.classList.remove("on");
@@ -119,7 +118,7 @@ function describe(profile, i) {
   const { col, head } = profile, wait = profile.start[i] - profile.issue[i];
   const engine = ENGINE_NAMES[col.engine[i]] + (col.engine[i] === DMA && col.queue[i] >= 0
     ? ` (queue of ${ENGINE_NAMES[col.queue[i]]})` : "");
-  const pred = col.pred[i], kind = head.kinds[col.kind[i]];
+  const kind = head.kinds[col.kind[i]], { by, queued } = profile.blocker(i);
   const list = [["engine", engine],
                 ["time", `${time(profile.start[i])} to ${time(profile.end[i])}: ` +
                          `${time(profile.end[i] - profile.start[i])}`]];
@@ -131,9 +130,9 @@ function describe(profile, i) {
   for (const { role, text } of profile.operands(i)) list.push([role, text]);
   if (col.line[i] >= 0) list.push([profile.place(col.line[i]), profile.sourceText(col.line[i])]);
   if (profile.loops(i)) list.push(["loop iteration", profile.loops(i)]);
-  if (pred >= 0) {
-    list.push(["waited for", `${profile.name(pred)} (${ENGINE_NAMES[col.engine[pred]]}, ` +
-                             `ends ${time(profile.end[pred])}) ${profile.place(col.line[pred])}`]);
+  if (by >= 0) {
+    list.push([queued ? "queued behind" : "waited for", `${profile.name(by)} (${ENGINE_NAMES[col.engine[by]]}, ` +
+               `ends ${time(queued ? profile.leaves[by] : profile.end[by])}) ${profile.place(col.line[by])}`]);
   }
   return list;
 }
@@ -142,25 +141,19 @@ function selectedPanel(profile, i, app) {
   if (i < 0) return [el("p", { class: "dim" }, "Click an instruction in the timeline.")];
   const rows = describe(profile, i).map(([key, text]) =>
     el("tr", {}, td(key, "dim"), td(text, key.includes(":") ? "mono" : "")));
-  const chain = profile.chain(i), share = new Float64Array(ENGINES.length);
-  let covered = profile.end[i];
-  for (const k of chain) {                      // the time of the chain, without counting overlap twice
-    const until = Math.min(profile.end[k], covered);
-    if (until > profile.start[k]) { share[profile.col.engine[k]] += until - profile.start[k]; covered = profile.start[k]; }
-  }
-  const wait = profile.end[i] - covered - share.reduce((a, b) => a + b, 0), names = [];
-  share.forEach((us, e) => { if (us > 0) names.push(`${ENGINE_NAMES[e]} ${time(us)}`); });
-  if (wait > 0.0005) names.push(`latency between them ${time(wait)}`);
-  const from = profile.succAt[i], to = profile.succAt[i + 1];
+  const chain = profile.chain(i), from = profile.succAt[i], to = profile.succAt[i + 1];
+  const shares = Object.entries(profile.shares(chain)).map(([name, us]) =>
+    el("tr", {}, td(name), num(time(us)), num(percent(us / profile.end[i]))));
   const buttons = el("p", {});
-  if (profile.col.pred[i] >= 0) buttons.append(el("button", { onclick: () => app.select(profile.col.pred[i]) }, "What it waited for"), " ");
+  if (chain[1]) buttons.append(el("button", { onclick: () => app.select(chain[1].by) }, "What it waited for"), " ");
   if (to > from) buttons.append(el("button", { onclick: () => app.select(profile.succ[from]) }, `What waited for it (${to - from})`), " ");
   buttons.append(el("button", { onclick: () => app.zoomTo(i) }, "Zoom to it"));
   return [el("p", {}, swatch(PALETTE[profile.colorOfKind[profile.col.kind[i]]]),
              el("b", {}, profile.name(i)), el("span", { class: "dim" }, `  instruction ${i}`)),
           el("table", {}, el("tbody", {}, ...rows)), buttons,
-          el("p", { class: "dim" }, `The chain of ${chain.length} waits that ends here (pink arrows): ${names.join(", ")}. ` +
-                                    `Blue arrows lead to what waited for it.`)];
+          el("p", {}, `The ${chain.length} instructions that held each other back until here (pink arrows; ` +
+                      "blue: what waited for it), and where their time went:"),
+          el("table", {}, el("tbody", {}, ...shares))];
 }
 
 function memoryPanel(profile, t) {
@@ -221,20 +214,19 @@ function rooflinePanel(profiles) {
   });
   if (!points.length) return [el("p", {}, "The kernel computes nothing, or moves nothing to or from HBM: no roofline.")];
   const roofs = [["elementwise, Vector Engine", head.elementwise_tflops]], peaks = head.peak_tflops;
-  if (points.some((p) => p.what === "matmul")) {
-    roofs.push(["matmul float32", peaks.float32], ["matmul bfloat16", peaks.bfloat16]);
-  }
+  const dtypes = new Set(profiles.flatMap((p) => p.head.kinds.filter((k) => k.flops).map((k) => k.operands.at(-1)[1])));
+  for (const dtype of dtypes) roofs.push([`matmul ${dtype}`, peaks[dtype] ?? peaks.bfloat16]);
   const band = head.hbm_gbps / 1000;
   const xs = [...points.map((p) => p.x), ...roofs.map(([, y]) => y / band)];
   const ys = [...points.map((p) => p.y), ...roofs.map(([, y]) => y)];
   const x0 = Math.floor(Math.log10(Math.min(...xs)) - 0.3), x1 = Math.ceil(Math.log10(Math.max(...xs)) + 0.4);
   const y0 = Math.floor(Math.log10(Math.min(...ys)) - 0.2), y1 = Math.ceil(Math.log10(Math.max(...ys)) + 0.1);
   const X = (v) => L + (Math.log10(v) - x0) / (x1 - x0) * (W - L - 10);
-  const Y = (v) => H - B - (Math.log10(v) - y0) / (y1 - y0) * (H - B - 14);
+  const Y = (v) => H - B - (Math.log10(v) - y0) / (y1 - y0) * (H - B - 22);
   const svg = el("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "Roofline" });
   const text = (x, y, s, anchor = "start") => svg.append(el("text", { x, y, "text-anchor": anchor }, s));
   const line = (xa, ya, xb, yb, kind) => svg.append(el("line", { x1: xa, y1: ya, x2: xb, y2: yb, class: kind }));
-  for (let e = x0; e <= x1; e++) { line(X(10 ** e), 14, X(10 ** e), H - B, "grid"); text(X(10 ** e), H - B + 14, short(10 ** e), "middle"); }
+  for (let e = x0; e <= x1; e++) { line(X(10 ** e), 22, X(10 ** e), H - B, "grid"); text(X(10 ** e), H - B + 14, short(10 ** e), e === x1 ? "end" : "middle"); }
   for (let e = y0; e <= y1; e++) { line(L, Y(10 ** e), W - 10, Y(10 ** e), "grid"); text(L - 5, Y(10 ** e) + 4, short(10 ** e), "end"); }
   text((L + W) / 2, H - 4, "operations per byte of HBM traffic", "middle");
   text(2, 10, "10\u00b9\u00b2 operations per second");
@@ -247,7 +239,7 @@ function rooflinePanel(profiles) {
   line(X(low), Y(low * band), X(high / band), Y(high), "roof");
   const notes = [];
   for (const p of points) {
-    const compute = p.what === "elementwise" ? head.elementwise_tflops : peaks.bfloat16;
+    const compute = p.what === "elementwise" ? head.elementwise_tflops : high;
     const roof = Math.min(p.x * band, compute);
     line(X(p.x), Y(roof), X(p.x), Y(p.y), "guide");
     svg.append(el("circle", { cx: X(p.x), cy: Y(p.y), r: 5, class: "point" }));

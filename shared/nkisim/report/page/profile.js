@@ -41,6 +41,7 @@ class Profile {
     this.start = us(c.start);
     this.end = ends(c.start, c.dur);
     this.issue = us(c.issue);
+    this.triggered = ends(c.issue, c.trigger);
     this.segStart = us(c.seg_start);
     this.segEnd = ends(c.seg_start, c.seg_dur);
     this.memTime = us(c.mem_time);
@@ -53,10 +54,37 @@ class Profile {
       this.operandAt[i] = at;
       at += kinds[c.kind[i]].operands.length;
     }
+    this._queues();
     this._successors();
     this._names();
     this._lines();
     this._pending();
+  }
+
+  /**
+   * The order of each queue, and behind[i]: the one before i on its queue. On a queue a DMA is its
+   * trigger: it takes the queue from issue to triggered, everything else from start to end.
+   */
+  _queues() {
+    const { engine, queue } = this.col, lists = ENGINES.map(() => []);
+    this.takes = this.start.slice();
+    this.leaves = this.end.slice();
+    for (let i = 0; i < this.count; i++) {
+      const moves = engine[i] === DMA, q = moves ? queue[i] : engine[i];
+      if (moves) { this.takes[i] = this.issue[i]; this.leaves[i] = this.triggered[i]; }
+      if (q >= 0) lists[q].push(i);
+    }
+    this.behind = new Int32Array(this.count).fill(-1);
+    this.queues = lists.map((ids) => ordered(ids, this.takes));
+    for (const ids of this.queues) for (let k = 1; k < ids.length; k++) this.behind[ids[k]] = ids[k - 1];
+  }
+
+  /** What held instruction i back: what it waited for, or what was before it on its queue. */
+  blocker(i) {
+    const pred = this.col.pred[i], before = this.behind[i];
+    const queued = before >= 0 && (pred < 0 || this.end[pred] < this.takes[i] - 0.06) &&
+                   this.leaves[before] > this.takes[i] - 0.06;
+    return { by: queued ? before : pred, queued };
   }
 
   /** Successors of instruction i: succ[succAt[i] .. succAt[i + 1]]. */
@@ -94,7 +122,7 @@ class Profile {
     this.labels = labels;
   }
 
-  /** Time by source line and engine. */
+  /** Time by source line and name of instruction. */
   _lines() {
     const { lines } = this.head, keys = new Map();
     this.placeOf = lines.map(([file, number]) => {     // two functions can share a line
@@ -103,12 +131,12 @@ class Profile {
       return keys.get(key);
     });
     this.places = [...keys.keys()].map((key) => key.split(":").map(Number));
-    this.lineTime = this.places.map(() => new Float64Array(ENGINES.length));
-    const { line, engine } = this.col;
+    this.lineTime = this.places.map(() => new Map());
+    const { line, kind } = this.col;
     for (let i = 0; i < this.count; i++) {
-      if (line[i] >= 0) {
-        this.lineTime[this.placeOf[line[i]]][engine[i]] += this.end[i] - this.start[i];
-      }
+      if (line[i] < 0) continue;
+      const times = this.lineTime[this.placeOf[line[i]]], k = kind[i];
+      times.set(k, (times.get(k) ?? 0) + this.end[i] - this.start[i]);
     }
   }
 
@@ -158,11 +186,26 @@ class Profile {
     return out.join("");
   }
 
-  /** The instructions that i waited for, one after the other, i first. */
-  chain(i, limit = 100000) {
+  /** What held i back, what held that back, and so on; i first. */
+  chain(i, limit = this.count) {
     const out = [];
-    for (; i >= 0 && out.length < limit; i = this.col.pred[i]) out.push(i);
+    for (let next = { by: i, queued: false }; next.by >= 0 && out.length < limit; next = this.blocker(next.by)) out.push(next);
     return out;
+  }
+
+  /** Where the time before the end of a chain went: {name: microseconds}. */
+  shares(chain) {
+    const out = {}, { engine, queue } = this.col;
+    let t = this.end[chain[0].by];
+    const add = (name, from) => { if (t > from) { out[name] = (out[name] ?? 0) + t - from; t = from; } };
+    for (const { by: k, queued } of chain) {
+      const moves = engine[k] === DMA;
+      if (queued && moves) { add(`triggers on the ${ENGINE_NAMES[queue[k]]} queue`, this.issue[k]); continue; }
+      add("latency between instructions", this.end[k]);
+      add(ENGINE_NAMES[engine[k]], this.start[k]);
+      if (moves) add("trigger to first byte", this.issue[k]);
+    }
+    return Object.fromEntries(Object.entries(out).sort((a, b) => b[1] - a[1]));
   }
 
   last() {
@@ -175,7 +218,7 @@ class Profile {
   holds(time, psum) {
     const c = this.col, by = new Map();
     for (let i = 0; i < c.life_storage.length; i++) {
-      if (c.life_psum[i] !== psum || this.lifeFirst[i] > time || this.lifeLast[i] <= time) continue;
+      if (c.storage_memory[c.life_storage[i]] !== psum || this.lifeFirst[i] > time || this.lifeLast[i] <= time) continue;
       const key = c.life_line[i] * 4096 + c.storage_name[c.life_storage[i]];
       let row = by.get(key);
       if (!row) {

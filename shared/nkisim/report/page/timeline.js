@@ -1,7 +1,7 @@
 // One canvas of lanes and curves. Two layers: the lanes, and what follows the pointer.
 "use strict";
 
-const GUTTER = 112, RULER = 20;
+const GUTTER = 122, RULER = 20;
 
 /** The stretch of time on show, shared by the timelines of a page; all in microseconds. */
 class View {
@@ -165,7 +165,7 @@ class Timeline {
       g.fillRect(right - 0.5, lane.y, 0.5, lane.height);
       if (right - left < 30 || (lane.kept && !this.filter(lane.instr[i]))) continue;
       g.fillStyle = "#fff";
-      const text = this.profile.name(lane.instr[i]), room = Math.floor((right - left - 6) / 6);
+      const text = lane.text(i), room = Math.floor((right - left - 6) / 6);
       g.fillText(text.length > room ? text.slice(0, room - 1) + "\u2026" : text, left + 4, lane.y + lane.height / 2 + 1);
     }
   }
@@ -250,14 +250,14 @@ class Timeline {
   }
 
   _dependencies(g) {
-    const { css, profile, selected } = this, { pred } = profile.col;
+    const { css, profile, selected } = this;
     const chain = profile.chain(selected, 400);
     g.strokeStyle = css.mark;
     g.fillStyle = css.mark;
     for (let k = 0; k + 1 < chain.length; k++) {
       g.lineWidth = k ? 1 : 2;
       g.globalAlpha = k ? 0.6 : 1;
-      this._arrow(g, chain[k + 1], chain[k]);
+      this._arrow(g, chain[k + 1].by, chain[k].by);
     }
     g.strokeStyle = g.fillStyle = css.accent;
     g.lineWidth = 1.5;
@@ -268,7 +268,7 @@ class Timeline {
     }
     g.globalAlpha = 1;
     this._outline(g, selected, css.text, 2);
-    if (pred[selected] >= 0) this._outline(g, pred[selected], css.mark, 1.5);
+    if (chain.length > 1) this._outline(g, chain[1].by, css.mark, 1.5);
   }
 
   laneOf(i) {
