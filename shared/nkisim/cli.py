@@ -19,6 +19,8 @@ COMMANDS = {
     "run": ("nkisim.script:command", "run a script with neuronxcc.nki served by the import rule"),
     "doctor": ("nkisim.doctor:command", "say what would serve neuronxcc.nki here, and why"),
     "explain": ("nkisim.cli:explain", "print the page of an error id, such as NKI-P01"),
+    "calibrate": ("nkisim.calibrate:command", "compare the latency model with published "
+                  "measurements"),
     "enable": ("nkisim.enable:enable_command", "let every program of this venv use the simulator"),
     "disable": ("nkisim.enable:disable_command", "undo enable"),
 }
