@@ -21,6 +21,8 @@ COMMANDS = {
     "view": ("nkisim.view:command", "open a saved profile in the browser"),
     "doctor": ("nkisim.doctor:command", "say what would serve neuronxcc.nki here, and why"),
     "explain": ("nkisim.cli:explain", "print the page of an error id, such as NKI-P01"),
+    "calibrate": ("nkisim.calibrate:command", "compare the latency model with published "
+                  "measurements"),
     "enable": ("nkisim.enable:enable_command", "let every program of this venv use the simulator"),
     "disable": ("nkisim.enable:disable_command", "undo enable"),
 }

@@ -34,6 +34,7 @@ class Versions:
     last: np.ndarray
     bytes: np.ndarray           # per partition (PSUM: whole banks); 0 for what is not placed here
     psum: np.ndarray            # bool
+    resident: np.ndarray        # bytes per partition that it takes, wherever it lies
 
 
 @dataclass
@@ -216,7 +217,13 @@ def _versions(storages: list[Storage], hw: NeuronCore, ev: dict[str, np.ndarray]
     bank = hw.psum_bank_bytes
     size = np.where(psum, -(-size // bank) * bank, size) * placed[storage]
     instr = ev["instr"][order]
-    return Versions(storage, instr[heads], instr[tails], size, psum), vid
+    resident = size
+    if len(heads):
+        arena = np.array([st.arena for st in storages], bool)[storage]
+        used = np.maximum.reduceat(ev["hi"][order], heads) \
+            - np.minimum.reduceat(ev["lo"][order], heads)
+        resident = np.where(arena, used, size)
+    return Versions(storage, instr[heads], instr[tails], size, psum, resident), vid
 
 
 def _releases(vid: np.ndarray, instr: np.ndarray, queue: np.ndarray, count: int

@@ -107,6 +107,8 @@ A bank is 2 KiB per partition: 512 float32. The accumulators of a matmul group c
 NKI-M07 | - | One operand from PSUM
 Two-operand Vector Engine instructions read at most one operand from PSUM.
 NKI-M08 | err_hbm_tensor_with_init_value_not_supported | HBM tensors have no initial value
+NKI-M09 | - | Tiles that live at the same time fit into SBUF and PSUM
+A tile's memory is free again when it has been read for the last time. What is alive at the same time, of all tiles, has to fit: 176 KiB per partition of SBUF on trn1, 208 KiB on trn2, 8 banks of PSUM.
 NKI-E01 | - | Engines and operators
 Each instruction runs on some engines, and takes some operators; the error lists them.
 NKI-E02 | err_unsupported_memory | GpSimd and PSUM
@@ -147,6 +149,10 @@ NKI-K05 | - | Integer arguments
 NKI-K06 | - | Launch grids
 NKI-K07 | - | Files of the launchers
 NKI-K08 | - | Latency percentiles
+NKI-K09 | - | DMA descriptors
+Descriptors of a DMA are either prepared by the compiler (static: --disable-dge, and always on trn1) or made by hardware when the DMA starts (dge: trn2 and newer), which costs about 0.7 us a DMA on its queue.
+NKI-C01 | - | Files of measurement records
+Records say which public kernel took how long: see shared/nkisim/data/README.md.
 NKI-A01 | - | Addresses of direct allocation
 A tile's bytes lie inside the usable part of a partition; bases of partitions (and bytes in PSUM) are 0. The SDK calls this "allocated memory out of bound".
 NKI-A02 | - | Alignment of direct allocation
