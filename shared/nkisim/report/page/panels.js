@@ -151,7 +151,7 @@ function selectedPanel(profile, i, app) {
   return [el("p", {}, swatch(PALETTE[profile.colorOfKind[profile.col.kind[i]]]),
              el("b", {}, profile.name(i)), el("span", { class: "dim" }, `  instruction ${i}`)),
           el("table", {}, el("tbody", {}, ...rows)), buttons,
-          el("p", {}, `The ${chain.length} instructions that held each other back until here (pink arrows; ` +
+          el("p", {}, `The ${chain.length} instructions that held each other back until here (pink; ` +
                       "blue: what waited for it), and where their time went:"),
           el("table", {}, el("tbody", {}, ...shares))];
 }

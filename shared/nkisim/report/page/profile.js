@@ -66,11 +66,11 @@ class Profile {
    * trigger: it takes the queue from issue to triggered, everything else from start to end.
    */
   _queues() {
-    const { engine, queue } = this.col, lists = ENGINES.map(() => []);
+    const { engine } = this.col, lists = ENGINES.map(() => []);
     this.takes = this.start.slice();
     this.leaves = this.end.slice();
     for (let i = 0; i < this.count; i++) {
-      const moves = engine[i] === DMA, q = moves ? queue[i] : engine[i];
+      const moves = engine[i] === DMA, q = this.queueOf(i);
       if (moves) { this.takes[i] = this.issue[i]; this.leaves[i] = this.triggered[i]; }
       if (q >= 0) lists[q].push(i);
     }
@@ -78,6 +78,8 @@ class Profile {
     this.queues = lists.map((ids) => ordered(ids, this.takes));
     for (const ids of this.queues) for (let k = 1; k < ids.length; k++) this.behind[ids[k]] = ids[k - 1];
   }
+
+  queueOf(i) { return this.col.engine[i] === DMA ? this.col.queue[i] : this.col.engine[i]; }
 
   /** What held instruction i back: what it waited for, or what was before it on its queue. */
   blocker(i) {

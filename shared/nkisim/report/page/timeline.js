@@ -251,13 +251,23 @@ class Timeline {
 
   _dependencies(g) {
     const { css, profile, selected } = this;
-    const chain = profile.chain(selected, 400);
+    const { chain } = this;
     g.strokeStyle = css.mark;
     g.fillStyle = css.mark;
+    let arrows = 0, drawn = Infinity;
     for (let k = 0; k + 1 < chain.length; k++) {
+      const from = chain[k + 1], to = chain[k].by;
       g.lineWidth = k ? 1 : 2;
-      g.globalAlpha = k ? 0.6 : 1;
-      this._arrow(g, chain[k + 1].by, chain[k].by);
+      g.globalAlpha = k ? 0.7 : 1;
+      if (from.queued) {
+        const lane = this.lanes[profile.queueOf(to)], x0 = this.x(profile.takes[from.by]), x1 = this.x(profile.takes[to]);
+        if (x1 < GUTTER) break;
+        if (x0 > this.width || x0 > drawn - 0.5) continue;      // outside, or less than a pixel more
+        g.fillRect(x0, lane.y + lane.height - 4, Math.max(1, Math.min(x1, drawn) - x0), 4);
+        drawn = x0;
+      } else if (arrows < 1500 && this._arrow(g, from.by, to)) {
+        arrows++;
+      }
     }
     g.strokeStyle = g.fillStyle = css.accent;
     g.lineWidth = 1.5;
@@ -279,7 +289,7 @@ class Timeline {
   _arrow(g, from, to) {
     const a = this.laneOf(from), b = this.laneOf(to), { start, end } = this.profile;
     const x0 = this.x(Math.min(end[from], start[to])), x1 = this.x(start[to]);
-    if (Math.max(x0, x1) < GUTTER || Math.min(x0, x1) > this.width) return;
+    if (Math.max(x0, x1) < GUTTER || Math.min(x0, x1) > this.width) return false;
     const y0 = a.y + a.height / 2, y1 = b.y + b.height / 2;
     const bend = Math.min(40, Math.max(12, Math.abs(x1 - x0) / 2));
     g.beginPath();
@@ -291,6 +301,7 @@ class Timeline {
     g.lineTo(x1 - 6, y1 - 3.5);
     g.lineTo(x1 - 6, y1 + 3.5);
     g.fill();
+    return true;
   }
 
   _outline(g, i, color, width) {
@@ -321,6 +332,7 @@ class Timeline {
 
   select(i, scroll = true) {
     this.selected = i;
+    this.chain = i >= 0 ? this.profile.chain(i) : [];
     if (i >= 0 && scroll) {
       const { start, end } = this.profile, { t0, t1 } = this.view;
       if (end[i] < t0 || start[i] > t1) {
