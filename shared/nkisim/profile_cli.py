@@ -63,10 +63,6 @@ def command(argv: list[str]) -> int:
     except (CannotProfile, ReportError) as problem:
         print(f"nkisim profile: {problem}", file=sys.stderr)
         return 2
-    except OSError as error:
-        print(f"nkisim profile: {error.filename or 'a file'} cannot be written: {error.strerror}.",
-              file=sys.stderr)
-        return 2
 
 
 def _profile(options: argparse.Namespace) -> int:
@@ -85,12 +81,16 @@ def _profile(options: argparse.Namespace) -> int:
                        compute=not options.no_compute, **kwargs)
     except BaseException as error:
         return _failed(error)
-    print(report.summary(prof))
+    text = report.summary(prof)
     for path, save in ((options.html, report.save_html), (options.json, report.save_json),
                        (options.perfetto, report.save_perfetto)):
         if path:
-            save(prof, path)
+            try:
+                save(prof, path)
+            except OSError as error:
+                raise CannotProfile(f"{path} cannot be written: {error.strerror}.") from None
             print(f"wrote {path}", file=sys.stderr)
+    print(text)
     return 0
 
 
@@ -99,6 +99,9 @@ def _failed(error: BaseException) -> int:
     rule = getattr(error, "nki_error", error)
     if isinstance(rule, NkiError):
         print(rule.render(), file=sys.stderr)
+        if rule.id == "NKI-K04":
+            print("Give its arguments in order with --arg SHAPE:DTYPE, or by name with --kwarg.",
+                  file=sys.stderr)
         return 2 if rule.id in _WRONG_CALL else 1
     trim(error)
     sys.excepthook(type(error), error, error.__traceback__)
@@ -159,7 +162,7 @@ def _load(spec: str) -> Callable[..., Any]:
     function = getattr(module, name, None)
     if function is None:
         guess = did_you_mean(name, [n for n in vars(module) if not n.startswith("_")])
-        raise CannotProfile(f"{path} has no function {name}{guess}.{known}")
+        raise CannotProfile(f"{path} has no function {name}{guess or '.'}{known}")
     if not callable(function):
         raise CannotProfile(f"{name} in {path} is {type(function).__name__}, not a function."
                             f"{known}")
