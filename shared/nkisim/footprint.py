@@ -209,7 +209,7 @@ def _versions(storages: list[Storage], hw: NeuronCore, ev: dict[str, np.ndarray]
     vid = np.empty(len(order), np.int64)
     vid[order] = np.cumsum(fresh) - 1
     heads = np.flatnonzero(fresh)
-    tails = np.append(heads[1:], len(order)) - 1
+    tails = np.append(heads[1:], len(order))[:len(heads)] - 1
     storage = ev["storage"][order][heads]
     placed = np.array([st.kind is not HBM and not st.arena for st in storages], bool)
     psum = np.array([st.kind is PSUM for st in storages], bool)[storage]
