@@ -75,7 +75,7 @@ def _profile(options: argparse.Namespace) -> int:
     except NkiError as error:
         print(error.render(), file=sys.stderr)
         return 2
-    kernel = _load(options.kernel)
+    kernel = load_kernel(options.kernel)
     try:
         prof = profile(kernel, *args, target=core.name if core else None,
                        compute=not options.no_compute, **kwargs)
@@ -143,7 +143,7 @@ def _named(text: str) -> tuple[str, Any]:
 
 # -- the script ----------------------------------------------------------------------------------
 
-def _load(spec: str) -> Callable[..., Any]:
+def load_kernel(spec: str) -> Callable[..., Any]:
     """Return the function of `script.py:function`; the script is imported, not run as main."""
     path, colon, name = spec.rpartition(":")
     if not colon or not name.isidentifier():

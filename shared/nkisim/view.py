@@ -28,9 +28,11 @@ def command(argv: list[str]) -> int:
             print(summary(report))
             return 0
         other = load(options.compare) if options.compare else None
-        path = _page(options, is_page=options.file.lower().endswith((".html", ".htm")))
+        path = _page(options)
+        if options.html and path in (Path(f).resolve() for f in (options.file, options.compare)
+                                     if f):
+            raise ReportError(f"{options.html} is the profile itself; write the page elsewhere.")
         if path != Path(options.file).resolve():
-            # Also for a saved page: this version's viewer over the same data.
             save_html(report, path, compare=other)
     except ReportError as problem:
         print(f"nkisim view: {problem}", file=sys.stderr)
@@ -45,11 +47,11 @@ def command(argv: list[str]) -> int:
     return 0
 
 
-def _page(options: argparse.Namespace, is_page: bool) -> Path:
+def _page(options: argparse.Namespace) -> Path:
     """Return where the page is, or is to be written."""
     if options.html:
         return Path(options.html).resolve()
-    if is_page and not options.compare:
+    if options.file.lower().endswith((".html", ".htm")) and not options.compare:
         return Path(options.file).resolve()
     folder = tempfile.mkdtemp(prefix="nkisim-view-")       # kept: the browser reads it later
     return Path(folder, os.path.splitext(os.path.basename(options.file))[0] + ".html")

@@ -48,4 +48,5 @@ def _hash(text: str) -> str:
 def _data(id: str, report: Report) -> str:
     """Return a report as a data block; without "<" no source text can close the block."""
     text = json.dumps(report.pack(), separators=(",", ":"), allow_nan=False)
-    return f'<script type="application/json" id="{id}">' + text.replace("<", "\\u003c") + "</script>\n"
+    text = text.replace("<", "\\u003c")
+    return f'<script type="application/json" id="{id}">{text}</script>\n'

@@ -52,8 +52,8 @@ def metrics(report: Report) -> dict[str, Any]:
     moving = engine == DMA
     out["dma_active_time"], out["dma_active_time_percent"] = dma / 1e6, dma / total
     out["dma_transfer_time"] = float(np.sum(dur[moving])) / 1e6
-    everything = active_us(np.r_[begin, seg_start], np.r_[begin + busy, seg_stop])
-    out["total_active_time"], out["total_active_time_percent"] = everything / 1e6, everything / total
+    any_us = active_us(np.r_[begin, seg_start], np.r_[begin + busy, seg_stop])
+    out["total_active_time"], out["total_active_time_percent"] = any_us / 1e6, any_us / total
 
     count = np.bincount(columns["kind"], minlength=len(kinds))
     moved = sum(int(n) * k["bytes"] for n, k in zip(count, kinds) if k["moves"])
