@@ -219,8 +219,21 @@ def test_a_trace_has_every_instruction_where_the_timeline_has_it(add, tmp_path, 
     assert len(slices) == len(add.trace) == 8
     for i, event in slices.items():
         assert event["ts"] == pytest.approx(add.timeline.start_us[i], abs=1e-3)
-        assert event["ts"] + event["dur"] == pytest.approx(add.timeline.end_us[i], abs=1e-3)
+        assert event["args"]["ends_us"] == pytest.approx(add.timeline.end_us[i], abs=1e-3)
     assert slices[2]["args"]["line"].startswith(KERNELS.name)
+
+
+def test_slices_of_a_thread_do_not_overlap(matmul, tmp_path):
+    report.save_perfetto(matmul, tmp_path / "t.json")
+    threads = {}
+    for e in events(tmp_path / "t.json"):
+        if e["ph"] == "X":
+            ns = round(e["ts"] * 1000)
+            assert e["ts"] == ns / 1000         # Perfetto counts whole nanoseconds
+            threads.setdefault((e["pid"], e["tid"]), []).append((ns, ns + round(e["dur"] * 1000)))
+    for slices in threads.values():
+        slices.sort()
+        assert all(a[1] <= b[0] for a, b in zip(slices, slices[1:]))
 
 
 def test_threads_have_names_and_none_is_zero(matmul, tmp_path):

@@ -42,18 +42,19 @@ def _events(report: Report) -> Iterator[str]:
     head, col = report.head, report.columns
     for event in [*_names(report), *_counters(report)]:
         yield json.dumps(event, separators=(",", ":"))
-    start, dur = report.us("start").round(4).tolist(), report.us("dur").round(4).tolist()
     threads = _threads(report)
+    start, dur = _slices(report.us("start"), report.us("dur"), np.array(threads))
     names = [json.dumps(k["name"]) for k in head["kinds"]]
     opening = [f'{{"ph":"X","pid":{CORE},"name":{n},"cat":"{k["engine"]}","args":{{{_arguments(k)}'
                for n, k in zip(names, head["kinds"])]
     places = [json.dumps(f"{head['files'][f]['name']}:{n}") for f, n, _ in head["lines"]] + ['""']
     kind, line, pred = col["kind"].tolist(), col["line"].tolist(), col["pred"].tolist()
+    ends = (report.us("start") + report.us("dur")).round(4).tolist()
     queue, moves = col["queue"].tolist(), (col["engine"] == DMA).tolist()
     for i, (ts, length, k) in enumerate(zip(start, dur, kind)):
         by = f',"queue":"{ENGINES[queue[i]]}"' if moves[i] and 0 <= queue[i] < DMA else ""
         yield (f'{opening[k]},"instruction":{i},"line":{places[line[i]]},"waited_for":{pred[i]}{by}'
-               f'}},"tid":{threads[i]},"ts":{ts},"dur":{length}}}')
+               f',"ends_us":{ends[i]}}},"tid":{threads[i]},"ts":{ts},"dur":{length}}}')
     yield from _flows(start, dur, pred, threads)
     yield from _segments(report, names)
 
@@ -84,6 +85,22 @@ def _threads(report: Report) -> list[int]:
     return np.where(engine == DMA, len(ENGINE_NAMES) + 1 + row, engine + 1).tolist()
 
 
+def _slices(start_us: np.ndarray, dur_us: np.ndarray,
+            thread: np.ndarray) -> tuple[list[float], list[float]]:
+    """Return start and duration of slices in whole nanoseconds, as microseconds.
+
+    Perfetto drops slices of a thread that overlap, be it by a rounded nanosecond. An engine takes
+    an instruction before the last one has left its pipeline: it is cut where the next one starts.
+    """
+    start = np.rint(start_us * 1000).astype(np.int64)
+    dur = np.rint((start_us + dur_us) * 1000).astype(np.int64) - start
+    order = np.lexsort((start, thread))
+    room = np.append(np.diff(start[order]), 0)
+    last = np.append(np.diff(thread[order]) != 0, True)
+    dur[order] = np.where(last, dur[order], np.minimum(dur[order], room))
+    return (start / 1000).tolist(), (dur / 1000).tolist()
+
+
 def _arguments(kind: dict[str, Any]) -> str:
     text = [f"{memory} {dtype}{shape}" for memory, dtype, shape in kind["operands"]]
     args = {"writes": ", ".join(text[:kind["outputs"]]), "reads": ", ".join(text[kind["outputs"]:])}
@@ -107,10 +124,9 @@ def _segments(report: Report, names: list[str]) -> Iterator[str]:
     """Yield what each of the DMA engines did."""
     col = report.columns
     of = col["seg_instr"]
-    for e, ts, length, i, k, size in zip(
-            col["seg_engine"].tolist(), report.us("seg_start").round(4).tolist(),
-            report.us("seg_dur").round(4).tolist(), of.tolist(), col["kind"][of].tolist(),
-            col["seg_bytes"].tolist()):
+    start, dur = _slices(report.us("seg_start"), report.us("seg_dur"), col["seg_engine"])
+    for e, ts, length, i, k, size in zip(col["seg_engine"].tolist(), start, dur, of.tolist(),
+                                         col["kind"][of].tolist(), col["seg_bytes"].tolist()):
         yield (f'{{"ph":"X","pid":{DMA_ENGINES},"name":{names[k]},"cat":"dma","tid":{e + 1},'
                f'"ts":{ts},"dur":{length},"args":{{"instruction":{i},"bytes":{size}}}}}')
 
