@@ -1,0 +1,16 @@
+"""labkit: run, compare, record and score the kernels of the labs.
+
+It knows nothing of how the simulator works and nothing of any particular lab: a lab is data
+(`Lab`, `Case`), and one evaluator serves them all. Importing labkit makes `import neuronxcc.nki`
+work: the AWS SDK if it is installed, else the simulator.
+"""
+from __future__ import annotations
+
+import nkisim as _nkisim  # noqa: F401  (a door: installs the import rule for neuronxcc.nki)
+
+from .compare import AnyArgmax, Comparison, compare
+from .spec import Case, Lab, MustFailNumerically, MustRaise, Passes, RubricLine, SpecError, Tensor
+from .tolerance import Tolerance, tolerance
+
+__all__ = ["AnyArgmax", "Case", "Comparison", "Lab", "MustFailNumerically", "MustRaise", "Passes",
+           "RubricLine", "SpecError", "Tensor", "Tolerance", "compare", "tolerance"]

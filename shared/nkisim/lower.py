@@ -306,8 +306,12 @@ def matmul(m: Machine, x: Any, y: Any, transpose_x: bool = False, mask: Any = No
 def transpose(m: Machine, x: Any, engine: Any = 0, dtype: Any = None, mask: Any = None) -> Tensor:
     """Transpose a tile on the Tensor Engine, or on the Vector Engine if asked for."""
     if int(engine) == 5:
-        return pe.nc_transpose_dve(x, dtype=dtype, mask=mask)
-    if int(engine) not in (0, 1):
+        t = m.tile(x, "data")
+        if m.direct or max(t.shape[0], t.size // t.shape[0]) <= 32:
+            return pe.nc_transpose_dve(x, dtype=dtype, mask=mask)
+        m.find("NKI-P08", "warning", "the Vector Engine transposes up to 32 x 32; this tile "
+               f"{t.shape} goes to the Tensor Engine instead", m.here())
+    elif int(engine) not in (0, 1):
         raise fail("NKI-E01", "nc_transpose runs on the Tensor or the Vector Engine",
                    limit="engine=nisa.tensor_engine (up to 128 x 128) or nisa.vector_engine "
                          "(up to 32 x 32)")

@@ -191,7 +191,7 @@ class Profile:
         for memory, missing in deps.overflow.items():
             limit = self.hw.psum_bytes if memory == "psum" else self.hw.sbuf_usable_bytes
             self.findings.append(Finding(
-                "NKI-M09", "warning", f"tiles that are alive at the same time take "
+                "NKI-M10", "warning", f"tiles that are alive at the same time take "
                 f"{limit + missing} bytes per partition of {memory.upper()}, which has {limit}; "
                 "the compiler would have to spill to HBM or refuse. The predicted time assumes "
                 "that they fit."))

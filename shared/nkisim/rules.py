@@ -107,8 +107,10 @@ A bank is 2 KiB per partition: 512 float32. The accumulators of a matmul group c
 NKI-M07 | - | One operand from PSUM
 Two-operand Vector Engine instructions read at most one operand from PSUM.
 NKI-M08 | err_hbm_tensor_with_init_value_not_supported | HBM tensors have no initial value
-NKI-M09 | - | Tiles that live at the same time fit into SBUF and PSUM
+NKI-M10 | - | Tiles that live at the same time fit into SBUF and PSUM
 A tile's memory is free again when it has been read for the last time. What is alive at the same time, of all tiles, has to fit: 176 KiB per partition of SBUF on trn1, 208 KiB on trn2, 8 banks of PSUM.
+NKI-M09 | - | A copy from PSUM that the compiler inserts
+The Tensor Engine cannot read PSUM. The compiler copies such an operand to SBUF, on an engine and at a time that it chooses.
 NKI-E01 | - | Engines and operators
 Each instruction runs on some engines, and takes some operators; the error lists them.
 NKI-E02 | err_unsupported_memory | GpSimd and PSUM

@@ -1,0 +1,38 @@
+"""The front door: `python3 -m nox -s simulate` runs the labs, `python3 -m nox -s tests` tests all.
+
+Needs nothing but Python >= 3.10, pip and nox. Arguments after `--` go to the program behind.
+"""
+from __future__ import annotations
+
+from pathlib import Path
+
+import nox
+
+nox.options.reuse_existing_virtualenvs = True
+nox.options.sessions = ["simulate", "tests"]
+
+
+@nox.session
+def simulate(session: nox.Session) -> None:
+    """Run all labs without hardware: -- vecadd ..., -- --full, -- --target trn2."""
+    session.install("-e", ".[labs]", silent=True)
+    session.run("python", "-m", "labkit", "simulate", *session.posargs)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the test suite; arguments go to pytest."""
+    session.install("-e", ".[labs,test]", silent=True)
+    session.run("python", "-m", "pytest", *(session.posargs or ["-q"]))
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style (ruff) and types (mypy)."""
+    session.install("-e", ".[labs,lint]", silent=True)
+    session.run("ruff", "check", ".")
+    session.run("mypy", "shared/labkit", "shared/nkisim")
+    for spec in sorted(Path("labs").glob("*/spec.py")):  # the labs share file names
+        with session.chdir(spec.parent):
+            session.run("mypy", "--config-file", "../../pyproject.toml", "spec.py",
+                        "reference.py", "tester.py")

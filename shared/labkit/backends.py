@@ -1,0 +1,96 @@
+"""Run one kernel on one backend: the simulator, the SDK's own simulator, or the chip.
+
+This module runs in the child process, beside the student's code.
+"""
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+BACKENDS = ("sim", "sdk-sim", "hw")
+#: What NKI_BACKEND must be in the process that runs a backend.
+PROVIDER = {"sim": "sim", "sdk-sim": "sdk", "hw": "sdk"}
+WARMUP, ITERATIONS = 5, 20
+
+
+class BackendError(Exception):
+    """The backend cannot be used on this machine; the text is a sentence for the user."""
+
+
+@dataclass
+class Ran:
+    """What came out of a run; `latency` only from the chip (microseconds by percentile)."""
+
+    outputs: Any
+    stats: dict[str, Any] = field(default_factory=dict)
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    latency: dict[str, float] | None = None
+
+
+def run_kernel(backend: str, kernel: Callable[..., Any], args: Sequence[np.ndarray],
+               kwargs: Mapping[str, Any], target: str, *, hw_options: Mapping[str, Any] = {},
+               measure: bool = False, profile: str = "") -> Ran:
+    """Run `kernel` and return its outputs and what is known about the run."""
+    if backend == "sim":
+        return _simulate(kernel, args, kwargs, target)
+    nki = _sdk(backend)
+    if backend == "sdk-sim":
+        return Ran(nki.simulate_kernel(kernel, *args, **kwargs))
+    outputs = nki.baremetal(kernel, **hw_options)(*args, **kwargs)
+    latency = None
+    if measure or profile:
+        latency = _measure(nki, kernel, args, kwargs, hw_options, profile)
+    return Ran(outputs, latency=latency)
+
+
+def prepare_process(backend: str) -> None:
+    """Make `import neuronxcc.nki` resolve to what the backend needs; before any kernel's import."""
+    os.environ["NKI_BACKEND"] = PROVIDER[backend]
+    import nkisim  # noqa: F401  (installs the import rule)
+    if backend != "sim":
+        _sdk(backend)
+
+
+def _simulate(kernel: Callable[..., Any], args: Sequence[np.ndarray], kwargs: Mapping[str, Any],
+              target: str) -> Ran:
+    import nkisim
+    run = nkisim.run(kernel, *args, target=target, **kwargs)
+    stats = {"instructions": {str(k): int(n) for k, n in run.instructions.items()},
+             "dma_transfers": int(run.dma_transfers), "hbm_read_bytes": int(run.hbm_read_bytes),
+             "hbm_write_bytes": int(run.hbm_write_bytes)}
+    findings = [{"id": f.id, "severity": f.severity, "text": f.text,
+                 "where": str(f.where) if f.where else None} for f in run.findings]
+    return Ran(run.outputs, stats, findings)
+
+
+def _sdk(backend: str) -> Any:
+    """Return the SDK's neuronxcc.nki; raise BackendError if the SDK is absent or unusable."""
+    try:
+        import neuronxcc.nki as nki
+    except ImportError as error:
+        raise BackendError(f"--backend {backend} needs the AWS Neuron SDK, which is not usable "
+                           f"here: {error}\nWithout it, use --backend sim.") from None
+    if getattr(nki, "__simulator__", False):
+        raise BackendError(f"--backend {backend} needs the AWS Neuron SDK, which is not installed "
+                           "here (neuronxcc.nki is nkisim's). Use --backend sim.")
+    return nki
+
+
+def _measure(nki: Any, kernel: Callable[..., Any], args: Sequence[np.ndarray],
+             kwargs: Mapping[str, Any], hw_options: Mapping[str, Any], profile: str,
+             ) -> dict[str, float]:
+    """Time the kernel on the chip with the SDK's benchmark."""
+    options: dict[str, Any] = dict(hw_options, warmup=WARMUP, iters=ITERATIONS)
+    if profile:  # the SDK insists on this name while it captures a trace
+        options.update(save_neff_name="file.neff", save_trace_name=f"{profile}.ntff",
+                       additional_compile_opt="--disable-dge")
+    bench = nki.benchmark(kernel, **options)
+    bench(*args, **kwargs)
+    if profile:
+        os.replace("file.neff", f"{profile}.neff")
+    latency = bench.benchmark_result.nc_latency
+    return {f"p{p}": float(latency.get_latency_percentile(p)) for p in (50, 99)}

@@ -1,0 +1,154 @@
+"""The process that student code runs in: `python -m labkit.child WORKDIR`.
+
+Jobs arrive as JSON lines on stdin. Each is answered by WORKDIR/reply-ID.json (renamed into place
+when complete) and .npy files: what a kernel prints cannot be taken for an answer, and nothing
+that the parent reads can run code. The verdict is the parent's.
+"""
+from __future__ import annotations
+
+import json
+import linecache
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from .backends import BackendError, prepare_process, run_kernel
+from .inputs import make_inputs
+from .load import load_module
+from .spec import Case, SpecError, Tensor
+
+_modules: dict[str, ModuleType] = {}
+
+
+def job_of(case: Case, **more: Any) -> dict[str, Any]:
+    """Return the JSON form of what the child must know of a case."""
+    job = {"kernel": case.kernel, "kwargs": {**case.kwargs, **case.kernel_kwargs},
+           "constants": dict(case.constants), "hw_options": dict(case.hw_options),
+           "inputs": [[list(t.shape), t.dtype, t.low, t.high] for t in case.inputs], **more}
+    try:
+        json.dumps(job)
+    except TypeError as error:
+        raise SpecError(f"case {case.name}: arguments must be plain values ({error})") from None
+    return job
+
+
+def do(job: dict[str, Any], workdir: Path) -> dict[str, Any]:
+    """Run a job and return the reply; outputs go to files in `workdir`."""
+    begun = time.perf_counter()
+    try:
+        reply = _run(job, workdir)
+    except BackendError as error:
+        reply = {"error": {"kind": "backend", "text": str(error)}}
+    except SpecError as error:
+        reply = {"error": {"kind": "request", "text": str(error)}}
+    except SyntaxError as error:
+        reply = {"error": {"kind": "import", "text": _syntax_text(error)}}
+    except (Exception, SystemExit) as error:
+        reply = {"error": describe(error, Path(job["kernels"]))}
+    return {"id": job["id"], "seconds": time.perf_counter() - begun, **reply}
+
+
+def _run(job: dict[str, Any], workdir: Path) -> dict[str, Any]:
+    prepare_process(job["backend"])
+    module = _kernels(Path(job["kernels"]))
+    kernel = getattr(module, job["kernel"], None)
+    if not callable(kernel):
+        raise SpecError(f"{Path(job['kernels']).name} has no kernel named {job['kernel']}")
+    inputs = make_inputs(Case("job", job["kernel"], "", tuple(
+        Tensor(tuple(shape), dtype, low, high) for shape, dtype, low, high in job["inputs"])),
+        job["seed"])
+    before = {name: getattr(module, name, None) for name in job["constants"]}
+    for name, value in job["constants"].items():
+        if not hasattr(module, name):
+            raise SpecError(f"{Path(job['kernels']).name} has no constant named {name}")
+        setattr(module, name, value)
+    try:
+        ran = run_kernel(job["backend"], kernel, inputs, job["kwargs"], job["target"],
+                         hw_options=job["hw_options"], measure=job.get("measure", False),
+                         profile=job.get("profile", ""))
+    finally:
+        for name, value in before.items():
+            setattr(module, name, value)
+    several = isinstance(ran.outputs, (tuple, list))
+    outputs = list(ran.outputs) if several else [ran.outputs]
+    return {"several": several, "stats": ran.stats, "findings": ran.findings,
+            "latency": ran.latency,
+            "outputs": [_save(x, workdir / f"out-{job['id']}-{i}.npy")
+                        for i, x in enumerate(outputs)]}
+
+
+def _kernels(path: Path) -> ModuleType:
+    if str(path) not in _modules:
+        _modules[str(path)] = load_module(path, "kernels")
+    return _modules[str(path)]
+
+
+def _save(output: Any, path: Path) -> dict[str, str]:
+    if not isinstance(output, np.ndarray):
+        return {"kind": "nothing" if output is None else type(output).__name__}
+    # .npy knows no bfloat16 or fp8: the bytes travel as integers beside the dtype's name
+    plain = output if output.dtype.isbuiltin == 1 else output.view(f"u{output.dtype.itemsize}")
+    np.save(path, plain, allow_pickle=False)
+    return {"kind": "array", "file": path.name, "dtype": output.dtype.name}
+
+
+def describe(error: BaseException, kernels: Path) -> dict[str, Any]:
+    """Put an exception of a kernel in words, with the line of the student's file."""
+    import nkisim
+    nki_error = getattr(nkisim, "NkiError", ())
+    if isinstance(error, nki_error):
+        return {"kind": "nki", "id": error.id, "name": error.name,  # type: ignore[attr-defined]
+                "text": error.render()}  # type: ignore[attr-defined]
+    text = str(error)
+    if isinstance(error, AssertionError):
+        what = f"the kernel refuses this input: {text}" if text else "an assert of the kernel fails"
+    elif isinstance(error, SystemExit):
+        what = f"the kernel ends the program (exit {error.code})"
+    else:
+        what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    name = next((word.strip(".,:)#").replace("-", "_") for word in text.split("#")
+                 if word.startswith(("err-", "err_"))), "")
+    return {"kind": "kernel", "id": "", "name": name.split()[0] if name else "",
+            "text": what + _where(error, kernels)}
+
+
+def _where(error: BaseException, kernels: Path) -> str:
+    """Return the innermost line of the student's folder that the exception passed through."""
+    folder = str(kernels.resolve().parent)
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if os.path.abspath(frame.filename).startswith(folder):
+            line = linecache.getline(frame.filename, frame.lineno or 0).strip()
+            return (f"\n  where  {Path(frame.filename).name}:{frame.lineno} in {frame.name}"
+                    f"\n         {line}")
+    return ""
+
+
+def _syntax_text(error: SyntaxError) -> str:
+    place = f"{Path(error.filename).name}:{error.lineno}" if error.filename else "a file"
+    line = (error.text or "").strip()
+    return f"{place} is not Python: {error.msg}" + (f"\n         {line}" if line else "")
+
+
+def main() -> int:
+    """Answer jobs until stdin ends."""
+    workdir = Path(sys.argv[1])
+    jobs = os.fdopen(os.dup(sys.stdin.fileno()), "r", encoding="utf-8")
+    sys.stdin = open(os.devnull, encoding="utf-8")  # not for the student's input()
+    for line in jobs:
+        reply = do(json.loads(line), workdir)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        part = workdir / f"reply-{reply['id']}.part"
+        part.write_text(json.dumps(reply), encoding="utf-8")
+        os.replace(part, part.with_suffix(".json"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

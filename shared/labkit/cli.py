@@ -1,0 +1,165 @@
+"""What all testers share on the command line, and the fleet runner behind `nox -s simulate`."""
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from .backends import BACKENDS
+from .evaluate import Outcome, evaluate, exit_code, score
+from .load import discover, labs_root, load_lab
+from .results import ResultsError, append_run, provenance
+from .show import NO_LATENCY, progress, show_failures, show_score, summary_table, totals
+from .spec import TARGETS, Case, Lab, SpecError
+
+RESULTS = Path("results") / "results.json"
+
+
+def add_common_flags(parser: argparse.ArgumentParser, lab: Lab) -> None:
+    """Add the flags that every lab's tester has."""
+    parser.add_argument("--target", choices=TARGETS, default="trn1",
+                        help="generation to simulate (default: %(default)s)")
+    parser.add_argument("--backend", choices=BACKENDS, default="sim",
+                        help="sim: our simulator; sdk-sim: the SDK's; hw: the chip (default: sim)")
+    parser.add_argument("--simulate", action="store_true", help="the same as --backend sim")
+    parser.add_argument("--seed", type=seed, default=lab.seed,
+                        help="seed of the inputs (default: %(default)s)")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE",
+                        help="where results are appended (default: %(default)s)")
+    parser.add_argument("--in-process", action="store_true",
+                        help="run the kernel in this process, for a debugger")
+
+
+def positive(text: str) -> int:
+    """Parse a size from the command line."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not a size; it must be at least 1")
+    return value
+
+
+def seed(text: str) -> int:
+    """Parse a seed from the command line."""
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a seed; it must be 0 or more")
+    return int(text)
+
+
+def backend_of(args: argparse.Namespace) -> str:
+    """Return the backend that the flags ask for; raise SpecError if they contradict each other."""
+    if args.simulate and args.backend != "sim":
+        raise SpecError(f"--simulate and --backend {args.backend} contradict each other; "
+                        "give one of them")
+    return "sim" if args.simulate else args.backend
+
+
+def guarded(main: Any, argv: Sequence[str] | None = None) -> int:
+    """Run a tester's main; turn what we know can go wrong into a sentence and exit code 2."""
+    console = Console(stderr=True)
+    try:
+        return int(main(argv))
+    except (SpecError, ResultsError) as error:
+        console.print(f"[red]could not run:[/] {escape(str(error))}", highlight=False,
+                      soft_wrap=True)
+    except SyntaxError as error:
+        place = f"{Path(error.filename or '?').name}:{error.lineno}"
+        console.print(f"[red]could not run:[/] {escape(place)} is not Python: {error.msg}",
+                      highlight=False)
+    except KeyboardInterrupt:
+        console.print("stopped by you; what was finished before was recorded", highlight=False)
+    return 2
+
+
+def run_cases(lab: Lab, runs: Sequence[tuple[Case, str]], args: argparse.Namespace,
+              console: Console, profile: str = "") -> list[Outcome]:
+    """Run cases with progress and record them, finished ones also if the run is stopped."""
+    backend, outcomes = backend_of(args), []
+    try:
+        with progress(console) as bar:
+            task = bar.add_task(lab.name, total=len(runs))
+            for outcome in evaluate(lab, runs, backend=backend, seed=args.seed,
+                                    in_process=args.in_process, profile=profile):
+                outcomes.append(outcome)
+                bar.advance(task)
+    finally:
+        if outcomes:
+            record(lab, outcomes, args, backend, console)
+    return outcomes
+
+
+def record(lab: Lab, outcomes: Sequence[Outcome], args: argparse.Namespace, backend: str,
+           console: Console) -> None:
+    """Append outcomes to the results file, one run per target."""
+    used = args.seed if args.seed is not None else lab.seed
+    for target in dict.fromkeys(o.target for o in outcomes):
+        run = {"lab": lab.name, **provenance(lab.folder, backend, target, used),
+               "cases": [o.to_dict() for o in outcomes if o.target == target]}
+        for note in append_run(args.results, run):
+            console.print(escape(note), highlight=False)
+
+
+def run_fleet(labs: Sequence[Lab], fleet: str, targets: Sequence[str], args: argparse.Namespace,
+              console: Console) -> int:
+    """Run a fleet of some labs, print one table, return the exit code."""
+    everything: list[tuple[str, Outcome]] = []
+    for lab in labs:
+        runs = [(case, target) for case in lab.cases for target in targets
+                if fleet in case.fleets and target in case.targets]
+        everything += [(lab.name, o) for o in run_cases(lab, runs, args, console)]
+    outcomes = [o for _, o in everything]
+    if not outcomes:
+        raise SpecError(f"no case is in the fleet {fleet!r}")
+    console.print(summary_table(everything))
+    show_failures(console, outcomes)
+    for lab in labs:
+        if lab.rubric:
+            show_score(console, lab, score(lab, [o for n, o in everything if n == lab.name]))
+    if backend_of(args) == "sim":
+        console.print(f"\nCounts are simulated; times of the chip are not shown: {NO_LATENCY}.",
+                      highlight=False)
+    console.print(f"{totals(outcomes)}; recorded in {args.results}", highlight=False,
+                  soft_wrap=True)
+    return exit_code(outcomes)
+
+
+def simulate(argv: Sequence[str] | None = None) -> int:
+    """Run the labs' fleets in simulation: `python -m labkit simulate [LAB...] [--full]`."""
+    root = labs_root()
+    names = discover(root)
+    parser = argparse.ArgumentParser(prog="labkit simulate", description=simulate.__doc__)
+    parser.add_argument("labs", nargs="*", metavar="LAB",
+                        help=f"labs to run (default: all of {', '.join(names)})")
+    parser.add_argument("--full", action="store_true", help="all cases, not only the quick ones")
+    parser.add_argument("--target", choices=TARGETS, action="append",
+                        help="generation to simulate (default: all)")
+    parser.add_argument("--seed", type=seed, help="seed of the inputs (default: each lab's)")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE",
+                        help="where results are appended (default: %(default)s)")
+    parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args(argv, argparse.Namespace(backend="sim", simulate=True))
+    unknown = [name for name in args.labs if name not in names]
+    if unknown:
+        raise SpecError(f"there is no lab {unknown[0]!r}; the labs are {', '.join(names)}")
+    if not names:
+        raise SpecError("there are no labs in the folder labs")
+    labs = [load_lab(root / name) for name in args.labs or names]
+    return run_fleet(labs, "full" if args.full else "quick", args.target or TARGETS, args,
+                     Console())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Dispatch `python -m labkit COMMAND`."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["simulate"]:
+        return guarded(simulate, arguments[1:])
+    print("usage: python -m labkit simulate [LAB...] [--full] [--target trn1|trn2] [--seed N] "
+          "[--results FILE]", file=sys.stderr)
+    return 0 if arguments[:1] in (["-h"], ["--help"]) else 2

@@ -1,0 +1,231 @@
+"""The one evaluator: run a lab's cases on a backend and judge them. Labs add no code here."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from .child import job_of
+from .compare import AnyArgmax, Comparison, compare
+from .inputs import dtype_of, make_inputs
+from .load import load_module
+from .spec import Case, Lab, MustFailNumerically, MustRaise, RubricLine, SpecError
+from .worker import Worker
+
+PASSED, FAILED, NOT_RUN = "passed", "failed", "could not run"
+
+
+@dataclass
+class Outcome:
+    """What became of one case on one target."""
+
+    case: Case
+    target: str
+    status: str
+    text: str  # one sentence
+    detail: str = ""  # the whole report, for a failure
+    comparisons: list[Comparison] = field(default_factory=list)
+    error: dict[str, Any] | None = None
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    stats: dict[str, Any] = field(default_factory=dict)
+    latency: dict[str, float] | None = None
+    latency_kind: str | None = None  # "measured" on the chip, "predicted" by a model
+    seconds: float = 0.0
+    printed: str = ""
+
+    @property
+    def meets_threshold(self) -> bool | None:
+        """Tell whether the latency is within the case's threshold; None if not known."""
+        limit = self.case.threshold_us.get(self.target)
+        if limit is None or self.latency is None:
+            return None
+        return self.latency[f"p{self.case.percentile}"] <= limit
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record for results.json."""
+        return {"case": self.case.name, "kernel": self.case.kernel, "target": self.target,
+                "status": self.status, "text": self.text,
+                "comparisons": [c.to_dict() for c in self.comparisons], "error": self.error,
+                "findings": self.findings, "stats": self.stats, "latency_us": self.latency,
+                "latency_kind": self.latency_kind,
+                "threshold_us": self.case.threshold_us.get(self.target),
+                "meets_threshold": self.meets_threshold, "seconds": round(self.seconds, 4)}
+
+
+def evaluate(lab: Lab, runs: Iterable[tuple[Case, str]], *, backend: str = "sim",
+             seed: int | None = None, in_process: bool = False, kernels: Path | None = None,
+             profile: str = "") -> Iterator[Outcome]:
+    """Run (case, target) pairs and yield an outcome each, in order.
+
+    The kernels (default: the lab's kernels.py) run in one child process per call; the verdict is
+    computed here. Inputs come from `seed` (default: the lab's) on both sides.
+    """
+    kernels = kernels or lab.folder / "kernels.py"
+    seed = lab.seed if seed is None else seed
+    references = References(load_module(lab.folder / "reference.py"), seed)
+    with Worker(backend, in_process) as worker:
+        for case, target in runs:
+            request = job_of(case, kernels=str(kernels), backend=backend, target=target, seed=seed,
+                             measure=target in case.threshold_us, profile=profile)
+            job = worker.send(request)
+            # the reference is computed while the child runs the kernel
+            expected = references.of(case) if not isinstance(case.expect, MustRaise) else ()
+            yield judge(case, target, worker.receive(job, case.timeout_s), expected, references)
+
+
+class References:
+    """Computes expected outputs; keeps the last, as neighbours in a fleet often share it."""
+
+    def __init__(self, module: ModuleType, seed: int):
+        self.module, self.seed = module, seed
+        self._last: tuple[Any, tuple[Any, ...]] = (None, ())
+
+    def of(self, case: Case, swap: tuple[int, int] | None = None) -> tuple[Any, ...]:
+        """Return the expected outputs; `swap=(i, j)`: as if input i held the values of input j."""
+        key = (case.reference, case.inputs, repr(sorted(case.kwargs.items())), swap)
+        if self._last[0] != key:
+            function = getattr(self.module, case.reference, None)
+            if not callable(function):
+                raise SpecError(f"case {case.name}: reference.py has no {case.reference}")
+            inputs = make_inputs(case, self.seed)
+            if swap is not None:
+                inputs[swap[0]] = inputs[swap[1]]
+            result = function(*inputs, **case.kwargs)
+            self._last = (key, result if isinstance(result, tuple) else (result,))
+        return self._last[1]
+
+    def mistakes(self, case: Case, output: int) -> list[tuple[str, np.ndarray]]:
+        """Return what the output would be if one input had been overwritten by another."""
+        found = []
+        for i, one in enumerate(case.inputs):
+            for j, other in enumerate(case.inputs):
+                if i != j and (one.shape, one.dtype) == (other.shape, other.dtype):
+                    result = self.of(case, (i, j))[output]
+                    if isinstance(result, np.ndarray):
+                        found.append((f"input {i} was overwritten by input {j} before it was used "
+                                      "(two tiles at one address?)", result))
+        return found
+
+
+def judge(case: Case, target: str, reply: dict[str, Any], expected: tuple[Any, ...],
+          references: References) -> Outcome:
+    """Turn a child's reply into a verdict."""
+    outcome = Outcome(case, target, FAILED, "", findings=reply.get("findings", []),
+                      stats=reply.get("stats", {}), latency=reply.get("latency"),
+                      seconds=reply.get("seconds", 0.0), printed=reply.get("printed", ""))
+    if outcome.latency:
+        outcome.latency_kind = "measured"  # only the hw backend fills it
+    error = reply.get("error")
+    if error:
+        _judge_error(outcome, error)
+    elif isinstance(case.expect, MustRaise):
+        outcome.text = f"ran to its end, but should have ended in {case.expect.error}"
+        outcome.detail = case.expect.why
+    else:
+        outputs = reply["outputs"]
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        _judge_outputs(outcome, outputs, expected, references)
+    return outcome
+
+
+def _judge_error(outcome: Outcome, error: dict[str, Any]) -> None:
+    outcome.error = error
+    expect, kind = outcome.case.expect, error["kind"]
+    outcome.detail = error["text"]
+    if kind in ("backend", "request", "import"):
+        outcome.status, outcome.text = NOT_RUN, error["text"].splitlines()[0]
+        return
+    given = {name for name in (error.get("id"), error.get("name")) if name}
+    if isinstance(expect, MustRaise) and expect.error in given:
+        outcome.status = PASSED
+        outcome.text = f"ended in {' '.join(sorted(given))}, as it should"
+    elif isinstance(expect, MustRaise):
+        outcome.text = f"ended in another error than {expect.error}"
+    else:
+        outcome.text = (f"{error['id']}: " if error.get("id") else "") + _first_line(error["text"])
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "an error")
+
+
+def _judge_outputs(outcome: Outcome, outputs: tuple[Any, ...], expected: tuple[Any, ...],
+                   references: References) -> None:
+    case = outcome.case
+    if len(outputs) != len(expected):
+        outcome.text = (f"the kernel returned {len(outputs)} outputs; the reference has "
+                        f"{len(expected)}")
+        return
+    dtype = dtype_of(case.output_dtype or case.inputs[0].dtype)
+    for place, (wanted, given) in enumerate(zip(expected, outputs)):
+        options: dict[str, Any] = {"accumulate": case.accumulate, "roundings": case.roundings,
+                                   "dtype": None if isinstance(wanted, AnyArgmax) else dtype}
+        result = compare(wanted, given, **options)
+        if result.worst and not isinstance(wanted, AnyArgmax):
+            mistakes = references.mistakes(case, place)
+            if mistakes:
+                result = compare(wanted, given, alternatives=mistakes, **options)
+        outcome.comparisons.append(result)
+    bad = [c for c in outcome.comparisons if not c.ok]
+    if isinstance(case.expect, MustFailNumerically):
+        _judge_wrong(outcome, case.expect, bad)
+    elif bad:
+        outcome.text = bad[0].text
+        outcome.detail = "\n\n".join(c.render() for c in bad)
+    else:
+        outcome.status, outcome.text = PASSED, outcome.comparisons[0].text
+
+
+def _judge_wrong(outcome: Outcome, expect: MustFailNumerically, bad: list[Comparison]) -> None:
+    """Judge a kernel that has to be wrong: by its numbers, not by refusing to run."""
+    if bad and all(c.wrong for c in bad):
+        outcome.status = PASSED
+        outcome.text = f"wrong, as it should be ({100 * bad[0].wrong_fraction:.3g} % of elements)"
+        outcome.detail = bad[0].render()
+    elif bad:
+        outcome.text = bad[0].text
+        outcome.detail = bad[0].render()
+    else:
+        outcome.text = "the result is right, but this kernel is meant to go wrong"
+        outcome.detail = expect.why
+
+
+def exit_code(outcomes: Iterable[Outcome]) -> int:
+    """Return 0 if all passed, 1 if any failed, else 2 (some could not run, or there were none)."""
+    states = [outcome.status for outcome in outcomes]
+    if FAILED in states:
+        return 1
+    return 2 if NOT_RUN in states or not states else 0
+
+
+def score(lab: Lab, outcomes: Iterable[Outcome]) -> list[tuple[RubricLine, float | None, str]]:
+    """Return points per rubric line and why; None where a latency is needed and not known.
+
+    A line earns its points if every one of its cases passed; a speed line asks the same runs to
+    meet their thresholds, so that a fast wrong kernel earns nothing.
+    """
+    by_name: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        by_name.setdefault(outcome.case.name, []).append(outcome)
+    lines: list[tuple[RubricLine, float | None, str]] = []
+    for line in lab.rubric:
+        runs = [o for name in line.cases for o in by_name.get(name, [])]
+        missing = [name for name in line.cases if name not in by_name]
+        wrong = [o for o in runs if o.status != PASSED]
+        if wrong:
+            lines.append((line, 0.0, f"{wrong[0].case.name}: {wrong[0].text}"))
+        elif missing:
+            lines.append((line, None, f"not run: {', '.join(missing)}"))
+        elif line.speed and any(o.meets_threshold is None for o in runs):
+            lines.append((line, None, "not judged: no latency is known on this backend"))
+        elif line.speed and not all(o.meets_threshold for o in runs):
+            slow = next(o for o in runs if not o.meets_threshold)
+            lines.append((line, 0.0, f"{slow.case.name} is over its threshold of "
+                                     f"{slow.case.threshold_us[slow.target]:g} us"))
+        else:
+            lines.append((line, line.points, "all cases passed"))
+    return lines

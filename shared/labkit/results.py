@@ -1,0 +1,125 @@
+"""results.json: every run is appended, with where it came from; nothing is ever lost.
+
+{"schema": "trainium-labs/results", "schema_version": 1, "runs": [{...provenance, "cases": []}]}
+"""
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+SCHEMA = "trainium-labs/results"
+SCHEMA_VERSION = 1
+
+
+class ResultsError(Exception):
+    """The results file cannot be written; the text says why."""
+
+
+def provenance(folder: Path, backend: str, target: str, seed: int) -> dict[str, Any]:
+    """Return where a result comes from: backend, versions, hash of the kernels, machine kind."""
+    import nkisim
+    kernels = folder / "kernels.py"
+    return {
+        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "backend": backend, "target": target, "seed": seed,
+        "nkisim": nkisim.__version__ if backend == "sim" else None,
+        "sdk": sdk_version() if backend != "sim" else None,
+        "kernels_sha256": hashlib.sha256(kernels.read_bytes()).hexdigest(),
+        "git_commit": git_commit(folder),
+        "python": platform.python_version(), "numpy": np.__version__,
+        "platform": f"{sys.platform}-{platform.machine()}",
+    }
+
+
+def sdk_version() -> str | None:
+    """Return the version of the installed neuronx-cc, or None."""
+    try:
+        return metadata.version("neuronx-cc")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def git_commit(folder: Path) -> str | None:
+    """Return the commit of the working tree around `folder`, "+" appended if it is changed."""
+    def git(*args: str) -> str:
+        return subprocess.run(["git", "-C", str(folder), *args], check=True, text=True,
+                              capture_output=True, timeout=10).stdout.strip()
+    try:
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def append_run(path: Path, run: dict[str, Any]) -> list[str]:
+    """Append a run to a results file, atomically; return sentences that the user should see.
+
+    Two processes may write at once (a lock), a kill leaves the old file or the new one (a rename),
+    and a file that we cannot read is kept under another name.
+    """
+    notes: list[str] = []
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(str(path) + ".lock", timeout=30):
+            document = _read(path, notes)
+            document["runs"].append(run)
+            _write(path, document)
+    except Timeout:
+        raise ResultsError(f"{path} is locked by another run for more than 30 s; if none is "
+                           f"running, delete {path}.lock") from None
+    except OSError as error:
+        raise ResultsError(f"cannot write {path}: {error.strerror or error}") from None
+    return notes
+
+
+def _read(path: Path, notes: list[str]) -> dict[str, Any]:
+    fresh: dict[str, Any] = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "runs": []}
+    if not path.exists():
+        return fresh
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        why = f"is not JSON ({error})"
+    else:
+        good = (isinstance(document, dict) and document.get("schema") == SCHEMA
+                and document.get("schema_version") == SCHEMA_VERSION
+                and isinstance(document.get("runs"), list))
+        if good:
+            return document
+        why = "is not a results file of this version"
+    aside = _free_name(path)
+    os.replace(path, aside)
+    notes.append(f"{path.name} {why}; it was kept as {aside.name} and a new one begun.")
+    return fresh
+
+
+def _free_name(path: Path) -> Path:
+    count = 1
+    while (aside := path.with_name(f"{path.stem}.kept-{count}{path.suffix}")).exists():
+        count += 1
+    return aside
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(document, file, indent=1, allow_nan=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

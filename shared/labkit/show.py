@@ -1,0 +1,138 @@
+"""What a person sees: progress with a time to go, one table, and the reports of failures."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from .evaluate import FAILED, NOT_RUN, PASSED, Outcome
+from .spec import Case, Lab, MustFailNumerically, MustRaise, RubricLine
+
+_STYLE = {PASSED: "green", FAILED: "red", NOT_RUN: "yellow"}
+NO_LATENCY = "no latency model yet"
+
+
+def progress(console: Console) -> Progress:
+    """Return a progress bar over cases; silent where the output is not a terminal."""
+    return Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+                    TextColumn("elapsed"), TimeElapsedColumn(), TextColumn("to go"),
+                    TimeRemainingColumn(), console=console, transient=True,
+                    disable=not console.is_terminal)
+
+
+def expectation(case: Case) -> str:
+    """Return in a word what a case must be."""
+    if isinstance(case.expect, MustRaise):
+        return "refused"
+    return "wrong" if isinstance(case.expect, MustFailNumerically) else "right"
+
+
+def summary_table(outcomes: Iterable[tuple[str, Outcome]]) -> Table:
+    """Return one row per case, a column per target."""
+    rows: dict[tuple[str, str], list[Outcome]] = {}
+    for lab, outcome in outcomes:
+        rows.setdefault((lab, outcome.case.name), []).append(outcome)
+    targets = sorted({o.target for runs in rows.values() for o in runs})
+    table = Table(title="All cases", title_justify="left", box=None, pad_edge=False)
+    for name in ("case", "must be", *targets):
+        table.add_column(name, overflow="fold")
+    for name in ("instr.", "DMAs", "seconds"):
+        table.add_column(name, justify="right")
+    last = ""
+    for (lab, case), runs in rows.items():
+        if lab != last:
+            table.add_row(f"[bold]{lab}[/]")
+            last = lab
+        verdict = {o.target: f"[{_STYLE[o.status]}]{o.status}[/]" for o in runs}
+        table.add_row(case, expectation(runs[0].case),
+                      *(verdict.get(target, "-") for target in targets), *_counts(runs))
+    return table
+
+
+def _counts(runs: Sequence[Outcome]) -> tuple[str, str, str]:
+    """Return instruction and DMA counts (both if the targets differ) and the wall time."""
+    instructions = {sum(o.stats["instructions"].values()) for o in runs if o.stats}
+    transfers = {o.stats["dma_transfers"] for o in runs if o.stats}
+    return ("/".join(f"{n:,}" for n in sorted(instructions)) or "-",
+            "/".join(f"{n:,}" for n in sorted(transfers)) or "-",
+            f"{sum(o.seconds for o in runs):.2f}")
+
+
+def show_failures(console: Console, outcomes: Iterable[Outcome]) -> None:
+    """Print the report of every case that did not pass; the same report only once."""
+    seen: set[str] = set()
+    for o in outcomes:
+        if o.status == PASSED:
+            continue
+        report = o.detail if o.text in o.detail else "\n".join(filter(None, (o.text, o.detail)))
+        console.print(f"\n[{_STYLE[o.status]}]{o.case.name} on {o.target}: {o.status}[/]")
+        if report in seen:
+            console.print("  (the same report as above)")
+            continue
+        seen.add(report)
+        console.print(escape(report), highlight=False, soft_wrap=True)
+        show_findings(console, o)
+        if o.printed:
+            console.print("printed by the kernel:\n" + escape(_tail(o.printed)), highlight=False,
+                          soft_wrap=True)
+
+
+def show_findings(console: Console, outcome: Outcome) -> None:
+    """Print what the simulator noticed, each finding once."""
+    for text in dict.fromkeys(f"{f['severity']} {f['id']}: {f['text']}"
+                              + (f"\n  where  {f['where']}" if f["where"] else "")
+                              for f in outcome.findings):
+        console.print(escape(text), highlight=False, soft_wrap=True)
+
+
+def show_stats(console: Console, outcome: Outcome) -> None:
+    """Print the counts of a simulated run, or the latency measured on the chip."""
+    table = Table(title=f"{outcome.case.kernel} on {outcome.target}", box=None,
+                  title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, value in (outcome.latency or {}).items():
+        table.add_row(f"latency {name}, {outcome.latency_kind}", f"{value:,.1f} us")
+    if outcome.stats:
+        for name, count in sorted(outcome.stats["instructions"].items()):
+            table.add_row(f"instructions: {name}", f"{count:,}")
+        table.add_row("dma_transfer_count", f"{outcome.stats['dma_transfers']:,}")
+        table.add_row("HBM bytes read", f"{outcome.stats['hbm_read_bytes']:,}")
+        table.add_row("HBM bytes written", f"{outcome.stats['hbm_write_bytes']:,}")
+    console.print(table)
+
+
+def show_score(console: Console, lab: Lab,
+               lines: Sequence[tuple[RubricLine, float | None, str]]) -> None:
+    """Print points per rubric line and why."""
+    table = Table(title=f"Points, {lab.name}", title_justify="left", box=None)
+    for name in ("for", "points", "of", "why"):
+        table.add_column(name, justify="right" if name in ("points", "of") else "left")
+    for line, points, why in lines:
+        table.add_row(line.text, "-" if points is None else f"{points:g}", f"{line.points:g}",
+                      escape(why))
+    console.print(table)
+
+
+def totals(outcomes: Sequence[Outcome]) -> str:
+    """Return the closing line, in the words of the exit code."""
+    count = {state: sum(o.status == state for o in outcomes) for state in _STYLE}
+    text = f"{count[PASSED]} passed, {count[FAILED]} failed"
+    return text + (f", {count[NOT_RUN]} could not run" if count[NOT_RUN] else "")
+
+
+def _tail(text: str, lines: int = 20) -> str:
+    all_lines = text.splitlines()
+    if len(all_lines) <= lines:
+        return text
+    return "\n".join([f"... ({len(all_lines) - lines} lines before)", *all_lines[-lines:]])

@@ -1,0 +1,88 @@
+"""How far an output may be from the reference: derived, never tuned per case.
+
+The reference computes in fp64 from the very inputs that the kernel gets, so its own error is
+negligible and only the kernel's roundings remain:
+
+* **Accumulating** K products in fp32. Each of the K additions rounds a partial sum to within
+  u32 = 2^-24 of itself. The roundings are independent, so they add up as a random walk:
+  about u32 * sqrt(K) times the size of the result. Where terms cancel, the partial sums are as
+  large as the *typical* element of the output, not as the element at hand; so this part is
+  absolute, in units of the root mean square R of the expected output.
+* **Rounding to the output dtype** (unit roundoff u: 2^-24 fp32, 2^-11 fp16, 2^-8 bf16), once
+  for each time the value is stored in it. This part is relative to the element.
+
+    |actual - expected|  <=  S * u32 * sqrt(K) * R  +  2 * roundings * u * |expected|  +  tiny
+
+S = 8: among the 10^8 elements of the largest case a Gaussian error passes 6 sigma about once in
+five runs, and 8 sigma in none. The factor 2 leaves room for a rounding that lands on the wrong
+side of a tie, and for hardware that computes a function by table. K = 0 says that values are
+only moved: then the outputs must be equal bit by bit. Integer outputs must be equal.
+`tiny` is the smallest subnormal of the output dtype. Real errors are far outside: one missing
+term of a sum of K is off by about R / K, which in fp32 exceeds the tolerance for every K < 10^4.
+"""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+SAFETY = 8.0
+#: Unit roundoff of the accumulator: PSUM and the vector engines compute in fp32.
+U_ACCUMULATE = 2.0 ** -24
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Allowed error: `atol + rtol * |expected|`, elementwise."""
+
+    rtol: float
+    atol: float
+
+    def __str__(self) -> str:
+        if not (self.rtol or self.atol):
+            return "exact"
+        return f"{self.atol:.2g} + {self.rtol:.2g}*|expected|"
+
+
+def _finfo(dtype: np.dtype) -> Any:
+    if dtype.kind == "f" and dtype.isbuiltin == 1:
+        return np.finfo(dtype)
+    import ml_dtypes
+    return ml_dtypes.finfo(dtype)
+
+
+def unit_roundoff(dtype: np.dtype) -> float:
+    """Return half the distance from 1 to the next number of a floating-point dtype."""
+    return float(_finfo(dtype).eps) / 2
+
+
+def _tiny(dtype: np.dtype) -> float:
+    return float(_finfo(dtype).smallest_subnormal)
+
+
+def is_float(dtype: np.dtype) -> bool:
+    """Tell whether a dtype is floating point, including those of ml_dtypes."""
+    if dtype.kind in "iub":
+        return False
+    if dtype.kind == "f":
+        return True
+    try:
+        _finfo(dtype)
+    except ValueError:
+        return False
+    return True
+
+
+def tolerance(dtype: np.dtype, accumulate: int, expected: np.ndarray,
+              roundings: int = 1) -> Tolerance:
+    """Return the tolerance for an output of `dtype` that sums `accumulate` terms (see above)."""
+    dtype = np.dtype(dtype)
+    if accumulate == 0 or not is_float(dtype):
+        return Tolerance(0.0, 0.0)
+    flat = np.asarray(expected, dtype=np.float64).ravel()
+    finite = flat[np.isfinite(flat)]
+    rms = math.sqrt(float(np.dot(finite, finite)) / finite.size) if finite.size else 0.0
+    return Tolerance(rtol=2 * roundings * unit_roundoff(dtype),
+                     atol=SAFETY * U_ACCUMULATE * math.sqrt(accumulate) * rms + _tiny(dtype))

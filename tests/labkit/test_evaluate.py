@@ -1,0 +1,145 @@
+"""The evaluator on a small lab: each kind of kernel that a student may hand in."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from labkit import Case, Lab, MustFailNumerically, MustRaise, RubricLine, SpecError, Tensor
+from labkit.evaluate import FAILED, NOT_RUN, PASSED, evaluate, exit_code, score
+from labkit.inputs import make_inputs
+
+HEAD = """
+import os, time
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+FACTOR = 1.0
+"""
+GOOD = """
+@nki.jit
+def k(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nl.store(out, value=nl.multiply(nl.load(a), FACTOR))
+    return out
+"""
+
+
+def lab(folder: Path, kernels: str, *cases: Case) -> Lab:
+    """Write a lab whose kernel must return its input."""
+    (folder / "kernels.py").write_text(HEAD + kernels)
+    (folder / "reference.py").write_text("def same(a):\n    return a\n")
+    return Lab("small", "A small lab", folder, cases or (case(),))
+
+
+def case(**more) -> Case:
+    """Return a case of kernel k on a 128 x 4 input."""
+    return Case(**{"name": "c", "kernel": "k", "reference": "same",
+                   "inputs": (Tensor((128, 4)),), **more})
+
+
+def outcome(folder: Path, kernels: str, one: Case | None = None, **options):
+    """Run one case and return its outcome."""
+    one = one or case()
+    (result,) = evaluate(lab(folder, kernels, one), [(one, "trn1")], **options)
+    return result
+
+
+def test_a_right_kernel_passes_with_its_counts(tmp_path):
+    result = outcome(tmp_path, GOOD)
+    assert result.status == PASSED and result.stats["dma_transfers"] == 2
+    assert result.stats["hbm_read_bytes"] == 128 * 4 * 4
+    assert result.latency is None
+
+
+def test_a_wrong_kernel_fails_with_a_report(tmp_path):
+    result = outcome(tmp_path, GOOD, case(constants={"FACTOR": 2.0}))
+    assert result.status == FAILED and "worst element" in result.detail
+    assert result.comparisons[0].guess.kind == "scaled"
+
+
+def test_constants_last_for_one_case(tmp_path):
+    cases = case(name="a", constants={"FACTOR": 2.0}), case(name="b")
+    small = lab(tmp_path, GOOD, *cases)
+    assert [o.status for o in evaluate(small, [(c, "trn2") for c in cases])] == [FAILED, PASSED]
+
+
+@pytest.mark.parametrize("body, status, says", [
+    ("def k(a:\n  pass", NOT_RUN, "not Python"),
+    ("def other(a): pass", NOT_RUN, "no kernel named k"),
+    (GOOD.replace("    return out\n", ""), FAILED, ""),
+    (GOOD.replace("dtype=a.dtype", "dtype=nl.float16"), FAILED, "must be float32"),
+    (GOOD.replace("    out =", "    assert a.shape[0] == 3, 'three rows, please'\n    out ="),
+     FAILED, "refuses this input: three rows, please"),
+    (GOOD.replace("    out =", "    1 / 0\n    out ="), FAILED, "ZeroDivisionError"),
+    (GOOD.replace("    out =", "    os._exit(0)\n    out ="), FAILED, "without an answer"),
+    (GOOD.replace("    out =", "    raise SystemExit(0)\n    out ="), FAILED, "ends the program"),
+])
+def test_what_students_hand_in_gets_a_sentence(tmp_path, body, status, says):
+    result = outcome(tmp_path, body)
+    assert result.status == status and says in result.text
+    assert "Traceback" not in result.detail + result.printed
+    assert result.text and exit_code([result]) == (1 if status == FAILED else 2)
+
+
+def test_a_crash_and_a_hang_cost_only_their_own_case(tmp_path):
+    first = "    out ="
+    kernels = (GOOD
+               + GOOD.replace("def k", "def crash").replace(first, f"    os._exit(3)\n{first}")
+               + GOOD.replace("def k", "def hang").replace(first, f"    time.sleep(60)\n{first}"))
+    cases = (case(name="1", kernel="crash"), case(name="2"),
+             case(name="3", kernel="hang", timeout_s=2.0), case(name="4"))
+    results = list(evaluate(lab(tmp_path, kernels, *cases), [(c, "trn1") for c in cases]))
+    assert [r.status for r in results] == [FAILED, PASSED, FAILED, PASSED]
+    assert "more than 2 s" in results[2].text
+
+
+def test_what_a_kernel_prints_is_kept_and_is_no_answer(tmp_path):
+    result = outcome(tmp_path, GOOD.replace("    out =", "    print('{\"id\": 0}')\n    out ="))
+    assert result.status == PASSED and result.printed == '{"id": 0}'
+
+
+def test_expected_failures_pass_only_if_they_happen(tmp_path):
+    wrong, right = MustFailNumerically("on purpose"), {"FACTOR": 2.0}
+    assert outcome(tmp_path, GOOD, case(expect=wrong, constants=right)).status == PASSED
+    assert outcome(tmp_path, GOOD, case(expect=wrong)).status == FAILED
+    limit = MustRaise("err_num_partition_exceed_arch_limit")
+    big = (Tensor((256, 4)),)
+    assert outcome(tmp_path, GOOD, case(expect=limit, inputs=big)).status == PASSED
+    assert outcome(tmp_path, GOOD, case(expect=limit)).status == FAILED
+    assert outcome(tmp_path, GOOD, case(expect=MustRaise("err_x"), inputs=big)).status == FAILED
+    assert outcome(tmp_path, GOOD, case(expect=wrong, inputs=big)).status == FAILED
+
+
+@pytest.mark.parametrize("backend", ["sdk-sim", "hw"])
+def test_without_the_sdk_its_backends_say_so(tmp_path, backend):
+    result = outcome(tmp_path, GOOD, backend=backend)
+    assert result.status == NOT_RUN and "Neuron SDK" in result.detail
+
+
+def test_inputs_depend_on_the_seed_and_not_on_the_name():
+    one, two = make_inputs(case(), 1)[0], make_inputs(case(name="other"), 1)[0]
+    assert (one == two).all() and (one != make_inputs(case(), 2)[0]).any()
+    assert make_inputs(case(inputs=(Tensor((2,), "bfloat16"),)), 1)[0].dtype.name == "bfloat16"
+
+
+def test_points_need_a_right_result_and_speed_needs_a_latency(tmp_path):
+    small = Lab("small", "", tmp_path, (case(threshold_us={"trn1": 10.0}),),
+                rubric=(RubricLine("right", 4, ("c",)), RubricLine("fast", 6, ("c",), speed=True)))
+    lab(tmp_path, GOOD)
+    (done,) = evaluate(small, [(small.cases[0], "trn1")])
+    assert [points for _, points, _ in score(small, [done])] == [4, None]
+    done.latency = {"p50": 9.0, "p99": 11.0}
+    assert [points for _, points, _ in score(small, [done])] == [4, 6]
+    done.latency = {"p50": 10.5, "p99": 11.0}
+    assert [points for _, points, _ in score(small, [done])] == [4, 0]
+    done.status = FAILED
+    assert [points for _, points, _ in score(small, [done])] == [0, 0]
+
+
+def test_specs_are_checked():
+    with pytest.raises(SpecError, match="at least 1"):
+        Tensor((0,))
+    with pytest.raises(SpecError, match="two cases"):
+        Lab("x", "", Path(), (case(), case()))
+    with pytest.raises(SpecError, match="Did you mean"):
+        Lab("x", "", Path(), (case(name="tiled_128"),)).case("tiled_182")
