@@ -215,7 +215,7 @@ def events(path):
 def test_a_trace_has_every_instruction_where_the_timeline_has_it(add, tmp_path, name):
     report.save_perfetto(add, tmp_path / name)
     slices = {e["args"]["instruction"]: e for e in events(tmp_path / name)
-              if e["ph"] == "X" and e["pid"] == 1}
+              if e["ph"] == "X" and e["pid"] == 1 and e["name"] != "trigger"}
     assert len(slices) == len(add.trace) == 8
     for i, event in slices.items():
         assert event["ts"] == pytest.approx(add.timeline.start_us[i], abs=1e-3)
@@ -234,6 +234,16 @@ def test_slices_of_a_thread_do_not_overlap(matmul, tmp_path):
     for slices in threads.values():
         slices.sort()
         assert all(a[1] <= b[0] for a, b in zip(slices, slices[1:]))
+
+
+def test_each_transfer_has_its_trigger_on_a_queue(add, tmp_path):
+    report.save_perfetto(add, tmp_path / "t.json")
+    triggers = [e for e in events(tmp_path / "t.json") if e["name"] == "trigger"]
+    assert sorted(e["args"]["of_instruction"] for e in triggers) == [0, 1, 3, 4, 5, 7]
+    for e in triggers:
+        i = e["args"]["of_instruction"]
+        assert e["ts"] == pytest.approx(add.timeline.issue_us[i], abs=1e-3)
+        assert e["tid"] == add.timeline.queue[i] + 1
 
 
 def test_threads_have_names_and_none_is_zero(matmul, tmp_path):

@@ -43,7 +43,10 @@ def _events(report: Report) -> Iterator[str]:
     for event in [*_names(report), *_counters(report)]:
         yield json.dumps(event, separators=(",", ":"))
     threads = _threads(report)
-    start, dur = _slices(report.us("start"), report.us("dur"), np.array(threads))
+    transfers = np.flatnonzero((col["engine"] == DMA) & (col["queue"] >= 0))
+    start, dur = _slices(np.r_[report.us("start"), report.us("issue")[transfers]],
+                         np.r_[report.us("dur"), report.us("trigger")[transfers]],
+                         np.r_[threads, col["queue"][transfers] + 1])
     names = [json.dumps(k["name"]) for k in head["kinds"]]
     opening = [f'{{"ph":"X","pid":{CORE},"name":{n},"cat":"{k["engine"]}","args":{{{_arguments(k)}'
                for n, k in zip(names, head["kinds"])]
@@ -55,6 +58,9 @@ def _events(report: Report) -> Iterator[str]:
         by = f',"queue":"{ENGINES[queue[i]]}"' if moves[i] and 0 <= queue[i] < DMA else ""
         yield (f'{opening[k]},"instruction":{i},"line":{places[line[i]]},"waited_for":{pred[i]}{by}'
                f',"ends_us":{ends[i]}}},"tid":{threads[i]},"ts":{ts},"dur":{length}}}')
+    for i, ts, length in zip(transfers.tolist(), start[len(kind):], dur[len(kind):]):
+        yield (f'{{"ph":"X","pid":{CORE},"name":"trigger","cat":"trigger","tid":{queue[i] + 1},'
+               f'"ts":{ts},"dur":{length},"args":{{"of_instruction":{i}}}}}')
     yield from _flows(start, dur, pred, threads)
     yield from _segments(report, names)
 
