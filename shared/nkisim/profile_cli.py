@@ -50,6 +50,8 @@ def command(argv: list[str]) -> int:
                         help="the next positional argument: 128x512:bfloat16, or a plain value")
     parser.add_argument("--kwarg", action="append", default=[], metavar="NAME=VALUE",
                         help="an argument by name: pool_size=2, or bias=256:float32")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE",
+                        help="a constant of the script, for this run: FREE_DIM=1000")
     parser.add_argument("--target", help="trn1, trn2 ...; default: as for every kernel")
     parser.add_argument("--html", metavar="FILE", help="write the page to look at")
     parser.add_argument("--perfetto", metavar="FILE", help="write a trace for ui.perfetto.dev")
@@ -71,11 +73,12 @@ def _profile(options: argparse.Namespace) -> int:
     try:
         core = hw.get(options.target) if options.target is not None else None
         args = [_value(text, "--arg") for text in options.arg]
-        kwargs = dict(_named(text) for text in options.kwarg)
+        kwargs = dict(_named(text, "--kwarg") for text in options.kwarg)
+        constants = dict(_named(text, "--set") for text in options.set)
     except NkiError as error:
         print(error.render(), file=sys.stderr)
         return 2
-    kernel = load_kernel(options.kernel)
+    kernel = load_kernel(options.kernel, constants)
     try:
         prof = profile(kernel, *args, target=core.name if core else None,
                        compute=not options.no_compute, **kwargs)
@@ -134,17 +137,20 @@ def _value(text: str, option: str) -> Any:
     return rng.standard_normal(shape, dtype=np.float32).astype(dtype)
 
 
-def _named(text: str) -> tuple[str, Any]:
+def _named(text: str, option: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip().isidentifier():
-        raise CannotProfile(f"--kwarg {text} is not NAME=VALUE.")
-    return name.strip(), _value(value, f"--kwarg {name.strip()}:")
+        raise CannotProfile(f"{option} {text} is not NAME=VALUE.")
+    return name.strip(), _value(value, f"{option} {name.strip()}:")
 
 
 # -- the script ----------------------------------------------------------------------------------
 
-def load_kernel(spec: str) -> Callable[..., Any]:
-    """Return the function of `script.py:function`; the script is imported, not run as main."""
+def load_kernel(spec: str, constants: dict[str, Any] | None = None) -> Callable[..., Any]:
+    """Return the function of `script.py:function`; the script is imported, not run as main.
+
+    `constants` replace names that the script defines. Raises CannotProfile.
+    """
     path, colon, name = spec.rpartition(":")
     if not colon or not name.isidentifier():
         path, name = spec, ""
@@ -166,6 +172,11 @@ def load_kernel(spec: str) -> Callable[..., Any]:
     if not callable(function):
         raise CannotProfile(f"{name} in {path} is {type(function).__name__}, not a function."
                             f"{known}")
+    for constant, value in (constants or {}).items():
+        if not hasattr(module, constant):
+            guess = did_you_mean(constant, [n for n in vars(module) if n.isupper()])
+            raise CannotProfile(f"{path} defines no {constant}{guess or '.'}")
+        setattr(module, constant, value)
     return function
 
 

@@ -5,6 +5,8 @@ import neuronxcc.nki.language as nl
 
 # What a source file can hold must not become markup: </script><img src=x onerror=alert(1)> & "
 
+REPEAT = 1
+
 
 @nki.jit
 def add(a, b):
@@ -42,11 +44,11 @@ def transpose(a):
 
 
 @nki.jit
-def repeat(a, times=1):
-    """Work on one tile, `times` times: many instructions, little data."""
+def repeat(a, times=0):
+    """Work on one tile, `times` or REPEAT times: many instructions, little data."""
     out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
     tile = nl.load(a)
-    for _ in nl.sequential_range(times):
+    for _ in nl.sequential_range(times or REPEAT):
         tile[...] = nl.add(tile, 1.0)
     nl.store(out, value=tile)
     return out

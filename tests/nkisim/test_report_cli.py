@@ -34,11 +34,11 @@ def test_leaving_out_the_arithmetic_changes_no_prediction(capsys):
     assert full == fast
 
 
-def test_named_arguments_reach_the_kernel(capsys):
+@pytest.mark.parametrize("option", ["--kwarg=times=3", "--set=REPEAT=3"])
+def test_named_arguments_and_constants_reach_the_kernel(capsys, option):
     code, out, err = run(profile_cli.command, capsys, f"{KERNELS}:repeat", "--arg", "128x8:bf16",
-                         "--kwarg", "times=3")
+                         option)
     assert code == 0, err
-    assert "vector_engine_instruction_count" in out
     count = next(line for line in out.splitlines() if "vector_engine_instruction_count" in line)
     assert count.split()[1] == "3"
 
@@ -55,6 +55,7 @@ def test_named_arguments_reach_the_kernel(capsys):
     (["{kernels}:add", "--target", "tpu"], "NKI-T01"),
     (["{kernels}:add"], "--arg SHAPE:DTYPE"),
     (["{kernels}:add", "--kwarg", "3"], "not NAME=VALUE"),
+    (["{kernels}:add", "--set", "REPEET=3"], "did you mean 'REPEAT'?"),
     (["{kernels}:nothing", "--arg", "128x8:float32", "--no-compute"], "executed no instruction"),
     (["{kernels}:repeat", "--arg", "128x8:float32", "--html", "{folder}/no/x.html"],
      "cannot be written"),

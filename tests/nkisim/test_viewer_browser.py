@@ -74,11 +74,10 @@ class Page:
         return self.driver.find_element(By.ID, id).text
 
     def at(self, event, lane):
-        """Return where on the screen the middle of an event of a lane is."""
-        return self.js("const t = nkisim.timeline, l = t.lanes[arguments[1]],"
-                       "r = t.base.getBoundingClientRect(), i = arguments[0];"
-                       "return [r.left + t.x((l.from[i] + l.to[i]) / 2), r.top + l.y + l.height / 2]",
-                       event, lane)
+        """Return where on the screen an event of a lane is."""
+        return self.js("const t = nkisim.timeline, l = t.lanes[arguments[1]], i = arguments[0];"
+                       "const r = t.base.getBoundingClientRect(), x = t.x(l.from[i]) + 4;"
+                       "return [r.left + x, r.top + l.y + l.height / 2]", event, lane)
 
     def pointer(self, x, y, click=False):
         actions = ActionBuilder(self.driver)
@@ -242,18 +241,20 @@ def test_a_damaged_page_says_so(chromium, saved, tmp_path):
 
 
 ANIMATE = """
-const done = arguments[0], { view } = nkisim, frames = [], draws = [];
-const one = nkisim.timeline.draw.bind(nkisim.timeline);
-nkisim.timeline.draw = () => { const a = performance.now(); one(); draws.push(performance.now() - a); };
+const done = arguments[0], { view, timeline } = nkisim, frames = [], draws = [];
+const draw = timeline.draw.bind(timeline);
+timeline.draw = () => { const t = performance.now(); draw(); draws.push(performance.now() - t); };
 let last = 0, n = 0;
 function step(now) {
   if (last) frames.push(now - last);
   last = now;
-  if (n < 60) view.zoom(0.93, view.total * 0.37); else if (n < 120) view.pan(0.02); else view.zoom(1.07);
+  if (n < 60) view.zoom(0.93, view.total * 0.37);
+  else if (n < 120) view.pan(0.02);
+  else view.zoom(1.07);
   if (++n < 180) return requestAnimationFrame(step);
-  const at = (list, p) => Math.round(10 * list.sort((a, b) => a - b)[Math.floor(list.length * p)]) / 10;
+  const at = (list, p) => list.sort((a, b) => a - b)[Math.floor(list.length * p)].toFixed(1);
   done({ frame_ms: [at(frames, 0.5), at(frames, 0.95)], draw_ms: [at(draws, 0.5), at(draws, 0.95)],
-         draws: draws.length, inks: nkisim.timeline.words.filter((w) => w !== nkisim.timeline.words[0]).length });
+         draws: draws.length, inks: timeline.words.filter((w) => w !== timeline.words[0]).length });
 }
 view.fit();
 requestAnimationFrame(step);

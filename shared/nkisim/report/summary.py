@@ -29,7 +29,7 @@ def metrics(report: Report) -> dict[str, Any]:
     start, dur = report.us("start"), report.us("dur")
     total = head["profile_total_us"]
     out: dict[str, Any] = {
-        "bound": head["bound"], "target": head["target"],
+        "body_time": head["body_us"] / 1e6, "bound": head["bound"], "target": head["target"],
         "total_time": total / 1e6, "nc_latency": head["latency_us"] / 1e6,
         "hbm_read_bytes": head["hbm_read_bytes"], "hbm_write_bytes": head["hbm_write_bytes"],
         "dma_transfer_count": head["dma_transfer_count"],

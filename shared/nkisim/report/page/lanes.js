@@ -21,7 +21,6 @@ class Lane {
       this.instr[i] = instr;
       this.from[i] = from[id];
       this.to[i] = to[id];
-      // An engine takes the next instruction before the last one has left its pipeline.
       if (!sizes && i && this.to[i - 1] > this.from[i]) this.to[i - 1] = this.from[i];
       if (sizes) this.bytes[i + 1] = this.bytes[i] + sizes[id];
       this.color[i] = profile.colorOfKind[profile.col.kind[instr]];

@@ -24,7 +24,6 @@ function cardsOf(profile) {
   const list = [
     ["latency (nki.benchmark)", time(head.latency_us), head.latency_us, -1],
     ["total_time (profile)", time(head.profile_total_us), head.profile_total_us, -1],
-    ["first to last DMA", time(head.body_us), head.body_us, -1],
     ["limited by", head.bound],
   ];
   for (const name of [...ENGINES].sort((a, b) => (busy[b] ?? 0) - (busy[a] ?? 0)).slice(0, 3)) {
@@ -110,7 +109,7 @@ function topPanel(profile, app) {
     num(`${row.count}`), num(time(row.time)), num(time(row.time / row.count)), num(time(row.longest))));
   return [rowsTable([["instruction"], ["engine"], ["count", "num"], ["time", "num"], ["mean", "num"],
                      ["longest", "num"]], rows),
-          el("p", { class: "dim" }, "Times of instructions that overlap add up. Click a row to see " +
+          el("p", { class: "dim" }, "Times of DMA transfers that overlap add up. Click a row to see " +
                                     "only these in the timeline.")];
 }
 

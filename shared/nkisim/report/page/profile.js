@@ -76,7 +76,14 @@ class Profile {
     }
     this.behind = new Int32Array(this.count).fill(-1);
     this.queues = lists.map((ids) => ordered(ids, this.takes));
-    for (const ids of this.queues) for (let k = 1; k < ids.length; k++) this.behind[ids[k]] = ids[k - 1];
+    for (const ids of this.queues) {
+      for (let k = 1; k < ids.length; k++) {
+        this.behind[ids[k]] = ids[k - 1];
+        // An engine takes the next instruction before the last one has left its pipeline.
+        this.leaves[ids[k - 1]] = Math.min(this.leaves[ids[k - 1]], this.takes[ids[k]]);
+      }
+    }
+    this.spent = this.end.map((end, i) => (engine[i] === DMA ? end : this.leaves[i]) - this.start[i]);
   }
 
   queueOf(i) { return this.col.engine[i] === DMA ? this.col.queue[i] : this.col.engine[i]; }
@@ -110,7 +117,7 @@ class Profile {
     });
     const rows = labels.map((label) => by.get(label)), kind = this.col.kind;
     for (let i = 0; i < this.count; i++) {
-      const row = rows[kind[i]], time = this.end[i] - this.start[i];
+      const row = rows[kind[i]], time = this.spent[i];
       row.time += time;
       row.count++;
       if (time > row.longest || row.at < 0) { row.longest = time; row.at = i; }
@@ -138,7 +145,7 @@ class Profile {
     for (let i = 0; i < this.count; i++) {
       if (line[i] < 0) continue;
       const times = this.lineTime[this.placeOf[line[i]]], k = kind[i];
-      times.set(k, (times.get(k) ?? 0) + this.end[i] - this.start[i]);
+      times.set(k, (times.get(k) ?? 0) + this.spent[i]);
     }
   }
 
