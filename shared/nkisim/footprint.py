@@ -157,6 +157,7 @@ def _events(trace: Trace, stores: _Stores, rows: np.ndarray, starts: np.ndarray,
         for j, p in enumerate(kind.operands):
             used[k, j], out[k, j] = True, j < kind.outputs
             if p.kind is HBM:
+                extent[k, j] = p.span()
                 continue
             extent[k, j] = free_extent(p.shape, p.strides, p.dtype.itemsize)
             if j < kind.outputs and not partly and 0 not in p.strides \
@@ -316,14 +317,16 @@ def _conflicts(trace: Trace, ev: dict[str, np.ndarray], vid: np.ndarray, kinds: 
     read[ev["storage"][~ev["write"]]] = True
     only_out = (stores.hbm & ~read).tolist()
     tables: dict[int, dict[int, list]] = {}
+    nearby: dict[int, dict[int, list]] = {}     # regions of a version by block of its bytes
     before, after = array("q"), array("q")
     overlap = geo.overlap
     found: set[int] = set()
     current = -1
     q = k = 0
-    for i, w, s, off, j, v in zip(*(ev[c].tolist() for c in ("instr", "write", "storage",
-                                                             "offset", "operand")),
-                                  vid.tolist()):
+    grain = np.maximum(2048, stores.row_bytes // 256)[ev["storage"]]
+    blocks = zip((ev["lo"] // grain).tolist(), ((ev["hi"] - 1) // grain).tolist())
+    columns = (ev[c].tolist() for c in ("instr", "write", "storage", "offset", "operand"))
+    for i, w, s, off, j, v, (lo, hi) in zip(*columns, vid.tolist(), blocks):
         if i != current:
             if found:
                 found.discard(current)
@@ -336,17 +339,32 @@ def _conflicts(trace: Trace, ev: dict[str, np.ndarray], vid: np.ndarray, kinds: 
         if table is None:
             region = [-1, None, ()]
             tables[v] = {key: region}
+            nearby[v] = {b: [(key, region)] for b in _blocks(lo, hi)}
         else:
             region = table.get(key)
             if region is None:
                 region = [-1, None, []]
+                table[key] = region
                 if not only_out[s]:
                     pid, near = pids[k][j], region[2]
-                    for other, r in table.items():
+                    index = nearby[v]
+                    mine = _blocks(lo, hi)
+                    if mine[0] < 0:                     # too wide for the index: look at all
+                        close = [(o, r) for o, r in table.items() if r is not region]
+                    elif len(mine) == 1:
+                        close = [*index.get(lo, ()), *index.get(-1, ())]
+                    else:
+                        close = list({o: (o, r) for b in (*mine, -1)
+                                      for o, r in index.get(b, ())}.values())
+                    for other, r in close:
                         if overlap(other % shift, pid, off - other // shift):
                             near.append(r)
                             r[2] = [*r[2], region]
-                table[key] = region
+                    for b in mine:
+                        if b in index:
+                            index[b].append((key, region))
+                        else:
+                            index[b] = [(key, region)]
         if w:
             own = adds[k]
             p = region[0]
@@ -378,3 +396,8 @@ def _conflicts(trace: Trace, ev: dict[str, np.ndarray], vid: np.ndarray, kinds: 
         before.extend(found)
         after.extend([current] * len(found))
     return np.frombuffer(before, np.int64), np.frombuffer(after, np.int64)
+
+
+def _blocks(lo: int, hi: int) -> range | tuple[int]:
+    """Return the blocks of an index that a range touches; (-1,) for those that touch many."""
+    return range(lo, hi + 1) if hi - lo < 16 else (-1,)
