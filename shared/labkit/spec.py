@@ -73,8 +73,9 @@ class Case:
     reference.py. `accumulate` is the length of the longest sum behind one output element (0: the
     values are only moved) and `roundings` how often a value is rounded to the output dtype;
     together they determine the tolerance (`labkit.tolerance`). Outputs must have `output_dtype`
-    (default: that of the first input). `hw_options` go to `nki.baremetal` on the chip. `fleets` are the named groups of
-    cases that it belongs to. `threshold_us` is the latency, by target, that full credit asks for.
+    (default: that of the first input). `hw_options` go to `nki.baremetal` on the chip. `fleets`
+    are the named groups of cases that it belongs to. `threshold_us` is the latency, by target,
+    that full credit asks for.
     """
 
     name: str

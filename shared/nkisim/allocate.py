@@ -163,18 +163,17 @@ def _create_hbm(m: Machine, shape: tuple[int, ...], dtype: np.dtype, buffer: Buf
                 name: str) -> Tensor:
     """Create an HBM tensor; instances of a grid share the shared_hbm ones."""
     if buffer is shared_hbm:
-        if m.node > 0 or m.depth > 1:
-            what = "a loop" if m.node > 0 else "a nested kernel"
-            if m.node > 0:
-                raise fail("NKI-O05", f"a shared_hbm tensor is created inside {what}",
-                           limit="shared_hbm tensors are created at the kernel's top level",
-                           hint="move the nl.ndarray out of the loop, or use nl.private_hbm")
+        if m.node != m.top:
+            raise fail("NKI-O05", "a shared_hbm tensor is created inside a loop",
+                       limit="shared_hbm tensors are created at the kernel's top level",
+                       hint="move the nl.ndarray out of the loop, or use nl.private_hbm")
         if m.grid and m.shared_at < len(m.shared):
             t = m.shared[m.shared_at]
             m.shared_at += 1
             return t
     nbytes = prod(shape) * dtype.itemsize
-    st = m.new_storage(HBM, 1, nbytes, grain=dtype.itemsize, where=line)
+    st = m.new_storage(HBM, 1, nbytes, grain=dtype.itemsize, where=line,
+                       shared=buffer is shared_hbm)
     t = new_tensor(m, st, shape, dtype)
     if buffer is shared_hbm and m.grid:
         m.shared.append(t)

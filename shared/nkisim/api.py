@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .launch import Run, as_kernel, launch
+from .launch import Run, launch
 
 
 def run(kernel: Any, *args: Any, target: str | None = None, **kwargs: Any) -> Run:
@@ -16,7 +16,7 @@ def run(kernel: Any, *args: Any, target: str | None = None, **kwargs: Any) -> Ru
 
     Raises: NkiError when the kernel breaks a rule of NKI or of the chip.
     """
-    return launch(as_kernel(kernel), args, kwargs, target=target)
+    return launch(kernel, args, kwargs, target=target)
 
 
 def simulate(kernel: Any, *args: Any, target: str | None = None, **kwargs: Any) -> Any:

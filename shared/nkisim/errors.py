@@ -65,8 +65,9 @@ class NkiError(ValueError):
     """A rule of NKI or of the chip that a kernel broke.
 
     Attributes: `id` (stable, e.g. "NKI-P01"), `name` (the SDK's name of the condition, e.g.
-    "err_num_partition_exceed_arch_limit", or ""), `what`, `limit`, `given`, `where` (`Where` or
-    None), `hint`. `str()` is the first sentence; `render()` is all five slots.
+    "err_num_partition_exceed_arch_limit", or ""), `what`, `limit` (default: the rule's title),
+    `given` (the user's source line), `where` (the user's current line, None if there is none),
+    `hint` (the rule's). `str()` is the first sentence; `render()` is all five slots.
     """
 
     def __init__(self, id: str, what: str, *, name: str = "", limit: str = "", given: str = "",
@@ -74,10 +75,19 @@ class NkiError(ValueError):
         rule = RULES.get(id)
         self.id, self.what = id, what
         self.name = name or (rule.name if rule else "")
-        self.limit, self.given = limit, given
+        self.where = where = where or find_where()
+        self.limit = limit or (rule.title if rule else "")
+        self.given = given or (where.text if where else "")
+        self._gave = given              # as the caller said, before the default
         self.hint = hint or (rule.hint if rule else "")
-        self.where = where
         super().__init__(what)
+
+    def at(self, where: Where | None) -> NkiError:
+        """Move the error to another place in the user's code, and return it."""
+        if where is not None:
+            self.where = where
+            self.given = self._gave or where.text
+        return self
 
     def __str__(self) -> str:
         parts = [f"[{self.id}] {self.what}"]
@@ -98,7 +108,7 @@ class NkiError(ValueError):
                 lines.append(f"  {label + ':':<10}{text}")
         if self.where is not None:
             lines.append(f"  {'where:':<10}{self.where}")
-            if self.where.text:
+            if self.where.text and self.where.text != self.given:
                 lines.append(f"  {'':<10}  > {self.where.text}")
         if self.hint:
             lines.append(f"  {'try:':<10}{self.hint}")
@@ -106,10 +116,10 @@ class NkiError(ValueError):
         return "\n".join(lines)
 
 
-def fail(id: str, what: str, *, limit: str = "", given: str = "", hint: str = "",
-         where: Where | None = None) -> NkiError:
+def fail(id: str, what: str, *, name: str = "", limit: str = "", given: str = "",
+         hint: str = "", where: Where | None = None) -> NkiError:
     """Return the error for rule `id` at the user's current line; the caller raises it."""
-    return NkiError(id, what, limit=limit, given=given, hint=hint, where=where or find_where())
+    return NkiError(id, what, name=name, limit=limit, given=given, hint=hint, where=where)
 
 
 def out_of_bound_at_run_time(index: int, size: int) -> IndexError:
@@ -128,14 +138,53 @@ def out_of_bound_at_run_time(index: int, size: int) -> IndexError:
 
 
 def trim(exc: BaseException) -> BaseException:
-    """Cut the simulator's own frames out of an exception's traceback, and return it."""
-    kept: TracebackType | None = None
+    """Cut the simulator's own frames out of an exception's traceback, and return it.
+
+    What remains ends in the user's code: if nothing remains, in the line that is being executed.
+    """
     frames = []
     tb = exc.__traceback__
     while tb is not None:
         if not is_ours(tb.tb_frame.f_code.co_filename):
-            frames.append(tb)
+            frames.append((tb.tb_frame, tb.tb_lasti, tb.tb_lineno))
         tb = tb.tb_next
-    for tb in reversed(frames):
-        kept = TracebackType(kept, tb.tb_frame, tb.tb_lasti, tb.tb_lineno)
+    if not frames:
+        frame = user_frame(sys._getframe(1))
+        if frame is not None:
+            frames.append((frame, frame.f_lasti, frame.f_lineno))
+    kept: TracebackType | None = None
+    for frame, lasti, lineno in reversed(frames):
+        kept = TracebackType(kept, frame, lasti, lineno)
     return exc.with_traceback(kept)
+
+
+def in_user_code(exc: BaseException) -> BaseException:
+    """Return `exc`, trimmed, or the NkiError that replaces it if the simulator itself raised it.
+
+    An exception of the simulator that is no sentence means a call that it could not make sense
+    of: the innermost call out of the user's code is named.
+    """
+    import numpy
+    numpy_home = os.path.dirname(numpy.__file__) + os.sep
+    caller, called = None, None         # the last frame of the user, what it called
+    tb = exc.__traceback__
+    while tb is not None:
+        code = tb.tb_frame.f_code
+        if not is_ours(code.co_filename):
+            if called is None or not code.co_filename.startswith(numpy_home):
+                caller, called = tb, None
+        elif called is None:
+            called = code
+        tb = tb.tb_next
+    attribute = isinstance(exc, AttributeError) and called is not None \
+        and called.co_name == "__getattr__"
+    if called is None or attribute or isinstance(exc, NkiError) or hasattr(exc, "nki_error"):
+        return trim(exc)
+    where = caller and Where(caller.tb_frame.f_code.co_filename, caller.tb_lineno,
+                             caller.tb_frame.f_code.co_name)
+    text = str(exc).strip() or type(exc).__name__
+    new = NkiError("NKI-X01", f"{called.co_name} was not given what it takes: {text}",
+                   where=where or None)
+    new.__cause__, new.__suppress_context__ = None, True
+    new.__context__ = exc
+    return trim(new.with_traceback(exc.__traceback__))

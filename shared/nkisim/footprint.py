@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from .hw import NeuronCore
-from .memory import HBM, PSUM, Storage, free_extent
-from .trace import Trace
+from .memory import HBM, PSUM, free_extent
+from .trace import Storages, Trace
 
 # queues: what takes instructions in order. Stores are triggered by a queue of their own, so that
 # one that waits for its data does not hold up the loads behind it.
@@ -47,6 +47,18 @@ class Dependencies:
     after: np.ndarray           # ... for after[x], in program order of the latter
     versions: Versions
     overflow: dict[str, int]    # memory -> bytes per partition beyond what there is
+
+
+class _Stores:
+    """The storages of a run as arrays."""
+
+    def __init__(self, storages: Storages):
+        code, self.nparts, self.row_bytes, _, _, flags = \
+            np.frombuffer(storages.data, np.int64).reshape(-1, 6).T
+        self.hbm = code == storages._CODE[HBM]
+        self.psum = code == storages._CODE[PSUM]
+        self.arena = (flags & 1) > 0
+        self.readonly = (flags & 2) > 0
 
 
 class _Geometry:
@@ -112,7 +124,7 @@ def _meet(d: int, strides: list[int], na: dict, nb: dict, wa: int, wb: int, at: 
     return any(_meet(d + k * s, strides, na, nb, wa, wb, at + 1) for k in range(k_lo, k_hi + 1))
 
 
-def analyse(trace: Trace, storages: list[Storage], hw: NeuronCore, queue_of: np.ndarray
+def analyse(trace: Trace, storages: Storages, hw: NeuronCore, queue_of: np.ndarray
             ) -> Dependencies:
     """Find what each instruction of a trace waits for; `queue_of` gives the queue of a kind."""
     n = len(trace)
@@ -120,15 +132,16 @@ def analyse(trace: Trace, storages: list[Storage], hw: NeuronCore, queue_of: np.
     starts = np.frombuffer(trace.starts, dtype=np.int64)
     kinds = rows[starts]
     queue = queue_of[kinds]
-    ev = _events(trace, storages, rows, starts, kinds)
-    versions, vid = _versions(storages, hw, ev)
+    stores = _Stores(storages)
+    ev = _events(trace, stores, rows, starts, kinds)
+    versions, vid = _versions(stores, hw, ev)
     releases = _releases(vid, ev["instr"], queue, len(versions.storage))
     waits, overflow = _place(versions, releases, hw)
-    before, after = _conflicts(trace, ev, vid, kinds, queue.tolist(), waits, storages)
+    before, after = _conflicts(trace, ev, vid, kinds, queue.tolist(), waits, stores)
     return Dependencies(kinds.tolist(), queue.tolist(), before, after, versions, overflow)
 
 
-def _events(trace: Trace, storages: list[Storage], rows: np.ndarray, starts: np.ndarray,
+def _events(trace: Trace, stores: _Stores, rows: np.ndarray, starts: np.ndarray,
             kinds: np.ndarray) -> dict[str, np.ndarray]:
     """Return all accesses as arrays, in program order, an instruction's reads first.
 
@@ -144,13 +157,13 @@ def _events(trace: Trace, storages: list[Storage], rows: np.ndarray, starts: np.
         for j, p in enumerate(kind.operands):
             used[k, j], out[k, j] = True, j < kind.outputs
             if p.kind is HBM:
+                extent[k, j] = p.span()
                 continue
             extent[k, j] = free_extent(p.shape, p.strides, p.dtype.itemsize)
             if j < kind.outputs and not partly and 0 not in p.strides \
                     and extent[k, j] * p.shape[0] == p.nbytes:
                 solid[k, j] = p.shape[0]
-    skip = np.array([st.readonly for st in storages], bool)
-    row = np.array([st.row_bytes for st in storages], np.int64)
+    skip, row = stores.readonly, stores.row_bytes
     parts = []
     for j in range(width):
         i = np.flatnonzero(used[kinds, j])
@@ -168,7 +181,7 @@ def _events(trace: Trace, storages: list[Storage], rows: np.ndarray, starts: np.
     return {name: c[order] for name, c in zip(names, cols)}
 
 
-def _tiles(storages: list[Storage], ev: dict[str, np.ndarray]
+def _tiles(stores: _Stores, ev: dict[str, np.ndarray]
            ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Cut storages into tiles: ranges of bytes of which no access touches two.
 
@@ -176,9 +189,8 @@ def _tiles(storages: list[Storage], ev: dict[str, np.ndarray]
     each access, and where tiles begin and end. HBM tensors and what the kernel places by itself
     are one tile.
     """
-    whole = np.array([st.kind is HBM or st.arena for st in storages], bool)
     sid = ev["storage"]
-    one = whole[sid]
+    one = (stores.hbm | stores.arena)[sid]
     lo, hi = np.where(one, 0, ev["lo"]), np.where(one, 1, ev["hi"])
     span = int(hi.max(initial=1)) + 1
     order = np.argsort(sid * span + lo, kind="stable")
@@ -194,11 +206,11 @@ def _tiles(storages: list[Storage], ev: dict[str, np.ndarray]
     return tile, first, last
 
 
-def _versions(storages: list[Storage], hw: NeuronCore, ev: dict[str, np.ndarray]
+def _versions(stores: _Stores, hw: NeuronCore, ev: dict[str, np.ndarray]
               ) -> tuple[Versions, np.ndarray]:
     """Number the lives of all tiles; return them and the version of each access."""
-    tile, lo, hi = _tiles(storages, ev)
-    nparts = np.array([st.nparts if not st.arena else -1 for st in storages], np.int64)
+    tile, lo, hi = _tiles(stores, ev)
+    nparts = np.where(stores.arena, -1, stores.nparts)
     renewed = ev["write"].astype(bool) & (ev["solid"] == nparts[ev["storage"]]) \
         & (ev["hi"] - ev["lo"] == (hi - lo)[tile])
     order = np.argsort(tile, kind="stable")
@@ -211,15 +223,15 @@ def _versions(storages: list[Storage], hw: NeuronCore, ev: dict[str, np.ndarray]
     heads = np.flatnonzero(fresh)
     tails = np.append(heads[1:], len(order))[:len(heads)] - 1
     storage = ev["storage"][order][heads]
-    placed = np.array([st.kind is not HBM and not st.arena for st in storages], bool)
-    psum = np.array([st.kind is PSUM for st in storages], bool)[storage]
+    placed = ~stores.hbm & ~stores.arena
+    psum = stores.psum[storage]
     size = (hi - lo)[tile[order][heads]]
     bank = hw.psum_bank_bytes
     size = np.where(psum, -(-size // bank) * bank, size) * placed[storage]
     instr = ev["instr"][order]
     resident = size
     if len(heads):
-        arena = np.array([st.arena for st in storages], bool)[storage]
+        arena = stores.arena[storage]
         used = np.maximum.reduceat(ev["hi"][order], heads) \
             - np.minimum.reduceat(ev["lo"][order], heads)
         resident = np.where(arena, used, size)
@@ -289,7 +301,7 @@ def _place(v: Versions, releases: list[tuple[int, ...]], hw: NeuronCore
 
 
 def _conflicts(trace: Trace, ev: dict[str, np.ndarray], vid: np.ndarray, kinds: np.ndarray,
-               queue: list[int], waits: dict[int, list[int]], storages: list[Storage]
+               queue: list[int], waits: dict[int, list[int]], stores: _Stores
                ) -> tuple[np.ndarray, np.ndarray]:
     """Return the pairs (earlier, later) of instructions of which the later has to wait.
 
@@ -301,19 +313,20 @@ def _conflicts(trace: Trace, ev: dict[str, np.ndarray], vid: np.ndarray, kinds: 
     shift = 1 << 20
     kind_of = kinds.tolist()
     adds = [k.accumulate for k in trace.kinds]
-    hbm = np.array([st.kind is HBM for st in storages], bool)
-    read = np.zeros(len(storages), bool)
+    read = np.zeros(len(stores.hbm), bool)
     read[ev["storage"][~ev["write"]]] = True
-    only_out = (hbm & ~read).tolist()
+    only_out = (stores.hbm & ~read).tolist()
     tables: dict[int, dict[int, list]] = {}
+    nearby: dict[int, dict[int, list]] = {}     # regions of a version by block of its bytes
     before, after = array("q"), array("q")
     overlap = geo.overlap
     found: set[int] = set()
     current = -1
     q = k = 0
-    for i, w, s, off, j, v in zip(*(ev[c].tolist() for c in ("instr", "write", "storage",
-                                                             "offset", "operand")),
-                                  vid.tolist()):
+    grain = np.maximum(2048, stores.row_bytes // 256)[ev["storage"]]
+    blocks = zip((ev["lo"] // grain).tolist(), ((ev["hi"] - 1) // grain).tolist())
+    columns = (ev[c].tolist() for c in ("instr", "write", "storage", "offset", "operand"))
+    for i, w, s, off, j, v, (lo, hi) in zip(*columns, vid.tolist(), blocks):
         if i != current:
             if found:
                 found.discard(current)
@@ -326,17 +339,32 @@ def _conflicts(trace: Trace, ev: dict[str, np.ndarray], vid: np.ndarray, kinds: 
         if table is None:
             region = [-1, None, ()]
             tables[v] = {key: region}
+            nearby[v] = {b: [(key, region)] for b in _blocks(lo, hi)}
         else:
             region = table.get(key)
             if region is None:
                 region = [-1, None, []]
+                table[key] = region
                 if not only_out[s]:
                     pid, near = pids[k][j], region[2]
-                    for other, r in table.items():
+                    index = nearby[v]
+                    mine = _blocks(lo, hi)
+                    if mine[0] < 0:                     # too wide for the index: look at all
+                        close = [(o, r) for o, r in table.items() if r is not region]
+                    elif len(mine) == 1:
+                        close = [*index.get(lo, ()), *index.get(-1, ())]
+                    else:
+                        close = list({o: (o, r) for b in (*mine, -1)
+                                      for o, r in index.get(b, ())}.values())
+                    for other, r in close:
                         if overlap(other % shift, pid, off - other // shift):
                             near.append(r)
                             r[2] = [*r[2], region]
-                table[key] = region
+                    for b in mine:
+                        if b in index:
+                            index[b].append((key, region))
+                        else:
+                            index[b] = [(key, region)]
         if w:
             own = adds[k]
             p = region[0]
@@ -368,3 +396,8 @@ def _conflicts(trace: Trace, ev: dict[str, np.ndarray], vid: np.ndarray, kinds: 
         before.extend(found)
         after.extend([current] * len(found))
     return np.frombuffer(before, np.int64), np.frombuffer(after, np.int64)
+
+
+def _blocks(lo: int, hi: int) -> range | tuple[int]:
+    """Return the blocks of an index that a range touches; (-1,) for those that touch many."""
+    return range(lo, hi + 1) if hi - lo < 16 else (-1,)

@@ -1,8 +1,8 @@
 """Hazards of loops: what hardware may reorder and therefore silently get wrong.
 
-Iterations of `nl.affine_range` are independent by promise. This pass over the trace finds the
-promises that a kernel breaks: two iterations that write the same place, and an iteration that
-reads what another one wrote (nki-spec 5, traps 11 and 38).
+Iterations of `nl.affine_range`, and the instances of a grid, are independent by promise. This
+pass over the trace finds the promises that a kernel breaks: two iterations that write the same
+place, and an iteration that reads what another one wrote (nki-spec 5, traps 11, 30 and 38).
 """
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from .memory import HBM
 
 if TYPE_CHECKING:
     from .machine import Machine
+    from .trace import Kind
+
+
+_INDEPENDENT = {"affine_range": "iteration of nl.affine_range", "grid": "instance of the grid"}
 
 
 def _shared_affine(m: Machine, a: int, b: int, home: int) -> int | None:
-    """Return the affine loop in which nodes `a` and `b` are different iterations, or None.
+    """Return the affine loop (or grid) in which nodes `a` and `b` are different iterations, or None.
 
     Loops that the storage was created in (`home`) do not count: there each iteration has its own.
     """
@@ -26,7 +30,7 @@ def _shared_affine(m: Machine, a: int, b: int, home: int) -> int | None:
         if loop != other:
             return None
         if i != j:
-            return loop if tr.loop_kind[loop] == "affine_range" else None
+            return loop if tr.loop_kind[loop] in _INDEPENDENT else None
     return None
 
 
@@ -34,7 +38,7 @@ def check_loops(m: Machine) -> NkiError | None:
     """Look for broken promises of affine loops; add findings, return the error of the first
     HBM region that two iterations write (unless statements keep their order)."""
     tr, storages = m.trace, m.storages
-    if "affine_range" not in tr.loop_kind:
+    if not any(kind in tr.loop_kind for kind in _INDEPENDENT):
         return None
     last: dict[tuple, tuple[int, int]] = {}     # region -> (node, line) of its last write
     error: NkiError | None = None
@@ -58,37 +62,41 @@ def check_loops(m: Machine) -> NkiError | None:
                 ordered = kind.accumulate or kind.inplace or _updates(kind)
                 if was is not None and was[0] != node and not ordered \
                         and (sid, line, was[1]) not in seen \
-                        and _shared_affine(m, was[0], node, home) is not None:
+                        and (loop := _shared_affine(m, was[0], node, home)) is not None:
                     seen.add((sid, line, was[1]))
-                    error = _written_twice(m, pattern.kind is HBM, line, was[1]) or error
+                    error = error or _written_twice(m, loop, pattern.kind is HBM, line, was[1])
                 last[region] = (node, line)
             elif was is not None and was[0] != node and not kind.inplace \
                     and (sid, line, was[1], "r") not in seen \
-                    and _shared_affine(m, was[0], node, home) is not None:
+                    and (loop := _shared_affine(m, was[0], node, home)) is not None:
                 seen.add((sid, line, was[1], "r"))
+                what = _INDEPENDENT[tr.loop_kind[loop]]
                 m.find("NKI-L02", "warning",
-                       "an iteration of nl.affine_range reads what another iteration wrote; "
-                       "iterations may overlap or run in any order, so on the chip this value is "
-                       "undefined. Use nl.sequential_range, or give each iteration its own tile",
-                       line, was[1])
+                       f"an {what} reads what another one wrote; they may overlap or run in any "
+                       "order, so on the chip this value is undefined. Use nl.sequential_range, "
+                       "or give each its own tile", line, was[1])
     return error
 
 
-def _updates(kind: object) -> bool:
+def _updates(kind: Kind) -> bool:
     """Tell whether a DMA adds to its destination."""
     return kind.row.name == "atomic_rmw"
 
 
-def _written_twice(m: Machine, hbm: bool, line: int, other: int) -> NkiError | None:
+def _written_twice(m: Machine, loop: int, hbm: bool, line: int, other: int) -> NkiError | None:
     """Report two iterations that write one place: an error in HBM, a warning on chip."""
-    text = ("two iterations of nl.affine_range write the same "
+    kind = m.trace.loop_kind[loop]
+    text = (f"more than one {_INDEPENDENT[kind]} writes the same "
             + ("HBM elements" if hbm else "tile"))
-    if hbm and not m.skip_middle_end:
+    if hbm and not (m.skip_middle_end and kind == "affine_range"):
         return fail("NKI-L04", text, where=m.trace.where(line),
-                    given="the destination does not depend on the loop variable",
+                    given="the destination does not depend on the loop variable"
+                          if kind == "affine_range" else
+                          "the destination does not depend on nl.program_id",
                     limit="iterations are independent; only += -= *= /= may meet in one place",
                     hint="index the destination with the loop variable, or use "
-                         "nl.sequential_range")
-    m.find("NKI-L05", "warning", text + "; iterations may overlap, so each needs its own: create "
+                         "nl.sequential_range" if kind == "affine_range" else
+                         "index the destination with nl.program_id(axis)")
+    m.find("NKI-L05", "warning", text + "; they may overlap, so each needs its own: create "
            "the tile inside the loop, or use nl.sequential_range", line, other)
     return None

@@ -196,8 +196,8 @@ class Index:
         return f"Index({' + '.join([str(self.const), *terms])}, shape={self.shape})"
 
 
-def _no_truth(what: str) -> None:
-    raise fail("NKI-I08", f"{what} has no single truth value",
+def _no_truth(what: str, name: str = "err_control_flow_condition_depending_on_arange") -> None:
+    raise fail("NKI-I08", f"{what} has no single truth value", name=name,
                limit="`if`, `not`, `and`, `or` and `while` are decided when the kernel is traced, "
                      "before any data is there",
                hint="combine masks with & and pass them as mask=; select data with nl.where")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import allocate, banner, hw
-from .errors import NkiError, Where, fail, find_where, trim
+from .errors import NkiError, Where, fail, find_where, in_user_code, trim
 from .hazards import check_loops
 from .machine import Finding, Machine, current
 from .memory import FULLY, HBM, NEVER
@@ -84,7 +84,10 @@ class Kernel:
         """Return the kernel launched over a grid: kernel[4, 2](x)."""
         from .facade.grid import grid_sizes
         k = copy.copy(self)
-        k.grid = grid_sizes(grid)
+        try:
+            k.grid = grid_sizes(grid)
+        except NkiError as exc:
+            raise trim(exc)             # noqa: B904 (the same exception)
         return k
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -112,7 +115,8 @@ def as_kernel(func: Any, what: str = "a kernel") -> Kernel:
     if isinstance(func, Kernel):
         return func
     if not callable(func):
-        raise fail("NKI-K03", f"{what} is not a function", given=f"{type(func).__name__}")
+        raise trim(fail("NKI-K03", f"{what} is not a function", given=f"{type(func).__name__}",
+                        limit="a function, plain or decorated with @nki.jit"))
     return Kernel(func)
 
 
@@ -186,13 +190,19 @@ def _bind(kernel: Kernel, args: tuple, kwargs: dict) -> list[str]:
 
 # -- launching -----------------------------------------------------------------------------------
 
-def launch(kernel: Kernel, args: tuple, kwargs: dict, *, target: str | None = None,
+def launch(kernel: Any, args: tuple, kwargs: dict, *, target: str | None = None,
            compute: bool = True) -> Run:
     """Run a kernel on the simulated NeuronCore and return what it produced.
 
     Raises NkiError when a rule is broken; IndexError for a run-time index outside of a tensor.
     """
-    kernel = as_kernel(kernel)
+    try:
+        return _launch(as_kernel(kernel), args, kwargs, target, compute)
+    except Exception as exc:
+        raise in_user_code(exc)         # noqa: B904 (it is the same, or has its own context)
+
+
+def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compute: bool) -> Run:
     core = hw.get(target or kernel.target)
     banner.announce(core.name)
     m = Machine(core, compute=compute,
@@ -208,14 +218,12 @@ def launch(kernel: Kernel, args: tuple, kwargs: dict, *, target: str | None = No
         with np.errstate(all="ignore"):
             result = _run_instances(m, kernel, tensors, named)
             error = check_loops(m)
-    except (NkiError, IndexError, AssertionError) as exc:
-        raise trim(exc)
     finally:
         current.reset(token)
         if collecting:
             gc.enable()
     if error is not None:
-        raise trim(error)
+        raise error
     outputs = _outputs(m, kernel, box, result) if compute else None
     return Run(outputs, m.findings, m.trace, core.name, m)
 
@@ -247,8 +255,9 @@ def _run_instances(m: Machine, kernel: Kernel, args: list, kwargs: dict) -> Any:
         return result
     m.grid = kernel.grid
     result = None
-    for idx in np.ndindex(*kernel.grid):
-        m.program_id, m.shared_at = tuple(int(i) for i in idx), 0
+    ids = list(np.ndindex(*kernel.grid))
+    for i in m.loop("grid", range(len(ids))):
+        m.program_id, m.shared_at, m.top = ids[i], 0, m.node
         result = kernel.func(*args, **kwargs)
         m.flush()
     return result

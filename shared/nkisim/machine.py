@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import allocate, dtypes
-from .errors import Where, fail, user_frame
+from .errors import NkiError, Where, fail, user_frame
 from .hw import NeuronCore
 from .index import Index, Mask, as_int
 from .memory import FULLY, HBM, NEVER, PSUM, SBUF, Storage, contiguous_strides
@@ -24,6 +24,7 @@ from .trace import Trace
 
 current: ContextVar[Machine | None] = ContextVar("nkisim_machine", default=None)
 _NO_EXTRA: tuple = ()
+MAX_DIMS = 5        # of an access pattern: partitions and four free dims (nki-spec 2.0)
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ class Machine:
         self._tiles: dict[tuple, tuple[int, ...]] = {}      # checked tile shapes -> strides
         self.layouts: dict[tuple, tuple] = {}               # checked nl.ndarray calls -> layout
         self.node = 0                   # loop iteration being executed
+        self.top = 0                    # the node of the kernel's top level
         self.loop_open: list[bool] = []
         self.depth = 0                  # nesting of kernels
         self.arenas: dict[str, Storage] = {}
@@ -111,9 +113,10 @@ class Machine:
 
     # -- storage -----------------------------------------------------------------
     def new_storage(self, kind: str, nparts: int, row_bytes: int, *, grain: int = 1,
-                    where: int = -1, arena: bool = False, readonly: bool = False) -> Storage:
-        """Create the bytes of a tensor."""
-        node = 0 if arena else self.node
+                    where: int = -1, arena: bool = False, readonly: bool = False,
+                    shared: bool = False) -> Storage:
+        """Create the bytes of a tensor; `shared` by the instances of a grid."""
+        node = 0 if arena or shared else self.node
         id = self.storages.add(kind, nparts, row_bytes, where, node, arena, readonly)
         return Storage(id, kind, nparts, row_bytes, grain, where, node, arena, readonly)
 
@@ -156,12 +159,25 @@ class Machine:
                        given=f"shape {x.shape} with {x.nblock} block dim(s) in front",
                        limit="a tile starts with its partition dim",
                        hint="index the block dims first: t[i] or t[i, :, :]")
+        if len(x.shape) > MAX_DIMS:
+            self._check_rank(x, name)
         if x.oob is not None:
             return x
         st = x.storage
         if st is not None and st.node > 0 and not self.loop_open[self.trace.node_loop[st.node]]:
             self._out_of_scope(x, name)
         return x
+
+    def _check_rank(self, x: Tensor, name: str) -> None:
+        """Raise if a tile has more dims than an access pattern, contiguous ones counting once."""
+        real = [(n, s) for n, s in zip(x.shape[1:], x.strides[1:]) if n > 1]
+        dims = 1 + sum(1 for (_, s), (n, inner) in zip(real, [*real[1:], (0, 0)])
+                       if s != n * inner)
+        if dims > MAX_DIMS:
+            raise fail("NKI-S03", f"operand {name} has too many dims for an access pattern",
+                       given=f"shape {x.shape}: {dims} dims, contiguous ones counted once",
+                       limit=f"{MAX_DIMS}: the partition dim and {MAX_DIMS - 1} free dims",
+                       hint="loop over one of the dims, or copy to a contiguous tile first")
 
     def _not_a_tile(self, x: Any, name: str) -> None:
         if isinstance(x, BlockTensor):
@@ -249,9 +265,12 @@ class Machine:
         ins, t = self.pending
         self.pending = None
         t.pending = None
-        st, t.strides = self.result_tile(ins.shape, ins.dtype, ins.kind, ins.line)
-        t.storage = st
-        self.commit(ins, t)
+        try:
+            st, t.strides = self.result_tile(ins.shape, ins.dtype, ins.kind, ins.line)
+            t.storage = st
+            self.commit(ins, t)
+        except NkiError as exc:         # we may be called from a later line than the instruction
+            raise exc.at(self.trace.where(ins.line))    # noqa: B904 (the same exception)
 
     def bind(self, ins: Instr, t: Tensor, dst: Tensor) -> None:
         """Let the pending instruction write `dst`; its result tensor becomes that region."""
@@ -308,6 +327,7 @@ class Machine:
                 self._immutable(t)
             if t.storage.aliases:
                 self._unshare(t.storage)
+            t.storage.lazy_zero = False
         line = ins.line
         self.trace.record(ins, outs, line, self.node)
         if not self.compute:

@@ -360,11 +360,12 @@ def _remember(resolve: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     def resolver(op: Any) -> Any:
         try:
-            return known[op]
-        except (KeyError, TypeError):
-            found = resolve(op)
-            known[op] = found
-            return found
+            found = known.get(op)
+        except TypeError:               # not hashable
+            found = None
+        if found is None:
+            found = known[op] = resolve(op)
+        return found
     resolver.__doc__, resolver.__name__ = resolve.__doc__, resolve.__name__
     return resolver
 

@@ -18,7 +18,6 @@ from .footprint import Dependencies
 from .hw import NeuronCore
 from .launch import Run, as_kernel, launch
 from .machine import Finding, Machine
-from .memory import HBM, PSUM
 from .schedule import ENGINES, Schedule, schedule
 from .trace import Trace
 
@@ -84,10 +83,9 @@ class Memory:
         life["first_us"] = plan.issue[v.first[keep]]
         life["last_us"] = np.maximum(plan.end[v.last[keep]], plan.end[v.first[keep]])
         life["bytes_per_partition"] = v.resident[keep]
-        where = np.array([st.where for st in machine.storages] or [-1])
-        life["line"] = where[life["storage"]] if len(life) else 0
+        life["line"] = [machine.storages[s].where for s in life["storage"].tolist()]
         self.lifetimes = life
-        psum = v.psum[keep]
+        psum = self.psum = v.psum[keep]
         times = np.concatenate([life["first_us"], life["last_us"]])
         size = np.concatenate([life["bytes_per_partition"], -life["bytes_per_partition"]])
         both = np.concatenate([psum, psum])
@@ -97,17 +95,16 @@ class Memory:
         self.sbuf_bytes = np.cumsum(np.where(both, 0, size)[order])
         self.psum_banks = np.cumsum(np.where(both, -(-abs(size) // bank) * np.sign(size), 0)[order])
 
-    def holders(self, psum: bool, kinds: np.ndarray) -> list[tuple[int, int]]:
+    def holders(self, psum: bool) -> list[tuple[int, int]]:
         """Return [(line, bytes or banks)] of what is held at the peak, largest first."""
         steps = self.psum_banks if psum else self.sbuf_bytes
         if not len(steps):
             return []
         at = self.time_us[int(np.argmax(steps))]
         held: Counter = Counter()
-        for row in self.lifetimes[(self.lifetimes["first_us"] <= at)
+        for row in self.lifetimes[(self.lifetimes["first_us"] <= at) & (self.psum == psum)
                                   & (self.lifetimes["last_us"] > at)]:
-            if bool(kinds[row["storage"]]) == psum:
-                held[int(row["line"])] += int(row["bytes_per_partition"])
+            held[int(row["line"])] += int(row["bytes_per_partition"])
         return held.most_common()
 
 
@@ -162,8 +159,7 @@ class Profile:
         return self._peak(True)
 
     def _peak(self, psum: bool) -> list[Peak]:
-        kinds = np.array([st.kind is PSUM for st in self.machine.storages] or [False])
-        return [Peak(self.trace.where(line), n) for line, n in self.memory.holders(psum, kinds)]
+        return [Peak(self.trace.where(line), n) for line, n in self.memory.holders(psum)]
 
     def _flops(self) -> tuple[int, float]:
         """Return the flops of all matmuls, and their share of the peak of the dtypes in use."""
@@ -287,4 +283,4 @@ def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = 
     return Profile(run, core, path, getattr(inner, "__name__", "kernel"))
 
 
-__all__ = ["ENGINES", "HBM", "Memory", "Peak", "Profile", "Timeline", "profile"]
+__all__ = ["ENGINES", "Memory", "Peak", "Profile", "Timeline", "profile"]

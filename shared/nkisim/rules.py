@@ -1,7 +1,8 @@
 """The rules that the simulator enforces or reports, for `python -m nkisim explain ID`.
 
 Each has a stable id, the SDK's name of the condition where it has one (page "NKI API Errors"),
-a title and a page of text. `errors.fail` and `Machine.find` refer to them by id.
+a title that states the limit, a page of text, and a hint ("Try: ..."). `errors.fail` and
+`Machine.find` refer to them by id; title and hint stand in where a call gives none of its own.
 """
 from __future__ import annotations
 
@@ -24,64 +25,95 @@ NKI-P01 | err_num_partition_exceed_arch_limit | At most 128 partitions
 SBUF and PSUM are 128 partitions wide, and an engine has a lane for each. The first dim of a tile is its partition dim, so no tile has more than 128 rows, whatever their size. A 1-D HBM access of n elements becomes a tile of n partitions. Loop over chunks of 128 rows, or reshape so that more elements lie along the free dimension: one instruction then does more work for the same start-up cost.
 NKI-P02 | - | A tensor on chip has a partition dim and a free dim
 Every on-chip tensor is [partition, free...]. One element per partition is shape (P, 1), not (P,).
+Try: shape (n, 1) for one element a partition.
 NKI-P03 | err_failed_to_infer_tile_from_local_tensor | The partition dim comes first
 Compute instructions take tiles: the partition dim, then free dims. Block dims in front of nl.par_dim must be indexed away first (t[i]), and an index expression for the partitions has its axis first: nl.arange(128)[:, None].
 NKI-P04 | - | Where a range of partitions may start
 More than 64 partitions start at 0; 33 to 64 start at 0 or 64; up to 32 start at 0, 32, 64 or 96. Engines read whole quadrants of 32 partitions. DMA has no such rule.
 NKI-P05 | - | No stride over partitions
 Partitions of a tile are contiguous on chip. In HBM any stride is fine, so do the striding in the load.
+Try: put the strided dim on the free axis, or load the rows with a strided access to HBM.
 NKI-P06 | - | One partition dim
 nl.par_dim marks the partition dim; a tensor has one.
+Try: mark one dim only; the dims before it are block dims.
 NKI-P07 | err_size_of_dimension_exceed_arch_limit | Sizes of Tensor Engine operands
 The array is 128 x 128. The stationary operand has at most 128 elements per partition, the moving one 512 (a PSUM bank of float32), and a transpose on the Tensor Engine takes 128 x 128, on the Vector Engine 32 x 32.
+Try: loop over tiles of the size in the limit.
 NKI-P08 | err_size_of_dimension_exceed_arch_limit | Sizes of special Vector Engine instructions
 bn_stats takes up to 512 elements per partition; max8 and find_index8 8 to 16384; their value operands exactly 8.
+Try: split the free dim, or fill it up to the smallest size.
 NKI-I01 | err_tensor_access_out_of_bound | An access stays inside its tensor
 Indices are known when the kernel is traced, so an access outside of a tensor is an error there. Where the last tile is partial, a mask cuts the access: nl.load(x[i_p, i_f], mask=(i_p < n)).
+Try: check the loop bound; for a partial last tile pass mask=(index < size).
 NKI-I02 | - | Run-time indices stay inside the tensor
 An index tile is data; the chip checks it when the DMA runs. oob_mode.skip drops the rows that are outside.
 NKI-I03 | - | What a subscript may be
 Integers, a:b slices, nl.ds, ..., index expressions, and for DMA one index tile. Numbers are integers: size / 2 is a float in Python, size // 2 is not.
+Try: t[i], t[0:128, j*512:(j+1)*512], t[nl.arange(128)[:, None], nl.arange(512)[None, :]].
 NKI-I04 | err_cannot_assign_to_index | Indices and masks are read-only
 They describe an access, they hold no data. nisa.iota makes a tile of an index expression.
+Try: build another expression with + - * and comparisons; nisa.iota makes a tile of one.
 NKI-I05 | - | Index expressions are affine
 const + sum of coefficient * index, with integer coefficients: that is what an access pattern of the hardware can do. No division, remainder or product of indices.
+Try: + and - of indices, and * with integers; loop over the rest.
 NKI-I06 | - | Index expressions broadcast like NumPy
-Sizes are equal or 1 in each dimension.
+Sizes are equal or 1 in each dimension, counted from the last one.
+Try: give each nl.arange an axis of its own with None.
 NKI-I07 | err_unsupported_expression_in_mask | Masks compare index expressions
 (i_p < 64) & (i_f < n), with affine expressions on both sides. A mask costs nothing: it cuts the access pattern when the kernel is traced. It cannot depend on data.
+Try: mask=(i_p < n) & (i_f < k).
 NKI-I08 | err_ambiguous_tensor_truth_value | Tensors, indices and masks have no truth value
 The kernel is traced once, before any data exists: `if tile > 0` cannot be decided. Join masks with &; select data with nl.where. (Also err_dynamic_control_flow_not_supported and err_control_flow_condition_depending_on_arange.)
+Try: loop over nl.affine_range(n), join masks with &, select data with nl.where.
 NKI-I09 | err_1d_arange_not_supported | An index expression needs its axis
 nl.arange(128) says how many, not along which axis. nl.arange(128)[:, None] are partitions, nl.arange(512)[None, :] the free dimension.
 NKI-I10 | err_unsupported_mixing_basic_advanced_tensor_indexing | Slices or index expressions, not both
 A subscript is basic (ints, slices) or advanced (index expressions, ints).
+Try: write nl.arange(n)[None, :] in place of the slice.
 NKI-I11 | - | One index tile in an indirect access
 An index tile is int32 or uint32 of shape (n, 1) in SBUF; the other subscripts are nl.arange expressions or ints.
+Try: t[idx_tile[i_p, 0], i_f] with i_p, i_f from nl.arange.
 NKI-I12 | err_indirect_indices_free_dim | Indirect access selects rows
 DMA descriptors can start anywhere, but each moves a contiguous run: run-time indices select partitions or blocks, not free elements.
 NKI-I13 | err_indirect_indices_are_not_supported_with_nki_api | Not every API takes an index tile
 nl.load, nl.store, nisa.dma_copy and nisa.dma_transpose do.
+Try: gather the rows with nl.load first.
 NKI-S01 | err_store_dst_shape_smaller_than_other_shape | Destination and value have the same shape
-Only dims of size 1 of the value are repeated.
+An instruction writes the elements it computes, one each; only dims of size 1 of the value are repeated to fill the destination.
+Try: slice the destination to the tile: t[:, i*512:(i+1)*512] = value.
 NKI-S02 | - | Operands have matching shapes
 Equal free dims, or 1; the contraction dim of a matmul lies on the partitions of both operands.
+Try: slice both operands to the same tile.
 NKI-S03 | err_exceed_max_supported_dimension | The number of dims an instruction takes
+Instructions take tiles of a certain rank: an access pattern has a partition dim and up to four free dims, and matmul, transposes and 2-D loads take two dims.
+Try: reshape the free dims to one before the call.
 NKI-S04 | err_num_partition_mismatch | Operands lie on the same number of partitions
 A lane works on its own partition. nisa instructions and Python operators never repeat a partition; nl functions do, through the Tensor Engine.
+Try: nl.broadcast_to(x, shape=(128, n)), or the nl functions (nl.add ...), which do it for you.
 NKI-S05 | err_annotation_shape_mismatch | A shape that the kernel promises
+assert_shape states what the kernel counts on, so that a wrong tile size shows where it arises and not three instructions later.
+Try: print the shape, and check the arithmetic of the tile sizes.
 NKI-S06 | - | Sizes are positive integers
 Use // for sizes. A size of 0 usually means that the tile is larger than the tensor.
+Try: use // instead of / for sizes; is the size a multiple of the tile size?.
 NKI-S07 | - | A reshape is a view
 In HBM any regrouping of contiguous elements is free. On chip only free dims can be regrouped: moving data between partitions is work for a DMA or a transpose.
+Try: reshape the whole tensor in HBM before slicing and loading it.
 NKI-S08 | - | Tiles of the PE array
 tile_position and tile_size are multiples of 32; several small matmuls then share the array.
+Try: leave both out: the whole array is the default.
 NKI-S09 | - | Vector operands
 A number, or one element per partition: a tile of shape (P, 1).
+Try: a number, or a tile of shape (P, 1); nisa.tensor_tensor for two tiles of one shape.
 NKI-S10 | - | Reductions run over free axes
 A lane reduces what lies in its own partition. Across partitions: a matmul with ones, a transpose, or the slow nisa.tensor_partition_reduce.
+Try: axis=1 for a tile (P, F); across partitions a matmul by ones or a transpose.
 NKI-S11 | - | Operands of gathers and sequence instructions
+Gathers read their indices per group of 16 partitions, in fixed dtypes and shapes; sequence_bounds works on one partition.
+Try: help() of the function lists the shapes and dtypes.
 NKI-S12 | err_exceed_max_supported_dimension | nl.transpose takes 2-D tiles
+nl.transpose swaps the partition dim with one free dim.
+Try: reshape the free dims to one first.
 NKI-S13 | - | Shuffle masks
 32 source partitions of a quadrant; 255 leaves a partition as it is.
 NKI-D01 | - | No 64-bit types
@@ -89,43 +121,71 @@ The engines compute in float32; NumPy makes float64 and int64 unless told otherw
 NKI-D02 | - | The data types of the chip
 float32, tfloat32, bfloat16, float16, float8_e4m3, float8_e5m2, and 8-, 16- and 32-bit integers.
 NKI-D03 | - | Constants fit in 32 bits
+Constants travel inside the instruction, which has 32 bits for them.
+Try: a float constant, or a smaller integer.
 NKI-D04 | - | A view as another dtype
 The last dim's bytes must divide by the new item size.
+Try: reshape so that the last dim is contiguous and long enough.
 NKI-D05 | - | Dtypes of Tensor Engine and shuffle operands
 Matmuls take floats: float32 with float32, 8- and 16-bit floats with each other. Accumulation is float32.
+Try: cast with nl.copy(x, dtype=...).
 NKI-D06 | - | Bit operators take integers
+and, or, xor, not and shifts work on the stored bits; the bits of a float mean something else.
+Try: cast to an integer dtype, or .view() the bits as uint32.
 NKI-M01 | err_unsupported_memory | Operands in the wrong memory
 Compute engines read SBUF and PSUM, never HBM. The Tensor Engine reads SBUF and writes PSUM. DMA moves between HBM and SBUF. GpSimd does not reach PSUM.
 NKI-M02 | - | Operands are tiles
+Instructions read and write tiles: tensors in SBUF or PSUM that the kernel has made, never arrays of the host, lists or indices.
+Try: nl.load the kernel's argument into a tile, or make one with nl.ndarray.
 NKI-M03 | err_unsupported_memory | HBM is written by DMA
 out[...] = tile is no instruction; nl.store(out[...], value=tile) is.
 NKI-M04 | - | A tile fits into a partition
 SBUF has 192 KiB per partition on NeuronCore-v2 (176 usable), 224 on v3 (208 usable); PSUM 16 KiB in 8 banks.
 NKI-M05 | - | Memories
+A tensor lives in HBM (kernel inputs and outputs, gigabytes, slow), in SBUF (tiles, megabytes, fast) or in PSUM (results of the Tensor Engine).
+Try: buffer=nl.sbuf, nl.psum or nl.shared_hbm.
 NKI-M06 | - | A matmul writes one PSUM bank
 A bank is 2 KiB per partition: 512 float32. The accumulators of a matmul group cannot cross into the next bank.
 NKI-M07 | - | One operand from PSUM
 Two-operand Vector Engine instructions read at most one operand from PSUM.
 NKI-M08 | err_hbm_tensor_with_init_value_not_supported | HBM tensors have no initial value
+HBM is written by DMA, so a value takes an instruction; nl.zeros and nl.full make tiles.
+Try: nl.ndarray, then nl.store a tile or a number.
 NKI-M10 | - | Tiles that live at the same time fit into SBUF and PSUM
 A tile's memory is free again when it has been read for the last time. What is alive at the same time, of all tiles, has to fit: 176 KiB per partition of SBUF on trn1, 208 KiB on trn2, 8 banks of PSUM.
+Try: smaller tiles, or load later and use sooner.
 NKI-M09 | - | A copy from PSUM that the compiler inserts
 The Tensor Engine cannot read PSUM. The compiler copies such an operand to SBUF, on an engine and at a time that it chooses.
+Try: t = nl.copy(psum_tile) where it suits you.
 NKI-E01 | - | Engines and operators
 Each instruction runs on some engines, and takes some operators; the error lists them.
+Try: leave engine= out, or pick one of the list.
 NKI-E02 | err_unsupported_memory | GpSimd and PSUM
+GpSimd has no port to PSUM.
+Try: the vector or the scalar engine, or copy the tile to SBUF first.
 NKI-E03 | - | Needs a newer NeuronCore
+Some instructions and DMA features came with NeuronCore-v3 (trn2).
+Try: simulate for trn2, or use what the hint of the error names.
 NKI-E04 | - | Read-modify-write DMAs add
+A DMA can add to what the destination holds, and nothing else; and it cannot both add and skip rows.
+Try: op=np.add, with oob_mode.error.
 NKI-E05 | - | Combined operators
 op0 and op1 of one instruction are both bit operators or both arithmetic.
+Try: make two calls.
 NKI-E06 | - | Operators that can reduce
+A reduction combines elements in any order, so its operator must not care; and a few instructions have an adder or a comparator only.
+Try: nl.add or nl.max, or another instruction for the rest.
 NKI-E07 | - | Activation functions have a valid range
 The Scalar Engine evaluates piecewise polynomials; outside of the documented range its result is wrong, silently.
 NKI-E08 | err_activation_bias_invalid_type | Activation bias
 A vector of shape (P, 1), in float32, bfloat16 or float16.
+Try: a tile of shape (P, 1) in float32, bfloat16 or float16.
 NKI-E09 | err_activation_scale_scalar_or_vector | Activation scale
 A number, or a tile of shape (P, 1).
+Try: a number, or a float32 tile of shape (P, 1).
 NKI-E10 | err_activation_scale_invalid_type | Activation scale is float32
+The Scalar Engine multiplies by the scale in float32 and reads it as such.
+Try: nl.copy(scale, dtype=nl.float32).
 NKI-E11 | - | Operators and activation functions
 An op argument is a function of nl or NumPy (nl.add, np.add), not called, that the instruction has.
 NKI-L01 | err_local_variable_used_out_of_scope | A tile lives in the loop body that made it
@@ -133,41 +193,86 @@ Loop bodies are scopes: what an iteration creates is gone with it. Create the te
 NKI-L02 | - | Loop-carried value in an affine_range
 affine_range promises independent iterations, and the compiler takes you by your word: it overlaps and reorders them. A value from another iteration may not be there yet.
 NKI-L03 | - | Arguments of a range
+(stop), (start, stop) or (start, stop, step), as integers, like Python's range.
+Try: nl.affine_range(size // tile).
 NKI-L04 | err_unexpected_output_dependencies | Two iterations write one place
 Iterations of affine_range may run in any order, so which value stays is undefined. Accumulating with += is fine.
 NKI-L05 | - | Iterations share a tile
 Overlapping iterations need a tile each. Sharing one is at best slow (no overlap) and at worst wrong.
 NKI-O01 | err_cannot_update_immutable_parameter | Inputs are read-only
+A parameter belongs to the caller: overwriting it would change the caller's data behind its back. Parameters annotated nt.mutable_tensor can be written, and must be returned.
+Try: create the output with nl.ndarray(..., buffer=nl.shared_hbm), store there and return it.
 NKI-O02 | - | A kernel returns HBM tensors
+What a kernel returns is what the caller gets, and only HBM outlives the kernel. One tensor, or a tuple of them.
+Try: out = nl.ndarray(shape, dtype, buffer=nl.shared_hbm); nl.store(out, value=tile); return out.
 NKI-O03 | err_tensor_output_not_written_to | Outputs are written
+An output that no instruction writes holds garbage. Most often the loop that should write it runs zero times.
+Try: check size // tile size, and the last tile.
 NKI-O04 | - | Outputs are written completely
+Elements that no store reaches hold garbage on the chip and NaN here. Most often the size is no multiple of the tile.
+Try: a mask for the last tile, or sizes that are multiples.
 NKI-O05 | err_shared_hbm_must_in_kernel_level | shared_hbm tensors are created at the top level
+shared_hbm is allocated once for a launch and outlives it, so it cannot depend on a loop or a branch.
+Try: create it at the top of the kernel; nl.private_hbm for scratch space inside.
 NKI-O06 | err_mutable_parameter_not_returned | Mutable parameters are returned
+The compiler learns from the return statement that the parameter's memory is an output as well.
+Try: add it to what the kernel returns.
 NKI-K01 | err_nki_api_outside_of_nki_kernel | nl and nisa work inside kernels
+nl and nisa calls are instructions for the chip, not computations on arrays: they mean something only while a kernel is being traced.
+Try: put the call into a function decorated with @nki.jit and call that with NumPy arrays.
 NKI-K02 | err_nested_kernel_with_spmd_grid | Only the outermost kernel has a grid
+A grid says how often the whole kernel runs; a kernel called from a kernel becomes part of its caller.
+Try: call it without the grid, in a loop.
 NKI-K03 | - | A kernel is a function
+nki.jit, baremetal, benchmark and simulate_kernel take a function.
+Try: pass the function itself, without calling it.
 NKI-K04 | - | Arguments of a kernel
+Arguments are bound as in any Python call, and arrays must have elements.
+Try: compare the call with the kernel's signature.
 NKI-K05 | - | Integer arguments
+Sizes, bounds and positions are integers when the kernel is traced. In Python 512 / 2 is the float 256.0.
+Try: use // instead of / so that sizes stay integers.
 NKI-K06 | - | Launch grids
+kernel[g0, g1](...) runs the kernel g0 * g1 times; nl.program_id(axis) tells an instance which one it is.
+Try: sizes of at least 1, and axes below the number of grid dims.
 NKI-K07 | - | Files of the launchers
+save_neff_name and save_trace_name name files that the launcher writes; here they are placeholders, because nothing is compiled.
+Try: a folder that exists and can be written.
 NKI-K08 | - | Latency percentiles
+The SDK records a fixed set of percentiles.
+Try: get_latency_percentile(99), or 50.
 NKI-K09 | - | DMA descriptors
 Descriptors of a DMA are either prepared by the compiler (static: --disable-dge, and always on trn1) or made by hardware when the DMA starts (dge: trn2 and newer), which costs about 0.7 us a DMA on its queue.
+Try: leave descriptors= out.
 NKI-C01 | - | Files of measurement records
 Records say which public kernel took how long: see shared/nkisim/data/README.md.
+Try: --measurements with a file of that form.
 NKI-A01 | - | Addresses of direct allocation
 A tile's bytes lie inside the usable part of a partition; bases of partitions (and bytes in PSUM) are 0. The SDK calls this "allocated memory out of bound".
+Try: lower base_addr, fewer physical tiles, or a smaller tile.
 NKI-A02 | - | Alignment of direct allocation
+An engine reads elements at multiples of their size.
+Try: round base_addr up to a multiple of the item size.
 NKI-A03 | - | Numbers of physical tiles
 One number per block dim, or ().
+Try: num_free_tiles=(2,) for one block dim and two buffers.
 NKI-A04 | - | Blocks of directly allocated tensors
 Each block index has an address of its own, so a tile is t[i].
+Try: loop over the blocks: t[i].
 NKI-A05 | - | Two tiles at one address
 Direct allocation does what you say: two live tiles at the same address overwrite each other, and neither compiler nor chip tells. The simulator remembers who wrote which bytes last.
 NKI-A06 | - | Temporaries in a kernel that allocates directly
+Direct allocation is all or nothing: the compiler leaves placing to the kernel, also of every intermediate result.
+Try: t[...] = op(...) into a tensor that you have placed.
 NKI-A07 | err_transpose_on_tensor_engine_not_allowed_in_allocated_kernel | Transposes in a kernel that allocates directly
+A transpose on the Tensor Engine multiplies by an identity matrix that the compiler would have to place. nl.matmul without transpose_x contains such a transpose.
+Try: nl.matmul(..., transpose_x=True), or multiply with an identity of your own.
 NKI-A08 | err_bias_tensor_must_be_specified_in_allocation | Activations in a kernel that allocates directly
+Without bias the compiler would have to place a vector of zeros.
+Try: allocate a (128, 1) tile, set it to 0, and pass it as bias=.
 NKI-A09 | err_tensor_creation_on_scratchpad_with_init_value_not_supported | Direct allocation has no initial value
+zeros, ones and full need an instruction that writes the value, and a directly allocated tensor is a place only.
+Try: nl.ndarray, then t[...] = 0.
 NKI-A10 | - | The end of SBUF belongs to the compiler
 The documentation leaves 176 of the 192 KiB of a partition to the kernel on NeuronCore-v2. Published kernels that use a little more have run, so this is a warning: less room for the compiler means spills, or an error there.
 NKI-U01 | - | Read before anything was written
@@ -175,11 +280,16 @@ Memory holds whatever was there before: on the chip the kernel reads garbage, an
 NKI-U02 | - | Read of partly written memory
 Some elements were never written. That is fine if nobody uses what comes out (a masked store), and a bug otherwise; here such elements are NaN.
 NKI-U03 | - | Accumulation into memory that was never set
+psum += matmul adds to what is there. Only nl.zeros tells the chip that the first matmul starts anew.
+Try: nl.zeros(..., dtype=nl.float32, buffer=nl.psum).
 NKI-T01 | - | Targets
 trn1 (NeuronCore-v2), trn2 (v3), trn3 (v4).
 NKI-X01 | - | A call that could not be understood
+The call has the wrong number, names or types of arguments. Beta 1 of NKI ignores unknown keywords, so a misspelt one shows as a missing one.
+Try: compare the call with the signature in the error.
 NKI-X02 | - | Not modelled
 The SDK can do this, the simulator cannot (yet). COVERAGE.md lists what is modelled.
+Try: write it with what COVERAGE.md lists.
 """
 
 
@@ -189,7 +299,8 @@ def _parse(pages: str) -> dict[str, Rule]:
         head, _, text = block.partition("\n")
         id, name, title = (part.strip() for part in head.split("|"))
         id = id if id.startswith("NKI-") else f"NKI-{id}"
-        rules[id] = Rule(id, title, text.strip() or title + ".", "" if name == "-" else name)
+        hint = text.partition("\nTry: ")[2].strip().rstrip(".")
+        rules[id] = Rule(id, title, text.strip(), "" if name == "-" else name, hint)
     return rules
 
 

@@ -17,9 +17,9 @@ import numpy as np
 from . import cost
 from .footprint import (ACT, DVE, LOADS, PE, POOL, QUEUES, STORES, Dependencies, analyse)
 from .hw import NeuronCore
-from .memory import HBM, PSUM, Storage
+from .memory import HBM, PSUM
 from .table import ANY
-from .trace import Kind, Trace
+from .trace import Kind, Storages, Trace
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
 _QUEUE = {"tensor": PE, "vector": DVE, "scalar": ACT, "gpsimd": POOL, "sync": LOADS}
@@ -84,7 +84,7 @@ def _queue_of(kind: Kind, engine: str) -> int:
     return STORES if to_hbm and any(p.kind is not HBM for p in kind.operands) else LOADS
 
 
-def schedule(trace: Trace, storages: list[Storage], hw: NeuronCore, *, dge: bool = False,
+def schedule(trace: Trace, storages: Storages, hw: NeuronCore, *, dge: bool = False,
              window: int = WINDOW) -> Schedule:
     """Compute when each instruction runs; `dge`: hardware descriptor generation."""
     counts = trace.counts()

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .errors import NkiError, fail, user_frame
+from .errors import NkiError, fail, trim, user_frame
 from .machine import current
 from .memory import PSUM, SBUF
 
@@ -64,10 +64,8 @@ def machine(what: str) -> Machine:
     """Return the machine that is running a kernel, or raise if none is."""
     m = current.get()
     if m is None:
-        raise fail("NKI-K01", f"{what} was called outside of a kernel",
-                   limit="nl and nisa calls make instructions, and only a kernel has those",
-                   hint="put the call into a function decorated with @nki.jit and call that with "
-                        "NumPy arrays")
+        raise trim(fail("NKI-K01", f"{what} was called outside of a kernel",
+                        limit="nl and nisa calls make instructions, and only a kernel has those"))
     return m
 
 
@@ -114,7 +112,7 @@ def instruction(name: str, *, engines: tuple[str, ...], run: Callable, source: s
             except (TypeError, ValueError, KeyError, AttributeError, IndexError) as exc:
                 if hasattr(exc, "nki_error"):
                     raise
-                raise misuse(name, plan, exc) from exc
+                raise misuse(name, plan, exc) from None
         api.__name__ = api.__qualname__ = name
         api.__signature__ = inspect.Signature(params)      # type: ignore[attr-defined]
         api.row = row                                       # type: ignore[attr-defined]

@@ -445,7 +445,7 @@ class Tensor:
 
     # -- operators: the nl functions, without partition broadcast ---------------------
     def __bool__(self) -> bool:
-        _no_truth("a tensor")
+        _no_truth("a tensor", "err_ambiguous_tensor_truth_value")
         return False
 
     __hash__ = object.__hash__

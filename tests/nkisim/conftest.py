@@ -1,13 +1,16 @@
 """Throwaway Pythons: a bare venv that sees nkisim, what it needs, and pytest."""
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import textwrap
 import venv
+from collections.abc import Callable
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -120,3 +123,51 @@ def python_with_user_site(tmp_path: Path, shared: Path) -> Python:
     if PathFinder.find_spec("neuronxcc") is not None:
         pytest.skip("the real SDK is installed beside these tests and would win")
     return Python(tmp_path, shared, system_site_packages=True)
+
+
+# -- kernels that break a rule ---------------------------------------------------------------------
+
+def marked_line(kernel: Callable, mark: str = "# BUG") -> int | None:
+    """Return the line of a kernel's source that carries the mark, or None."""
+    lines, first = inspect.getsourcelines(getattr(kernel, "func", kernel))
+    at = [first + i for i, line in enumerate(lines) if mark in line]
+    return at[0] if at else None
+
+
+@pytest.fixture
+def breaks() -> Callable[..., Any]:
+    """Return breaks(kernel, *args, id=, name=): run a kernel that breaks a rule; return the error.
+
+    `body` is the function that carries the mark, if it is not the kernel itself.
+    Checks the five slots, that the place is the line marked `# BUG`, and that the traceback ends
+    in the user's code.
+    """
+    from nkisim import NkiError, run
+    from nkisim.errors import is_ours
+
+    def check(kernel: Any, *args: Any, id: str, name: str = "", target: str | None = None,
+              body: Any = None, **kwargs: Any) -> Any:
+        body = kernel if body is None else body
+        with pytest.raises(NkiError) as caught:
+            run(kernel, *args, target=target, **kwargs)
+        error = caught.value
+        assert error.id == id, error.render()
+        if name:
+            assert error.name == name
+        assert error.what and error.limit and error.given and error.hint, error.render()
+        line = marked_line(body)
+        assert error.where is not None
+        if line is not None:
+            assert (error.where.line, error.where.file) == (line, kernel_file(body))
+        text = error.render()
+        for slot in (error.id, error.what, error.limit, error.given, error.hint,
+                     str(error.where)):
+            assert slot in text
+        assert not is_ours(caught.traceback[-1].path.__fspath__())
+        return error
+    return check
+
+
+def kernel_file(kernel: Any) -> str:
+    """Return the file that a kernel is written in."""
+    return getattr(kernel, "func", kernel).__code__.co_filename

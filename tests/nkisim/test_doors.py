@@ -421,8 +421,7 @@ def test_the_hook_and_an_installed_wheel_cause_no_warning(project, sdk, shared):
 
 @pytest.mark.parametrize("package", [
     "nkisim",
-    pytest.param("labkit", marks=pytest.mark.xfail(
-        strict=True, reason="labkit/__init__ does not call nkisim.finder.install() yet"))])
+    "labkit"])
 def test_importing_a_package_of_ours_opens_the_door(python, package):
     done = python.run("-c", f"import {package}\n{NKI}")
     assert done.stdout == "True\n", done.stderr

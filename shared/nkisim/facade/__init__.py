@@ -64,7 +64,7 @@ def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
     """Run a kernel on the simulator and return its outputs."""
     if isinstance(kernel, sdk.Wrapped):
         kernel = kernel.kernel
-    return tell(launch(as_kernel(kernel), args, kwargs)).outputs
+    return tell(launch(kernel, args, kwargs)).outputs
 
 
 class FrameworkKernel:

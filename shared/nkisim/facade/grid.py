@@ -32,6 +32,10 @@ def nc(cores: int) -> NC:
 
 def spmd_dim(a: Any, b: Any) -> NC:
     """Return the grid dim of `a` times `b` programs, one of them nl.nc(...)."""
+    if isinstance(a, NC) == isinstance(b, NC):
+        raise fail("NKI-K06", "nl.spmd_dim takes nl.nc(...) and a number of programs",
+                   given=f"{type(a).__name__} and {type(b).__name__}",
+                   hint="nl.spmd_dim(nl.nc(2), 4), or nl.spmd_dim(4, nl.nc(2))")
     return a * b
 
 
@@ -47,6 +51,7 @@ def grid_sizes(grid: Any) -> tuple[int, ...]:
 def program_id(axis: int) -> int:
     """Return this instance's index along a grid axis (0 without a grid)."""
     m = machine("nl.program_id")
+    axis = integer(axis, "the axis of nl.program_id")
     if not m.grid:
         return 0
     if not -len(m.grid) <= axis < len(m.grid):

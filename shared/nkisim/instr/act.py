@@ -109,7 +109,7 @@ def _plan(m: Machine, op: Any, data: Any, bias: Any, scale: Any, reduce_op: Any,
 
 
 @instruction("activation", engines=(SCALAR,), run=_run_activation, cost=cost.with_read_out,
-             source="D26 nisa.activation")
+             source="Neuron SDK 2.26 API reference: nisa.activation")
 def activation(m: Machine, op: Any, data: Any, *, bias: Any = None, scale: Any = 1.0,
                reduce_op: Any = None, reduce_res: Any = None, reduce_cmd: Any = 0,
                mask: Any = None, dtype: Any = None) -> Instr:
@@ -121,7 +121,7 @@ def activation(m: Machine, op: Any, data: Any, *, bias: Any = None, scale: Any =
 
 
 @instruction("activation_reduce", engines=(SCALAR,), run=_run_activation, cost=cost.with_read_out,
-             source="D26 nisa.activation_reduce")
+             source="Neuron SDK 2.26 API reference: nisa.activation_reduce")
 def activation_reduce(m: Machine, op: Any, data: Any, *, reduce_op: Any, reduce_res: Any,
                       bias: Any = None, scale: Any = 1.0, mask: Any = None, dtype: Any = None
                       ) -> Instr:

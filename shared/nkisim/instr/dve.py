@@ -51,7 +51,7 @@ def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_copy", engines=(VECTOR, SCALAR, GPSIMD), run=_run_copy, cost=cost.fast_copy,
-             source="D26 nisa.tensor_copy")
+             source="Neuron SDK 2.26 API reference: nisa.tensor_copy")
 def tensor_copy(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = 0,
                 dst: Any = None) -> Instr:
     """Copy a tile within SBUF and PSUM, casting to `dtype` if given."""
@@ -74,7 +74,8 @@ def _run_memset(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 # AWS's own simulator and doc tests let constants start at any partition
 @instruction("memset", engines=(VECTOR, GPSIMD), run=_run_memset, on_partitions=False,
-             cost=cost.fill, source="D26 nisa.memset")
+             cost=cost.fill,
+             source="Neuron SDK 2.26 API reference: nisa.memset")
 def memset(m: Machine, shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any = 0,
            dst: Any = None) -> Instr:
     """Return an SBUF tile filled with a number; dim 0 of `shape` is the partition dim."""
@@ -102,8 +103,9 @@ def _run_predicated(m: Machine, ins: Instr, dst: Tensor) -> None:
         pred.shape if pred.ndim == dst.np.ndim else dst.np.shape), dst.np.shape))
 
 
-@instruction("tensor_copy_predicated", engines=(VECTOR,), run=_run_predicated, cost=cost.predicated, merges=True,
-             source="D26 nisa.tensor_copy_predicated")
+@instruction("tensor_copy_predicated", engines=(VECTOR,), run=_run_predicated,
+             cost=cost.predicated, merges=True,
+             source="Neuron SDK 2.26 API reference: nisa.tensor_copy_predicated")
 def tensor_copy_predicated(m: Machine, *, src: Any, dst: Any, predicate: Any,
                            reverse_pred: bool = False, mask: Any = None, dtype: Any = None
                            ) -> Instr:
@@ -134,7 +136,8 @@ def _run_tensor_tensor(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_tensor", engines=(VECTOR, GPSIMD), run=_run_tensor_tensor,
-             cost=cost.two_inputs, source="D26 nisa.tensor_tensor")
+             cost=cost.two_inputs,
+             source="Neuron SDK 2.26 API reference: nisa.tensor_tensor")
 def tensor_tensor(m: Machine, data1: Any, data2: Any, op: Any, *, dtype: Any = None,
                   mask: Any = None, engine: Any = 0) -> Instr:
     """Apply `op` to two tiles of the same shape, element by element, in float32."""
@@ -177,7 +180,8 @@ def _run_tensor_scalar(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_scalar", engines=(VECTOR, SCALAR, GPSIMD), run=_run_tensor_scalar,
-             cost=cost.fast_copy, source="D26 nisa.tensor_scalar")
+             cost=cost.fast_copy,
+             source="Neuron SDK 2.26 API reference: nisa.tensor_scalar")
 def tensor_scalar(m: Machine, data: Any, op0: Any, operand0: Any, reverse0: bool = False,
                   op1: Any = None, operand1: Any = None, reverse1: bool = False, *,
                   dtype: Any = None, mask: Any = None, engine: Any = 0) -> Instr:
@@ -227,7 +231,8 @@ def _run_scalar_tensor_tensor(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("scalar_tensor_tensor", engines=(VECTOR,), run=_run_scalar_tensor_tensor,
-             cost=cost.scalar_two_inputs, source="D26 nisa.scalar_tensor_tensor")
+             cost=cost.scalar_two_inputs,
+             source="Neuron SDK 2.26 API reference: nisa.scalar_tensor_tensor")
 def scalar_tensor_tensor(m: Machine, *, data: Any, op0: Any, operand0: Any, op1: Any,
                          operand1: Any, reverse0: bool = False, reverse1: bool = False,
                          dtype: Any = None, mask: Any = None) -> Instr:
@@ -252,7 +257,7 @@ def _run_reciprocal(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("reciprocal", engines=(VECTOR,), run=_run_reciprocal, cost=cost.eight_cycles,
-             source="D26 nisa.reciprocal")
+             source="Neuron SDK 2.26 API reference: nisa.reciprocal")
 def reciprocal(m: Machine, data: Any, *, dtype: Any = None, mask: Any = None) -> Instr:
     """Return 1 / data, precisely."""
     t = m.tile(data, "data")
@@ -268,7 +273,8 @@ def _run_unary(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_unary", engines=(VECTOR,), run=_run_unary, cost=cost.fast_copy,
-             source="D26 nl.ceil, floor, trunc, negative, invert (lowered to tensor_scalar)")
+             source="Neuron SDK 2.26 API reference: nl.ceil, floor, trunc, negative, "
+                    "invert (lowered to tensor_scalar)")
 def tensor_unary(m: Machine, x: Any, op: Any, *, dtype: Any = None, mask: Any = None) -> Instr:
     """Apply a rounding, sign or bit function to a tile."""
     t = m.tile(x, "x")
@@ -317,7 +323,7 @@ def _run_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_reduce", engines=(VECTOR,), run=_run_reduce, cost=cost.reduction,
-             source="D26 nisa.tensor_reduce")
+             source="Neuron SDK 2.26 API reference: nisa.tensor_reduce")
 def tensor_reduce(m: Machine, op: Any, data: Any, axis: Any, *, mask: Any = None,
                   dtype: Any = None, negate: bool = False, keepdims: bool = False) -> Instr:
     """Reduce free axes of a tile with `op`; the reduced axes go unless `keepdims`."""
@@ -354,7 +360,8 @@ def _run_tensor_scalar_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_scalar_reduce", engines=(VECTOR,), run=_run_tensor_scalar_reduce,
-             cost=cost.with_read_out, source="D26 nisa.tensor_scalar_reduce")
+             cost=cost.with_read_out,
+             source="Neuron SDK 2.26 API reference: nisa.tensor_scalar_reduce")
 def tensor_scalar_reduce(m: Machine, *, data: Any, op0: Any, operand0: Any, reduce_op: Any,
                          reduce_res: Any, reverse0: bool = False, dtype: Any = None,
                          mask: Any = None) -> Instr:
@@ -373,7 +380,7 @@ def tensor_scalar_reduce(m: Machine, *, data: Any, op0: Any, operand0: Any, redu
     return ins
 
 
-# -- scans --------------------------------------------------------------------------------------------
+# -- scans ----------------------------------------------------------------------------------------
 
 def _run_scan(m: Machine, ins: Instr, dst: Tensor) -> None:
     op0, op1, rev0, rev1, template = ins.params
@@ -383,7 +390,7 @@ def _run_scan(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_tensor_scan", engines=(VECTOR,), run=_run_scan, cost=cost.scan,
-             source="D26 nisa.tensor_tensor_scan")
+             source="Neuron SDK 2.26 API reference: nisa.tensor_tensor_scan")
 def tensor_tensor_scan(m: Machine, data0: Any, data1: Any, initial: Any, op0: Any, op1: Any,
                        reverse0: bool = False, reverse1: bool = False, *, dtype: Any = None,
                        mask: Any = None) -> Instr:

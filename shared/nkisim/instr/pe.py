@@ -66,14 +66,11 @@ def _check_bank(m: Machine, ins: Instr, dst: Tensor) -> None:
                    limit=f"one bank of {bank} bytes: {bank // 4} float32 results",
                    hint="give each matmul its own bank: nl.zeros((n, nl.par_dim(128), 512), "
                         "buffer=nl.psum), or use at most 512 columns")
-    st = dst.storage
-    if ins.accumulate and st is not None:
-        st.lazy_zero = False
 
 
 @instruction("nc_matmul", engines=(TENSOR,), run=_run_matmul, writes=(PSUM,), check=_check_bank,
              accumulates=True, cost=cost.matmul,
-             source="D26 nisa.nc_matmul")
+             source="Neuron SDK 2.26 API reference: nisa.nc_matmul")
 def nc_matmul(m: Machine, stationary: Any, moving: Any, *, is_stationary_onezero: bool = False,
               is_moving_onezero: bool = False, is_transpose: bool = False,
               tile_position: Any = (), tile_size: Any = (), mask: Any = None,
@@ -161,14 +158,16 @@ def _transpose(m: Machine, data: Any, mask: Any, dtype: Any, limit: int, kind: s
 
 
 @instruction("nc_transpose", engines=(TENSOR,), run=_run_transpose, writes=(PSUM,),
-             cost=cost.transposition, source="D26 nisa.nc_transpose")
+             cost=cost.transposition,
+             source="Neuron SDK 2.26 API reference: nisa.nc_transpose")
 def nc_transpose_pe(m: Machine, data: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Transpose an SBUF tile (P, F...) to (F, P) in PSUM; P and F up to 128, F flattened."""
     return _transpose(m, data, mask, dtype, m.hw.pmax, PSUM, TENSOR)
 
 
 @instruction("nc_transpose_dve", engines=(VECTOR,), run=_run_transpose, writes=(SBUF, PSUM),
-             cost=cost.small_transposition, source="D26 nisa.nc_transpose")
+             cost=cost.small_transposition,
+             source="Neuron SDK 2.26 API reference: nisa.nc_transpose")
 def nc_transpose_dve(m: Machine, data: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Transpose a tile (P, F...) to (F, P) on the Vector Engine; P and F up to 32."""
     return _transpose(m, data, mask, dtype, 32, SBUF, VECTOR)
@@ -180,7 +179,7 @@ def _run_broadcast(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 @instruction("partition_broadcast", engines=(TENSOR,), run=_run_broadcast, writes=(PSUM,),
              check=_check_bank, cost=cost.ones_product,
-             source="D26 nl.broadcast_to: a matmul with ones")
+             source="Neuron SDK 2.26 API reference: nl.broadcast_to: a matmul with ones")
 def partition_broadcast(m: Machine, data: Any, partitions: int) -> Instr:
     """Repeat a tile (1, N) over `partitions`, as a matmul with a row of ones; N <= 512."""
     t = m.tile(data, "data", psum=False)

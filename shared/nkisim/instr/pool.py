@@ -24,7 +24,7 @@ def _run_iota(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("iota", engines=(GPSIMD,), run=_run_iota, cost=cost.gpsimd,
-             source="D26 nisa.iota")
+             source="Neuron SDK 2.26 API reference: nisa.iota")
 def iota(m: Machine, expr: Any, dtype: Any, *, mask: Any = None) -> Instr:
     """Return the values of an affine index expression as an SBUF tile."""
     if not isinstance(expr, Index):
@@ -51,7 +51,7 @@ def _run_affine_select(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("affine_select", engines=(GPSIMD,), run=_run_affine_select, cost=cost.gpsimd,
-             source="D26 nisa.affine_select")
+             source="Neuron SDK 2.26 API reference: nisa.affine_select")
 def affine_select(m: Machine, pred: Any, on_true_tile: Any, on_false_value: Any, *,
                   mask: Any = None, dtype: Any = None) -> Instr:
     """Return the tile where one affine comparison of indices holds, else a number."""
@@ -71,7 +71,8 @@ def _run_partition_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_partition_reduce", engines=(GPSIMD,), run=_run_partition_reduce,
-             cost=cost.across_partitions, source="D26 nisa.tensor_partition_reduce")
+             cost=cost.across_partitions,
+             source="Neuron SDK 2.26 API reference: nisa.tensor_partition_reduce")
 def tensor_partition_reduce(m: Machine, op: Any, data: Any, *, mask: Any = None,
                             dtype: Any = None) -> Instr:
     """Reduce across partitions: (P, F...) to (1, F...); slow, on GpSimd."""
@@ -92,7 +93,7 @@ def _run_local_gather(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("local_gather", engines=(GPSIMD,), run=_run_local_gather, cost=cost.gpsimd,
-             source="D26 nisa.local_gather")
+             source="Neuron SDK 2.26 API reference: nisa.local_gather")
 def local_gather(m: Machine, src_buffer: Any, index: Any, num_elem_per_idx: int = 1,
                  num_valid_indices: Any = None, *, mask: Any = None) -> Instr:
     """Gather elements with indices that each group of 16 partitions shares."""
@@ -117,7 +118,7 @@ def _run_gather_flattened(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("gather_flattened", engines=(GPSIMD,), run=_run_gather_flattened, cost=cost.gpsimd,
-             source="D26 nl.gather_flattened")
+             source="Neuron SDK 2.26 API reference: nl.gather_flattened")
 def gather_flattened(m: Machine, data: Any, indices: Any, *, mask: Any = None, dtype: Any = None
                      ) -> Instr:
     """Gather per partition along the flattened free dims; the result has the indices' shape."""
@@ -138,7 +139,7 @@ def _run_sequence_bounds(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("sequence_bounds", engines=(GPSIMD,), run=_run_sequence_bounds, cost=cost.gpsimd,
-             source="D26 nisa.sequence_bounds")
+             source="Neuron SDK 2.26 API reference: nisa.sequence_bounds")
 def sequence_bounds(m: Machine, *, segment_ids: Any, dtype: Any = None) -> Instr:
     """Return start and end of the run of equal ids that each element belongs to: (1, 2, n)."""
     t = m.tile(segment_ids, "segment_ids", psum=False)
@@ -156,7 +157,7 @@ def _run_dropout(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("dropout", engines=(VECTOR,), run=_run_dropout, cost=cost.stream,
-             source="D26 nisa.dropout")
+             source="Neuron SDK 2.26 API reference: nisa.dropout")
 def dropout(m: Machine, data: Any, prob: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Replace elements by zero with probability `prob` (number or (P, 1)); no rescaling."""
     t = m.tile(data, "data")
@@ -172,7 +173,7 @@ def _run_rand(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("rand", engines=(VECTOR,), run=_run_rand, cost=cost.stream,
-             source="D26 nl.rand")
+             source="Neuron SDK 2.26 API reference: nl.rand")
 def rand(m: Machine, shape: Any, dtype: Any = None) -> Instr:
     """Return an SBUF tile of uniform random numbers in [0, 1)."""
     dims = tuple(int(n) for n in allocate.sizes(shape))
@@ -193,7 +194,7 @@ def _run_seed(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("random_seed", engines=(VECTOR,), run=_run_seed, cost=cost.stream,
-             source="D26 nl.random_seed")
+             source="Neuron SDK 2.26 API reference: nl.random_seed")
 def random_seed(m: Machine, seed: Any, *, mask: Any = None) -> Instr:
     """Seed the random number generator with an int or a (1, 1) tile."""
     seed = _dynamic(m, seed, "seed")

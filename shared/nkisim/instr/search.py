@@ -29,7 +29,7 @@ def _run_max8(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("max8", engines=(VECTOR,), run=_run_max8, cost=cost.stream,
-             source="D26 nisa.max8")
+             source="Neuron SDK 2.26 API reference: nisa.max8")
 def max8(m: Machine, *, src: Any, mask: Any = None, dtype: Any = None) -> Instr:
     """Return the 8 largest values of each partition, in descending order, as (P, 8)."""
     t = m.tile(src, "src")
@@ -49,7 +49,7 @@ def _run_find_index8(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("nc_find_index8", engines=(VECTOR,), run=_run_find_index8, cost=cost.stream,
-             source="D26 nisa.nc_find_index8")
+             source="Neuron SDK 2.26 API reference: nisa.nc_find_index8")
 def nc_find_index8(m: Machine, *, data: Any, vals: Any, mask: Any = None, dtype: Any = None
                    ) -> Instr:
     """Return where each of the 8 `vals` of a partition first occurs in `data`, as uint32 (P, 8).
@@ -86,7 +86,7 @@ def _run_match_replace8(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("nc_match_replace8", engines=(VECTOR,), run=_run_match_replace8, cost=cost.stream,
-             source="D26 nisa.nc_match_replace8")
+             source="Neuron SDK 2.26 API reference: nisa.nc_match_replace8")
 def nc_match_replace8(m: Machine, *, data: Any, vals: Any, imm: Any, dst_idx: Any = None,
                       mask: Any = None, dtype: Any = None) -> Instr:
     """Return `data` with the first occurrence of each of 8 `vals` replaced by `imm`."""
@@ -110,7 +110,7 @@ def _run_bn_stats(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("bn_stats", engines=(VECTOR,), run=_run_bn_stats, cost=cost.stream,
-             source="D26 nisa.bn_stats")
+             source="Neuron SDK 2.26 API reference: nisa.bn_stats")
 def bn_stats(m: Machine, data: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Return count, mean and variance*count of the even, then of the odd elements: (P, 6)."""
     t = m.tile(data, "data")
@@ -128,7 +128,7 @@ def _run_bn_aggr(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("bn_aggr", engines=(VECTOR,), run=_run_bn_aggr, cost=cost.statistics,
-             source="D26 nisa.bn_aggr")
+             source="Neuron SDK 2.26 API reference: nisa.bn_aggr")
 def bn_aggr(m: Machine, data: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Combine triples of bn_stats (P, 3k) into mean and variance: (P, 2)."""
     t = m.tile(data, "data")
@@ -173,7 +173,7 @@ def _run_select_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("select_reduce", engines=(VECTOR,), run=_run_select_reduce, cost=cost.with_read_out,
-             source="D26 nisa.select_reduce")
+             source="Neuron SDK 2.26 API reference: nisa.select_reduce")
 def select_reduce(m: Machine, *, dst: Any, predicate: Any, on_true: Any, on_false: Any,
                   reduce_res: Any = None, reduce_cmd: Any = 0, reduce_op: Any = np.amax,
                   reverse_pred: bool = False, mask: Any = None, dtype: Any = None) -> Instr:
@@ -204,7 +204,7 @@ def _run_range_select(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("range_select", engines=(VECTOR,), run=_run_range_select, cost=cost.with_read_out,
-             source="D26 nisa.range_select")
+             source="Neuron SDK 2.26 API reference: nisa.range_select")
 def range_select(m: Machine, *, on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any,
                  bound1: Any, reduce_cmd: Any = 0, reduce_res: Any = None,
                  reduce_op: Any = np.amax, range_start: int = 0, on_false_value: Any = _MIN,
@@ -237,11 +237,12 @@ def _run_shuffle(m: Machine, ins: Instr, dst: Tensor) -> None:
     dst.np[...] = semantics.stream_shuffle(ins.srcs[0].np, dst.np, ins.params)
 
 
-@instruction("nc_stream_shuffle", engines=(VECTOR,), run=_run_shuffle, cost=cost.stream, merges=True,
-             source="D26 nisa.nc_stream_shuffle")
+@instruction("nc_stream_shuffle", engines=(VECTOR,), run=_run_shuffle,
+             cost=cost.stream, merges=True,
+             source="Neuron SDK 2.26 API reference: nisa.nc_stream_shuffle")
 def nc_stream_shuffle(m: Machine, src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = None,
                       mask: Any = None) -> Instr:
-    """Move partitions within each quadrant of 32: `dst` partition i gets `src` mask[i]; 255 keeps."""
+    """Move partitions within each quadrant of 32: `dst` i gets `src` mask[i]; 255 keeps."""
     s, d = m.tile(src, "src"), m.tile(dst, "dst")
     if s.dtype != d.dtype:
         raise fail("NKI-D05", "nisa.nc_stream_shuffle does not cast",
@@ -274,7 +275,7 @@ def _run_cumulative(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_scalar_cumulative", engines=(VECTOR,), run=_run_cumulative, cost=cost.scan,
-             source="SDK 2.27 nisa.tensor_scalar_cumulative")
+             source="Neuron SDK 2.27 API reference: nisa.tensor_scalar_cumulative")
 def tensor_scalar_cumulative(m: Machine, *, src: Any, dst: Any, op0: Any, op1: Any, imm0: Any,
                              imm1: Any = None, reduce_cmd: Any = 3, dtype: Any = None,
                              mask: Any = None) -> Instr:
