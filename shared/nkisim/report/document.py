@@ -297,7 +297,7 @@ def _tensors(trace: Any, lines: list[tuple[str, int, str]],
 
     A tensor is called after the variable on the line that made it.
     """
-    names = ["?", "input"]
+    names = ["?", "input", "placed by the kernel"]
     by_line = []
     for file, number, _ in lines:
         found = _ASSIGNED.match(linecache.getline(file, number))
@@ -310,6 +310,7 @@ def _tensors(trace: Any, lines: list[tuple[str, int, str]],
     place = line_of[np.array([st.where for st in every], np.int64)]
     name = np.array(by_line, np.int32)[place]
     name[np.array([st.readonly for st in every], bool)] = names.index("input")
+    name[np.array([st.arena for st in every], bool)] = names.index("placed by the kernel")
     code = {SBUF: 0, PSUM: 1, HBM: 2}
     return names, {"storage_name": name,
                    "storage_memory": np.array([code[st.kind] for st in every], np.uint8)}

@@ -33,7 +33,8 @@ class Lane {
   filtered(keep) {
     const ids = [];
     for (let i = 0; i < this.count; i++) if (keep(this.instr[i])) ids.push(i);
-    return new Lane(this.profile, this.label, this.height, ids, this.from, this.to, this.instr);
+    const lane = new Lane(this.profile, this.label, this.height, ids, this.from, this.to, this.instr);
+    return Object.assign(lane, { title: this.title, segments: this.segments });
   }
 
   /** The name of an event; on an engine's lane, a transfer is its trigger. */

@@ -4,8 +4,8 @@
 const ENGINES = ["tensor", "vector", "scalar", "gpsimd", "sync", "dma"];
 const ENGINE_NAMES = ["Tensor", "Vector", "Scalar", "GpSimd", "Sync", "DMA"];
 const DMA = 5;
-const PALETTE = ["#3b76c4", "#d9780f", "#2f9e62", "#b04a9a", "#a88f00", "#c8453b", "#6c5fc7",
-                 "#1f9aa8", "#8a6d4b", "#7d8796"];
+const PALETTE = ["#3b76c4", "#b55c00", "#257d4d", "#a8458f", "#857000", "#c23f35", "#6c5fc7",
+                 "#177784", "#856745", "#667084"];
 /** Place in the palette by name; the same in both profiles of a comparison. The last is for all the rest. */
 const COLORS = new Map([["load (DMA)", 0], ["store (DMA)", 1], ["nc_matmul", 2]]);
 const ARRAYS = { i1: Int8Array, i2: Int16Array, i4: Int32Array, u1: Uint8Array, u2: Uint16Array,

@@ -163,7 +163,7 @@ class Timeline {
       if (right - left < 3) continue;
       g.fillStyle = this.css.bg;
       g.fillRect(right - 0.5, lane.y, 0.5, lane.height);
-      if (right - left < 30 || (lane.kept && !this.filter(lane.instr[i]))) continue;
+      if (right - left < 44 || (lane.kept && !this.filter(lane.instr[i]))) continue;
       g.fillStyle = "#fff";
       const text = lane.text(i), room = Math.floor((right - left - 6) / 6);
       g.fillText(text.length > room ? text.slice(0, room - 1) + "\u2026" : text, left + 4, lane.y + lane.height / 2 + 1);
@@ -316,8 +316,8 @@ class Timeline {
     const t = this.t(x), perPixel = (this.view.t1 - this.view.t0) / this.plot;
     for (const lane of this.lanes) {
       if (y < lane.y || y > lane.y + lane.height) continue;
-      const event = (lane.kept ?? lane).hit(t, 3 * perPixel);
-      return { t, lane, event, instr: event < 0 ? -1 : (lane.kept ?? lane).instr[event] };
+      const shown = lane.kept ?? lane, event = shown.hit(t, 3 * perPixel);
+      return { t, lane: shown, event, instr: event < 0 ? -1 : shown.instr[event] };
     }
     for (const curve of [this.throughput, ...this.curves]) {
       if (y >= curve.y && y <= curve.y + curve.height) return { t, curve, instr: -1 };
