@@ -60,5 +60,15 @@ def nothing(a):
 
 
 @nki.jit
+def reads_nothing(a):
+    """Store a tile of which half was never written."""
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+    tile[0:64] = nl.load(a[0:64])
+    nl.store(out, value=tile)
+    return out
+
+
+@nki.jit
 def breaks_a_rule(a):
     return nl.zeros((256, 8), dtype=a.dtype, buffer=nl.sbuf)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from nkisim import report
+from nkisim.machine import Finding
 from nkisim.profile import profile
 from nkisim.profile_cli import load_kernel
 from nkisim.report.summary import active_us
@@ -97,6 +98,19 @@ def test_a_target_that_nothing_was_compared_with_is_said_to_be_uncalibrated(add)
     trn3 = profile(kernel("add"), zeros(1, 128, 8), zeros(1, 128, 8), target="trn3")
     assert "not calibrated" in report.summary(trn3).splitlines()[0]
     assert "calibrated" not in report.summary(add).splitlines()[0]
+
+
+def test_the_error_of_the_model_is_told_where_it_is_known(tmp_path):
+    known = profile(kernel("add"), zeros(1, 128, 8), zeros(1, 128, 8), target="trn2")
+    known.model_error = "median 7 %, 90th percentile 21 %"
+    assert "error of the model: median 7 %" in report.summary(known).splitlines()[0]
+    report.save_html(known, tmp_path / "p.html")
+    assert report.load(tmp_path / "p.html").head["model_error"] == known.model_error
+
+
+def test_findings_are_told_with_their_places():
+    text = report.summary(profile(kernel("reads_nothing"), zeros(128, 8), target="trn2"))
+    assert re.search(r"findings \(1\):\n +warning: NKI-\w+ .*kernels_for_reports.py:\d+", text), text
 
 
 def test_overlapping_activity_counts_once():
@@ -196,9 +210,12 @@ def test_source_text_cannot_become_markup(add, tmp_path):
     assert any("</script><img src=x" in line for line in source)
 
 
-def test_a_page_does_not_say_where_on_the_disk_the_kernel_lies(add, tmp_path):
-    report.save_html(add, tmp_path / "p.html")
+def test_a_page_does_not_say_where_on_the_disk_the_kernel_lies(tmp_path):
+    told = profile(kernel("add"), zeros(1, 128, 8), zeros(1, 128, 8), target="trn2")
+    told.findings.append(Finding("NKI-A05", "error", f"a tile made at {KERNELS}:22 is lost"))
+    report.save_html(told, tmp_path / "p.html")
     head = report.load(tmp_path / "p.html").head
+    assert head["findings"][0]["text"] == f"a tile made at {KERNELS.name}:22 is lost"
     assert [f["name"] for f in head["files"]] == [KERNELS.name]
     assert str(KERNELS.parent) not in json.dumps(head)
 

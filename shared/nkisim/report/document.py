@@ -150,6 +150,8 @@ def _build(prof: Any) -> Report:
     names, tensors = _tensors(trace, lines, line_of)
     columns.update(tensors, **_lifetimes(prof, ticks, line_of))
     where = {key: i for i, key in enumerate(lines)}
+    files = sorted({file for file, _, _ in lines})
+    short = _short_names(files)
     hw = prof.hw
     head = {
         "kernel": prof.kernel_name, "target": hw.name, "generation": hw.generation,
@@ -172,10 +174,8 @@ def _build(prof: Any) -> Report:
         "names": names,
         "lines": [[file, line, function] for file, line, function in lines],
         "files": _files(lines),
-        "findings": [_finding(f, where) for f in prof.findings],
+        "findings": [_finding(f, where, short) for f in prof.findings],
     }
-    files = sorted({file for file, _, _ in lines})
-    short = _short_names(files)
     for line in head["lines"]:
         line[0] = files.index(line[0])
     for file in head["files"]:
@@ -223,13 +223,18 @@ def _model_error(prof: Any) -> str:
     return "" if error is None else str(error)
 
 
-def _finding(f: Any, where: dict[tuple[str, int, str], int]) -> dict[str, Any]:
+def _finding(f: Any, where: dict[tuple[str, int, str], int],
+             short: dict[str, str]) -> dict[str, Any]:
+    said = f.text
+    for file, name in short.items():
+        said = said.replace(file, name)
+
     def place(w: Any) -> int:
         return where.get((w.file, w.line, w.function), -1) if w is not None else -1
 
     def text(w: Any) -> str:
         return f"{os.path.basename(w.file)}:{w.line}" if w is not None else ""
-    return {"id": f.id, "severity": f.severity, "text": f.text,
+    return {"id": f.id, "severity": f.severity, "text": said,
             "line": place(f.where), "place": text(f.where),
             "other_line": place(f.other), "other": text(f.other)}
 
