@@ -110,7 +110,8 @@ def test_the_error_of_the_model_is_told_where_it_is_known(tmp_path):
 
 def test_findings_are_told_with_their_places():
     text = report.summary(profile(kernel("reads_nothing"), zeros(128, 8), target="trn2"))
-    assert re.search(r"findings \(1\):\n +warning: NKI-\w+ .*kernels_for_reports.py:\d+", text), text
+    found = re.search(r"findings \(1\):\n +warning: NKI-\w+ .*\((\S+):\d+\)", text)
+    assert found and found[1] == KERNELS.name, text
 
 
 def test_overlapping_activity_counts_once():

@@ -18,7 +18,8 @@ class App {
       return timeline;
     });
     this.tabs = ["Instructions", "Selected", "Memory", "Roofline", "Findings", "Metrics"];
-    this.tab = profiles.length > 1 ? "Metrics" : "Instructions";
+    const wrong = profiles[0].head.findings.some((f) => f.severity === "error");
+    this.tab = profiles.length > 1 ? "Metrics" : wrong ? "Findings" : "Instructions";
     this.focus(0, true);
     for (const button of document.querySelectorAll("[data-do]")) {
       button.addEventListener("click", () => this.act(button.dataset.do));
