@@ -155,9 +155,9 @@ def fill(kind: Kind, hw: NeuronCore, engine: str) -> float:
     return max(MIN_II, n / 2 if _is16(kind.operands[0]) and kind.extra == (True,) else n)
 
 
-def eight_cycles(kind: Kind, hw: NeuronCore, engine: str) -> float:
-    """reciprocal on the Vector Engine: 8 cycles an element."""
-    return max(MIN_II, 8 * _out(kind))
+def iterative(kind: Kind, hw: NeuronCore, engine: str) -> float:
+    """reciprocal on the Vector Engine: 8 cycles an element (published)."""
+    return max(MIN_II, hw.timing.dve_reciprocal_cycles * _out(kind))
 
 
 def predicated(kind: Kind, hw: NeuronCore, engine: str) -> float:
@@ -309,12 +309,13 @@ def transfer(kind: Kind, hw: NeuronCore) -> Transfer:
     indirect = "indirect" in kind.extra
     chip = dst if dst.kind is SBUF else src if src.kind is SBUF else None
     moved = srcs[0] if indirect and dst.kind is HBM and srcs else dst
-    nbytes = max(1, moved.elements * max(dst.dtype.itemsize, src.dtype.itemsize))
+    item = max(dst.dtype.itemsize, src.dtype.itemsize)
+    nbytes = max(1, moved.elements * item)
     if indirect:                                    # rows chosen at run time: one piece each
         rows = moved.shape[0]
         run = nbytes // rows
-    elif row_transposes(kind):
-        run = max(dst.dtype.itemsize, 2)
+    elif kind.row.cost is transposing_dma:          # element by element
+        run = src.dtype.itemsize
     else:
         run = min(_runs(dst, dst.kind is SBUF) * nbytes // (dst.elements * dst.dtype.itemsize),
                   _runs(src, src.kind is SBUF) * nbytes // (src.elements * src.dtype.itemsize))
@@ -333,19 +334,20 @@ def transfer(kind: Kind, hw: NeuronCore) -> Transfer:
         per_engine = max(1, min(per_engine, math.ceil(share / t.dma_packet_bytes)))
         pieces = per_engine * engines
     each = share / per_engine
-    ns = per_engine * max(t.dma_descriptor_floor_ns, t.dma_descriptor_ns + each / t.dma_engine_gbps)
-    if dst.kind is HBM and each <= t.dma_small_write_bytes:
-        ns += per_engine * t.dma_small_write_ns
+    slower = t.dma_small_write_factor \
+        if dst.kind is HBM and each <= t.dma_small_write_bytes else 1.0
+    ns = per_engine * max(t.dma_descriptor_floor_ns,
+                          t.dma_descriptor_ns + slower * each / t.dma_engine_gbps)
+    if joined:                                      # each partition is still addressed
+        ns = max(ns, chip.shape[0] / engines * t.dma_descriptor_floor_ns)
+    if kind.row.cost is transposing_dma:
+        ns = moved.elements / engines * t.dma_transpose_ns
+        pieces = src.shape[0] if len(src.shape) > 1 else 1
     if "rmw" in kind.row.name:
         ns *= 2                                     # read-modify-write: half the rate (AWS)
     rows = max(1, chip.shape[0] if chip is not None else pieces)
     return Transfer((ns + t.dma_semaphore_ns) / 1e3, 0, engines, pieces, rows, nbytes,
                     kind.read_bytes, kind.write_bytes)
-
-
-def row_transposes(kind: Kind) -> bool:
-    """Tell whether the DMA transposes while it moves."""
-    return kind.row.cost is transposing_dma
 
 
 def plain_dma(kind: Kind, hw: NeuronCore, engine: str) -> float:
@@ -354,7 +356,7 @@ def plain_dma(kind: Kind, hw: NeuronCore, engine: str) -> float:
 
 
 def transposing_dma(kind: Kind, hw: NeuronCore, engine: str) -> float:
-    """A DMA that transposes: element by element, see `transfer`; no engine cycles."""
+    """A DMA that transposes: see `transfer`; no engine cycles."""
     return 0.0
 
 

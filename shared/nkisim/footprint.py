@@ -23,6 +23,7 @@ from .trace import Storages, Trace
 # one that waits for its data does not hold up the loads behind it.
 PE, DVE, ACT, POOL, LOADS, STORES = range(6)
 QUEUES = 6
+PACK = True
 
 
 @dataclass
@@ -227,7 +228,7 @@ def _versions(stores: _Stores, hw: NeuronCore, ev: dict[str, np.ndarray]
     psum = stores.psum[storage]
     size = (hi - lo)[tile[order][heads]]
     bank = hw.psum_bank_bytes
-    size = np.where(psum, -(-size // bank) * bank, size) * placed[storage]
+    size = np.where(psum, size if PACK else -(-size // bank) * bank, size) * placed[storage]
     instr = ev["instr"][order]
     resident = size
     if len(heads):

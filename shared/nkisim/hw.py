@@ -51,6 +51,7 @@ class Timing:
     # Vector, Scalar and GpSimd Engines
     dve_latency_us: float       # beyond one element per cycle, until the result is written
     dve_gap_us: float           # beyond it, until the next independent instruction can start
+    dve_reciprocal_cycles: float        # per element
     act_latency_us: float
     act_gap_us: float
     act_function_us: float      # more, for a function that interpolates in a table
@@ -70,7 +71,8 @@ class Timing:
     dma_semaphore_ns: float     # semaphore descriptor at the end of a DMA, on each engine
     dma_packet_bytes: int       # largest descriptor
     dma_small_write_bytes: int  # writes to HBM up to this size ...
-    dma_small_write_ns: float   # ... cost this much more each
+    dma_small_write_factor: float       # ... move their bytes so much slower
+    dma_transpose_ns: float     # one element of a DMA that transposes, on one engine
     dge_issue_us: float         # hardware descriptor generation: one DMA on its queue
     dge_row_us: float           # ... and each row (partition) of it
     dge_rings: int              # 0: the generation has none
@@ -194,6 +196,7 @@ _TIMING = {
     "dve_latency_us": _read("158 ns + N / 0.96 GHz"),
     "dve_gap_us": Source("60 cycles to start an SBUF access, partly hidden (Architecture Guide); "
                          "about 115 ns back to back in logs of third parties", "fitted"),
+    "dve_reciprocal_cycles": Source("Neuron SDK 2.26, nki.isa.reciprocal: 8 N"),
     "act_latency_us": _read("158 ns + N / 1.2 GHz for a copy"),
     "act_gap_us": _read("back to back N / 1.2 GHz + 10 ns"),
     "act_function_us": Source("exp of 128 and 4096 elements in 0.4 and 3.7 us (SDK 2.32, NKI DMA "
@@ -213,7 +216,9 @@ _TIMING = {
     "dma_packet_bytes": _read("32 packets of 32,000 bytes for 1 MB"),
     "dma_small_write_bytes": Source("Neuron SDK 2.26: pieces of less than 512 bytes are slow; "
                                     "512 itself is in traces"),
-    "dma_small_write_ns": _read("512-byte rows to HBM take 35-45 ns instead of 23"),
+    "dma_small_write_factor": _read("512-byte rows to HBM take 35-45 ns instead of 23"),
+    "dma_transpose_ns": Source("attention that loads its operands transposed (public, trn1)",
+                               "fitted"),
     "dge_issue_us": Source("0.727 us a DMA in vector additions of one row", "fitted"),
     "dge_row_us": Source("1.07 ns a row in vector additions of 128 rows", "fitted"),
     "dge_rings": Source("Trainium2 Architecture Guide: 2 DGEs a core"),
@@ -225,20 +230,21 @@ _TIMING3 = Timing(
     launch_us=9.7, profile_us=15.0,
     pe_gap_cycles=7.0, pe_latency_us=0.163, pe_load_cycles_per_column=0.25,
     pe_strided_load_cycles_per_byte=1.0, pe_warmup_us=3.8, pe_cold_factor=2.0,
-    dve_latency_us=0.158, dve_gap_us=0.060, act_latency_us=0.158, act_gap_us=0.010,
+    dve_latency_us=0.158, dve_gap_us=0.060, dve_reciprocal_cycles=8.0,
+    act_latency_us=0.158, act_gap_us=0.010,
     act_function_us=0.110, act_table_us=1.3, pool_latency_us=0.158, pool_gap_us=0.060,
     hop_us=0.033,
     dma_trigger_us=0.093, dma_start_us=1.1, dma_read_us=0.35, dma_done_us=0.45,
     dma_engine_gbps=27.2, dma_descriptor_ns=4.7, dma_descriptor_floor_ns=7.0,
     dma_semaphore_ns=0.0, dma_packet_bytes=32768, dma_small_write_bytes=512,
-    dma_small_write_ns=18.0, dge_issue_us=0.727, dge_row_us=0.00107, dge_rings=2,
+    dma_small_write_factor=2.0, dma_transpose_ns=1.4, dge_issue_us=0.727, dge_row_us=0.00107, dge_rings=2,
     shared_ports=False, provenance=_TIMING,
 )
 
 _TIMING2 = replace(
     _TIMING3, launch_us=13.0, profile_us=14.0,
     pe_latency_us=0.14, pe_warmup_us=0.0, pe_cold_factor=1.0,
-    dve_latency_us=0.213, act_latency_us=0.156, hop_us=0.033,
+    dve_latency_us=0.213, dve_gap_us=0.025, act_latency_us=0.156, hop_us=0.033,
     dma_trigger_us=0.089, dma_start_us=1.3, dma_read_us=0.4, dma_engine_gbps=20.6,
     dma_semaphore_ns=76.0, dge_rings=0, shared_ports=True,
     provenance={

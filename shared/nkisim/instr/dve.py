@@ -256,7 +256,7 @@ def _run_reciprocal(m: Machine, ins: Instr, dst: Tensor) -> None:
     put(np.reciprocal(dtypes.as_float32(ins.srcs[0].np)), dst)
 
 
-@instruction("reciprocal", engines=(VECTOR,), run=_run_reciprocal, cost=cost.eight_cycles,
+@instruction("reciprocal", engines=(VECTOR,), run=_run_reciprocal, cost=cost.iterative,
              source="Neuron SDK 2.26 API reference: nisa.reciprocal")
 def reciprocal(m: Machine, data: Any, *, dtype: Any = None, mask: Any = None) -> Instr:
     """Return 1 / data, precisely."""
