@@ -23,6 +23,7 @@ COMMANDS = {
     "explain": ("nkisim.cli:explain", "print the page of an error id, such as NKI-P01"),
     "calibrate": ("nkisim.calibrate:command", "compare the latency model with published "
                   "measurements"),
+    "coverage": ("nkisim.coverage:command", "list what is modelled of the names of NKI"),
     "enable": ("nkisim.enable:enable_command", "let every program of this venv use the simulator"),
     "disable": ("nkisim.enable:disable_command", "undo enable"),
 }

@@ -67,10 +67,12 @@ class Run:
 class Kernel:
     """A function decorated with `@nki.jit`: callable with arrays, and inside other kernels."""
 
+    __name__: str                           # of the function
+
     def __init__(self, func: Callable, mode: str = "auto", target: str | None = None,
                  options: tuple[str, ...] = (), grid: tuple[int, ...] = ()):
         functools.update_wrapper(self, func)
-        del self.__wrapped__                # a kernel is no plain function: tools must not unwrap
+        del self.__dict__["__wrapped__"]    # a kernel is no plain function: tools must not unwrap
         try:
             self.__signature__ = inspect.signature(func)
         except (TypeError, ValueError):     # builtins have none

@@ -128,7 +128,9 @@ class Storage:
             view[where] = True
         elif 0 in strides:
             view[...] = True
-            self._missing = int(self._mask.size - np.count_nonzero(self._mask))
+            mask = self._mask
+            assert mask is not None
+            self._missing = int(mask.size - np.count_nonzero(mask))
         else:
             self._missing -= view.size - int(np.count_nonzero(view))
             view[...] = True

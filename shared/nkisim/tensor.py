@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .machine import Machine
 
 _ALL = slice(None)
+Array = np.ndarray          # inside Tensor the name `np` is a property
 
 
 class Tensor:
@@ -33,7 +34,9 @@ class Tensor:
                  "pending", "kind", "owner", "_np", "__weakref__")
     __array_ufunc__ = None              # NumPy scalars on the left must defer to __radd__ & co.
 
-    def __init__(self, m: Machine, storage: Storage | None, offset: int, shape: tuple[int, ...],
+    storage: Storage                # None while the instruction is pending, and in a BlockTensor
+
+    def __init__(self, m: Machine, storage: Any, offset: int, shape: tuple[int, ...],
                  strides: tuple[int, ...], dtype: np.dtype, nblock: int = 0, kind: str = HBM):
         self.m, self.storage, self.offset = m, storage, offset
         self.shape, self.strides, self.dtype = shape, strides, dtype
@@ -72,7 +75,7 @@ class Tensor:
 
     # -- data -----------------------------------------------------------------
     @property
-    def np(self) -> np.ndarray:
+    def np(self) -> Array:
         """Return the elements as a NumPy view of the storage's bytes."""
         a = self._np
         if a is None:
@@ -271,7 +274,7 @@ class Tensor:
                 const = k.const
             elif as_int(k) is not None:
                 value = as_int(k)
-                const = value + n if value < 0 else value      # type: ignore[operator]
+                const = value + n if value < 0 else value      # type: ignore[operator,assignment]
                 coeffs = (0,) * rank
             else:
                 const = 0
@@ -302,6 +305,12 @@ class Tensor:
                                given=f"index grid {grid} over a single partition",
                                limit="each partition of a tile is a partition of the memory",
                                hint="broadcast across partitions with nl.broadcast_to or a matmul")
+            elif d > part >= 0 and coeffs[0] and grid[0] > 1:
+                raise fail("NKI-P05", "each partition accesses other free elements",
+                           given=f"the index in dimension {d} changes along the partition axis",
+                           limit="an instruction accesses the same free elements in every "
+                                 "partition",
+                           hint="load it that way from HBM, where any affine access is possible")
             elif d < part and any(c and g > 1 for c, g in zip(coeffs, grid)):
                 nblock += 1
         t = Tensor(self.m, self.storage, offset, grid, tuple(strides), self.dtype, nblock,
@@ -334,7 +343,7 @@ class Tensor:
             t.oob = oob or None
         return t
 
-    def flat_index(self, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    def flat_index(self, shape: tuple[int, ...] | None = None) -> Array:
         """Return the element index in the storage of every element of the view (int64)."""
         out = np.full(self.shape, self.offset // self.dtype.itemsize, dtype=np.int64)
         for d, (n, s) in enumerate(zip(self.shape, self.strides)):
@@ -353,7 +362,7 @@ class Tensor:
             raise fail("NKI-S06", "a shape has a size that is not an integer", given=f"{new!r}",
                        hint="use // instead of / so that sizes stay integers")
         if sizes.count(-1) == 1:
-            rest = prod(n for n in sizes if n != -1)
+            rest = prod(n for n in sizes if n != -1)                 # type: ignore[misc]
             sizes[sizes.index(-1)] = self.size // rest if rest else 0
         target: tuple[int, ...] = tuple(sizes)          # type: ignore[arg-type]
         if prod(target) != self.size or min(target, default=1) < 1:
@@ -481,6 +490,9 @@ class BlockTensor(Tensor):
     """A directly allocated tensor with block dims: each block index has an address of its own."""
 
     __slots__ = ("blocks", "place", "serial")
+    blocks: dict[tuple[int, ...], Tensor]       # the tiles, by block index
+    place: tuple[DirectBuffer, int, str]        # where they go, line of creation, name
+    serial: int
 
     def tile(self, idx: tuple[int, ...]) -> Tensor:
         """Return the tile of block index `idx` as a view of the arena."""
@@ -515,6 +527,13 @@ class Indirect:
     """
 
     __slots__ = ("base", "rows", "dim", "rest", "shape", "dtype", "kind")
+    base: Tensor
+    rows: Tensor
+    dim: int
+    rest: tuple
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    kind: str
 
     @staticmethod
     def make(base: Tensor, keys: tuple) -> Any:

@@ -7,8 +7,9 @@ import numpy as np
 
 from .. import cost, dtypes
 from ..errors import fail
-from ..machine import Instr, Machine, as_f32
+from ..machine import Instr, Machine
 from ..memory import PSUM, SBUF
+from ..shadow import as_f32
 from ..table import TENSOR, VECTOR, instruction
 from ..tensor import Tensor
 
