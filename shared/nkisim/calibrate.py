@@ -18,7 +18,7 @@ import numpy as np
 
 from . import hw, records
 from .errors import NkiError
-from .profile import Profile, profile
+from .prediction import Profile, profile
 from .records import METRICS, Record, Skipped
 
 

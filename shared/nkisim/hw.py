@@ -150,7 +150,6 @@ _LANGUAGE = "Neuron SDK 2.26, nki.language.tile_size"
 _ISA = "Neuron SDK 2.26, nki.isa"
 
 _COMMON = {
-    "timing": Source("each with its own source: Timing.provenance", "fitted"),
     "generation": Source(f"{_ISA}.nc_version"),
     "pmax": Source(_LANGUAGE),
     "max_free_dims": Source(f"{_ARCH}, access patterns"),
@@ -237,7 +236,7 @@ _TIMING3 = Timing(
     dma_trigger_us=0.093, dma_start_us=1.1, dma_read_us=0.35, dma_done_us=0.45,
     dma_engine_gbps=27.2, dma_descriptor_ns=4.7, dma_descriptor_floor_ns=7.0,
     dma_semaphore_ns=0.0, dma_packet_bytes=32768, dma_small_write_bytes=512,
-    dma_small_write_factor=2.0, dma_transpose_ns=1.4, dge_issue_us=0.727, dge_row_us=0.00107, dge_rings=2,
+    dma_small_write_factor=2.0, dma_transpose_ns=0.8, dge_issue_us=0.727, dge_row_us=0.00107, dge_rings=2,
     shared_ports=False, provenance=_TIMING,
 )
 
