@@ -79,6 +79,10 @@ class _Geometry:
         while dims and dims[-1][1] == item:             # contiguous dims are one wide element
             item *= dims[-1][0]
             dims = dims[:-1]
+        reach: dict[int, int] = {}                      # dims of one stride are one longer dim
+        for n, stride in dims:
+            reach[stride] = reach.get(stride, 1) + n - 1
+        dims = tuple((n, stride) for stride, n in reach.items())
         key = (dims, item)
         got = self.ids.get(key)
         if got is None:

@@ -225,7 +225,7 @@ class _Run:
                         even = at
                     start[i] = even
                     done = even = even + us
-                    ends.append(done)
+                    ends.extend([done] * count)
                 else:
                     if same:
                         engines, same = [even] * all_engines, False

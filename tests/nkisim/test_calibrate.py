@@ -57,7 +57,7 @@ def world(tmp_path):
         record("whole"), record("slices", set={"FREE": 2}),
         record("total", metric="profile_total"),
         record("old", source={"path": "c.py", "candidate": 0}),
-        record("new", source={"path": "c.py", "candidate": 1}),
+        record("new", set={}, source={"path": "c.py", "candidate": 1}),
         record("elsewhere", source={"repo": "no/where"}),
         record("typo", set={"FREEE": 2}),
     ]}))

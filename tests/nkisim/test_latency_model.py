@@ -40,19 +40,26 @@ def bytes_of(pattern, offset):
     return set((at[:, None] + np.arange(pattern.dtype.itemsize)).ravel().tolist())
 
 
+def access(pattern, flat, offset):
+    """Return the view of what an access touches, in an array of one element per byte."""
+    return np.ndarray(pattern.shape, flat.dtype, flat, offset * flat.itemsize,
+                      tuple(s * flat.itemsize for s in pattern.strides))
+
+
 @targets
 @every_case
 def test_nothing_starts_before_what_it_reads_is_written(case, target):
     kernel, args = CASES[case]
     prof = predict(kernel, *args, target=target)
-    tl, writer = prof.timeline, {}
+    tl = prof.timeline
+    writer = {s.id: np.full(s.nparts * s.row_bytes, -1) for s in prof.machine.storages}
     for i, (kind, _, _, operands) in enumerate(prof.trace):
-        touched = [(s, bytes_of(p, o)) for p, (s, o) in zip(kind.operands, operands)]
-        for s, spots in touched[kind.outputs:]:
-            for w in {writer[s, b] for b in spots if (s, b) in writer}:
+        touched = [(s, access(p, writer[s], o)) for p, (s, o) in zip(kind.operands, operands)]
+        for _, seen in touched[kind.outputs:]:
+            for w in np.unique(seen[seen >= 0]):
                 assert tl.end_us[w] <= tl.start_us[i] + 1e-9, (w, i)
-        for s, spots in touched[:kind.outputs]:
-            writer.update({(s, b): i for b in spots})
+        for _, seen in touched[:kind.outputs]:
+            seen[...] = i
 
 
 @targets
