@@ -19,7 +19,7 @@ from .finder import install as _install  # noqa: E402 (after __all__, before use
 _install()
 
 _LAZY = {"simulate": "api", "run": "api", "Run": "launch", "Finding": "machine",
-         "NkiError": "errors", "profile": "profile", "Profile": "profile"}
+         "NkiError": "errors", "profile": "prediction", "Profile": "prediction"}
 
 
 def __getattr__(name: str) -> Any:

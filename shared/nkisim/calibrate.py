@@ -18,8 +18,12 @@ import numpy as np
 
 from . import hw, records
 from .errors import NkiError
-from .profile import Profile, profile
+from .prediction import Profile, profile
 from .records import METRICS, Record, Skipped
+
+
+#: numbers that differ by less than this are the same: repeated runs differ by so much
+SAME = 0.005
 
 
 @dataclass
@@ -34,6 +38,7 @@ class Outcome:
     error_pct: float | None = None
     skipped: str | None = None          # why it has no prediction
     family: str = ""
+    variant: str = ""
     bound: str = ""
     instructions: int = 0
     seconds: float = 0.0                # of our own time
@@ -54,7 +59,8 @@ def predict(record: Record, sources: Path, cache: dict[str, Profile]) -> Profile
 
 def compare(record: Record, sources: Path, cache: dict[str, Profile]) -> Outcome:
     """Return the outcome of one record; whatever goes wrong becomes the reason to skip it."""
-    out = Outcome(record.id, record.target, record.metric, record.value_us, family=record.family)
+    out = Outcome(record.id, record.target, record.metric, record.value_us, family=record.family,
+                  variant=record.variant)
     begin = time.perf_counter()
     try:
         prof = predict(record, sources, cache)
@@ -71,14 +77,15 @@ def compare(record: Record, sources: Path, cache: dict[str, Profile]) -> Outcome
 
 
 def rank_correlation(a: list[float], b: list[float]) -> float:
-    """Return Spearman's rank correlation; equal values share the mean of their ranks."""
+    """Return Spearman's rank correlation; values within SAME share the mean of their ranks."""
     def ranks(x: list[float]) -> np.ndarray:
-        order = np.argsort(x, kind="stable")
+        values = np.asarray(x, float)
+        order = np.argsort(values, kind="stable")
+        steps = np.diff(values[order]) > SAME * values[order][:-1]
+        group = np.concatenate([[0], np.cumsum(steps)])
         out = np.empty(len(x))
-        out[order] = np.arange(len(x))
-        values = np.asarray(x)
-        for v in set(x):
-            out[values == v] = out[values == v].mean()
+        for g in set(group.tolist()):
+            out[order[group == g]] = np.flatnonzero(group == g).mean()
         return out
     ra, rb = ranks(a), ranks(b)
     if ra.std() == 0 or rb.std() == 0:
@@ -87,14 +94,18 @@ def rank_correlation(a: list[float], b: list[float]) -> float:
 
 
 def families(outcomes: list[Outcome]) -> dict[str, tuple[int, float]]:
-    """Return {family: (variants, rank correlation)} of families with three and more variants."""
-    groups: dict[str, list[Outcome]] = defaultdict(list)
+    """Return {family: (variants, rank correlation)} of families with two and more variants.
+
+    What several people measured of one variant counts once, as the mean.
+    """
+    groups: dict[str, dict[str, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
     for o in outcomes:
         if o.predicted_us is not None:
-            groups[o.family].append(o)
-    return {name: (len(g), rank_correlation([o.measured_us for o in g],
-                                            [float(o.predicted_us or 0) for o in g]))
-            for name, g in sorted(groups.items()) if len(g) >= 3}
+            groups[o.family][o.variant or o.id].append(o)
+    return {name: (len(g), rank_correlation(
+        [float(np.mean([o.measured_us for o in v])) for v in g.values()],
+        [float(np.mean([float(o.predicted_us or 0) for o in v])) for v in g.values()]))
+        for name, g in sorted(groups.items()) if len(g) >= 2}
 
 
 def report(outcomes: list[Outcome]) -> dict[str, Any]:

@@ -4,7 +4,8 @@ Two accesses conflict if they can touch the same byte: the boxes of their access
 and they are not interleaved slices of one tile. A tile that is overwritten as a whole begins a
 new life ("version") in other memory, as the compiler renames it. Memory of versions is handed out
 in program order, the longest free first, and what waits for memory waits for the last access of
-the version that had it before: so buffering decides what overlaps.
+the version that had it before: so buffering decides what overlaps. (Banks of PSUM are few; the
+schedule hands them out as instructions come to need them.)
 """
 from __future__ import annotations
 
@@ -23,7 +24,6 @@ from .trace import Storages, Trace
 # one that waits for its data does not hold up the loads behind it.
 PE, DVE, ACT, POOL, LOADS, STORES = range(6)
 QUEUES = 6
-PACK = True
 
 
 @dataclass
@@ -48,6 +48,7 @@ class Dependencies:
     after: np.ndarray           # ... for after[x], in program order of the latter
     versions: Versions
     overflow: dict[str, int]    # memory -> bytes per partition beyond what there is
+    psum_use: dict[int, list[int]]      # instruction -> versions in PSUM that it accesses
 
 
 class _Stores:
@@ -78,6 +79,10 @@ class _Geometry:
         while dims and dims[-1][1] == item:             # contiguous dims are one wide element
             item *= dims[-1][0]
             dims = dims[:-1]
+        reach: dict[int, int] = {}                      # dims of one stride are one longer dim
+        for n, stride in dims:
+            reach[stride] = reach.get(stride, 1) + n - 1
+        dims = tuple((n, stride) for stride, n in reach.items())
         key = (dims, item)
         got = self.ids.get(key)
         if got is None:
@@ -139,7 +144,12 @@ def analyse(trace: Trace, storages: Storages, hw: NeuronCore, queue_of: np.ndarr
     releases = _releases(vid, ev["instr"], queue, len(versions.storage))
     waits, overflow = _place(versions, releases, hw)
     before, after = _conflicts(trace, ev, vid, kinds, queue.tolist(), waits, stores)
-    return Dependencies(kinds.tolist(), queue.tolist(), before, after, versions, overflow)
+    psum_use: dict[int, list[int]] = {}
+    mine = (versions.psum & (versions.bytes > 0))[vid]
+    for i, v in zip(ev["instr"][mine].tolist(), vid[mine].tolist()):
+        psum_use.setdefault(i, []).append(v)
+    return Dependencies(kinds.tolist(), queue.tolist(), before, after, versions, overflow,
+                        psum_use)
 
 
 def _events(trace: Trace, stores: _Stores, rows: np.ndarray, starts: np.ndarray,
@@ -228,7 +238,7 @@ def _versions(stores: _Stores, hw: NeuronCore, ev: dict[str, np.ndarray]
     psum = stores.psum[storage]
     size = (hi - lo)[tile[order][heads]]
     bank = hw.psum_bank_bytes
-    size = np.where(psum, size if PACK else -(-size // bank) * bank, size) * placed[storage]
+    size = np.where(psum, -(-size // bank) * bank, size) * placed[storage]
     instr = ev["instr"][order]
     resident = size
     if len(heads):
@@ -256,14 +266,12 @@ def _releases(vid: np.ndarray, instr: np.ndarray, queue: np.ndarray, count: int
 
 def _place(v: Versions, releases: list[tuple[int, ...]], hw: NeuronCore
            ) -> tuple[dict[int, list[int]], dict[str, int]]:
-    """Hand out memory in program order; return what each first access has to wait for."""
+    """Hand out SBUF in program order; return what each first access has to wait for."""
     waits: dict[int, list[int]] = {}
     overflow: dict[str, int] = {}
-    for name, is_psum, capacity in (("sbuf", False, hw.sbuf_usable_bytes),
-                                    ("psum", True, hw.psum_bytes)):
-        mine = np.flatnonzero((v.psum == is_psum) & (v.bytes > 0))
-        if int(v.bytes[mine].sum()) <= capacity:
-            continue
+    capacity = hw.sbuf_usable_bytes
+    mine = np.flatnonzero(~v.psum & (v.bytes > 0))
+    if int(v.bytes[mine].sum()) > capacity:
         births = mine[np.argsort(v.first[mine], kind="stable")]
         deaths = mine[np.argsort(v.last[mine], kind="stable")]
         sizes, last = v.bytes.tolist(), v.last.tolist()
@@ -283,7 +291,7 @@ def _place(v: Versions, releases: list[tuple[int, ...]], hw: NeuronCore
             need = sizes[b]
             if need > free:
                 missing += need - free
-                overflow[name] = max(overflow.get(name, 0), missing)
+                overflow["sbuf"] = max(overflow.get("sbuf", 0), missing)
                 need = free
             free -= need
             wait: list[int] = []

@@ -69,7 +69,7 @@ def command(argv: list[str]) -> int:
 
 def _profile(options: argparse.Namespace) -> int:
     from nkisim import hw, report
-    from nkisim.profile import profile
+    from nkisim.prediction import profile
     try:
         core = hw.get(options.target) if options.target is not None else None
         args = [_value(text, "--arg") for text in options.arg]

@@ -47,6 +47,12 @@ class Record:
     confidence: str = ""
 
     @property
+    def variant(self) -> str:
+        """Return what tells variants of a family apart: constants, arguments, candidate."""
+        return json.dumps([self.set, self.args, self.kwargs, self.source.get("candidate")],
+                          sort_keys=True)
+
+    @property
     def family(self) -> str:
         """Return what it is a variant of: same function, target, metric and descriptor path.
 

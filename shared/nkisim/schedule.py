@@ -26,7 +26,7 @@ _QUEUE = {"tensor": PE, "vector": DVE, "scalar": ACT, "gpsimd": POOL, "sync": LO
 #: how far ahead of the oldest waiting instruction of an engine the compiler looks for one that is
 #: ready: AWS's compiler reorders instructions, also where it keeps the order of loops. Distances
 #: of 16 to 128 give the same times; 1 (as written) is up to 3 times too slow.
-WINDOW = 32
+WINDOW = 256
 #: the engine whose queue triggers DMAs: loads on Sync, stores on GpSimd (as in profiles)
 TRIGGERED_BY = {LOADS: ENGINES.index("sync"), STORES: ENGINES.index("gpsimd")}
 
@@ -208,7 +208,13 @@ class _Run:
         engines = [0.0] * all_engines
         even, same = 0.0, True                  # all DMA engines are free at the same time
         dma_log, ends = self.dma, self.dma_ends
-        while events:
+        banks = _Banks(deps, self.hw.psum_bytes)
+        need_banks, psum_use = banks.need, deps.psum_use
+        while events or banks.blocked:
+            if not events:                              # what holds PSUM waits for PSUM
+                i = banks.force()
+                heappush(later[queue_of[i]], (free[queue_of[i]], i))
+                events.append((free[queue_of[i]], queue_of[i]))
             at, q = heappop(events)
             if q >= QUEUES:                             # a DMA reaches its engines
                 i = q - QUEUES
@@ -256,6 +262,19 @@ class _Run:
                         heappush(events, (coming[0][0], q))
                     continue
                 i = heappop(ready)
+                if i in need_banks:
+                    again = banks.take(i, at)
+                    if again:                           # no bank is free: it waits, others go on
+                        if again > 0.0:
+                            heappush(coming, (again, i))
+                        if ready:
+                            heappush(events, (at, q))
+                        elif coming:
+                            heappush(events, (coming[0][0], q))
+                        continue
+                    for j in banks.awake():
+                        heappush(later[queue_of[j]], (at, j))
+                        heappush(events, (max(at, free[queue_of[j]]), queue_of[j]))
                 k = kind_of[i]
                 if limit[q] < len(items[q]):            # the window moves on
                     j = items[q][limit[q]]
@@ -307,6 +326,10 @@ class _Run:
                 elif coming:
                     heappush(events, (max(at, coming[0][0]), q))
             seen[i] = done
+            if i in psum_use:
+                for j in banks.release(i, done):
+                    heappush(later[queue_of[j]], (done, j))
+                    heappush(events, (max(done, free[queue_of[j]]), queue_of[j]))
             for x in range(first_succ[i], first_succ[i + 1]):
                 j = succ[x]
                 if done > when[j]:
@@ -322,6 +345,79 @@ class _Run:
                             ready_at = free[q]
                         heappush(events, (ready_at, q))
         self.pe_busy, self.dma_busy = pe_busy, dma_busy
+        if banks.forced:
+            deps.overflow["psum"] = banks.forced
+
+
+class _Banks:
+    """Banks of PSUM, taken by the first access to a tile and free after the last one.
+
+    What comes later in the program leaves half of the banks to what comes before it.
+    """
+
+    def __init__(self, deps: Dependencies, capacity: int):
+        v = deps.versions
+        self.size = np.minimum(v.bytes, capacity).tolist()
+        self.use = deps.psum_use
+        self.left: dict[int, int] = {}
+        self.need: dict[int, int] = {}          # by first access, until it has been served
+        for i, tiles in self.use.items():
+            for t in tiles:
+                if t not in self.left:
+                    self.left[t] = 0
+                    self.need[i] = min(capacity, self.need.get(i, 0) + self.size[t])
+                self.left[t] += 1
+        self.order = sorted(self.need)
+        self.oldest = 0
+        self.free, self.reserve = capacity, capacity // 2
+        self.coming: list[tuple[float, int]] = []       # (time, bytes) that will be free
+        self.blocked: list[int] = []
+        self.forced = 0
+
+    def take(self, i: int, at: float) -> float:
+        """Take banks for instruction `i`: 0.0, or when to try again, or -1.0 (it will be told)."""
+        coming = self.coming
+        while coming and coming[0][0] <= at:
+            self.free += heappop(coming)[1]
+        keep = 0 if self.order[self.oldest] == i else self.reserve
+        if self.free - self.need[i] < keep:
+            if coming:
+                return coming[0][0]
+            self.blocked.append(i)
+            return -1.0
+        self.free -= self.need.pop(i)
+        return 0.0
+
+    def awake(self) -> list[int]:
+        """Return what waits for banks and may have become the oldest."""
+        order, before = self.order, self.oldest
+        while self.oldest < len(order) and order[self.oldest] not in self.need:
+            self.oldest += 1
+        if self.oldest == before or not self.blocked:
+            return []
+        told, self.blocked = self.blocked, []
+        return told
+
+    def release(self, i: int, done: float) -> list[int]:
+        """Note that `i` is done with its tiles; return what waits for banks."""
+        freed = False
+        for t in self.use[i]:
+            self.left[t] -= 1
+            if not self.left[t]:
+                heappush(self.coming, (done, self.size[t]))
+                freed = True
+        if not freed or not self.blocked:
+            return []
+        told, self.blocked = self.blocked, []
+        return told
+
+    def force(self) -> int:
+        """Let the oldest waiting instruction go ahead, with banks that do not exist."""
+        i = min(self.blocked)
+        self.blocked.remove(i)
+        self.forced += self.need[i]
+        self.free += self.need[i] + self.reserve
+        return i
 
 
 def _successors(deps: Dependencies, n: int) -> tuple[list[int], list[int], list[int]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from .errors import fail
 from .launch import Kernel, launch, tell
-from .profile import Profile as Prediction, profile
+from .prediction import Profile as Prediction, profile
 
 PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
 _PLACEHOLDER = "This is not a {what}: the kernel {name} ran on nkisim, which compiles nothing.\n"

@@ -13,7 +13,7 @@ import pytest
 
 from nkisim import report
 from nkisim.machine import Finding
-from nkisim.profile import profile
+from nkisim.prediction import profile
 from nkisim.profile_cli import load_kernel
 from nkisim.report.summary import active_us
 

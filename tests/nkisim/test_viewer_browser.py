@@ -19,7 +19,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 from nkisim import report
-from nkisim.profile import profile
+from nkisim.prediction import profile
 from nkisim.profile_cli import load_kernel
 
 KERNELS = Path(__file__).with_name("kernels_for_reports.py")
