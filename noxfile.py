@@ -19,6 +19,20 @@ def simulate(session: nox.Session) -> None:
     session.run("python", "-m", "labkit", "simulate", *session.posargs)
 
 
+@nox.session(default=False)
+def benchmark(session: nox.Session) -> None:
+    """Time the labs' fleets: measured on a Neuron machine, elsewhere predicted and said so."""
+    session.install("-e", ".[labs]", silent=True)
+    session.run("python", "-m", "labkit", "benchmark", *session.posargs)
+
+
+@nox.session(default=False)
+def profile(session: nox.Session) -> None:
+    """Profile the labs' fleets: pages and Perfetto traces in profiles/."""
+    session.install("-e", ".[labs]", silent=True)
+    session.run("python", "-m", "labkit", "profile", *session.posargs)
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the test suite; arguments go to pytest."""
