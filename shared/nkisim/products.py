@@ -36,6 +36,7 @@ class Products:
     def __init__(self) -> None:
         self._groups: dict[tuple, Group] = {}
         self._flagged: list[Any] = []
+        self._operands: list[Tensor] = []               # not yet in _in_use
         self._in_use: dict[int, tuple[int, int]] = {}   # operands: bytes, by storage
         self._count = 0
         self._scratch: dict[str, np.ndarray] = {}
@@ -50,17 +51,14 @@ class Products:
             group = self._groups[key] = Group(dst)
             self._flag(dst.storage, IS_RESULT)
         for t in operands:
-            self._flag(t.storage, IS_OPERAND)
-            lo, hi = _bytes(t)
-            old = self._in_use.get(t.storage.id)                # type: ignore[union-attr]
-            if old is not None:
-                lo, hi = min(lo, old[0]), max(hi, old[1])
-            self._in_use[t.storage.id] = (lo, hi)               # type: ignore[union-attr]
+            if not t.storage.queued:                            # type: ignore[union-attr]
+                self._flag(t.storage, IS_OPERAND)
+        self._operands += operands
         group.products.append((stationary, moving))
         t = operands[1]
         at: Any = t.storage
         group.moving_at.append((at.id, t.offset, t.shape, t.strides,
-                                t.dtype.name))
+                                t.dtype.num))
         self._count += 1
         if len(group.products) * stationary.shape[0] >= MAX_ROWS or self._count >= MAX_PRODUCTS:
             self.run()
@@ -74,6 +72,11 @@ class Products:
         """Compute what waits if it would notice that `t` is written."""
         storage: Any = t.storage
         if not storage.queued & IS_RESULT:
+            for x in self._operands:
+                lo, hi = _bytes(x)
+                first, end = self._in_use.get(x.storage.id, (lo, hi))  # type: ignore[union-attr]
+                self._in_use[x.storage.id] = min(lo, first), max(hi, end)  # type: ignore[union-attr]
+            self._operands = []
             lo, hi = _bytes(t)
             first, end = self._in_use[storage.id]
             if hi <= first or end <= lo:
@@ -86,6 +89,7 @@ class Products:
         for storage in self._flagged:
             storage.queued = 0
         self._flagged = []
+        self._operands = []
         self._in_use.clear()
         self._stacked = []
         for group in sorted(groups.values(), key=lambda g: g.moving_at):
