@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import dtypes
+from .block import BlockTensor
 from .errors import fail, user_frame
 from .hw import NeuronCore
 from .index import as_int
@@ -32,7 +33,7 @@ from .memory import (
     sbuf,
     shared_hbm,
 )
-from .tensor import BlockTensor, Tensor, new_tensor
+from .tensor import Tensor, new_tensor
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -81,19 +82,6 @@ def check_tile(hw: NeuronCore, kind: str, shape: tuple[int, ...], dtype: np.dtyp
                    given=f"shape {shape} of {dtypes.name(dtype)}: {free} bytes per partition",
                    limit=f"{limit} bytes per partition on {hw.name}",
                    hint="split the free dimension into tiles and loop over them")
-
-
-def check_start(t: Tensor) -> None:
-    """Enforce where a range of partitions may start (nki-spec 3.5)."""
-    p0, n = t.offset // t.storage.row_bytes, t.shape[0]        # type: ignore[union-attr]
-    step = 128 if n > 64 else 64 if n > 32 else 32
-    if p0 % step:
-        allowed = {128: "0", 64: "0 or 64", 32: "0, 32, 64 or 96"}[step]
-        raise fail("NKI-P04", "an instruction starts at a partition where it cannot",
-                   given=f"{n} partition(s) from partition {p0}",
-                   limit=f"{n} partitions start at {allowed}",
-                   hint="engines read from partition 0, 32, 64 or 96; move data across "
-                        "partitions with a DMA, a transpose or nisa.nc_stream_shuffle")
 
 
 def create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "") -> Tensor:
@@ -399,6 +387,5 @@ def zero_in_psum(t: Tensor) -> None:
     st.lazy_zero = True
 
 
-__all__ = ["FULLY", "SBUF", "ParDim", "alloc", "arena", "check_owner", "check_start", "check_tile",
-           "create", "input_tensor", "mod_alloc", "note_write", "place_tile", "sizes",
-           "zero_in_psum"]
+__all__ = ["FULLY", "SBUF", "ParDim", "alloc", "arena", "check_owner", "check_tile", "create",
+           "input_tensor", "mod_alloc", "note_write", "place_tile", "sizes", "zero_in_psum"]

@@ -219,6 +219,7 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     try:
         with np.errstate(all="ignore"):
             result = _run_instances(m, kernel, tensors, named)
+            m.products.run()        # nothing has read them: a kernel may return PSUM itself
             error = check_loops(m)
     finally:
         current.reset(token)

@@ -175,8 +175,20 @@ def _same_partitions(m: Machine, name: str, a: Tensor, b: Tensor, allowed: bool
                          "partitions",
                    hint=f"nl.{name}(x, y) instead of the operator, or nl.broadcast_to first")
     if a.shape[0] == 1:
-        return _across_partitions(m, a, b.shape[0]), b
-    return a, _across_partitions(m, b, a.shape[0])
+        return _spread(m, a, b), b
+    return a, _spread(m, b, a)
+
+
+def _spread(m: Machine, t: Tensor, other: Tensor) -> Tensor:
+    """Return a tile (1, F...) repeated for an operation with `other`.
+
+    The Vector Engine reads the product with ones where it is, if it fits a bank of PSUM and the
+    other operand lies in SBUF.
+    """
+    if other.kind is PSUM or t.kind is PSUM or t.size > m.hw.psum_fmax:
+        return _across_partitions(m, t, other.shape[0])
+    flat = pe.partition_broadcast(t.reshape((1, t.size)), other.shape[0]).settle()
+    return flat.reshape((other.shape[0], *t.shape[1:]))
 
 
 def where(m: Machine, condition: Any, x: Any, y: Any, dtype: Any = None, mask: Any = None
@@ -307,8 +319,12 @@ def matmul(m: Machine, x: Any, y: Any, transpose_x: bool = False, mask: Any = No
 def transpose(m: Machine, x: Any, engine: Any = 0, dtype: Any = None, mask: Any = None) -> Tensor:
     """Transpose a tile on the Tensor Engine, or on the Vector Engine if asked for."""
     if int(engine) == 5:
-        return pe.nc_transpose_dve(x, dtype=dtype, mask=mask)
-    if int(engine) not in (0, 1):
+        t = m.tile(x, "data")
+        if m.direct or max(t.shape[0], t.size // t.shape[0]) <= 32:
+            return pe.nc_transpose_dve(x, dtype=dtype, mask=mask)
+        m.find("NKI-P08", "warning", "the Vector Engine transposes up to 32 x 32; this tile "
+               f"{t.shape} goes to the Tensor Engine instead", m.here())
+    elif int(engine) not in (0, 1):
         raise fail("NKI-E01", "nc_transpose runs on the Tensor or the Vector Engine",
                    limit="engine=nisa.tensor_engine (up to 128 x 128) or nisa.vector_engine "
                          "(up to 32 x 32)")

@@ -6,13 +6,14 @@ are: there is no compiled kernel in a simulation.
 from __future__ import annotations
 
 import functools
-import sys
 from pathlib import Path
 from typing import Any
 
 from .errors import fail
 from .launch import Kernel, launch, tell
+from .prediction import Profile as Prediction, profile
 
+PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
 _PLACEHOLDER = "This is not a {what}: the kernel {name} ran on nkisim, which compiles nothing.\n"
 
 
@@ -52,36 +53,77 @@ class Baremetal(Wrapped):
 
 
 class _Latency:
-    """`nc_latency`: percentiles, in microseconds. NaN while there is no latency model."""
+    """`nc_latency`: percentiles of the predicted NeuronCore latency, in microseconds.
+
+    The model is deterministic: every percentile is the same number.
+    """
+
+    def __init__(self, us: float):
+        self.us = us
 
     def get_latency_percentile(self, percentile: int) -> float:
-        """Return the latency percentile in microseconds: NaN, nothing is invented."""
-        if percentile not in (0, 1, 10, 25, 50, 90, 99, 100):
+        """Return the predicted latency in microseconds."""
+        if percentile not in PERCENTILES:
             raise fail("NKI-K08", "this latency percentile is not recorded",
-                       given=str(percentile), limit="0, 1, 10, 25, 50, 90, 99, 100")
-        return float("nan")
+                       given=str(percentile), limit=", ".join(map(str, PERCENTILES)))
+        return self.us
 
 
 class BenchmarkResult:
-    """`kernel.benchmark_result` after a call."""
+    """`kernel.benchmark_result` after a call: predicted, never measured."""
 
-    def __init__(self) -> None:
-        self.nc_latency = _Latency()
+    def __init__(self, profile: Prediction):
+        self.profile = profile
+        self.nc_latency = _Latency(profile.latency_us)
+        self.predicted = True
 
 
 class Benchmark(Wrapped):
-    """`nki.benchmark(kernel)`: traces the kernel; outputs are undefined, as on the SDK."""
+    """`nki.benchmark(kernel)`: predicts the kernel's latency; outputs are undefined, as on the SDK."""
 
     benchmark_result: BenchmarkResult | None = None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        run = launch(self.kernel, args, kwargs, compute=False)
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        prof = profile(self, *args, compute=False, **kwargs)
         self._write("save_neff_name", "NEFF")
         self._write("save_trace_name", "NTFF")
-        self.benchmark_result = BenchmarkResult()
-        counts = ", ".join(f"{n} {name}" for name, n in run.instructions.most_common())
-        print(f"nkisim: no latency model yet, so {self.kernel.__name__} has no time on "
-              f"{run.target} (latencies are nan). Counted: {counts}.", file=sys.stderr)
+        self._write_perfetto(prof)
+        self.benchmark_result = BenchmarkResult(prof)
+        print(table(prof, str(self.options.get("save_neff_name") or "file.neff")))
+
+    def _write_perfetto(self, prof: Prediction) -> None:
+        """Write a trace for the Perfetto UI beside the profiler's file."""
+        name = self.options.get("save_trace_name") or self.options.get("save_neff_name")
+        if not name:
+            return
+        path = Path(self.options.get("working_directory") or ".") / str(name)
+        try:
+            prof.save_perfetto(path.with_suffix(".pftrace"))
+        except (ImportError, ValueError):   # no viewer, or a kernel that executed nothing
+            pass
+
+
+_COLUMNS = (("B", 3), ("NC", 4), ("NC USED", 9), ("WEIGHTS", 9), ("MODE", 9), ("INF/S", 10),
+            ("IRES/S", 10), ("L(1)", 9), ("L(50)", 9), ("L(99)", 9), ("NCL(1)", 9),
+            ("NCL(50)", 9), ("NCL(99)", 9), ("%USER", 7))
+
+
+def table(prof: Prediction, neff: str) -> str:
+    """Return the table that neuron-bench prints, with what it can and cannot know filled in.
+
+    The time until the host has the result (L) is not modelled, and every percentile is the same.
+    """
+    us = f"{prof.latency_us:.0f}" if prof.latency_us >= 100 else f"{prof.latency_us:.1f}"
+    rate = f"{1e6 / prof.latency_us:.2f}"
+    row = ("1", "1", "1", "dynamic", "MODEL", rate, rate, "-", "-", "-", us, us, us, "N/A")
+    note = "" if prof.hw.calibrated else "; the model of this target is not calibrated"
+    return "\n".join((
+        f"{neff}: latency of {prof.kernel_name} *predicted by nkisim for {prof.hw.name}* "
+        f"({prof.descriptors} descriptors); nothing was measured{note}",
+        "".join(name.rjust(width) for name, width in _COLUMNS),
+        "".join(value.rjust(width) for value, (_, width) in zip(row, _COLUMNS)),
+        f"NCL in microseconds, all percentiles alike: the model is deterministic. Bound by: "
+        f"{prof.bound}"))
 
 
 class Profile(Benchmark):

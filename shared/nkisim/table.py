@@ -19,11 +19,13 @@ from .machine import current
 from .memory import PSUM, SBUF
 
 if TYPE_CHECKING:
+    from .cost import Formula
     from .machine import Instr, Machine
     from .tensor import Tensor
 
 # engines, by the names that profiles use
 TENSOR, VECTOR, SCALAR, GPSIMD, SYNC, DMA = "tensor", "vector", "scalar", "gpsimd", "sync", "dma"
+ANY = "any"             # engine=unknown where several can do it: the schedule balances the load
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +35,9 @@ class Row:
     `run(machine, instr, dst)` computes in NumPy and writes `dst`; `check(machine, instr, dst)`
     looks at the destination once it is known; `writes` are the memories it can write;
     `accumulates`: `psum += op(...)` is this one instruction; `masks_itself`: `run` honours
-    `instr.mask`; `on_partitions`: operands obey the start-partition rule.
+    `instr.mask`; `on_partitions`: operands obey the start-partition rule; `cost`: the formula of
+    `cost.py` for the engine's cycles; `merges`: keeps bytes of the destination that it does not
+    write, so that it needs what was there.
     """
 
     name: str
@@ -44,6 +48,8 @@ class Row:
     accumulates: bool = False
     masks_itself: bool = False
     on_partitions: bool = True
+    cost: Formula | None = None
+    merges: bool = False
     source: str = ""
     doc: str = ""
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes, ops, semantics
+from .. import cost, dtypes, ops, semantics
 from ..errors import fail
 from ..machine import Instr, Machine
 from ..table import SCALAR, instruction
@@ -108,7 +108,7 @@ def _plan(m: Machine, op: Any, data: Any, bias: Any, scale: Any, reduce_op: Any,
     return ins
 
 
-@instruction("activation", engines=(SCALAR,), run=_run_activation,
+@instruction("activation", engines=(SCALAR,), run=_run_activation, cost=cost.with_read_out,
              source="Neuron SDK 2.26 API reference: nisa.activation")
 def activation(m: Machine, op: Any, data: Any, *, bias: Any = None, scale: Any = 1.0,
                reduce_op: Any = None, reduce_res: Any = None, reduce_cmd: Any = 0,
@@ -120,7 +120,7 @@ def activation(m: Machine, op: Any, data: Any, *, bias: Any = None, scale: Any =
     return _plan(m, op, data, bias, scale, reduce_op, reduce_res, int(reduce_cmd), mask, dtype)
 
 
-@instruction("activation_reduce", engines=(SCALAR,), run=_run_activation,
+@instruction("activation_reduce", engines=(SCALAR,), run=_run_activation, cost=cost.with_read_out,
              source="Neuron SDK 2.26 API reference: nisa.activation_reduce")
 def activation_reduce(m: Machine, op: Any, data: Any, *, reduce_op: Any, reduce_res: Any,
                       bias: Any = None, scale: Any = 1.0, mask: Any = None, dtype: Any = None

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import allocate, dtypes, ops
+from .. import allocate, cost, dtypes, ops
 from ..errors import fail, out_of_bound_at_run_time
 from ..machine import Instr, Machine
 from ..memory import HBM, PSUM, SBUF
@@ -112,7 +112,8 @@ def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("load", engines=(DMA,), run=_run_copy, writes=(SBUF,), masks_itself=True,
-             on_partitions=False, source="Neuron SDK 2.26 API reference: nl.load")
+             on_partitions=False, cost=cost.plain_dma,
+             source="Neuron SDK 2.26 API reference: nl.load")
 def load(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Load an HBM access into a new SBUF tile, casting to `dtype` if given.
 
@@ -149,7 +150,8 @@ def _fit(dst: Any, shape: tuple[int, ...], api: str) -> Any:
 
 
 @instruction("store", engines=(DMA,), run=_run_copy, writes=(HBM,), masks_itself=True,
-             on_partitions=False, source="Neuron SDK 2.26 API reference: nl.store")
+             on_partitions=False, cost=cost.plain_dma,
+             source="Neuron SDK 2.26 API reference: nl.store")
 def store(m: Machine, dst: Any, value: Any, *, mask: Any = None) -> Instr:
     """Store an SBUF tile or a number into an HBM access of the same shape (1-D from (n, 1))."""
     dst = _hbm(dst, "dst", "nl.store")
@@ -189,7 +191,8 @@ def _copy(m: Machine, dst: Any, src: Any, mask: Any, params: dict,
 
 
 @instruction("dma_copy", engines=(DMA,), run=_run_copy, writes=(HBM, SBUF), masks_itself=True,
-             on_partitions=False, source="Neuron SDK 2.26 API reference: nisa.dma_copy")
+             on_partitions=False, cost=cost.plain_dma,
+             source="Neuron SDK 2.26 API reference: nisa.dma_copy")
 def dma_copy(m: Machine, *, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None,
              oob_mode: Any = 0, dge_mode: Any = 3) -> Instr:
     """Copy between HBM and SBUF, in any direction, with a cast if the dtypes differ.
@@ -237,7 +240,8 @@ def _run_transpose(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("load_transpose2d", engines=(DMA,), run=_run_transpose, writes=(SBUF,),
-             on_partitions=False, source="Neuron SDK 2.26 API reference: nl.load_transpose2d")
+             on_partitions=False, cost=cost.transposing_dma,
+             source="Neuron SDK 2.26 API reference: nl.load_transpose2d")
 def load_transpose2d(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Load an HBM access of shape (R, C) transposed, as a tile of shape (C, R); C <= 128."""
     src = _hbm(src, "src", "nl.load_transpose2d")
@@ -265,7 +269,8 @@ _AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
 
 @instruction("dma_transpose", engines=(DMA,), run=_run_transpose, writes=(SBUF,),
-             on_partitions=False, source="Neuron SDK 2.26 API reference: nisa.dma_transpose")
+             on_partitions=False, cost=cost.transposing_dma,
+             source="Neuron SDK 2.26 API reference: nisa.dma_transpose")
 def dma_transpose(m: Machine, src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None,
                   dge_mode: Any = 3) -> Instr:
     """Transpose by DMA from HBM or SBUF into a new tile: first and last axis change places.
@@ -290,7 +295,8 @@ def dma_transpose(m: Machine, src: Any, *, axes: Any = None, mask: Any = None, d
 
 
 @instruction("atomic_rmw", engines=(DMA,), run=_run_copy, writes=(HBM,), masks_itself=True,
-             on_partitions=False, source="Neuron SDK 2.26 API reference: nl.atomic_rmw")
+             on_partitions=False, cost=cost.plain_dma,
+             source="Neuron SDK 2.26 API reference: nl.atomic_rmw")
 def atomic_rmw(m: Machine, dst: Any, value: Any, op: Any, *, mask: Any = None) -> Instr:
     """Add a tile to rows of HBM that an index tile selects, atomically (op=np.add)."""
     dst = _hbm(dst, "dst", "nl.atomic_rmw")

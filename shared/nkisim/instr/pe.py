@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes
+from .. import cost, dtypes
 from ..errors import fail
 from ..machine import Instr, Machine
 from ..memory import PSUM, SBUF
@@ -71,7 +71,8 @@ def _check_bank(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("nc_matmul", engines=(TENSOR,), run=_run_matmul, writes=(PSUM,), check=_check_bank,
-             accumulates=True, source="Neuron SDK 2.26 API reference: nisa.nc_matmul")
+             accumulates=True, cost=cost.matmul,
+             source="Neuron SDK 2.26 API reference: nisa.nc_matmul")
 def nc_matmul(m: Machine, stationary: Any, moving: Any, *, is_stationary_onezero: bool = False,
               is_moving_onezero: bool = False, is_transpose: bool = False,
               tile_position: Any = (), tile_size: Any = (), mask: Any = None,
@@ -159,6 +160,7 @@ def _transpose(m: Machine, data: Any, mask: Any, dtype: Any, limit: int, kind: s
 
 
 @instruction("nc_transpose", engines=(TENSOR,), run=_run_transpose, writes=(PSUM,),
+             cost=cost.transposition,
              source="Neuron SDK 2.26 API reference: nisa.nc_transpose")
 def nc_transpose_pe(m: Machine, data: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Transpose an SBUF tile (P, F...) to (F, P) in PSUM; P and F up to 128, F flattened."""
@@ -166,6 +168,7 @@ def nc_transpose_pe(m: Machine, data: Any, *, mask: Any = None, dtype: Any = Non
 
 
 @instruction("nc_transpose_dve", engines=(VECTOR,), run=_run_transpose, writes=(SBUF, PSUM),
+             cost=cost.small_transposition,
              source="Neuron SDK 2.26 API reference: nisa.nc_transpose")
 def nc_transpose_dve(m: Machine, data: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Transpose a tile (P, F...) to (F, P) on the Vector Engine; P and F up to 32."""
@@ -177,7 +180,7 @@ def _run_broadcast(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("partition_broadcast", engines=(TENSOR,), run=_run_broadcast, writes=(PSUM,),
-             check=_check_bank,
+             check=_check_bank, cost=cost.ones_product,
              source="Neuron SDK 2.26 API reference: nl.broadcast_to: a matmul with ones")
 def partition_broadcast(m: Machine, data: Any, partitions: int) -> Instr:
     """Repeat a tile (1, N) over `partitions`, as a matmul with a row of ones; N <= 512."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import dtypes, ops, semantics
+from .. import cost, dtypes, ops, semantics
 from ..errors import fail
 from ..machine import Instr, Machine
 from ..table import VECTOR, instruction
@@ -28,7 +28,7 @@ def _run_max8(m: Machine, ins: Instr, dst: Tensor) -> None:
     put(semantics.max8(dtypes.as_float32(ins.srcs[0].np)), dst)
 
 
-@instruction("max8", engines=(VECTOR,), run=_run_max8,
+@instruction("max8", engines=(VECTOR,), run=_run_max8, cost=cost.stream,
              source="Neuron SDK 2.26 API reference: nisa.max8")
 def max8(m: Machine, *, src: Any, mask: Any = None, dtype: Any = None) -> Instr:
     """Return the 8 largest values of each partition, in descending order, as (P, 8)."""
@@ -48,7 +48,7 @@ def _run_find_index8(m: Machine, ins: Instr, dst: Tensor) -> None:
     dst.np[...] = index.reshape(dst.np.shape).astype(dst.np.dtype)
 
 
-@instruction("nc_find_index8", engines=(VECTOR,), run=_run_find_index8,
+@instruction("nc_find_index8", engines=(VECTOR,), run=_run_find_index8, cost=cost.stream,
              source="Neuron SDK 2.26 API reference: nisa.nc_find_index8")
 def nc_find_index8(m: Machine, *, data: Any, vals: Any, mask: Any = None, dtype: Any = None
                    ) -> Instr:
@@ -85,7 +85,7 @@ def _run_match_replace8(m: Machine, ins: Instr, dst: Tensor) -> None:
         t.np[...] = index.reshape(t.np.shape).astype(t.np.dtype)
 
 
-@instruction("nc_match_replace8", engines=(VECTOR,), run=_run_match_replace8,
+@instruction("nc_match_replace8", engines=(VECTOR,), run=_run_match_replace8, cost=cost.stream,
              source="Neuron SDK 2.26 API reference: nisa.nc_match_replace8")
 def nc_match_replace8(m: Machine, *, data: Any, vals: Any, imm: Any, dst_idx: Any = None,
                       mask: Any = None, dtype: Any = None) -> Instr:
@@ -109,7 +109,7 @@ def _run_bn_stats(m: Machine, ins: Instr, dst: Tensor) -> None:
     put(semantics.bn_stats(dtypes.as_float32(ins.srcs[0].np)), dst)
 
 
-@instruction("bn_stats", engines=(VECTOR,), run=_run_bn_stats,
+@instruction("bn_stats", engines=(VECTOR,), run=_run_bn_stats, cost=cost.stream,
              source="Neuron SDK 2.26 API reference: nisa.bn_stats")
 def bn_stats(m: Machine, data: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Return count, mean and variance*count of the even, then of the odd elements: (P, 6)."""
@@ -127,7 +127,7 @@ def _run_bn_aggr(m: Machine, ins: Instr, dst: Tensor) -> None:
     put(semantics.bn_aggr(dtypes.as_float32(ins.srcs[0].np)), dst)
 
 
-@instruction("bn_aggr", engines=(VECTOR,), run=_run_bn_aggr,
+@instruction("bn_aggr", engines=(VECTOR,), run=_run_bn_aggr, cost=cost.statistics,
              source="Neuron SDK 2.26 API reference: nisa.bn_aggr")
 def bn_aggr(m: Machine, data: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Combine triples of bn_stats (P, 3k) into mean and variance: (P, 2)."""
@@ -172,7 +172,7 @@ def _run_select_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
         _reduce_max(m, value, cmd, ins.also)
 
 
-@instruction("select_reduce", engines=(VECTOR,), run=_run_select_reduce,
+@instruction("select_reduce", engines=(VECTOR,), run=_run_select_reduce, cost=cost.with_read_out,
              source="Neuron SDK 2.26 API reference: nisa.select_reduce")
 def select_reduce(m: Machine, *, dst: Any, predicate: Any, on_true: Any, on_false: Any,
                   reduce_res: Any = None, reduce_cmd: Any = 0, reduce_op: Any = np.amax,
@@ -203,7 +203,7 @@ def _run_range_select(m: Machine, ins: Instr, dst: Tensor) -> None:
         _reduce_max(m, value, cmd, ins.also)
 
 
-@instruction("range_select", engines=(VECTOR,), run=_run_range_select,
+@instruction("range_select", engines=(VECTOR,), run=_run_range_select, cost=cost.with_read_out,
              source="Neuron SDK 2.26 API reference: nisa.range_select")
 def range_select(m: Machine, *, on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any,
                  bound1: Any, reduce_cmd: Any = 0, reduce_res: Any = None,
@@ -238,6 +238,7 @@ def _run_shuffle(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("nc_stream_shuffle", engines=(VECTOR,), run=_run_shuffle,
+             cost=cost.stream, merges=True,
              source="Neuron SDK 2.26 API reference: nisa.nc_stream_shuffle")
 def nc_stream_shuffle(m: Machine, src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = None,
                       mask: Any = None) -> Instr:
@@ -273,7 +274,7 @@ def _run_cumulative(m: Machine, ins: Instr, dst: Tensor) -> None:
     m.accumulators["cumulative"] = last
 
 
-@instruction("tensor_scalar_cumulative", engines=(VECTOR,), run=_run_cumulative,
+@instruction("tensor_scalar_cumulative", engines=(VECTOR,), run=_run_cumulative, cost=cost.scan,
              source="Neuron SDK 2.27 API reference: nisa.tensor_scalar_cumulative")
 def tensor_scalar_cumulative(m: Machine, *, src: Any, dst: Any, op0: Any, op1: Any, imm0: Any,
                              imm1: Any = None, reduce_cmd: Any = 3, dtype: Any = None,

@@ -1,0 +1,286 @@
+"""Predict how long a kernel takes: `nkisim.profile` and what it returns.
+
+Every time here is a prediction of the latency model (see docs/latency-model.md), never measured.
+"""
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from . import dtypes, hw
+from .errors import Where, fail
+from .footprint import Dependencies
+from .hw import NeuronCore
+from .launch import Run, as_kernel, launch
+from .machine import Finding, Machine
+from .schedule import ENGINES, Schedule, schedule
+from .trace import Trace
+
+DESCRIPTORS = ("static", "dge")
+SEGMENT = np.dtype([("engine", np.int8), ("start_us", np.float64), ("end_us", np.float64),
+                    ("instr", np.int32), ("bytes", np.int32)])
+LIFETIME = np.dtype([("storage", np.int64), ("first_us", np.float64), ("last_us", np.float64),
+                     ("bytes_per_partition", np.int64), ("line", np.int64)])
+#: an engine that is busy for so much of the body is what limits a kernel
+BOUND = 0.75
+
+
+class Timeline:
+    """When each instruction ran; arrays with one element per instruction, in program order.
+
+    `start_us`, `end_us`: execution (DMA: first byte to completion); `issue_us`: when its queue
+    took it; `engine`: index into ENGINES; `queue`: the same, of the queue that triggered it;
+    `pred`: the instruction it waited for last, or -1; `kind`, `line`, `node`: as in the trace.
+    """
+
+    def __init__(self, trace: Trace, plan: Schedule):
+        rows = np.frombuffer(trace.rows, np.int64)
+        starts = np.frombuffer(trace.starts, np.int64)
+        self.start_us, self.end_us, self.issue_us = plan.start, plan.end, plan.issue
+        self.engine, self.queue, self.pred = plan.engine, plan.queue, plan.pred
+        self.kind, self.line, self.node = (rows[starts + k] for k in range(3))
+        self._plan = plan
+
+    @property
+    def dma_segments(self) -> np.ndarray:
+        """Return what each DMA engine did: engine, start_us, end_us, instr, bytes."""
+        plan = self._plan
+        known = [x for x in plan.transfers if x is not None]
+        if not known or not len(plan.dma):
+            return np.zeros(0, SEGMENT)
+        zero = known[0]
+        every = [x or zero for x in plan.transfers]
+        kind = self.kind[plan.dma]
+        count = np.array([x.engines for x in every])[kind]
+        instr = np.repeat(plan.dma, count)
+        k = np.repeat(kind, count)
+        out = np.zeros(len(instr), SEGMENT)
+        out["engine"] = np.arange(len(instr)) - np.repeat(np.cumsum(count) - count, count)
+        out["end_us"] = plan.dma_ends
+        out["start_us"] = plan.dma_ends - np.array([x.us for x in every])[k]
+        out["instr"] = instr
+        out["bytes"] = np.array([x.nbytes // max(1, x.engines) for x in every])[k]
+        return out
+
+
+class Memory:
+    """What lies in SBUF and PSUM over time, as step functions, and the life of each tile.
+
+    `time_us`, `sbuf_bytes` (per partition), `psum_banks`; `lifetimes`: a structured array of
+    storage, first_us, last_us, bytes_per_partition, line.
+    """
+
+    def __init__(self, machine: Machine, plan: Schedule):
+        v = plan.deps.versions
+        keep = v.resident > 0
+        life = np.zeros(int(keep.sum()), LIFETIME)
+        life["storage"] = v.storage[keep]
+        life["first_us"] = plan.issue[v.first[keep]]
+        life["last_us"] = np.maximum(plan.end[v.last[keep]], plan.end[v.first[keep]])
+        life["bytes_per_partition"] = v.resident[keep]
+        life["line"] = [machine.storages[s].where for s in life["storage"].tolist()]
+        self.lifetimes = life
+        psum = self.psum = v.psum[keep]
+        times = np.concatenate([life["first_us"], life["last_us"]])
+        size = np.concatenate([life["bytes_per_partition"], -life["bytes_per_partition"]])
+        both = np.concatenate([psum, psum])
+        order = np.lexsort((size, times))           # at the same time, frees come first
+        bank = machine.hw.psum_bank_bytes
+        self.time_us = times[order]
+        self.sbuf_bytes = np.cumsum(np.where(both, 0, size)[order])
+        self.psum_banks = np.cumsum(np.where(both, -(-abs(size) // bank) * np.sign(size), 0)[order])
+
+    def holders(self, psum: bool) -> list[tuple[int, int]]:
+        """Return [(line, bytes or banks)] of what is held at the peak, largest first."""
+        steps = self.psum_banks if psum else self.sbuf_bytes
+        if not len(steps):
+            return []
+        at = self.time_us[int(np.argmax(steps))]
+        held: Counter = Counter()
+        for row in self.lifetimes[(self.lifetimes["first_us"] <= at) & (self.psum == psum)
+                                  & (self.lifetimes["last_us"] > at)]:
+            held[int(row["line"])] += int(row["bytes_per_partition"])
+        return held.most_common()
+
+
+@dataclass(frozen=True)
+class Peak:
+    """A line that holds memory at the peak."""
+
+    where: Where | None
+    amount: int
+
+
+class Profile:
+    """A kernel's predicted performance on a target (design.md 3.4)."""
+
+    def __init__(self, run: Run, core: NeuronCore, descriptors: str, kernel_name: str):
+        self.kernel_name, self.hw, self.descriptors = kernel_name, core, descriptors
+        self.trace, self.machine = run.trace, run.machine
+        self.outputs, self.findings = run.outputs, list(run.findings)
+        plan = schedule(run.trace, run.machine.storages, core, dge=descriptors == "dge")
+        self.schedule = plan
+        names = {k: ENGINES[int(e)] for k, e in zip(plan.deps.kind, plan.engine)}
+        for k, kind in enumerate(self.trace.kinds):         # engines are chosen by now
+            self.trace.kinds[k] = replace(kind, engine=names.get(k, kind.engine))
+        self.timeline = Timeline(run.trace, plan)
+        self.memory = Memory(run.machine, plan)
+        first = float(plan.issue.min(initial=np.inf)) if len(plan.issue) else 0.0
+        self.body_us = float(plan.end.max(initial=0.0)) - (first if np.isfinite(first) else 0.0)
+        self.latency_us = self.body_us + core.timing.launch_us
+        self.profile_total_us = self.body_us + core.timing.profile_us
+        self.engine_busy = {e: min(1.0, us / self.latency_us) for e, us in plan.busy.items()}
+        self.instructions = run.instructions
+        self.dma_transfer_count = run.dma_transfers
+        self.hbm_read_bytes, self.hbm_write_bytes = run.hbm_read_bytes, run.hbm_write_bytes
+        self.flops, self.mfu = self._flops()
+        self.sbuf_peak_bytes = int(self.memory.sbuf_bytes.max(initial=0))
+        self.psum_peak_banks = int(self.memory.psum_banks.max(initial=0))
+        self.bound = self._bound()
+        self._check_capacity(plan.deps)
+
+    @property
+    def target(self) -> str:
+        return self.hw.name
+
+    @property
+    def sbuf_peak_lines(self) -> list[Peak]:
+        """Return the lines that hold SBUF at the peak, with bytes per partition."""
+        return self._peak(False)
+
+    @property
+    def psum_peak_lines(self) -> list[Peak]:
+        """Return the lines that hold PSUM at the peak, with bytes per partition."""
+        return self._peak(True)
+
+    def _peak(self, psum: bool) -> list[Peak]:
+        return [Peak(self.trace.where(line), n) for line, n in self.memory.holders(psum)]
+
+    def _flops(self) -> tuple[int, float]:
+        """Return the flops of all matmuls, and their share of the peak of the dtypes in use."""
+        total, ideal = 0, 0.0
+        peaks = self.hw.peak_tflops
+        for k, n in self.trace.counts().items():
+            work = self.schedule.works[k]
+            if work is None or not work.flops:
+                continue
+            kind = self.trace.kinds[k]
+            dtype = dtypes.name(kind.operands[-1].dtype)
+            total += n * work.flops
+            ideal += n * work.flops / (peaks.get(dtype, peaks["bfloat16"]) * 1e6)
+        return total, ideal / self.latency_us if self.latency_us else 0.0
+
+    def _bound(self) -> str:
+        """Name the engine that limits the kernel; "latency" if none does."""
+        if not self.body_us:
+            return "latency"
+        busy = {e: us / self.body_us for e, us in self.schedule.busy.items()}
+        top = max(busy, key=lambda e: busy[e])
+        return top if busy[top] >= BOUND else "latency"
+
+    def _check_capacity(self, deps: Dependencies) -> None:
+        for memory, missing in deps.overflow.items():
+            limit = self.hw.psum_bytes if memory == "psum" else self.hw.sbuf_usable_bytes
+            self.findings.append(Finding(
+                "NKI-M10", "warning", f"tiles that are alive at the same time take "
+                f"{limit + missing} bytes per partition of {memory.upper()}, which has {limit}; "
+                "the compiler would have to spill to HBM or refuse. The predicted time assumes "
+                "that they fit."))
+
+    # -- files and text ---------------------------------------------------------------------
+    def to_dict(self) -> dict[str, Any]:
+        """Return the facts, ready for JSON. All times are predicted, in microseconds."""
+        def place(w: Where | None) -> str | None:
+            return None if w is None else str(w)
+        return {
+            "kernel": self.kernel_name, "target": self.hw.name, "predicted": True,
+            "calibrated": self.hw.calibrated, "descriptors": self.descriptors,
+            "latency_us": self.latency_us, "body_us": self.body_us,
+            "profile_total_us": self.profile_total_us, "engine_busy": self.engine_busy,
+            "flops": self.flops, "mfu": self.mfu, "hbm_read_bytes": self.hbm_read_bytes,
+            "hbm_write_bytes": self.hbm_write_bytes,
+            "dma_transfer_count": self.dma_transfer_count,
+            "sbuf_peak_bytes": self.sbuf_peak_bytes, "psum_peak_banks": self.psum_peak_banks,
+            "sbuf_peak_lines": [[place(p.where), p.amount] for p in self.sbuf_peak_lines],
+            "psum_peak_lines": [[place(p.where), p.amount] for p in self.psum_peak_lines],
+            "instructions": dict(self.instructions), "bound": self.bound,
+            "findings": [{"id": f.id, "severity": f.severity, "text": f.text,
+                          "where": place(f.where), "other": place(f.other)}
+                         for f in self.findings],
+        }
+
+    def summary(self) -> str:
+        """Return the facts as text, in the shape of neuron-profile's summary."""
+        return _report().summary(self)
+
+    def save_json(self, path: str | os.PathLike[str]) -> None:
+        """Write the profile for `python -m nkisim view`; without the viewer, its facts."""
+        try:
+            from . import report
+        except ImportError:
+            text = json.dumps(self.to_dict(), indent=1)
+            with open(path, "w", encoding="utf-8", newline="\n") as file:
+                file.write(text + "\n")
+        else:
+            report.save_json(self, path)
+
+    def save_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the profile as one self-contained page."""
+        _report().save_html(self, path)
+
+    def save_perfetto(self, path: str | os.PathLike[str]) -> None:
+        """Write the profile as a trace for the Perfetto UI."""
+        _report().save_perfetto(self, path)
+
+    def __repr__(self) -> str:
+        return (f"<profile of {self.kernel_name}: {self.latency_us:.1f} us predicted for "
+                f"{self.hw.name}, bound by {self.bound}>")
+
+
+def _report() -> Any:
+    from . import report
+    return report
+
+
+def descriptor_path(core: NeuronCore, options: str, wanted: str | None) -> str:
+    """Return "static" or "dge": as wanted, else what target and compile options imply."""
+    has = core.timing.dge_rings > 0
+    if wanted is None:
+        return "dge" if has and "--disable-dge" not in options else "static"
+    if wanted not in DESCRIPTORS:
+        raise fail("NKI-K09", "there is no such way to make DMA descriptors", given=repr(wanted),
+                   limit=" or ".join(DESCRIPTORS))
+    if wanted == "dge" and not has:
+        raise fail("NKI-K09", f"{core.name} has no hardware descriptor generation",
+                   given="descriptors='dge'", limit="trn2 or newer", hint="leave it out")
+    return wanted
+
+
+def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = True,
+            descriptors: str | None = None, **kwargs: Any) -> Profile:
+    """Predict how long a kernel takes, and where the time goes.
+
+    Args:
+        kernel: a function, decorated with `@nki.jit` or plain; or `kernel[grid]`.
+        args, kwargs: what the kernel takes; only shapes and dtypes matter for the time.
+        target: "trn1", "trn2" ...; default NEURON_PLATFORM_TARGET_OVERRIDE, else trn1.
+        compute: False leaves out the arithmetic; `outputs` is then None.
+        descriptors: "static" or "dge"; default: static on trn1 and where the kernel's
+            `additional_compile_opt` has --disable-dge, else hardware descriptor generation.
+
+    Raises: NkiError when the kernel breaks a rule of NKI or of the chip.
+    """
+    options = str(getattr(kernel, "options", {}).get("additional_compile_opt") or "")
+    inner = as_kernel(getattr(kernel, "kernel", kernel))
+    core = hw.get(target or inner.target)
+    path = descriptor_path(core, options, descriptors)
+    run = launch(inner, args, kwargs, target=core.name, compute=compute)
+    return Profile(run, core, path, getattr(inner, "__name__", "kernel"))
+
+
+__all__ = ["ENGINES", "Memory", "Peak", "Profile", "Timeline", "profile"]
