@@ -371,7 +371,8 @@ class _Banks:
         self.oldest = 0
         self.free, self.reserve = capacity, capacity // 2
         self.coming: list[tuple[float, int]] = []       # (time, bytes) that will be free
-        self.blocked: list[int] = []
+        self.blocked: set[int] = set()
+        self.trying = -1        # of those that wait, one at a time tries when a bank gets free
         self.forced = 0
 
     def take(self, i: int, at: float) -> float:
@@ -379,37 +380,50 @@ class _Banks:
         coming = self.coming
         while coming and coming[0][0] <= at:
             self.free += heappop(coming)[1]
-        keep = 0 if self.order[self.oldest] == i else self.reserve
-        if self.free - self.need[i] < keep:
-            if coming:
+        oldest = self.order[self.oldest] == i
+        if self.free - self.need[i] < (0 if oldest else self.reserve):
+            if coming and (oldest or self.trying in (-1, i)):
+                if not oldest:
+                    self.trying = i
                 return coming[0][0]
-            self.blocked.append(i)
+            if self.trying == i:
+                self.trying = -1
+            self.blocked.add(i)
             return -1.0
+        if self.trying == i:
+            self.trying = -1
         self.free -= self.need.pop(i)
         return 0.0
 
     def awake(self) -> list[int]:
-        """Return what waits for banks and may have become the oldest."""
+        """Return who may try now, after somebody has taken banks."""
         order, before = self.order, self.oldest
         while self.oldest < len(order) and order[self.oldest] not in self.need:
             self.oldest += 1
-        if self.oldest == before or not self.blocked:
-            return []
-        told, self.blocked = self.blocked, []
+        told = []
+        if not self.blocked:
+            return told
+        if self.oldest != before and order[self.oldest] in self.blocked:
+            told.append(order[self.oldest])
+            self.blocked.discard(order[self.oldest])
+        if self.trying < 0 and self.blocked:
+            told.append(min(self.blocked))
+            self.blocked.discard(told[-1])
         return told
 
     def release(self, i: int, done: float) -> list[int]:
-        """Note that `i` is done with its tiles; return what waits for banks."""
+        """Note that `i` is done with its tiles; return who may try then."""
         freed = False
         for t in self.use[i]:
             self.left[t] -= 1
             if not self.left[t]:
                 heappush(self.coming, (done, self.size[t]))
                 freed = True
-        if not freed or not self.blocked:
+        if not freed or not self.blocked or self.trying >= 0:
             return []
-        told, self.blocked = self.blocked, []
-        return told
+        first = min(self.blocked)
+        self.blocked.discard(first)
+        return [first]
 
     def force(self) -> int:
         """Let the oldest waiting instruction go ahead, with banks that do not exist."""
