@@ -133,7 +133,6 @@ def _meet(d: int, strides: list[int], na: dict, nb: dict, wa: int, wb: int, at: 
 def analyse(trace: Trace, storages: Storages, hw: NeuronCore, queue_of: np.ndarray
             ) -> Dependencies:
     """Find what each instruction of a trace waits for; `queue_of` gives the queue of a kind."""
-    n = len(trace)
     rows = np.frombuffer(trace.rows, dtype=np.int64)
     starts = np.frombuffer(trace.starts, dtype=np.int64)
     kinds = rows[starts]

@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from . import cost
-from .footprint import (ACT, DVE, LOADS, PE, POOL, QUEUES, STORES, Dependencies, analyse)
+from .footprint import ACT, DVE, LOADS, PE, POOL, QUEUES, STORES, Dependencies, analyse
 from .hw import NeuronCore
 from .memory import HBM, PSUM
 from .table import ANY
@@ -111,19 +111,19 @@ def schedule(trace: Trace, storages: Storages, hw: NeuronCore, *, dge: bool = Fa
     triggers = np.array([0, 1, 2, 3, TRIGGERED_BY[LOADS], TRIGGERED_BY[STORES]], np.int8)
     kinds = np.array(deps.kind, np.int64)
     start, end = np.array(run.start), np.array(run.seen)
-    engine = code[kinds] if len(kinds) else np.zeros(0, np.int8)
-    hop = np.where(engine == ENGINES.index("dma"), 0.0, hw.timing.hop_us)
+    ran_on = code[kinds] if len(kinds) else np.zeros(0, np.int8)
+    hop = np.where(ran_on == ENGINES.index("dma"), 0.0, hw.timing.hop_us)
     busy = {e: 0.0 for e in ENGINES}
     for e, name in enumerate(ENGINES[:4]):
-        sel = kinds[engine == e]
+        sel = kinds[ran_on == e]
         if len(sel):
             busy[name] = float(np.array([w.interval_us if w else 0.0 for w in works])[sel].sum())
     busy["tensor"] = run.pe_busy
     busy["sync"] = hw.timing.dma_trigger_us * int((queue_of[kinds] == LOADS).sum()) \
         if len(kinds) else 0.0
     busy["dma"] = run.dma_busy / hw.dma_engines
-    return Schedule(start, end - hop, np.array(run.issue), np.array(run.pred, np.int32), engine,
-                    triggers[queue_of[kinds]] if len(kinds) else engine, busy,
+    return Schedule(start, end - hop, np.array(run.issue), np.array(run.pred, np.int32), ran_on,
+                    triggers[queue_of[kinds]] if len(kinds) else ran_on, busy,
                     np.array(run.dma, np.int64), np.frombuffer(run.dma_ends, np.float64),
                     works, transfers, deps)
 
@@ -432,7 +432,7 @@ class _Banks:
         order, before = self.order, self.oldest
         while self.oldest < len(order) and order[self.oldest] not in self.need:
             self.oldest += 1
-        told = []
+        told: list[int] = []
         if not self.blocked:
             return told
         if self.oldest != before and order[self.oldest] in self.blocked:
