@@ -14,7 +14,7 @@ LABS = sorted(p.parent for p in ROOT.glob("labs/*/spec.py"))
 STDLIB = set(sys.stdlib_module_names)
 MAX_LINES = 500
 #: Files that are over it today; entries may go or shrink, not come or grow.
-OVER = {"shared/nkisim/machine.py": 600, "shared/nkisim/tensor.py": 600}
+OVER: dict[str, int] = {}
 SUFFIXES = {".py", ".md", ".toml", ".yml", ".yaml", ".cfg", ".sh", ".js", ".html", ""}
 
 

@@ -6,11 +6,16 @@ work: the AWS SDK if it is installed, else the simulator.
 """
 from __future__ import annotations
 
+from . import threads as _threads  # noqa: F401  (first: NumPy reads what it sets)
+
+# isort: split
 import nkisim as _nkisim  # noqa: F401  (a door: installs the import rule for neuronxcc.nki)
 
 from .compare import AnyArgmax, Comparison, compare
+from .inputs import make_inputs
 from .spec import Case, Lab, MustFailNumerically, MustRaise, Passes, RubricLine, SpecError, Tensor
 from .tolerance import Tolerance, tolerance
 
 __all__ = ["AnyArgmax", "Case", "Comparison", "Lab", "MustFailNumerically", "MustRaise", "Passes",
-           "RubricLine", "SpecError", "Tensor", "Tolerance", "compare", "tolerance"]
+           "RubricLine", "SpecError", "Tensor", "Tolerance", "compare", "make_inputs",
+           "tolerance"]

@@ -23,12 +23,16 @@ class BackendError(Exception):
 
 @dataclass
 class Ran:
-    """What came out of a run; `latency` only from the chip (microseconds by percentile)."""
+    """What came out of a run; `latency`: microseconds by percentile ("p50", "p99").
+
+    `latency_kind` is "measured" (on the chip) or "predicted" (by the simulator's model).
+    """
 
     outputs: Any
     stats: dict[str, Any] = field(default_factory=dict)
     findings: list[dict[str, Any]] = field(default_factory=list)
     latency: dict[str, float] | None = None
+    latency_kind: str | None = None
 
 
 def run_kernel(backend: str, kernel: Callable[..., Any], args: Sequence[np.ndarray],
@@ -36,7 +40,7 @@ def run_kernel(backend: str, kernel: Callable[..., Any], args: Sequence[np.ndarr
                measure: bool = False, profile: str = "") -> Ran:
     """Run `kernel` and return its outputs and what is known about the run."""
     if backend == "sim":
-        return _simulate(kernel, args, kwargs, target)
+        return _simulate(kernel, args, kwargs, target, measure or bool(profile))
     nki = _sdk(backend)
     if backend == "sdk-sim":
         return Ran(nki.simulate_kernel(kernel, *args, **kwargs))
@@ -44,7 +48,7 @@ def run_kernel(backend: str, kernel: Callable[..., Any], args: Sequence[np.ndarr
     latency = None
     if measure or profile:
         latency = _measure(nki, kernel, args, kwargs, hw_options, profile)
-    return Ran(outputs, latency=latency)
+    return Ran(outputs, latency=latency, latency_kind="measured" if latency else None)
 
 
 def prepare_process(backend: str) -> None:
@@ -56,15 +60,21 @@ def prepare_process(backend: str) -> None:
 
 
 def _simulate(kernel: Callable[..., Any], args: Sequence[np.ndarray], kwargs: Mapping[str, Any],
-              target: str) -> Ran:
+              target: str, measure: bool) -> Ran:
+    """Run on the simulator; with `measure`, predict the latency of this very run as well."""
     import nkisim
-    run = nkisim.run(kernel, *args, target=target, **kwargs)
+    predict = getattr(nkisim, "profile", None) if measure else None
+    predict = predict if callable(predict) else None
+    run = (predict or nkisim.run)(kernel, *args, target=target, **kwargs)
+    transfers = run.dma_transfer_count if predict else run.dma_transfers
     stats = {"instructions": {str(k): int(n) for k, n in run.instructions.items()},
-             "dma_transfers": int(run.dma_transfers), "hbm_read_bytes": int(run.hbm_read_bytes),
+             "dma_transfers": int(transfers), "hbm_read_bytes": int(run.hbm_read_bytes),
              "hbm_write_bytes": int(run.hbm_write_bytes)}
     findings = [{"id": f.id, "severity": f.severity, "text": f.text,
                  "where": str(f.where) if f.where else None} for f in run.findings]
-    return Ran(run.outputs, stats, findings)
+    # the model has no noise: every percentile is the same
+    latency = {p: float(run.latency_us) for p in ("p50", "p99")} if predict else None
+    return Ran(run.outputs, stats, findings, latency, "predicted" if latency else None)
 
 
 def _sdk(backend: str) -> Any:

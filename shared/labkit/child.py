@@ -30,7 +30,7 @@ def job_of(case: Case, **more: Any) -> dict[str, Any]:
     """Return the JSON form of what the child must know of a case."""
     job = {"kernel": case.kernel, "kwargs": {**case.kwargs, **case.kernel_kwargs},
            "constants": dict(case.constants), "hw_options": dict(case.hw_options),
-           "inputs": [[list(t.shape), t.dtype, t.low, t.high] for t in case.inputs], **more}
+           "inputs": [[list(t.shape), t.dtype, t.low, t.high, t.file] for t in case.inputs], **more}
     try:
         json.dumps(job)
     except TypeError as error:
@@ -61,7 +61,7 @@ def _run(job: dict[str, Any], workdir: Path) -> dict[str, Any]:
     if not callable(kernel):
         raise SpecError(f"{Path(job['kernels']).name} has no kernel named {job['kernel']}")
     inputs = make_inputs(Case("job", job["kernel"], "", tuple(
-        Tensor(tuple(shape), dtype, low, high) for shape, dtype, low, high in job["inputs"])),
+        Tensor(tuple(shape), *more) for shape, *more in job["inputs"])),
         job["seed"])
     before = {name: getattr(module, name, None) for name in job["constants"]}
     for name, value in job["constants"].items():
@@ -78,7 +78,7 @@ def _run(job: dict[str, Any], workdir: Path) -> dict[str, Any]:
     several = isinstance(ran.outputs, (tuple, list))
     outputs = list(ran.outputs) if several else [ran.outputs]
     return {"several": several, "stats": ran.stats, "findings": ran.findings,
-            "latency": ran.latency,
+            "latency": ran.latency, "latency_kind": ran.latency_kind,
             "outputs": [_save(x, workdir / f"out-{job['id']}-{i}.npy")
                         for i, x in enumerate(outputs)]}
 

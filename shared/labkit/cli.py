@@ -13,8 +13,17 @@ from rich.markup import escape
 from .backends import BACKENDS
 from .evaluate import Outcome, evaluate, exit_code, score
 from .load import discover, labs_root, load_lab
-from .results import ResultsError, append_run, provenance
-from .show import NO_LATENCY, progress, show_failures, show_score, summary_table, totals
+from .results import ResultsError, append_run, provenance, write_times
+from .show import (
+    NO_LATENCY,
+    case_table,
+    progress,
+    show_failures,
+    show_score,
+    show_stats,
+    summary_table,
+    totals,
+)
 from .spec import TARGETS, Case, Lab, SpecError
 
 RESULTS = Path("results") / "results.json"
@@ -33,6 +42,17 @@ def add_common_flags(parser: argparse.ArgumentParser, lab: Lab) -> None:
                         help="where results are appended (default: %(default)s)")
     parser.add_argument("--in-process", action="store_true",
                         help="run the kernel in this process, for a debugger")
+    parser.add_argument("--list", action="store_true",
+                        help="show the cases with their tolerances and thresholds, and run none")
+
+
+def add_bench_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of testers that judge speed."""
+    parser.add_argument("--record", action="store_true",
+                        help="write the latencies to execution_times.json, beside the results")
+    parser.add_argument("--profile", nargs="?", const="{case}", default="", metavar="NAME",
+                        help="on the chip: write NAME.neff and NAME.ntff (default: the case's "
+                             "name); simulated: print the counts of each case")
 
 
 def positive(text: str) -> int:
@@ -122,12 +142,48 @@ def run_fleet(labs: Sequence[Lab], fleet: str, targets: Sequence[str], args: arg
     for lab in labs:
         if lab.rubric:
             show_score(console, lab, score(lab, [o for n, o in everything if n == lab.name]))
-    if backend_of(args) == "sim":
-        console.print(f"\nCounts are simulated; times of the chip are not shown: {NO_LATENCY}.",
-                      highlight=False)
+    note_latency(console, outcomes)
     console.print(f"{totals(outcomes)}; recorded in {args.results}", highlight=False,
                   soft_wrap=True)
     return exit_code(outcomes)
+
+
+def run_tester(lab: Lab, cases: Sequence[Case], args: argparse.Namespace) -> int:
+    """Run some cases of a lab on one target as its tester does; return the exit code."""
+    console = Console()
+    if args.list:
+        console.print(case_table(lab))
+        return 0
+    runs = [(case, args.target) for case in cases if args.target in case.targets]
+    if not runs:
+        raise SpecError(f"none of these cases is for {args.target}")
+    profile = args.profile
+    if profile and "{case}" not in profile and len(runs) > 1:
+        profile += "_{case}"
+    outcomes = run_cases(lab, runs, args, console, profile)
+    console.print(summary_table((lab.name, o) for o in outcomes))
+    show_failures(console, outcomes)
+    if profile:
+        for outcome in outcomes:
+            show_stats(console, outcome)
+    show_score(console, lab, score(lab, outcomes))
+    if args.record:
+        console.print(write_times(args.results.with_name("execution_times.json"), lab, outcomes,
+                                  backend_of(args)), highlight=False, soft_wrap=True)
+    note_latency(console, outcomes)
+    console.print(f"{totals(outcomes)}; recorded in {args.results}", highlight=False,
+                  soft_wrap=True)
+    return exit_code(outcomes)
+
+
+def note_latency(console: Console, outcomes: Sequence[Outcome]) -> None:
+    """Say what kind of latencies were shown, if any."""
+    kinds = {o.latency_kind for o in outcomes if o.latency}
+    if "predicted" in kinds:
+        console.print("\nLatencies are predicted by nkisim, not measured.", highlight=False)
+    elif not kinds:
+        console.print(f"\nCounts are simulated; times of the chip are not shown: {NO_LATENCY}.",
+                      highlight=False)
 
 
 def simulate(argv: Sequence[str] | None = None) -> int:

@@ -1,7 +1,7 @@
 """The one evaluator: run a lab's cases on a backend and judge them. Labs add no code here."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -40,10 +40,13 @@ class Outcome:
     @property
     def meets_threshold(self) -> bool | None:
         """Tell whether the latency is within the case's threshold; None if not known."""
-        limit = self.case.threshold_us.get(self.target)
-        if limit is None or self.latency is None:
+        return self.within(self.case.threshold_us)
+
+    def within(self, limits: Mapping[str, float]) -> bool | None:
+        """Tell whether the latency is within a limit by target; None if either is not known."""
+        if self.target not in limits or self.latency is None:
             return None
-        return self.latency[f"p{self.case.percentile}"] <= limit
+        return self.latency[f"p{self.case.percentile}"] <= limits[self.target]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record for results.json."""
@@ -70,7 +73,8 @@ def evaluate(lab: Lab, runs: Iterable[tuple[Case, str]], *, backend: str = "sim"
     with Worker(backend, in_process) as worker:
         for case, target in runs:
             request = job_of(case, kernels=str(kernels), backend=backend, target=target, seed=seed,
-                             measure=target in case.threshold_us, profile=profile)
+                             measure=case.measure or target in case.threshold_us,
+                             profile=profile.replace("{case}", case.name))
             job = worker.send(request)
             # the reference is computed while the child runs the kernel
             expected = references.of(case) if not isinstance(case.expect, MustRaise) else ()
@@ -118,7 +122,7 @@ def judge(case: Case, target: str, reply: dict[str, Any], expected: tuple[Any, .
                       stats=reply.get("stats", {}), latency=reply.get("latency"),
                       seconds=reply.get("seconds", 0.0), printed=reply.get("printed", ""))
     if outcome.latency:
-        outcome.latency_kind = "measured"  # only the hw backend fills it
+        outcome.latency_kind = reply.get("latency_kind")
     error = reply.get("error")
     if error:
         _judge_error(outcome, error)
@@ -206,26 +210,44 @@ def score(lab: Lab, outcomes: Iterable[Outcome]) -> list[tuple[RubricLine, float
     """Return points per rubric line and why; None where a latency is needed and not known.
 
     A line earns its points if every one of its cases passed; a speed line asks the same runs to
-    meet their thresholds, so that a fast wrong kernel earns nothing.
+    meet their thresholds, so that a fast wrong kernel earns nothing. A line whose target did not
+    run at all is left out.
     """
     by_name: dict[str, list[Outcome]] = {}
+    targets = set()
     for outcome in outcomes:
         by_name.setdefault(outcome.case.name, []).append(outcome)
-    lines: list[tuple[RubricLine, float | None, str]] = []
-    for line in lab.rubric:
-        runs = [o for name in line.cases for o in by_name.get(name, [])]
-        missing = [name for name in line.cases if name not in by_name]
-        wrong = [o for o in runs if o.status != PASSED]
-        if wrong:
-            lines.append((line, 0.0, f"{wrong[0].case.name}: {wrong[0].text}"))
-        elif missing:
-            lines.append((line, None, f"not run: {', '.join(missing)}"))
-        elif line.speed and any(o.meets_threshold is None for o in runs):
-            lines.append((line, None, "not judged: no latency is known on this backend"))
-        elif line.speed and not all(o.meets_threshold for o in runs):
-            slow = next(o for o in runs if not o.meets_threshold)
-            lines.append((line, 0.0, f"{slow.case.name} is over its threshold of "
-                                     f"{slow.case.threshold_us[slow.target]:g} us"))
-        else:
-            lines.append((line, line.points, "all cases passed"))
-    return lines
+        targets.add(outcome.target)
+    return [(line, *_score_line(line, by_name)) for line in lab.rubric
+            if not line.target or line.target in targets]
+
+
+def _score_line(line: RubricLine, by_name: dict[str, list[Outcome]]) -> tuple[float | None, str]:
+    runs, missing = [], []
+    for name in line.cases:
+        mine = [o for o in by_name.get(name, []) if line.target in ("", o.target)]
+        runs += mine
+        if not mine:
+            missing.append(name)
+    wrong = [o for o in runs if o.status != PASSED]
+    if wrong:
+        return 0.0, f"{wrong[0].case.name}: {wrong[0].text}"
+    if missing:
+        return None, f"not run: {', '.join(missing)}"
+    if not line.speed:
+        return line.points, "all cases passed"
+    if any(o.meets_threshold is None for o in runs):
+        return None, "right; speed not judged: no latency is known on this backend"
+    slow = [o for o in runs if not o.meets_threshold]
+    if not slow:
+        return line.points, f"right and within every threshold ({_speeds(runs)})"
+    if line.relaxed and all(o.within(o.case.relaxed_us) for o in slow):
+        return line.points * line.relaxed, f"right, within the relaxed threshold ({_speeds(slow)})"
+    return 0.0, f"right, but too slow ({_speeds(slow)})"
+
+
+def _speeds(runs: Iterable[Outcome]) -> str:
+    """Return latency and threshold of each run, and whether the latency is measured."""
+    return "; ".join(f"{o.latency_kind} {o.latency[f'p{o.case.percentile}']:,.0f} of "
+                     f"{o.case.threshold_us[o.target]:,.0f} us"
+                     for o in runs if o.latency is not None)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import zlib
+from pathlib import Path
 
 import numpy as np
 
@@ -29,6 +30,9 @@ def make_inputs(case: Case, seed: int) -> list[np.ndarray]:
     arrays = []
     for place, tensor in enumerate(case.inputs):
         dtype = dtype_of(tensor.dtype)
+        if tensor.file:
+            arrays.append(load_array(Path(tensor.file), tensor.shape, dtype))
+            continue
         key = zlib.crc32(f"{place}:{tensor.shape}:{tensor.dtype}".encode())
         rng = np.random.default_rng([seed, key])
         if dtype.kind in "iu":
@@ -39,3 +43,18 @@ def make_inputs(case: Case, seed: int) -> list[np.ndarray]:
             array += np.float32(tensor.low)
         arrays.append(array.astype(dtype, copy=False))
     return arrays
+
+
+def load_array(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Return the array of a .npy file; raise SpecError unless it is what is expected."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise SpecError(f"there is no file {path.name} in {path.parent}; reference.py "
+                        "--store-data writes it") from None
+    except (OSError, ValueError) as error:
+        raise SpecError(f"{path} is not a NumPy array file ({error})") from None
+    if array.dtype != dtype or array.shape != shape:
+        raise SpecError(f"{path} holds {array.dtype} of shape {array.shape}; expected "
+                        f"{dtype} of shape {shape}")
+    return array

@@ -11,13 +11,18 @@ import platform
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from filelock import FileLock, Timeout
+
+if TYPE_CHECKING:
+    from .evaluate import Outcome
+    from .spec import Lab
 
 SCHEMA = "trainium-labs/results"
 SCHEMA_VERSION = 1
@@ -123,3 +128,28 @@ def _write(path: Path, document: dict[str, Any]) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def write_times(path: Path, lab: Lab, outcomes: Sequence[Outcome], backend: str) -> str:
+    """Write the latencies of right kernels by case to `path`; return what was done, in words.
+
+    The file of a contest: {"kind": "measured" or "predicted", "execution_times_us": {case: us}}
+    beside where they come from. Predicted and measured times never share a file.
+    """
+    timed = [o for o in outcomes if o.latency and o.status == "passed"]
+    if not timed:
+        return f"nothing is written to {path.name}: no case is both right and timed"
+    kind = timed[0].latency_kind
+    used = timed[0].target
+    document = {"lab": lab.name, "kind": kind,
+                **provenance(lab.folder, backend, used, lab.seed),
+                "execution_times_us": {o.case.name: round(o.latency[f"p{o.case.percentile}"], 1)
+                                       for o in timed if o.latency}}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, document)
+    except OSError as error:
+        raise ResultsError(f"cannot write {path}: {error.strerror or error}") from None
+    left = len(outcomes) - len(timed)
+    return (f"{len(timed)} {kind} latencies written to {path}"
+            + (f"; {left} cases are left out, not being right and timed" if left else ""))

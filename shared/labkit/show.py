@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -16,7 +17,9 @@ from rich.progress import (
 from rich.table import Table
 
 from .evaluate import FAILED, NOT_RUN, PASSED, Outcome
+from .inputs import dtype_of
 from .spec import Case, Lab, MustFailNumerically, MustRaise, RubricLine
+from .tolerance import tolerance
 
 _STYLE = {PASSED: "green", FAILED: "red", NOT_RUN: "yellow"}
 NO_LATENCY = "no latency model yet"
@@ -114,14 +117,48 @@ def show_stats(console: Console, outcome: Outcome) -> None:
 
 def show_score(console: Console, lab: Lab,
                lines: Sequence[tuple[RubricLine, float | None, str]]) -> None:
-    """Print points per rubric line and why."""
-    table = Table(title=f"Points, {lab.name}", title_justify="left", box=None)
-    for name in ("for", "points", "of", "why"):
-        table.add_column(name, justify="right" if name in ("points", "of") else "left")
-    for line, points, why in lines:
-        table.add_row(line.text, "-" if points is None else f"{points:g}", f"{line.points:g}",
-                      escape(why))
-    console.print(table)
+    """Print points per rubric line and why, a table per course."""
+    for course in dict.fromkeys(line.course for line, _, _ in lines):
+        mine = [entry for entry in lines if entry[0].course == course]
+        run = [entry for entry in mine if not entry[2].startswith("not run")]
+        if not run:
+            continue
+        table = Table(title=f"Points, {course or lab.name}", title_justify="left", box=None)
+        for name in ("for", "points", "of", "why"):
+            table.add_column(name, justify="right" if name in ("points", "of") else "left",
+                             overflow="fold")
+        for line, points, why in run:
+            table.add_row(line.text, "-" if points is None else f"{points:g}", f"{line.points:g}",
+                          escape(why))
+        rest = [line for line, _, why in mine if why.startswith("not run")]
+        if rest:
+            table.add_row(f"{len(rest)} more", "-", f"{sum(line.points for line in rest):g}",
+                          "not run")
+        table.add_row("together", f"{sum(points or 0 for _, points, _ in mine):g}",
+                      f"{sum(line.points for line, _, _ in mine):g}")
+        console.print(table)
+
+
+def case_table(lab: Lab) -> Table:
+    """Return what every case asks: shapes, tolerance and thresholds."""
+    table = Table(title=f"Cases of {lab.name}", title_justify="left", box=None, pad_edge=False)
+    for name in ("case", "inputs", "summed", "rtol", "atol / rms", "threshold", "fleets"):
+        table.add_column(name, overflow="fold")
+    for case in lab.cases:
+        dtype = dtype_of(case.output_dtype or case.inputs[0].dtype)
+        limit = tolerance(dtype, case.accumulate, np.ones(1), case.roundings)
+        limits = [f"{target} {us:g} us p{case.percentile}"
+                  for target, us in case.threshold_us.items()]
+        table.add_row(case.name, " ".join("x".join(map(str, t.shape)) for t in case.inputs)
+                      + f" {case.inputs[0].dtype}", str(case.accumulate), f"{limit.rtol:.1e}",
+                      f"{limit.atol:.1e}", ", ".join(limits) or "-", ", ".join(case.fleets))
+    table.caption = ("|actual - expected| <= rtol |expected| + atol. rtol: two units of rounding "
+                     "to the output dtype. atol: 8 x 2^-24 x sqrt(terms summed) x the root mean "
+                     "square of the expected output, the random walk of fp32 sums. Zero: values "
+                     "are only moved, and must be equal bit by bit. labkit/tolerance.py derives "
+                     "it; nothing is tuned per case.")
+    table.caption_justify = "left"
+    return table
 
 
 def totals(outcomes: Sequence[Outcome]) -> str:

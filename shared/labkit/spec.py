@@ -23,18 +23,20 @@ class SpecError(Exception):
 class Tensor:
     """An input: shape, dtype by name ("float32", "bfloat16", ...) and range of its values.
 
-    Values are uniform in [low, high); integer dtypes get integers from the same range.
+    Values are uniform in [low, high); integer dtypes get integers from the same range. With
+    low == high all are that number. `file`: a .npy file that holds them instead.
     """
 
     shape: tuple[int, ...]
     dtype: str = "float32"
     low: float = 0.0
     high: float = 1.0
+    file: str = ""
 
     def __post_init__(self) -> None:
         if not self.shape or any(n < 1 for n in self.shape):
             raise SpecError(f"an input of shape {self.shape}: every dimension must be at least 1")
-        if not self.low < self.high:
+        if not self.low <= self.high:
             raise SpecError(f"an input with values in [{self.low}, {self.high}): empty range")
 
 
@@ -73,9 +75,10 @@ class Case:
     reference.py. `accumulate` is the length of the longest sum behind one output element (0: the
     values are only moved) and `roundings` how often a value is rounded to the output dtype;
     together they determine the tolerance (`labkit.tolerance`). Outputs must have `output_dtype`
-    (default: that of the first input). `hw_options` go to `nki.baremetal` on the chip. `fleets`
-    are the named groups of cases that it belongs to. `threshold_us` is the latency, by target,
-    that full credit asks for.
+    (default: that of the first input). `hw_options` go to `nki.baremetal` on the chip. `fleets` are
+    the named groups of cases that it belongs to. `threshold_us` is the latency, by target, that
+    full credit asks for, and `relaxed_us` what a part of it asks for; both of `percentile`.
+    `measure` asks for a latency also where there is no threshold.
     """
 
     name: str
@@ -93,7 +96,9 @@ class Case:
     fleets: tuple[str, ...] = ("quick", "full")
     hw_options: Mapping[str, Any] = field(default_factory=dict)
     threshold_us: Mapping[str, float] = field(default_factory=dict)
+    relaxed_us: Mapping[str, float] = field(default_factory=dict)
     percentile: int = 50
+    measure: bool = False
     timeout_s: float = 900.0
 
     def __post_init__(self) -> None:
@@ -108,12 +113,19 @@ class Case:
 
 @dataclass(frozen=True)
 class RubricLine:
-    """Points for a set of cases; `speed` asks that they also meet their thresholds."""
+    """Points for a set of cases; `speed` asks that they also meet their thresholds.
+
+    `relaxed` is the share of the points for meeting only `relaxed_us`. `target`: the line is about
+    runs on that generation (default: on all). `course` heads the lines that belong together.
+    """
 
     text: str
     points: float
     cases: tuple[str, ...]
     speed: bool = False
+    relaxed: float = 0.0
+    target: str = ""
+    course: str = ""
 
 
 @dataclass(frozen=True)

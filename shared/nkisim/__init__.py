@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["Finding", "NkiError", "Profile", "Run", "profile", "run", "simulate"]
 
-from .finder import install as _install
+from .finder import install as _install  # noqa: E402 (after __all__, before use)
 
 _install()
 

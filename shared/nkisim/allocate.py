@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import dtypes
+from .block import BlockTensor
 from .errors import fail, user_frame
 from .hw import NeuronCore
 from .index import as_int
@@ -32,7 +33,7 @@ from .memory import (
     sbuf,
     shared_hbm,
 )
-from .tensor import BlockTensor, Tensor, new_tensor
+from .tensor import Tensor, new_tensor
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -65,7 +66,8 @@ def check_tile(hw: NeuronCore, kind: str, shape: tuple[int, ...], dtype: np.dtyp
     if shape[blocks] > hw.pmax:
         raise fail("NKI-P01",
                    f"a tile of {shape[blocks]} partitions is larger than {where} has",
-                   given=f"shape {shape}: {shape[blocks]} partitions", limit=f"{hw.pmax} partitions",
+                   given=f"shape {shape}: {shape[blocks]} partitions",
+                   limit=f"{hw.pmax} partitions",
                    hint=f"loop over chunks of at most {hw.pmax} rows (nl.tile_size.pmax), or put "
                         "more elements on the free dimension: reshape to "
                         f"({hw.pmax}, n // {hw.pmax})")
@@ -106,7 +108,7 @@ def create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "") -> T
     marks = [d for d, n in enumerate(dims) if isinstance(n, ParDim)]
     plain = tuple(int(n) for n in dims)
     line = m.here()
-    if buffer.kind is HBM:
+    if isinstance(buffer, Buffer) and buffer.kind is HBM:
         return _create_hbm(m, plain, dt, buffer, line, name)
     if len(marks) > 1:
         raise fail("NKI-P06", "a tensor has more than one partition dimension",

@@ -17,10 +17,13 @@ from nkisim import __version__
 #: Command -> (module:function, one line of help). A new command is a new row.
 COMMANDS = {
     "run": ("nkisim.script:command", "run a script with neuronxcc.nki served by the import rule"),
+    "profile": ("nkisim.profile_cli:command", "predict a kernel's time, and show where it goes"),
+    "view": ("nkisim.view:command", "open a saved profile in the browser"),
     "doctor": ("nkisim.doctor:command", "say what would serve neuronxcc.nki here, and why"),
     "explain": ("nkisim.cli:explain", "print the page of an error id, such as NKI-P01"),
     "calibrate": ("nkisim.calibrate:command", "compare the latency model with published "
                   "measurements"),
+    "coverage": ("nkisim.coverage:command", "list what is modelled of the names of NKI"),
     "enable": ("nkisim.enable:enable_command", "let every program of this venv use the simulator"),
     "disable": ("nkisim.enable:disable_command", "undo enable"),
 }

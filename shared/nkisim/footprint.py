@@ -231,7 +231,7 @@ def _versions(stores: _Stores, hw: NeuronCore, ev: dict[str, np.ndarray]
     vid = np.empty(len(order), np.int64)
     vid[order] = np.cumsum(fresh) - 1
     heads = np.flatnonzero(fresh)
-    tails = np.append(heads[1:], len(order)) - 1
+    tails = np.append(heads[1:], len(order))[:len(heads)] - 1
     storage = ev["storage"][order][heads]
     placed = ~stores.hbm & ~stores.arena
     psum = stores.psum[storage]

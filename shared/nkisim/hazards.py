@@ -20,7 +20,7 @@ _INDEPENDENT = {"affine_range": "iteration of nl.affine_range", "grid": "instanc
 
 
 def _shared_affine(m: Machine, a: int, b: int, home: int) -> int | None:
-    """Return the affine loop (or grid) in which nodes `a` and `b` are different iterations, or None.
+    """Return the affine loop (or grid) of which nodes `a` and `b` are two iterations, or None.
 
     Loops that the storage was created in (`home`) do not count: there each iteration has its own.
     """

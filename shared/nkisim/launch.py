@@ -67,10 +67,12 @@ class Run:
 class Kernel:
     """A function decorated with `@nki.jit`: callable with arrays, and inside other kernels."""
 
+    __name__: str                           # of the function
+
     def __init__(self, func: Callable, mode: str = "auto", target: str | None = None,
                  options: tuple[str, ...] = (), grid: tuple[int, ...] = ()):
         functools.update_wrapper(self, func)
-        del self.__wrapped__                # a kernel is no plain function: tools must not unwrap
+        del self.__dict__["__wrapped__"]    # a kernel is no plain function: tools must not unwrap
         try:
             self.__signature__ = inspect.signature(func)
         except (TypeError, ValueError):     # builtins have none
@@ -217,6 +219,7 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     try:
         with np.errstate(all="ignore"):
             result = _run_instances(m, kernel, tensors, named)
+            m.products.run()        # nothing has read them: a kernel may return PSUM itself
             error = check_loops(m)
     finally:
         current.reset(token)

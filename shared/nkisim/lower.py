@@ -35,7 +35,8 @@ def operator(m: Machine, name: str, *args: Any, **kw: Any) -> Any:
         return dve.memset(dst.shape, value, dst.dtype, dst=dst)
     if name in ("negative", "invert", "abs"):
         return unary(m, name, *args)
-    return binary(m, name, *args, partitions=False)
+    x, y = args
+    return binary(m, name, x, y, partitions=False)
 
 
 def copy(m: Machine, src: Any, dtype: Any = None, mask: Any = None) -> Tensor:
@@ -303,7 +304,7 @@ class LoopReduce:
         m.assign(dst, result)
 
 
-# -- Tensor Engine -----------------------------------------------------------------------------------
+# -- Tensor Engine ---------------------------------------------------------------------------------
 
 def matmul(m: Machine, x: Any, y: Any, transpose_x: bool = False, mask: Any = None) -> Tensor:
     """Return x @ y in PSUM; without `transpose_x`, x is transposed first (PE and a copy)."""
@@ -334,5 +335,5 @@ def transpose(m: Machine, x: Any, engine: Any = 0, dtype: Any = None, mask: Any 
     return pe.nc_transpose_pe(x, dtype=dtype, mask=mask)
 
 
-__all__ = ["LoopReduce", "binary", "broadcast_to", "copy", "matmul", "mean", "operator", "pool", "reduce",
-           "rms_norm", "softmax", "transpose", "unary", "var", "where"]
+__all__ = ["LoopReduce", "binary", "broadcast_to", "copy", "matmul", "mean", "operator", "pool",
+           "reduce", "rms_norm", "softmax", "transpose", "unary", "var", "where"]

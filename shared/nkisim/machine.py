@@ -9,63 +9,23 @@ from __future__ import annotations
 import sys
 import weakref
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from . import allocate, dtypes
-from .errors import NkiError, Where, fail, user_frame
+from . import allocate, checks, dtypes
+from .block import BlockTensor
+from .errors import NkiError, fail, user_frame
 from .hw import NeuronCore
-from .index import Index, Mask, as_int
-from .memory import FULLY, HBM, NEVER, PSUM, SBUF, Storage, contiguous_strides
-from .tensor import BlockTensor, Indirect, Tensor
+from .index import Mask, as_int
+from .instruction import NO_EXTRA, Finding, Instr
+from .memory import FULLY, HBM, NEVER, PSUM, Storage, contiguous_strides
+from .products import IS_RESULT, Products
+from .shadow import refresh_shadow
+from .tensor import Indirect, Tensor
 from .trace import Trace
 
 current: ContextVar[Machine | None] = ContextVar("nkisim_machine", default=None)
-_NO_EXTRA: tuple = ()
-MAX_DIMS = 5        # of an access pattern: partitions and four free dims (nki-spec 2.0)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something that the chip would not tell: a hazard, an alias, a read of undefined data."""
-
-    id: str
-    severity: str                   # "error" | "warning" | "note"
-    text: str
-    where: Where | None = None
-    other: Where | None = None      # the second place, for what needs two
-
-    def __str__(self) -> str:
-        lines = [f"{self.severity}: {self.id} {self.text}"]
-        for label, place in (("at", self.where), ("and", self.other)):
-            if place is not None:
-                lines.append(f"  {label} {place}: {place.text}")
-        return "\n".join(lines)
-
-
-class Instr:
-    """One planned instruction: its row, sources, result shape, and what the run needs."""
-
-    __slots__ = ("row", "srcs", "dst", "also", "shape", "dtype", "kind", "engine", "params",
-                 "box", "mask", "line", "accumulate", "inplace", "extra")
-
-    def __init__(self, srcs: tuple[Tensor, ...], shape: tuple[int, ...], dtype: np.dtype, *,
-                 kind: str = SBUF, dst: Any = None, also: tuple[Tensor, ...] = (),
-                 engine: str = "", params: Any = None, extra: tuple = _NO_EXTRA):
-        self.row: Any = None
-        self.srcs, self.shape, self.dtype, self.kind = srcs, shape, dtype, kind
-        self.dst = dst              # written explicitly; None: a result tile
-        self.also = also            # further tiles written (reduce_res, dst_idx)
-        self.engine = engine
-        self.params = params        # what `run` needs besides the operands
-        self.extra = extra          # what the cost depends on besides the operands
-        self.box: list[tuple[int, int]] | None = None
-        self.mask: np.ndarray | None = None
-        self.line = -1
-        self.accumulate = False     # matmul flag: add to what PSUM holds
-        self.inplace = False        # written as dst += ...: order does not matter
 
 
 class Machine:
@@ -77,6 +37,7 @@ class Machine:
         self.skip_middle_end = in_order     # affine_range keeps the order of statements
         self.trace = Trace()
         self.pending: tuple[Instr, Tensor] | None = None
+        self.products = Products()
         self.storages = self.trace.storages
         self.findings: list[Finding] = []
         self._found: set[tuple] = set()
@@ -145,7 +106,7 @@ class Machine:
     def tile(self, x: Any, name: str, psum: bool = True) -> Tensor:
         """Return operand `x` if it is a tile on chip that a compute engine can read."""
         if x.__class__ is not Tensor:
-            self._not_a_tile(x, name)
+            checks.not_a_tile(x, name)
         if x.kind is HBM or (x.kind is PSUM and not psum):
             where = "HBM" if x.kind is HBM else "PSUM"
             hint = ("load it first: tile = nl.load(x[...]), or nisa.dma_copy(dst=tile, src=x)"
@@ -159,52 +120,14 @@ class Machine:
                        given=f"shape {x.shape} with {x.nblock} block dim(s) in front",
                        limit="a tile starts with its partition dim",
                        hint="index the block dims first: t[i] or t[i, :, :]")
-        if len(x.shape) > MAX_DIMS:
-            self._check_rank(x, name)
+        if len(x.shape) > checks.MAX_DIMS:
+            checks.rank(x, name)
         if x.oob is not None:
             return x
         st = x.storage
         if st is not None and st.node > 0 and not self.loop_open[self.trace.node_loop[st.node]]:
-            self._out_of_scope(x, name)
+            checks.out_of_scope(self, x, name)
         return x
-
-    def _check_rank(self, x: Tensor, name: str) -> None:
-        """Raise if a tile has more dims than an access pattern, contiguous ones counting once."""
-        real = [(n, s) for n, s in zip(x.shape[1:], x.strides[1:]) if n > 1]
-        dims = 1 + sum(1 for (_, s), (n, inner) in zip(real, [*real[1:], (0, 0)])
-                       if s != n * inner)
-        if dims > MAX_DIMS:
-            raise fail("NKI-S03", f"operand {name} has too many dims for an access pattern",
-                       given=f"shape {x.shape}: {dims} dims, contiguous ones counted once",
-                       limit=f"{MAX_DIMS}: the partition dim and {MAX_DIMS - 1} free dims",
-                       hint="loop over one of the dims, or copy to a contiguous tile first")
-
-    def _not_a_tile(self, x: Any, name: str) -> None:
-        if isinstance(x, BlockTensor):
-            raise fail("NKI-P03", f"operand {name} still has block dimensions",
-                       given=f"shape {x.shape}", hint="index the block dims first: t[i]")
-        if isinstance(x, Indirect):
-            raise fail("NKI-I11", f"operand {name} is an indirect access",
-                       limit="only nl.load, nl.store and nisa.dma_copy take index tiles",
-                       hint="load it into a tile first")
-        if isinstance(x, np.ndarray):
-            raise fail("NKI-M02", f"operand {name} is a NumPy array",
-                       given=f"numpy array of shape {x.shape}",
-                       limit="instructions work on tiles",
-                       hint="pass it as a kernel argument, or use nl.shared_constant and nl.load")
-        if isinstance(x, (Index, Mask)):
-            raise fail("NKI-M02", f"operand {name} is an index expression, not a tile",
-                       hint="nisa.iota(expr, dtype) turns it into a tile")
-        raise fail("NKI-M02", f"operand {name} is not a tile", given=f"{type(x).__name__}",
-                   limit="a tensor in SBUF or PSUM")
-
-    def _out_of_scope(self, x: Tensor, name: str) -> None:
-        assert x.storage is not None
-        raise fail("NKI-L01", f"operand {name} was created inside a loop that has ended",
-                   given=f"tile created at {self.trace.where(x.storage.where)}",
-                   limit="a tile bound in a loop body is visible in that body only",
-                   hint="create the tensor before the loop (nl.ndarray, nl.zeros) and assign to "
-                        "it inside: t[...] = ...")
 
     def check_bounds(self, t: Tensor) -> None:
         """Raise if the access pattern leaves its tensor."""
@@ -253,7 +176,7 @@ class Machine:
         if dst is not None:
             self.commit(ins, dst)
             return dst
-        t = Tensor(self, None, 0, ins.shape, _NO_EXTRA, ins.dtype, 0, ins.kind)
+        t = Tensor(self, None, 0, ins.shape, NO_EXTRA, ins.dtype, 0, ins.kind)
         t.pending = ins
         self.pending = (ins, t)
         return t
@@ -289,6 +212,8 @@ class Machine:
         """Before `st` changes, give results that were bound to it and still live a copy."""
         alive = [t for t in (ref() for ref in st.aliases) if t is not None]
         st.aliases = None
+        if alive and st.queued:
+            self.products.run()
         for t in alive:
             if t.storage is not st:
                 continue
@@ -314,17 +239,21 @@ class Machine:
                 self.check_bounds(s)
             if s.storage.lazy_zero:
                 self._zero_for_real(s.storage)
+            if s.storage.queued & IS_RESULT:
+                self.products.run()
         outs = (dst, *ins.also) if ins.also else (dst,)
         row = ins.row
         if row.on_partitions:
             for t in outs + srcs:
                 if t.kind is not HBM and t.offset >= t.storage.row_bytes:
-                    self._check_start(t)
+                    checks.start_partition(t)
         if row.check is not None:
             row.check(self, ins, dst)
         for t in outs:
             if t.storage.readonly:
-                self._immutable(t)
+                checks.immutable(t)
+            if t.storage.queued and not ins.accumulate:
+                self.products.run()
             if t.storage.aliases:
                 self._unshare(t.storage)
             t.storage.lazy_zero = False
@@ -335,7 +264,7 @@ class Machine:
         for s in srcs:
             st = s.storage
             if st.init != FULLY:
-                self._check_read(s, ins)
+                checks.undefined_read(self, s, ins)
             if st.arena:
                 allocate.check_owner(self, s, line)
         if ins.accumulate:
@@ -371,52 +300,6 @@ class Machine:
         ins.row.run(self, ins, tmp)
         assert ins.mask is not None
         np.copyto(dst.np, tmp.np, where=ins.mask)
-
-    def _check_start(self, t: Tensor) -> None:
-        """Enforce where a range of partitions may start (nki-spec 3.5)."""
-        p0, n = t.offset // t.storage.row_bytes, t.shape[0]        # type: ignore[union-attr]
-        step = 128 if n > 64 else 64 if n > 32 else 32
-        if p0 % step:
-            allowed = {128: "0", 64: "0 or 64", 32: "0, 32, 64 or 96"}[step]
-            raise fail("NKI-P04", "an instruction starts at a partition where it cannot",
-                       given=f"{n} partition(s) from partition {p0}",
-                       limit=f"{n} partitions start at {allowed}",
-                       hint="engines read from partition 0, 32, 64 or 96; move data across "
-                            "partitions with a DMA, a transpose or nisa.nc_stream_shuffle")
-
-    def _immutable(self, t: Tensor) -> None:
-        raise fail("NKI-O01", "the kernel writes into one of its inputs",
-                   given=f"{t!r} is a kernel parameter",
-                   limit="parameters are read-only unless annotated nt.mutable_tensor",
-                   hint="create the output with nl.ndarray(..., buffer=nl.shared_hbm) and "
-                        "return it")
-
-    def _check_read(self, s: Tensor, ins: Instr) -> None:
-        """Report a read of bytes that nothing has written."""
-        st = s.storage
-        assert st is not None
-        if s.oob is not None:
-            return
-        made = self.trace.where(st.where)
-        made_at = f"; created at {made}" if made else ""
-        if st.init == NEVER:
-            raise fail("NKI-U01", "a tensor is read before anything has been written to it",
-                       given=f"{s!r}{made_at}",
-                       limit="nl.ndarray leaves memory as it was: on the chip this reads "
-                             "whatever the last kernel left there",
-                       hint="nl.load or assign into it first, or create it with nl.zeros")
-        seen = st.mask_view(s.offset, s.shape, s.strides, s.dtype.itemsize)
-        if seen.all():
-            return
-        if not seen.any() and s.kind is not HBM:
-            raise fail("NKI-U01", "a part of a tensor is read that nothing has written to",
-                       given=f"{s!r}{made_at}", limit="unwritten memory holds garbage",
-                       hint="check the subscripts of the writes, and masks that cut them")
-        first = np.argwhere(~(seen if seen.ndim == len(s.shape) else seen.all(axis=-1)))[0]
-        self.find("NKI-U02", "warning",
-                  f"{ins.row.name} reads {s!r} of which element {tuple(map(int, first))} "
-                  "(and maybe others) was never written; on the chip that is garbage, here NaN",
-                  ins.line, st.where)
 
     def written(self, t: Tensor) -> bool:
         """Tell whether anything has been written to a tile's elements."""
@@ -457,10 +340,10 @@ class Machine:
         """Do `dst[...] = value`."""
         if dst.__class__ is not Tensor:
             if isinstance(dst, Indirect) or dst.kind is HBM:
-                self._assign_hbm(dst)
-            self._not_a_tile(dst, "destination")
+                checks.assigned_hbm(dst)
+            checks.not_a_tile(dst, "destination")
         if dst.kind is HBM:
-            self._assign_hbm(dst)
+            checks.assigned_hbm(dst)
         if dst.pending is not None:
             self.flush()
         if value.__class__ is Tensor:
@@ -484,13 +367,7 @@ class Machine:
         elif hasattr(value, "assign_to"):               # nl.loop_reduce
             value.assign_to(self, dst)
         else:
-            self._not_a_tile(value, "of the assignment")
-
-    def _assign_hbm(self, dst: Any) -> None:
-        raise fail("NKI-M03", "an HBM tensor is assigned to directly",
-                   given=f"destination of shape {dst.shape} in HBM",
-                   limit="only DMA writes HBM",
-                   hint="nl.store(out[...], value=tile), or nisa.dma_copy(dst=out, src=tile)")
+            checks.not_a_tile(value, "of the assignment")
 
     def fit(self, dst: Tensor, shape: tuple[int, ...]) -> Tensor | None:
         """Return `dst` seen with `shape`, None if the value must be broadcast; else raise."""
@@ -521,11 +398,11 @@ class Machine:
                 self.bind(ins, value, target)
                 return dst
         if isinstance(dst, BlockTensor):
-            self._not_a_tile(dst, "destination")
+            checks.not_a_tile(dst, "destination")
         if self.pending is not None:
             self.flush()
         if dst.kind is HBM:
-            self._assign_hbm(dst)
+            checks.assigned_hbm(dst)
         result = self.op(op, dst, value)
         if result.pending is not None:
             result.pending.inplace = True
@@ -564,37 +441,6 @@ class Machine:
         finally:
             self.loop_open[loop] = False
             self.node = parent
-
-
-def refresh_shadow(t: Tensor) -> None:
-    """Bring the float32 copy of a storage up to date where `t` was written."""
-    shadow = t.storage.shadow                                   # type: ignore[union-attr]
-    name = t.dtype.name
-    if shadow is None or name not in shadow:
-        t.storage.shadow = None                                 # type: ignore[union-attr]
-        return
-    shadow_view(t, shadow[name])[...] = t.np
-
-
-def shadow_view(t: Tensor, flat: np.ndarray) -> np.ndarray:
-    """Return the view of a float32 copy that corresponds to `t`."""
-    item = t.dtype.itemsize
-    return np.ndarray(t.shape, np.float32, flat, t.offset // item * 4,
-                      tuple(s // item * 4 for s in t.strides))
-
-
-def as_f32(t: Tensor) -> np.ndarray:
-    """Return a tile's elements as float32, converting 8- and 16-bit storages once, not per use."""
-    if t.dtype.itemsize == 4:
-        return t.np
-    st = t.storage
-    assert st is not None
-    if st.arena:
-        return t.np.astype(np.float32)
-    name = t.dtype.name
-    if st.shadow is None or name not in st.shadow:
-        st.shadow = {name: st.data.view(t.dtype).astype(np.float32)}
-    return shadow_view(t, st.shadow[name])
 
 
 def integer(value: Any, name: str) -> int:

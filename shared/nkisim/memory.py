@@ -54,7 +54,7 @@ class Storage:
 
     __slots__ = ("id", "kind", "nparts", "row_bytes", "nbytes", "_data", "init", "_mask", "grain",
                  "_missing", "where", "readonly", "lazy_zero", "aliases", "shadow", "node",
-                 "arena", "writers")
+                 "arena", "writers", "queued")
 
     def __init__(self, id: int, kind: str, nparts: int, row_bytes: int, grain: int, where: int,
                  node: int, arena: bool, readonly: bool):
@@ -74,6 +74,7 @@ class Storage:
         self.node = node                # loop iteration that allocated it
         self.arena = arena
         self.writers: Any = ()          # arena: who wrote which bytes last
+        self.queued = 0                 # products wait that use it (products.py)
 
     @property
     def data(self) -> np.ndarray:
@@ -128,7 +129,9 @@ class Storage:
             view[where] = True
         elif 0 in strides:
             view[...] = True
-            self._missing = int(self._mask.size - np.count_nonzero(self._mask))
+            mask = self._mask
+            assert mask is not None
+            self._missing = int(mask.size - np.count_nonzero(mask))
         else:
             self._missing -= view.size - int(np.count_nonzero(view))
             view[...] = True

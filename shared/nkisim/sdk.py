@@ -22,7 +22,7 @@ class Wrapped:
     """A kernel with launcher options; keeps the kernel's name."""
 
     def __init__(self, kernel: Kernel, options: dict[str, Any]):
-        functools.update_wrapper(self, kernel)
+        functools.update_wrapper(self, kernel)      # type: ignore[arg-type]
         self.kernel, self.options = kernel, options
 
     def __getitem__(self, grid: Any) -> Any:

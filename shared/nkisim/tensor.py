@@ -14,12 +14,13 @@ import numpy as np
 from . import dtypes
 from .errors import fail
 from .index import Index, Slice, _broadcast, _no_truth, as_int
-from .memory import HBM, DirectBuffer, Storage, contiguous_strides, merge_dims
+from .memory import HBM, Storage, contiguous_strides, merge_dims
 
 if TYPE_CHECKING:
     from .machine import Machine
 
 _ALL = slice(None)
+Array = np.ndarray          # inside Tensor the name `np` is a property
 
 
 class Tensor:
@@ -33,7 +34,9 @@ class Tensor:
                  "pending", "kind", "owner", "_np", "__weakref__")
     __array_ufunc__ = None              # NumPy scalars on the left must defer to __radd__ & co.
 
-    def __init__(self, m: Machine, storage: Storage | None, offset: int, shape: tuple[int, ...],
+    storage: Storage                # None while the instruction is pending, and in a BlockTensor
+
+    def __init__(self, m: Machine, storage: Any, offset: int, shape: tuple[int, ...],
                  strides: tuple[int, ...], dtype: np.dtype, nblock: int = 0, kind: str = HBM):
         self.m, self.storage, self.offset = m, storage, offset
         self.shape, self.strides, self.dtype = shape, strides, dtype
@@ -72,7 +75,7 @@ class Tensor:
 
     # -- data -----------------------------------------------------------------
     @property
-    def np(self) -> np.ndarray:
+    def np(self) -> Array:
         """Return the elements as a NumPy view of the storage's bytes."""
         a = self._np
         if a is None:
@@ -271,7 +274,7 @@ class Tensor:
                 const = k.const
             elif as_int(k) is not None:
                 value = as_int(k)
-                const = value + n if value < 0 else value      # type: ignore[operator]
+                const = value + n if value < 0 else value      # type: ignore[operator,assignment]
                 coeffs = (0,) * rank
             else:
                 const = 0
@@ -302,6 +305,12 @@ class Tensor:
                                given=f"index grid {grid} over a single partition",
                                limit="each partition of a tile is a partition of the memory",
                                hint="broadcast across partitions with nl.broadcast_to or a matmul")
+            elif d > part >= 0 and coeffs[0] and grid[0] > 1:
+                raise fail("NKI-P05", "each partition accesses other free elements",
+                           given=f"the index in dimension {d} changes along the partition axis",
+                           limit="an instruction accesses the same free elements in every "
+                                 "partition",
+                           hint="load it that way from HBM, where any affine access is possible")
             elif d < part and any(c and g > 1 for c, g in zip(coeffs, grid)):
                 nblock += 1
         t = Tensor(self.m, self.storage, offset, grid, tuple(strides), self.dtype, nblock,
@@ -334,7 +343,7 @@ class Tensor:
             t.oob = oob or None
         return t
 
-    def flat_index(self, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    def flat_index(self, shape: tuple[int, ...] | None = None) -> Array:
         """Return the element index in the storage of every element of the view (int64)."""
         out = np.full(self.shape, self.offset // self.dtype.itemsize, dtype=np.int64)
         for d, (n, s) in enumerate(zip(self.shape, self.strides)):
@@ -353,7 +362,7 @@ class Tensor:
             raise fail("NKI-S06", "a shape has a size that is not an integer", given=f"{new!r}",
                        hint="use // instead of / so that sizes stay integers")
         if sizes.count(-1) == 1:
-            rest = prod(n for n in sizes if n != -1)
+            rest = prod(n for n in sizes if n != -1)                 # type: ignore[misc]
             sizes[sizes.index(-1)] = self.size // rest if rest else 0
         target: tuple[int, ...] = tuple(sizes)          # type: ignore[arg-type]
         if prod(target) != self.size or min(target, default=1) < 1:
@@ -477,100 +486,10 @@ for _sym, _name in (("neg", "negative"), ("invert", "invert"), ("abs", "abs")):
     setattr(Tensor, f"__{_sym}__", (lambda n: lambda self: self.m.op(n, self))(_name))
 
 
-class BlockTensor(Tensor):
-    """A directly allocated tensor with block dims: each block index has an address of its own."""
-
-    __slots__ = ("blocks", "place", "serial")
-
-    def tile(self, idx: tuple[int, ...]) -> Tensor:
-        """Return the tile of block index `idx` as a view of the arena."""
-        t = self.blocks.get(idx)
-        if t is None:
-            t = self.blocks[idx] = self.m.place_tile(self, idx)
-        return t
-
-    def __getitem__(self, key: Any) -> Tensor:
-        keys = key if isinstance(key, tuple) else (key,)
-        idx = tuple(as_int(k) for k in keys[:self.nblock])
-        if len(idx) < self.nblock or None in idx:
-            raise fail("NKI-A04", "a directly allocated tensor needs all its block indices",
-                       given=f"subscript {key!r}"[:80],
-                       limit=f"{self.nblock} integers for the block dims of shape {self.shape}",
-                       hint="loop over the blocks: t[i] or t[i, :, 0:512]")
-        for i, n in zip(idx, self.shape):
-            if not 0 <= i < n:                               # type: ignore[operator]
-                raise fail("NKI-I01", f"block index {i} is outside of the tensor",
-                           given=f"index {i}", limit=f"0 .. {n - 1} (shape {self.shape})")
-        t = self.tile(idx)                                   # type: ignore[arg-type]
-        rest = keys[self.nblock:]
-        return t[rest] if rest else t
-
-
-class Indirect:
-    """A subscript with run-time indices: `h[idx_tile, i_f]`; only DMA can access it.
-
-    `rows` is the index tile, used for dimension `dim` of `base`; `rest` holds the other (affine)
-    subscripts. The result has the broadcast shape of all of them; the index tile lies along the
-    partition axis.
-    """
-
-    __slots__ = ("base", "rows", "dim", "rest", "shape", "dtype", "kind")
-
-    @staticmethod
-    def make(base: Tensor, keys: tuple) -> Any:
-        """Check the subscript and return the Indirect."""
-        at = [d for d, k in enumerate(keys) if isinstance(k, Tensor)]
-        if len(at) != 1 or len(keys) != len(base.shape):
-            raise fail("NKI-I11", "an indirect access takes one index tile",
-                       given=f"{len(at)} index tiles in {len(keys)} subscripts",
-                       limit=f"one index tile, and an nl.arange index or an int for each of the "
-                             f"other dims of shape {base.shape}")
-        dim, rows = at[0], keys[at[0]].settle()
-        part = base.nblock if base.kind is not HBM else 0
-        if dim > part and (base.kind is not HBM or any(as_int(k) is None for k in keys[:dim])):
-            raise fail("NKI-I12", "an index tile selects along a free dimension",
-                       given=f"index tile in dimension {dim} of shape {base.shape}",
-                       limit="indirect indices select rows: the partition or a block dim",
-                       hint="gather along the free dim with nl.gather_flattened or "
-                            "nisa.local_gather")
-        if rows.kind is HBM or rows.dtype.kind not in "iu" or rows.size != rows.shape[0]:
-            raise fail("NKI-I11", "an index tile must be an int32 or uint32 tile of shape (n, 1)",
-                       given=f"{rows!r}", hint="nl.load the indices, or make them with nisa.iota")
-        self = Indirect()
-        grid: tuple[int, ...] = ()
-        for d, k in enumerate(keys):
-            if d != dim and k.__class__ is Index:
-                grid = _broadcast(grid, k.shape)
-            elif d != dim and as_int(k) is None:
-                raise fail("NKI-I10", "slices and index tiles are mixed in one subscript",
-                           hint="write nl.arange(n)[None, :] in place of the slice")
-        rank = max(len(grid), 2)
-        grid = _broadcast(grid, (rows.shape[0],) + (1,) * (rank - 1))
-        self.base, self.rows, self.dim, self.rest = base, rows, dim, keys
-        self.shape, self.dtype, self.kind = grid, base.dtype, base.kind
-        return self
-
-    def flat(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return (flat element index, in range) of every element, at run time."""
-        item = self.base.dtype.itemsize
-        rows = self.rows.np.reshape((-1,) + (1,) * (len(self.shape) - 1)).astype(np.int64)
-        ok = (rows >= 0) & (rows < self.base.shape[self.dim])
-        flat = self.base.offset // item + rows * (self.base.strides[self.dim] // item)
-        for d, k in enumerate(self.rest):
-            if d == self.dim:
-                continue
-            value = k.values() if k.__class__ is Index else as_int(k)
-            ok = ok & (value >= 0) & (value < self.base.shape[d])    # type: ignore[operator]
-            flat = flat + value * (self.base.strides[d] // item)     # type: ignore[operator]
-        return np.broadcast_to(flat, self.shape), np.broadcast_to(ok, self.shape)
-
-
 def new_tensor(m: Machine, storage: Storage, shape: tuple[int, ...], dtype: np.dtype,
                kind: str = HBM) -> Tensor:
     """Return a row-major tensor over a whole HBM storage."""
     return Tensor(m, storage, 0, shape, contiguous_strides(shape, dtype.itemsize), dtype, 0, kind)
 
 
-def direct(buffer: Any) -> bool:
-    """Tell whether a buffer argument is a direct allocation."""
-    return isinstance(buffer, DirectBuffer)
+from .indirect import Indirect  # noqa: E402 (it subscripts tensors, and tensors make it)

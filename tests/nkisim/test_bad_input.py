@@ -99,7 +99,7 @@ def test_grids(grid):
     assert caught.value.id in ("NKI-K05", "NKI-K06")
 
 
-# -- calls ------------------------------------------------------------------------------------------------
+# -- calls -----------------------------------------------------------------------------------------
 
 CALLS = {
     "too few": lambda x, t: nisa.tensor_tensor(t, t),
@@ -351,7 +351,7 @@ def test_calls_outside_of_a_kernel():
         assert not is_ours(traceback.extract_tb(caught.value.__traceback__)[-1].filename)
 
 
-# -- any call with any arguments ------------------------------------------------------------------------------
+# -- any call with any arguments -------------------------------------------------------------------
 
 NAMES = sorted([(m, n) for m in (nl, nisa) for n in vars(m)
                 if not n.startswith("_") and callable(getattr(m, n))

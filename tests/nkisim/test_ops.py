@@ -81,7 +81,8 @@ class TestResolve:
 
     @pytest.mark.parametrize("resolve, op, hint", [
         (ops.resolve_alu, "multipy", "nl.multiply"), (ops.resolve_alu, np.mean, "nl.add"),
-        (ops.resolve_alu, NlFunction("product"), "nl.multiply"), (ops.resolve_act, "gelu_tanh", "nl."),
+        (ops.resolve_alu, NlFunction("product"), "nl.multiply"),
+        (ops.resolve_act, "gelu_tanh", "nl."),
         (ops.resolve_alu, 3, "nl.add"), (ops.resolve_alu, [np.add], "nl.add"),
         (ops.resolve_alu, None, "nl.add"), (ops.resolve_alu, "maxx", "nl.maximum"),
         (ops.resolve_act, np.identity, "nl."),

@@ -307,7 +307,7 @@ def test_trap_25_partial_tiles_are_full_size():
 
 
 def test_trap_28_arange_is_no_array(breaks):
-    """Indices describe an access; iota makes data of one, also of a loop variable: a (1, 1) tile."""
+    """Indices describe an access; iota makes data of one, of a loop variable a (1, 1) tile."""
     @nki.jit
     def right(x):
         out = nl.ndarray((1, 8), np.int32, buffer=nl.shared_hbm)

@@ -47,7 +47,7 @@ def baremetal(kernel: Any = None, **options: Any) -> Any:
 
 
 def benchmark(kernel: Any = None, **options: Any) -> Any:
-    """Measure a kernel; `.benchmark_result.nc_latency.get_latency_percentile(p)` in microseconds."""
+    """Measure a kernel: `.benchmark_result.nc_latency.get_latency_percentile(p)`, in us."""
     if kernel is None:
         return lambda k: benchmark(k, **options)
     return sdk.Benchmark(as_kernel(kernel), options)
@@ -65,14 +65,6 @@ def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
     if isinstance(kernel, sdk.Wrapped):
         kernel = kernel.kernel
     return tell(launch(kernel, args, kwargs)).outputs
-
-
-class FrameworkKernel:
-    """Integration with a framework; not modelled."""
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        raise NotImplementedError("nki.FrameworkKernel exists in NKI but is not modelled by "
-                                  "nkisim; call the kernel with NumPy arrays or torch tensors")
 
 
 def __getattr__(name: str) -> Any:

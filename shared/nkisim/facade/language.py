@@ -1,4 +1,4 @@
-"""`neuronxcc.nki.language` (nl): tensors, indices, loops and the math that lowers to instructions."""
+"""`neuronxcc.nki.language` (nl): tensors, indices, loops, and math that lowers to instructions."""
 from __future__ import annotations
 
 from typing import Any
@@ -163,7 +163,7 @@ def expand_dims(data: Tensor, axis: int) -> Tensor:
     return data.expand_dims(axis)
 
 
-# -- loops and grids --------------------------------------------------------------------------------
+# -- loops and grids -------------------------------------------------------------------------------
 
 def _loop(kind: str, args: tuple) -> Any:
     m = machine(f"nl.{kind}")
@@ -194,7 +194,7 @@ def static_range(*args: Any) -> range:
 program_id, num_programs, program_ndim = _grid.program_id, _grid.num_programs, _grid.program_ndim
 nc, spmd_dim = _grid.nc, _grid.spmd_dim
 
-# -- data movement --------------------------------------------------------------------------------------
+# -- data movement ---------------------------------------------------------------------------------
 load, store = dma.load, dma.store
 load_transpose2d, atomic_rmw = dma.load_transpose2d, dma.atomic_rmw
 gather_flattened = pool.gather_flattened
@@ -215,6 +215,7 @@ def device_print(prefix: Any, x: Any, *, mask: Any = None, **kwargs: Any) -> Non
     m.flush()
     if not m.compute:
         return
+    m.products.run()
     if isinstance(x, (Tensor, Indirect)):
         value = x.settle().np if isinstance(x, Tensor) else x
         print(f"{prefix} {x.shape} {dtypes.name(x.dtype)} {x.kind}\n{value}")
@@ -222,7 +223,7 @@ def device_print(prefix: Any, x: Any, *, mask: Any = None, **kwargs: Any) -> Non
         print(f"{prefix} {x}")
 
 
-# -- math ----------------------------------------------------------------------------------------------
+# -- math ------------------------------------------------------------------------------------------
 
 def _unary_function(name: str) -> Any:
     def function(x: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> Tensor:

@@ -92,7 +92,7 @@ def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
         value, valid = _gather(src, ins.mask)
         if valid is not None and not valid.all() and not ins.params.get("skip"):
             if ins.mask is None or not valid[np.broadcast_to(ins.mask, valid.shape)].all():
-                _raise_oob(src.base, *src.flat())
+                _raise_oob(src.base, *src.flat())           # type: ignore[union-attr]
     else:
         value, valid = src.np, None
     if out_at is not None:

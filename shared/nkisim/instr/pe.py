@@ -7,8 +7,9 @@ import numpy as np
 
 from .. import cost, dtypes
 from ..errors import fail
-from ..machine import Instr, Machine, as_f32
+from ..machine import Instr, Machine
 from ..memory import PSUM, SBUF
+from ..shadow import as_f32
 from ..table import TENSOR, VECTOR, instruction
 from ..tensor import Tensor
 
@@ -44,9 +45,10 @@ def _run_matmul(m: Machine, ins: Instr, dst: Tensor) -> None:
     a, b = as_f32(ins.srcs[0]), as_f32(ins.srcs[1])
     if ins.params == "double_row":          # (K, 2, M) and (K, 2, N): contraction over K and 2
         a, b = a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1])
-    a = a.reshape(a.shape[0], -1)
-    b = b.reshape(b.shape[0], -1)
-    out = dst.np
+    if ins.accumulate and ins.mask is None and not dst.storage.arena:   # type: ignore[union-attr]
+        m.products.add(a, b, ins.srcs, dst)
+        return
+    a, b, out = a.reshape(a.shape[0], -1), b.reshape(b.shape[0], -1), dst.np
     if ins.accumulate:
         out += np.matmul(a.T, b).reshape(out.shape)
     elif out.ndim == 2 and out.dtype == np.float32 and out.strides[1] == 4:

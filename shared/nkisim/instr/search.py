@@ -145,7 +145,7 @@ def bn_aggr(m: Machine, data: Any, *, mask: Any = None, dtype: Any = None) -> In
 
 # -- selection ------------------------------------------------------------------------------
 
-_MIN = np.float32(-3.4028235e38)
+_MIN: Any = np.float32(-3.4028235e38)
 
 
 def _reduce_max(m: Machine, value: np.ndarray, cmd: int, also: tuple[Tensor, ...]) -> None:

@@ -24,7 +24,7 @@ def select_reduce(predicate: Array, on_true: Array, on_false: Any,
 
 
 def range_select(on_true: Array, comp_op0: AluOp, comp_op1: AluOp, bound0: Array, bound1: Array,
-                 range_start: int = 0, on_false: float = FP32_MIN) -> Array:
+                 range_start: int = 0, on_false: float | np.floating = FP32_MIN) -> Array:
     """Keep the elements whose position passes two comparisons: nki.isa.range_select.
 
     on_true (P, F...); bound0, bound1 float32 (P, 1). The position is range_start plus the index

@@ -1,0 +1,24 @@
+"""What a person looks at: the page, the Perfetto trace and the summary of a profile.
+
+All of them are made of a `Report`, which `load` reads back from what `save_json` (or `save_html`)
+wrote. Every one says first that its times are predicted.
+"""
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from .document import Report, ReportError, load
+from .html import save_html
+from .perfetto import save_perfetto
+from .summary import summary
+
+__all__ = ["Report", "ReportError", "load", "save_html", "save_json", "save_perfetto", "summary"]
+
+
+def save_json(prof: Any, path: str | os.PathLike[str]) -> None:
+    """Write a profile for `load` and `python -m nkisim view`."""
+    text = json.dumps(Report.of(prof).pack(), separators=(",", ":"), allow_nan=False)
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.write(text + "\n")

@@ -1,0 +1,332 @@
+"""A profile as plain data: one JSON-ready head and a few dozen typed columns.
+
+The page, the Perfetto trace and the summary are made of this, whether the profile was just
+computed or read from a file; so nothing can be seen in one and not in the others.
+"""
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import linecache
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nkisim import __version__, dtypes
+from nkisim.memory import HBM, PSUM, SBUF
+
+FORMAT, VERSION = "nkisim-profile", 1
+ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
+DMA = ENGINES.index("dma")
+FINEST_TICK_US = 1e-4           # times are whole ticks, so that a column is 4 bytes an event
+CONTEXT_LINES = 30              # of source around the lines in use, in a file too long to embed
+WHOLE_FILE_LINES = 1500
+DMA_ROWS = 12                   # overlapping transfers are drawn below each other, on so many rows
+
+
+class ReportError(ValueError):
+    """There is nothing to report, or a file is not a profile of ours; a sentence for the user."""
+
+
+@dataclass
+class Report:
+    """What is known about one profile: `head` is JSON-ready, `columns` are NumPy arrays."""
+
+    head: dict[str, Any]
+    columns: dict[str, np.ndarray]
+
+    @classmethod
+    def of(cls, prof: Any) -> Report:
+        """Return the report of a profile (a report is returned as it is).
+
+        Raises ReportError for a kernel that executed nothing.
+        """
+        return prof if isinstance(prof, Report) else _build(prof)
+
+    def us(self, name: str) -> np.ndarray:
+        """Return a column of ticks in microseconds."""
+        return self.columns[name] * self.head["tick_us"]
+
+    def pack(self) -> dict[str, Any]:
+        """Return the report as one JSON-ready dict, columns compressed."""
+        layout, parts, at = [], [], 0
+        for name, array in self.columns.items():
+            data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes()
+            layout.append([name, array.dtype.kind + str(array.dtype.itemsize), len(array), at])
+            data += b"\0" * (-len(data) % 8)        # typed arrays start at multiples of 8
+            parts.append(data)
+            at += len(data)
+        blob = gzip.compress(b"".join(parts), compresslevel=6, mtime=0)
+        return {"format": FORMAT, "version": VERSION, "nkisim": __version__, "head": self.head,
+                "layout": layout, "blob": base64.b64encode(blob).decode("ascii")}
+
+
+def unpack(packed: Any, name: str) -> Report:
+    """Return the report that `pack` packed; `name` says in errors where it came from."""
+    if not isinstance(packed, dict) or packed.get("format") != FORMAT:
+        raise ReportError(f"{name} is not a profile that nkisim saved.")
+    if packed.get("version") != VERSION:
+        raise ReportError(
+            f"{name} was saved by nkisim {packed.get('nkisim', '?')} in profile format "
+            f"{packed.get('version')}; this is nkisim {__version__}, which reads format {VERSION}. "
+            "Profile the kernel again and save it with this version.")
+    try:
+        blob = gzip.decompress(base64.b64decode(packed["blob"], validate=True))
+        columns = {str(column): np.frombuffer(blob, np.dtype("<" + code), count, at).copy()
+                   for column, code, count, at in packed["layout"]}
+        head = packed["head"]
+        if not {"kernel", "target", "tick_us", "kinds"} <= head.keys() or "start" not in columns:
+            raise KeyError("head")
+    except (ValueError, KeyError, TypeError, OSError, EOFError, AttributeError) as error:
+        raise ReportError(f"{name} is damaged ({type(error).__name__}: {error}); was it cut off? "
+                          "Save the profile again.") from None
+    return Report(head, columns)
+
+
+def load(path: str | os.PathLike[str]) -> Report:
+    """Read a profile saved as JSON, or the one inside a page.
+
+    Raises ReportError if the file is something else, or of another version.
+    """
+    try:
+        with open(path, "rb") as file:
+            raw = file.read()
+        text = raw.decode("utf-8")
+    except OSError as error:
+        raise ReportError(f"{path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ReportError(f"{path} is not a profile that nkisim saved.") from None
+    if text.lstrip()[:1] == "<":
+        found = re.search(r'<script type="application/json" id="profile">(.*?)</script>', text,
+                          re.DOTALL)
+        if not found:
+            raise ReportError(f"{path} is a web page, but not one that nkisim wrote.")
+        text = found[1]
+    try:
+        return unpack(json.loads(text), str(path))
+    except json.JSONDecodeError:
+        raise ReportError(f"{path} is not a profile that nkisim saved.") from None
+
+
+# -- from a live profile -------------------------------------------------------------------------
+
+def _build(prof: Any) -> Report:
+    tl, trace = prof.timeline, prof.trace
+    if not len(tl.start_us):
+        raise ReportError(f"{prof.kernel_name} executed no instruction, so there is nothing to "
+                          "show. Does its loop run at all? size // tile size is 0 when the tensor "
+                          "is smaller than a tile.")
+    end = max(float(np.max(tl.end_us)), float(prof.latency_us))
+    tick = max(FINEST_TICK_US, end / 2**31)
+
+    def ticks(us: Any) -> np.ndarray:
+        return np.rint(np.maximum(np.asarray(us, np.float64), 0.0) / tick).astype(np.uint32)
+
+    lines, line_of = _lines(trace.lines)
+    seg, mem = tl.dma_segments, prof.memory
+    engine = np.asarray(tl.engine, np.int8)
+    start, stop = ticks(tl.start_us), ticks(tl.end_us)
+    columns = {
+        "start": start, "dur": stop - start, "issue": ticks(tl.issue_us),
+        "engine": engine, "queue": np.asarray(tl.queue, np.int8),
+        "kind": np.asarray(tl.kind, np.int32), "line": line_of[np.asarray(tl.line, np.int64)],
+        "node": np.asarray(tl.node, np.int32), "pred": np.asarray(tl.pred, np.int32),
+        "trigger": _triggers(prof, ticks),
+        "row": _rows(start, stop, engine == DMA),
+        "operand": _operands(trace, len(start)),
+        "seg_engine": seg["engine"].astype(np.int8), "seg_start": ticks(seg["start_us"]),
+        "seg_dur": ticks(seg["end_us"]) - ticks(seg["start_us"]),
+        "seg_instr": seg["instr"].astype(np.int32), "seg_bytes": seg["bytes"].astype(np.int32),
+        "mem_time": ticks(mem.time_us), "mem_sbuf": np.asarray(mem.sbuf_bytes, np.int32),
+        "mem_psum": np.asarray(mem.psum_banks, np.int16),
+        "node_parent": np.array(trace.node_parent, np.int32),
+        "node_loop": np.array(trace.node_loop, np.int32),
+        "node_iter": np.array(trace.node_iter, np.int32),
+    }
+    names, tensors = _tensors(trace, lines, line_of)
+    columns.update(tensors, **_lifetimes(prof, ticks, line_of))
+    where = {key: i for i, key in enumerate(lines)}
+    files = sorted({file for file, _, _ in lines})
+    short = _short_names(files)
+    hw = prof.hw
+    head = {
+        "kernel": prof.kernel_name, "target": hw.name, "generation": hw.generation,
+        "calibrated": bool(hw.calibrated), "model_error": _model_error(prof), "tick_us": tick,
+        "latency_us": float(prof.latency_us), "body_us": float(prof.body_us),
+        "profile_total_us": float(prof.profile_total_us), "bound": str(prof.bound),
+        "engine_busy": {k: float(v) for k, v in prof.engine_busy.items()},
+        "flops": float(prof.flops or 0), "mfu": float(prof.mfu or 0),
+        "hbm_read_bytes": int(prof.hbm_read_bytes), "hbm_write_bytes": int(prof.hbm_write_bytes),
+        "dma_transfer_count": int(prof.dma_transfer_count),
+        "instructions": {k: int(v) for k, v in sorted(prof.instructions.items())},
+        "hbm_gbps": float(hw.hbm_gbps_per_core), "peak_tflops": dict(hw.peak_tflops),
+        "elementwise_tflops": hw.pmax * hw.dve_ghz / 1e3,
+        "sbuf_bytes": int(hw.sbuf_usable_bytes), "psum_banks": int(hw.psum_banks),
+        "dma_engines": int(hw.dma_engines),
+        "sbuf_peak_bytes": int(np.max(columns["mem_sbuf"], initial=0)),
+        "psum_peak_banks": int(np.max(columns["mem_psum"], initial=0)),
+        "kinds": [_kind(k) for k in trace.kinds],
+        "loops": list(trace.loop_kind),
+        "names": names,
+        "lines": [[file, line, function] for file, line, function in lines],
+        "files": _files(lines),
+        "findings": [_finding(f, where, short) for f in prof.findings],
+    }
+    for line in head["lines"]:
+        line[0] = files.index(line[0])
+    for file in head["files"]:
+        file["name"] = short[file["name"]]
+    report = Report(head, columns)
+    from .summary import metrics
+    head["metrics"] = metrics(report)
+    return report
+
+
+def _lines(places: list[Any]) -> tuple[list[tuple[str, int, str]], np.ndarray]:
+    """Return the distinct (file, line, function), and for each of the trace's line ids its index.
+
+    The trace tells two calls on one line apart. The last element stands for line id -1.
+    """
+    index: dict[tuple[str, int, str], int] = {}
+    ids = [index.setdefault((w.file, w.line, w.function), len(index)) for w in places]
+    return list(index), np.array([*ids, -1], np.int32)
+
+
+def _files(lines: list[tuple[str, int, str]]) -> list[dict[str, Any]]:
+    """Return the source files: name, number of the first line, text of the lines."""
+    out = []
+    for file in sorted({f for f, _, _ in lines}):
+        text = [t.rstrip("\r\n") for t in linecache.getlines(file)]
+        used = [n for f, n, _ in lines if f == file]
+        first, last = 1, len(text)
+        if len(text) > WHOLE_FILE_LINES:
+            first = max(1, min(used) - CONTEXT_LINES)
+            last = min(max(used) + CONTEXT_LINES, first + WHOLE_FILE_LINES)
+        out.append({"name": file, "first": first, "text": text[first - 1:last]})
+    return out
+
+
+def _short_names(files: list[str]) -> dict[str, str]:
+    """Return names without the folders, which are nobody's business; with one if they clash."""
+    base = [os.path.basename(f) for f in files]
+    return {f: b if base.count(b) == 1 else
+            "/".join((os.path.basename(os.path.dirname(f)), b)) for f, b in zip(files, base)}
+
+
+def _model_error(prof: Any) -> str:
+    """Return what the profile says of its model's error, in words; "" if it says nothing."""
+    error = getattr(prof, "model_error", None)
+    return "" if error is None else str(error)
+
+
+def _finding(f: Any, where: dict[tuple[str, int, str], int],
+             short: dict[str, str]) -> dict[str, Any]:
+    said = f.text
+    for file, name in short.items():
+        said = said.replace(file, name)
+
+    def place(w: Any) -> int:
+        return where.get((w.file, w.line, w.function), -1) if w is not None else -1
+
+    def text(w: Any) -> str:
+        return f"{os.path.basename(w.file)}:{w.line}" if w is not None else ""
+    return {"id": f.id, "severity": f.severity, "text": said,
+            "line": place(f.where), "place": text(f.where),
+            "other_line": place(f.other), "other": text(f.other)}
+
+
+def _kind(kind: Any) -> dict[str, Any]:
+    """Return one kind of instruction: its name, engine, operands and work."""
+    from .work import elementwise, matmul_flops
+    flops, useful = matmul_flops(kind)
+    return {"name": kind.row.name, "engine": kind.engine, "outputs": kind.outputs,
+            "accumulate": bool(kind.accumulate),
+            "operands": [[p.kind, dtypes.name(p.dtype), list(p.shape)] for p in kind.operands],
+            "moves": _direction(kind), "bytes": int(kind.operands[0].nbytes),
+            "flops": flops, "useful": useful, "elementwise": elementwise(kind)}
+
+
+def _direction(kind: Any) -> str:
+    """Return "load", "store" or "copy" for a DMA transfer, "" for other instructions."""
+    if kind.engine != "dma":
+        return ""
+    if kind.operands[0].kind is HBM:
+        return "copy" if kind.read_bytes else "store"
+    return "load" if kind.read_bytes else "copy"
+
+
+def _operands(trace: Any, count: int) -> np.ndarray:
+    """Return the storage ids of all operands, one instruction after the other."""
+    rows = np.array(trace.rows, np.int64)
+    starts = np.array(trace.starts, np.int64)[:count]
+    each = np.array([len(k.operands) for k in trace.kinds], np.int64)[rows[starts]]
+    first = np.cumsum(each) - each
+    inside = np.arange(int(each.sum())) - np.repeat(first, each)
+    return rows[np.repeat(starts, each) + 3 + 2 * inside].astype(np.int32)
+
+
+def _triggers(prof: Any, ticks: Any) -> np.ndarray:
+    """Return how long each DMA's trigger keeps its queue busy (0 for other instructions)."""
+    timing, dge = prof.hw.timing, prof.descriptors == "dge"
+    per_kind = [0.0 if x is None else
+                timing.dge_issue_us + timing.dge_row_us * x.rows if dge else timing.dma_trigger_us
+                for x in prof.schedule.transfers]
+    return ticks(np.array(per_kind)[np.asarray(prof.timeline.kind, np.int64)])
+
+
+def _rows(start: np.ndarray, stop: np.ndarray, which: np.ndarray) -> np.ndarray:
+    """Put events that overlap in time on different rows: the first that is free, or free next."""
+    out = np.zeros(len(start), np.uint8)
+    ends = [0] * DMA_ROWS
+    todo = np.nonzero(which)[0]
+    for i in todo[np.argsort(start[todo], kind="stable")].tolist():
+        s = int(start[i])
+        row = next((r for r in range(DMA_ROWS) if ends[r] <= s), None)
+        if row is None:
+            row = int(np.argmin(ends))
+        out[i] = row
+        ends[row] = max(ends[row], int(stop[i]))
+    return out
+
+
+_ASSIGNED = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\[.*?\])?\s*(?::[^=]+)?[-+*/|&]?=(?!=)")
+
+
+def _tensors(trace: Any, lines: list[tuple[str, int, str]],
+             line_of: np.ndarray) -> tuple[list[str], dict[str, np.ndarray]]:
+    """Return names, and for each storage which of them it has and where it lies.
+
+    A tensor is called after the variable on the line that made it.
+    """
+    names = ["?", "input", "placed by the kernel"]
+    by_line = []
+    for file, number, _ in lines:
+        found = _ASSIGNED.match(linecache.getline(file, number))
+        text = found[1] if found else "?"
+        if text not in names:
+            names.append(text)
+        by_line.append(names.index(text))
+    by_line.append(0)                               # line unknown
+    every = list(trace.storages)
+    place = line_of[np.array([st.where for st in every], np.int64)]
+    name = np.array(by_line, np.int32)[place]
+    name[np.array([st.readonly for st in every], bool)] = names.index("input")
+    name[np.array([st.arena for st in every], bool)] = names.index("placed by the kernel")
+    code = {SBUF: 0, PSUM: 1, HBM: 2}
+    return names, {"storage_name": name,
+                   "storage_memory": np.array([code[st.kind] for st in every], np.uint8)}
+
+
+def _lifetimes(prof: Any, ticks: Any, line_of: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the columns of what is in memory from when to when."""
+    life = prof.memory.lifetimes
+    return {
+        "life_storage": np.asarray(life["storage"], np.int32),
+        "life_line": line_of[np.asarray(life["line"], np.int64)],
+        "life_first": ticks(life["first_us"]), "life_last": ticks(life["last_us"]),
+        "life_bytes": np.asarray(life["bytes_per_partition"], np.int32),
+    }

@@ -1,0 +1,52 @@
+"""The profile as one self-contained page: no network, no build step, opened by double click."""
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from .document import Report
+
+PAGE = Path(__file__).with_name("page")
+SCRIPTS = ("profile.js", "lanes.js", "timeline.js", "panels.js", "main.js")
+
+
+def save_html(prof: Any, path: str | os.PathLike[str], compare: Any = None) -> None:
+    """Write the page of a profile; with `compare`, of two profiles above each other.
+
+    Raises ReportError for a kernel that executed nothing.
+    """
+    text = page(Report.of(prof), None if compare is None else Report.of(compare))
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+
+
+def page(report: Report, other: Report | None = None) -> str:
+    """Return the page as text."""
+    script = "\n".join((PAGE / name).read_text("utf-8") for name in SCRIPTS)
+    style = (PAGE / "style.css").read_text("utf-8")
+    data = _data("profile", report) + (_data("compare", other) if other is not None else "")
+    # The page runs its own script and nothing else, and cannot reach the network: what a kernel's
+    # source says can neither run nor leave.
+    policy = (f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+              "img-src data:; base-uri 'none'; form-action 'none'")
+    values = {"title": escape(report.head["kernel"]), "policy": policy, "style": style,
+              "script": script, "data": data}
+    template = (PAGE / "index.html").read_text("utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda mark: values[mark[1]], template)
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode()
+
+
+def _data(id: str, report: Report) -> str:
+    """Return a report as a data block; without "<" no source text can close the block."""
+    text = json.dumps(report.pack(), separators=(",", ":"), allow_nan=False)
+    text = text.replace("<", "\\u003c")
+    return f'<script type="application/json" id="{id}">{text}</script>\n'

@@ -1,0 +1,261 @@
+// Puts the page together and turns gestures into zoom, pan and selection.
+"use strict";
+
+const $ = (id) => document.getElementById(id);
+
+class App {
+  constructor(profiles) {
+    this.profiles = profiles;
+    this.view = new View(Math.max(...profiles.map((p) => p.total)));
+    this.at = 0;
+    this.timelines = profiles.map((profile, k) => {
+      const timeline = new Timeline(profile, this.view, $("timelines"));
+      if (profiles.length > 1) {
+        timeline.box.append(el("span", { class: "name" }, `${"AB"[k]}: ${profile.head.kernel}, ` +
+          `${profile.head.target}, ${time(profile.head.latency_us)}`));
+      }
+      this.gestures(timeline, k);
+      return timeline;
+    });
+    this.tabs = ["Instructions", "Selected", "Memory", "Roofline", "Findings", "Metrics"];
+    const wrong = profiles[0].head.findings.some((f) => f.severity === "error");
+    this.tab = profiles.length > 1 ? "Metrics" : wrong ? "Findings" : "Instructions";
+    this.focus(0, true);
+    for (const button of document.querySelectorAll("[data-do]")) {
+      button.addEventListener("click", () => this.act(button.dataset.do));
+    }
+    document.addEventListener("keydown", (event) => this.key(event));
+    const range = () => { $("range").textContent = `${time(this.view.t0 > 0 ? this.view.t0 : 0)} \u2013 ${time(this.view.t1)}`; };
+    this.view.watchers.push(range);
+    range();
+  }
+
+  get profile() { return this.profiles[this.at]; }
+
+  get timeline() { return this.timelines[this.at]; }
+
+  /** Make profile k the one that source and tabs speak of. */
+  focus(k, force = false) {
+    if (k === this.at && !force) return;
+    this.at = k;
+    this.timelines.forEach((t, i) => t.box.classList.toggle("current", i === k && this.timelines.length > 1));
+    drawSource($("source"), this.profile, (place) => this.showPlace(place));
+    this.drawTabs();
+  }
+
+  drawTabs() {
+    const { findings } = this.profile.head;
+    $("tabs").replaceChildren(...this.tabs.map((name) => el("button", { role: "tab", "aria-controls": "panel",
+      "aria-selected": `${name === this.tab}`, onclick: () => this.open(name) },
+      name === "Findings" ? `Findings (${findings.length})` : name)));
+    this.drawPanel();
+  }
+
+  open(name) { this.tab = name; this.drawTabs(); }
+
+  drawPanel() {
+    const { profile } = this;
+    const draw = { Instructions: () => topPanel(profile, this),
+                   Selected: () => selectedPanel(profile, this.timeline.selected, this),
+                   Memory: () => memoryPanel(profile, this.memoryTime ?? profile.total / 2),
+                   Roofline: () => rooflinePanel(this.profiles),
+                   Findings: () => findingsPanel(profile, this),
+                   Metrics: () => metricsPanel(this.profiles[0], this.profiles[1]) };
+    $("panel").replaceChildren(...draw[this.tab]());
+  }
+
+  select(i) {
+    this.timeline.select(i);
+    const line = i < 0 ? -1 : this.profile.col.line[i];
+    markSource($("source"), this.profile, line < 0 ? null : this.profile.placeOf[line]);
+    if (i >= 0) this.open("Selected"); else this.drawPanel();
+  }
+
+  zoomTo(i) { this.timeline.zoomTo(i); }
+
+  /** Show only the instructions of one source line; the same line again shows all. */
+  showPlace(place) {
+    const { profile, timeline } = this, again = this.shown === `${this.at}:${place}`;
+    this.shown = again ? null : `${this.at}:${place}`;
+    timeline.show(again ? null : (i) => profile.col.line[i] >= 0 && profile.placeOf[profile.col.line[i]] === place);
+    markSource($("source"), profile, again ? null : place);
+  }
+
+  showKind(label) {
+    const { profile } = this;
+    this.shown = null;
+    this.timeline.show((i) => profile.name(i) === label);
+  }
+
+  clear() {
+    this.shown = null;
+    for (const t of this.timelines) { t.measure = null; t.show(null); t.select(-1); }
+    markSource($("source"), this.profile, null);
+    this.drawPanel();
+  }
+
+  act(what) {
+    const done = { fit: () => this.view.fit(), in: () => this.view.zoom(0.5), out: () => this.view.zoom(2),
+                   clear: () => this.clear(), chain: () => { this.select(this.profile.last()); this.view.fit(); } };
+    done[what]?.();
+  }
+
+  // -- keyboard ----------------------------------------------------------------------------------
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const inText = event.target.closest?.("#source, #panel, #tabs, input");
+    const keys = { w: () => this.view.zoom(0.7), "+": () => this.view.zoom(0.7), "=": () => this.view.zoom(0.7),
+                   s: () => this.view.zoom(1.4), "-": () => this.view.zoom(1.4), a: () => this.view.pan(-0.2),
+                   d: () => this.view.pan(0.2), 0: () => this.view.fit(), c: () => this.act("chain"),
+                   Escape: () => this.clear(), f: () => this.timeline.selected >= 0 && this.zoomTo(this.timeline.selected),
+                   p: () => this.step("pred"), n: () => this.step("succ") };
+    if (!inText) Object.assign(keys, { ArrowLeft: () => this.step(-1), ArrowRight: () => this.step(1) });
+    const action = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  }
+
+  /** Select the neighbour on the lane, or along the dependencies. */
+  step(where) {
+    const { profile, timeline } = this, i = timeline.selected;
+    if (i < 0) return this.select(0);
+    if (where === "pred") return profile.blocker(i).by >= 0 && this.select(profile.blocker(i).by);
+    if (where === "succ") {
+      return profile.succAt[i] < profile.succAt[i + 1] && this.select(profile.succ[profile.succAt[i]]);
+    }
+    const lane = timeline.laneOf(i), k = lane.instr.indexOf(i) + where;
+    if (k >= 0 && k < lane.count) this.select(lane.instr[k]);
+  }
+
+  // -- pointer -----------------------------------------------------------------------------------
+
+  gestures(timeline, k) {
+    const { base } = timeline, { view } = this, fingers = new Map();
+    let moved = 0;
+    const place = (e) => { const r = base.getBoundingClientRect(); return [e.clientX - r.left, e.clientY - r.top]; };
+    base.addEventListener("wheel", (e) => {
+      e.preventDefault();
+      const sideways = e.shiftKey ? e.deltaY || e.deltaX : e.deltaX;
+      if (e.shiftKey || Math.abs(e.deltaX) > Math.abs(e.deltaY)) view.pan(sideways / 800);
+      else view.zoom(Math.exp(Math.max(-120, Math.min(120, e.deltaY)) * (e.ctrlKey ? 0.01 : 0.003)), timeline.t(place(e)[0]));
+    }, { passive: false });
+    base.addEventListener("pointerdown", (e) => {
+      base.setPointerCapture(e.pointerId);
+      fingers.set(e.pointerId, place(e));
+      moved = 0;
+      if (e.shiftKey) timeline.measure = [timeline.t(place(e)[0]), timeline.t(place(e)[0])];
+    });
+    base.addEventListener("pointermove", (e) => {
+      const [x, y] = place(e), was = fingers.get(e.pointerId);
+      if (!was) return this.hover(timeline, k, x, y, e);
+      moved += Math.abs(x - was[0]) + Math.abs(y - was[1]);
+      const other = [...fingers].find(([id]) => id !== e.pointerId)?.[1];
+      fingers.set(e.pointerId, [x, y]);
+      if (other) {
+        const before = Math.abs(was[0] - other[0]), now = Math.abs(x - other[0]);
+        if (before > 8 && now > 8) view.zoom(before / now, timeline.t((x + other[0]) / 2));
+      } else if (e.shiftKey && timeline.measure) {
+        timeline.measure[1] = timeline.t(x);
+        this.tell(timeline, e, measured(timeline));
+        timeline.overlay();
+      } else if (moved > 3) {
+        timeline.hover = null;
+        $("tip").hidden = true;
+        view.pan((was[0] - x) / timeline.plot);
+      }
+    });
+    const up = (e) => {
+      if (!fingers.delete(e.pointerId) || moved > 3 || e.type === "pointercancel" || e.shiftKey) return;
+      const [x, y] = place(e), found = timeline.under(x, y);
+      timeline.measure = null;
+      this.focus(k);
+      if (found.curve) { this.memoryTime = found.t; this.open("Memory"); } else this.select(found.instr);
+    };
+    base.addEventListener("pointerup", up);
+    base.addEventListener("pointercancel", up);
+    base.addEventListener("dblclick", (e) => {
+      const { instr } = timeline.under(...place(e));
+      if (instr >= 0) timeline.zoomTo(instr);
+    });
+    base.addEventListener("pointerleave", () => {
+      for (const t of this.timelines) { t.hover = null; t.overlay(); }
+      $("tip").hidden = true;
+    });
+  }
+
+  hover(timeline, k, x, y, event) {
+    const found = timeline.under(x, y);
+    for (const t of this.timelines) { t.hover = x > GUTTER ? { x } : null; t.overlay(); }
+    if (x <= GUTTER) { $("tip").hidden = true; return; }
+    const { profile } = timeline, lines = [];
+    if (found.instr >= 0) {
+      const { lane, event } = found;
+      lines.push(lane.text(event), ...describe(profile, found.instr).map(([key, text]) => `${key}: ${text}`));
+      if (lane.segments) lines.splice(1, 1, `part of the transfer on ${lane.title}`);
+      else if (lane.text(event).startsWith("trigger")) lines.splice(1, 1, `trigger of the transfer, ${time(lane.to[event] - lane.from[event])} on the queue of ${lane.title}`);
+    } else if (found.curve) {
+      const { curve } = found, psum = curve.label.startsWith("PSUM") ? 1 : 0;
+      lines.push(`${curve.label}: ${curve.format ? curve.format(curve.at(found.t)) : `${timeline.rate(x).toFixed(1)} GB/s`}`,
+                 `at ${time(found.t)}`);
+      if (curve.label.endsWith("in use")) {
+        for (const row of profile.holds(found.t, psum).slice(0, 8)) {
+          lines.push(`${row.name}  ${row.place}  ${row.tiles} \u00d7 = ${bytes(row.bytes)}`);
+        }
+        if (this.tab === "Memory" && this.at === k) { this.memoryTime = found.t; this.drawPanel(); }
+      }
+    } else {
+      const at = (c) => c.format(c.at(found.t));
+      lines.push(time(found.t), ...timeline.curves.map((c) => `${c.label}: ${at(c)}`));
+    }
+    this.tell(timeline, event, lines);
+  }
+
+  tell(timeline, event, lines) {
+    const tip = $("tip");
+    tip.replaceChildren(el("b", {}, lines[0]), ...lines.slice(1).map((text) => el("div", {}, text)));
+    tip.hidden = false;
+    const { width, height } = tip.getBoundingClientRect();
+    const right = event.clientX + 16 + width > innerWidth, low = event.clientY + 16 + height > innerHeight;
+    tip.style.left = `${Math.max(4, right ? event.clientX - width - 12 : event.clientX + 16)}px`;
+    tip.style.top = `${Math.max(4, low ? event.clientY - height - 12 : event.clientY + 16)}px`;
+  }
+}
+
+/** How busy each engine is within the measured stretch. */
+function measured(timeline) {
+  const [a, b] = [...timeline.measure].sort((p, q) => p - q), lines = [`${time(b - a)}`];
+  for (const lane of timeline.lanes) {
+    if (lane.segments || !lane.label || lane.label.startsWith("DMA") || b <= a) continue;
+    const busy = lane.sum(lane.before(b), b, lane.busy) - lane.sum(lane.before(a), a, lane.busy);
+    lines.push(`${lane.label}: ${percent(busy / (b - a))} busy`);
+  }
+  return lines;
+}
+
+function banner(profile) {
+  const { head } = profile;
+  let text = `Predicted by nkisim for ${head.target} \u2013 not measured`;
+  if (!head.calibrated) text += `; the model is not calibrated for ${head.target}`;
+  else if (head.model_error) text += `; error of the model: ${head.model_error}`;
+  return text;
+}
+
+async function main() {
+  try {
+    const profiles = [await readProfile("profile"), await readProfile("compare")].filter(Boolean);
+    const names = profiles.map((p) => p.head.kernel);
+    $("title").textContent = names[1] ? `${names[0]} (A) and ${names[1]} (B)` : names[0];
+    $("banner").textContent = [...new Set(profiles.map(banner))].join(" / ");
+    drawCards($("cards"), ...profiles);
+    window.nkisim = new App(profiles);
+    window.nkisim.loaded = performance.now();
+  } catch (error) {
+    $("trouble").textContent = `The profile could not be shown: ${error.message}`;
+    $("trouble").hidden = false;
+    throw error;
+  }
+}
+
+main();

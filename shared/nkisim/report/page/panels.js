@@ -1,0 +1,253 @@
+// Everything beside the timeline: cards, source, tables, roofline. All text is set as text.
+"use strict";
+
+const swatch = (color) => el("span", { class: "sw", css: { background: color } });
+
+function rowsTable(heads, rows) {
+  const head = el("tr", {}, ...heads.map(([text, kind]) => el("th", kind ? { class: kind } : {}, text)));
+  return el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows));
+}
+
+/** A table row that does something on click or Enter. */
+function goRow(action, ...cells) {
+  return el("tr", { class: "go", tabindex: 0, onclick: action,
+                    onkeydown: (e) => { if (e.key === "Enter") action(); } }, ...cells);
+}
+
+const td = (text, kind) => el("td", kind ? { class: kind } : {}, text);
+const num = (text) => td(text, "num");
+
+// -- key figures ---------------------------------------------------------------------------------
+
+function cardsOf(profile) {
+  const { head } = profile, m = head.metrics, busy = head.engine_busy;
+  const list = [
+    ["latency (nki.benchmark)", time(head.latency_us), head.latency_us, -1],
+    ["total_time (profile)", time(head.profile_total_us), head.profile_total_us, -1],
+    ["limited by", head.bound],
+  ];
+  for (const name of [...ENGINES].sort((a, b) => (busy[b] ?? 0) - (busy[a] ?? 0)).slice(0, 3)) {
+    if ((busy[name] ?? 0) > 0.004) {
+      list.push([`${ENGINE_NAMES[ENGINES.indexOf(name)]} busy`, percent(busy[name])]);
+    }
+  }
+  if (head.flops) list.push(["MFU", percent(head.mfu), head.mfu, 1]);
+  list.push(["DMA transfers", `${head.dma_transfer_count}`, head.dma_transfer_count, 0],
+            [`HBM read + write, ${percent(m.mbu_estimated_percent)} of peak`,
+             `${bytes(head.hbm_read_bytes)} + ${bytes(head.hbm_write_bytes)}`],
+            ["SBUF, PSUM peak", `${bytes(head.sbuf_peak_bytes)}, ${head.psum_peak_banks} bank${head.psum_peak_banks === 1 ? "" : "s"}`]);
+  return list;
+}
+
+function drawCards(host, profile, other) {
+  const theirs = new Map(other ? cardsOf(other).map((c) => [c[0], c]) : []);
+  host.replaceChildren(...cardsOf(profile).map(([label, text, value, better]) => {
+    const value2 = theirs.get(label)?.[2], b = el("b", {}, text);
+    if (value2 !== undefined && value !== undefined) b.append(change(value, value2, better));
+    return el("div", { class: "card" }, b, el("span", {}, label));
+  }));
+}
+
+/** How b differs from a, in words and colour: better is +1 (more), -1 (less) or 0 (neither). */
+function change(a, b, better) {
+  if (a === b) return el("i", { class: "dim" }, "same in B");
+  const more = b > a, good = better === 0 ? "dim" : (better > 0) === more ? "good" : "bad";
+  const text = a ? `${more ? "+" : "\u2212"}${(Math.abs(b / a - 1) * 100).toFixed(1)} % in B` : "new in B";
+  return el("i", { class: good }, text);
+}
+
+// -- source --------------------------------------------------------------------------------------
+
+function drawSource(host, profile, onplace) {
+  const sums = profile.lineTime.map((times) => [...times.values()].reduce((a, b) => a + b, 0));
+  const places = new Map();
+  profile.places.forEach(([file, number], p) => { if (sums[p] > 0) places.set(`${file}:${number}`, p); });
+  const most = Math.max(...sums, 1e-9), rows = [];
+  profile.sourceRows = [];
+  profile.head.files.forEach((file, f) => {
+    rows.push(el("h3", {}, file.name + (file.text.length ? "" : " (source not available)")));
+    file.text.forEach((text, k) => {
+      const number = file.first + k, place = places.get(`${f}:${number}`);
+      const bar = el("span", { class: "b" });
+      if (place !== undefined) {
+        profile.lineTime[place].forEach((us, kind) => {
+          bar.append(el("span", { title: `${profile.labels[kind]} ${time(us)}`,
+            css: { width: `${64 * us / most}px`, background: PALETTE[profile.colorOfKind[kind]] } }));
+        });
+      }
+      const cells = [el("span", { class: "t" }, place === undefined ? "" : time(sums[place])), bar,
+                     el("span", { class: "n" }, `${number}`), el("span", {}, text || " ")];
+      const row = place === undefined ? el("div", { class: "src" }, ...cells)
+        : el("button", { class: "src hot", onclick: () => onplace(place),
+                         title: "Show only this line in the timeline" }, ...cells);
+      if (place !== undefined) profile.sourceRows[place] = row;
+      rows.push(row);
+    });
+  });
+  host.replaceChildren(...rows);
+  const hottest = sums.indexOf(Math.max(...sums));
+  const row = profile.sourceRows[hottest];
+  if (row) host.scrollTop = row.offsetTop - host.offsetTop - host.clientHeight / 2;
+}
+
+function markSource(host, profile, place) {
+  for (const row of host.querySelectorAll(".on")) row.classList.remove("on");
+  const row = place === null ? null : profile.sourceRows?.[place];
+  if (!row) return;
+  row.classList.add("on");
+  const top = row.offsetTop - host.offsetTop;
+  if (top < host.scrollTop || top > host.scrollTop + host.clientHeight - 20) {
+    host.scrollTop = top - host.clientHeight / 2;
+  }
+}
+
+// -- tabs ----------------------------------------------------------------------------------------
+
+function topPanel(profile, app) {
+  const rows = profile.top.map((row) => goRow(() => app.showKind(row.label),
+    el("td", {}, swatch(PALETTE[row.color]), row.label), td(ENGINE_NAMES[row.engine]),
+    num(`${row.count}`), num(time(row.time)), num(time(row.time / row.count)), num(time(row.longest))));
+  return [rowsTable([["instruction"], ["engine"], ["count", "num"], ["time", "num"], ["mean", "num"],
+                     ["longest", "num"]], rows),
+          el("p", { class: "dim" }, "Times of DMA transfers that overlap add up. Click a row to see " +
+                                    "only these in the timeline.")];
+}
+
+function describe(profile, i) {
+  const { col, head } = profile, wait = profile.start[i] - profile.issue[i];
+  const engine = ENGINE_NAMES[col.engine[i]] + (col.engine[i] === DMA && col.queue[i] >= 0
+    ? ` (queue of ${ENGINE_NAMES[col.queue[i]]})` : "");
+  const kind = head.kinds[col.kind[i]], { by, queued } = profile.blocker(i);
+  const list = [["engine", engine],
+                ["time", `${time(profile.start[i])} to ${time(profile.end[i])}: ` +
+                         `${time(profile.end[i] - profile.start[i])}`]];
+  if (wait > 0.0005) {
+    list.push([col.engine[i] === DMA ? "from trigger to first byte" : "in the queue", time(wait)]);
+  }
+  if (kind.moves) list.push(["moves", `${bytes(kind.bytes)}, ` +
+    `${(kind.bytes / Math.max(1e-6, profile.end[i] - profile.start[i]) / 1000).toFixed(1)} GB/s`]);
+  for (const { role, text } of profile.operands(i)) list.push([role, text]);
+  if (col.line[i] >= 0) list.push([profile.place(col.line[i]), profile.sourceText(col.line[i])]);
+  if (profile.loops(i)) list.push(["loop iteration", profile.loops(i)]);
+  if (by >= 0) {
+    list.push([queued ? "queued behind" : "waited for", `${profile.name(by)} (${ENGINE_NAMES[col.engine[by]]}, ` +
+               `ends ${time(queued ? profile.leaves[by] : profile.end[by])}) ${profile.place(col.line[by])}`]);
+  }
+  return list;
+}
+
+function selectedPanel(profile, i, app) {
+  if (i < 0) return [el("p", { class: "dim" }, "Click an instruction in the timeline.")];
+  const rows = describe(profile, i).map(([key, text]) =>
+    el("tr", {}, td(key, "dim"), td(text, key.includes(":") ? "mono" : "")));
+  const chain = profile.chain(i), from = profile.succAt[i], to = profile.succAt[i + 1];
+  const shares = Object.entries(profile.shares(chain)).map(([name, us]) =>
+    el("tr", {}, td(name), num(time(us)), num(percent(us / profile.end[i]))));
+  const buttons = el("p", {});
+  if (chain[1]) buttons.append(el("button", { onclick: () => app.select(chain[1].by) }, "What it waited for"), " ");
+  if (to > from) buttons.append(el("button", { onclick: () => app.select(profile.succ[from]) }, `What waited for it (${to - from})`), " ");
+  buttons.append(el("button", { onclick: () => app.zoomTo(i) }, "Zoom to it"));
+  return [el("p", {}, swatch(PALETTE[profile.colorOfKind[profile.col.kind[i]]]),
+             el("b", {}, profile.name(i)), el("span", { class: "dim" }, `  instruction ${i}`)),
+          el("table", {}, el("tbody", {}, ...rows)), buttons,
+          el("p", {}, `The ${chain.length} instructions that held each other back until here (pink; ` +
+                      "blue: what waited for it), and where their time went:"),
+          el("table", {}, el("tbody", {}, ...shares))];
+}
+
+function memoryPanel(profile, t) {
+  const out = [el("p", { class: "dim" }, `In memory at ${time(t)} (move over the timeline; click a curve to keep a time):`)];
+  for (const [title, psum, all] of [["SBUF", 0, profile.head.sbuf_bytes], ["PSUM", 1, profile.head.psum_banks * 2048]]) {
+    const rows = profile.holds(t, psum), sum = rows.reduce((a, r) => a + r.bytes, 0);
+    out.push(el("p", {}, el("b", {}, `${title}: ${bytes(sum)} of ${bytes(all)} a partition`)));
+    if (rows.length) {
+      out.push(rowsTable([["tensor"], ["made at"], ["tiles", "num"], ["bytes a partition", "num"]],
+        rows.slice(0, 40).map((r) => el("tr", {}, td(r.name), td(r.place, "mono"), num(`${r.tiles}`), num(bytes(r.bytes))))));
+    }
+  }
+  return out;
+}
+
+function findingsPanel(profile, app) {
+  const { findings } = profile.head;
+  if (!findings.length) return [el("p", {}, "No findings: no hazard, no undefined read, no alias.")];
+  return findings.map((f) => {
+    const places = el("p", { class: "mono" });
+    for (const [line, text] of [[f.line, f.place], [f.other_line, f.other]]) {
+      if (!text) continue;
+      places.append(line >= 0 ? el("button", { onclick: () => app.showPlace(profile.placeOf[line]) }, text) : text, " ");
+    }
+    return el("div", {}, el("p", {}, el("b", { class: f.severity === "note" ? "dim" : "bad" }, `${f.severity} ${f.id} `), f.text), places);
+  });
+}
+
+function metricsPanel(profile, other) {
+  const a = profile.head.metrics, b = other?.head.metrics, rows = [];
+  const show = (v) => typeof v === "number" && !Number.isInteger(v) ? `${Number(v.toPrecision(5))}` : `${v}`;
+  for (const name of Object.keys({ ...a, ...b }).sort()) {
+    const cells = [td(name), num(show(a[name] ?? "-"))];
+    if (b) {
+      const d = typeof a[name] === "number" && a[name] ? (b[name] / a[name] - 1) * 100 : NaN;
+      cells.push(num(show(b[name] ?? "-")), num(Number.isFinite(d) ? (d ? `${d > 0 ? "+" : ""}${d.toFixed(1)} %` : "=") : ""));
+    }
+    rows.push(el("tr", {}, ...cells));
+  }
+  const heads = b ? [["metric"], ["A", "num"], ["B", "num"], ["B against A", "num"]] : [["metric"], ["predicted", "num"]];
+  return [rowsTable(heads, rows), el("p", { class: "dim" }, "Names and units as neuron-profile prints them: " +
+    "seconds, bytes, and _percent as a fraction of 1.")];
+}
+
+// -- roofline ------------------------------------------------------------------------------------
+
+function rooflinePanel(profiles) {
+  const { head } = profiles[0], W = 520, H = 300, L = 54, B = 34, seconds = (p) => p.head.latency_us / 1e6;
+  const points = [];
+  profiles.forEach((p, k) => {
+    const moved = p.head.hbm_read_bytes + p.head.hbm_write_bytes, tag = profiles.length > 1 ? " " + "AB"[k] : "";
+    const kinds = p.head.kinds;
+    let elements = 0;
+    for (let i = 0; i < p.count; i++) elements += kinds[p.col.kind[i]].elementwise;
+    for (const [what, work] of [["matmul", p.head.flops], ["elementwise", elements]]) {
+      if (work && moved) points.push({ text: what + tag, x: work / moved, y: work / seconds(p) / 1e12, what });
+    }
+  });
+  if (!points.length) return [el("p", {}, "The kernel computes nothing, or moves nothing to or from HBM: no roofline.")];
+  const roofs = [["elementwise, Vector Engine", head.elementwise_tflops]], peaks = head.peak_tflops;
+  const dtypes = new Set(profiles.flatMap((p) => p.head.kinds.filter((k) => k.flops).map((k) => k.operands.at(-1)[1])));
+  for (const dtype of dtypes) roofs.push([`matmul ${dtype}`, peaks[dtype] ?? peaks.bfloat16]);
+  const band = head.hbm_gbps / 1000;
+  const xs = [...points.map((p) => p.x), ...roofs.map(([, y]) => y / band)];
+  const ys = [...points.map((p) => p.y), ...roofs.map(([, y]) => y)];
+  const x0 = Math.floor(Math.log10(Math.min(...xs)) - 0.3), x1 = Math.ceil(Math.log10(Math.max(...xs)) + 0.4);
+  const y0 = Math.floor(Math.log10(Math.min(...ys)) - 0.2), y1 = Math.ceil(Math.log10(Math.max(...ys)) + 0.1);
+  const X = (v) => L + (Math.log10(v) - x0) / (x1 - x0) * (W - L - 10);
+  const Y = (v) => H - B - (Math.log10(v) - y0) / (y1 - y0) * (H - B - 22);
+  const svg = el("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "Roofline" });
+  const text = (x, y, s, anchor = "start") => svg.append(el("text", { x, y, "text-anchor": anchor }, s));
+  const line = (xa, ya, xb, yb, kind) => svg.append(el("line", { x1: xa, y1: ya, x2: xb, y2: yb, class: kind }));
+  for (let e = x0; e <= x1; e++) { line(X(10 ** e), 22, X(10 ** e), H - B, "grid"); text(X(10 ** e), H - B + 14, short(10 ** e), e === x1 ? "end" : "middle"); }
+  for (let e = y0; e <= y1; e++) { line(L, Y(10 ** e), W - 10, Y(10 ** e), "grid"); text(L - 5, Y(10 ** e) + 4, short(10 ** e), "end"); }
+  text((L + W) / 2, H - 4, "operations per byte of HBM traffic", "middle");
+  text(2, 10, "10\u00b9\u00b2 operations per second");
+  for (const [name, top] of roofs) {
+    const knee = Math.max(top / band, 10 ** x0);
+    line(X(knee), Y(top), W - 10, Y(top), "roof");
+    text(W - 12, Y(top) - 4, `${name} ${short(top)}`, "end");
+  }
+  const high = Math.max(...roofs.map(([, y]) => y)), low = Math.max(10 ** x0, 10 ** y0 / band);
+  line(X(low), Y(low * band), X(high / band), Y(high), "roof");
+  const notes = [];
+  for (const p of points) {
+    const compute = p.what === "elementwise" ? head.elementwise_tflops : high;
+    const roof = Math.min(p.x * band, compute);
+    line(X(p.x), Y(roof), X(p.x), Y(p.y), "guide");
+    svg.append(el("circle", { cx: X(p.x), cy: Y(p.y), r: 5, class: "point" }));
+    text(X(p.x) + 8, Y(p.y) + 13, p.text);
+    notes.push(`${p.text}: ${short(p.x)} operations per byte, ${short(p.y)} of at most ${short(roof)} \u00d7 10\u00b9\u00b2/s ` +
+               `(${percent(p.y / roof)}), where ${p.x * band < compute ? "memory bandwidth" : "the engine"} is the limit`);
+  }
+  return [svg, ...notes.map((n) => el("p", {}, n)),
+          el("p", { class: "dim" }, `Bandwidth roof: ${head.hbm_gbps.toFixed(0)} GB/s, one core's share of ${head.target}'s HBM.`)];
+}
+
+const short = (v) => v >= 1e4 || v < 1e-3 ? v.toExponential(0) : `${Number(v.toPrecision(3))}`;

@@ -1,0 +1,274 @@
+// The data of the page: decoding, and what is computed from the columns once.
+"use strict";
+
+const ENGINES = ["tensor", "vector", "scalar", "gpsimd", "sync", "dma"];
+const ENGINE_NAMES = ["Tensor", "Vector", "Scalar", "GpSimd", "Sync", "DMA"];
+const DMA = 5;
+const PALETTE = ["#3b76c4", "#b55c00", "#257d4d", "#a8458f", "#857000", "#c23f35", "#6c5fc7",
+                 "#177784", "#856745", "#667084"];
+/** Place in the palette by name; the same in both profiles of a comparison. The last is for all the rest. */
+const COLORS = new Map([["load (DMA)", 0], ["store (DMA)", 1], ["nc_matmul", 2]]);
+const ARRAYS = { i1: Int8Array, i2: Int16Array, i4: Int32Array, u1: Uint8Array, u2: Uint16Array,
+                 u4: Uint32Array };
+
+/** Decode a data block of the page; null if there is none. */
+async function readProfile(id) {
+  const block = document.getElementById(id);
+  if (!block) return null;
+  if (!("DecompressionStream" in window)) {
+    throw new Error("This browser is too old for the page (it needs DecompressionStream: " +
+                    "Chrome or Edge 80, Firefox 113, Safari 16.4).");
+  }
+  const packed = JSON.parse(block.textContent);
+  block.textContent = "";                        // megabytes that nobody needs twice
+  const text = atob(packed.blob), bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Profile(packed, await new Response(stream).arrayBuffer());
+}
+
+class Profile {
+  constructor(packed, buffer) {
+    this.head = packed.head;
+    this.col = {};
+    for (const [name, code, count, at] of packed.layout) {
+      this.col[name] = new ARRAYS[code](buffer, at, count);
+    }
+    const { tick_us: tick, kinds } = this.head, c = this.col;
+    this.count = c.start.length;
+    const us = (ticks) => Float64Array.from(ticks, (t) => t * tick);
+    const ends = (first, length) => Float64Array.from(first, (t, i) => (t + length[i]) * tick);
+    this.start = us(c.start);
+    this.end = ends(c.start, c.dur);
+    this.issue = us(c.issue);
+    this.triggered = ends(c.issue, c.trigger);
+    this.segStart = us(c.seg_start);
+    this.segEnd = ends(c.seg_start, c.seg_dur);
+    this.memTime = us(c.mem_time);
+    this.lifeFirst = us(c.life_first);
+    this.lifeLast = us(c.life_last);
+    this.total = 0;
+    for (const e of this.end) if (e > this.total) this.total = e;
+    this.operandAt = new Int32Array(this.count);
+    for (let i = 0, at = 0; i < this.count; i++) {
+      this.operandAt[i] = at;
+      at += kinds[c.kind[i]].operands.length;
+    }
+    this._queues();
+    this._successors();
+    this._names();
+    this._lines();
+    this._pending();
+  }
+
+  /**
+   * The order of each queue, and behind[i]: the one before i on its queue. On a queue a DMA is its
+   * trigger: it takes the queue from issue to triggered, everything else from start to end.
+   */
+  _queues() {
+    const { engine } = this.col, lists = ENGINES.map(() => []);
+    this.takes = this.start.slice();
+    this.leaves = this.end.slice();
+    for (let i = 0; i < this.count; i++) {
+      const moves = engine[i] === DMA, q = this.queueOf(i);
+      if (moves) { this.takes[i] = this.issue[i]; this.leaves[i] = this.triggered[i]; }
+      if (q >= 0) lists[q].push(i);
+    }
+    this.behind = new Int32Array(this.count).fill(-1);
+    this.queues = lists.map((ids) => ordered(ids, this.takes));
+    for (const ids of this.queues) {
+      for (let k = 1; k < ids.length; k++) {
+        this.behind[ids[k]] = ids[k - 1];
+        // An engine takes the next instruction before the last one has left its pipeline.
+        this.leaves[ids[k - 1]] = Math.min(this.leaves[ids[k - 1]], this.takes[ids[k]]);
+      }
+    }
+    this.spent = this.end.map((end, i) => (engine[i] === DMA ? end : this.leaves[i]) - this.start[i]);
+  }
+
+  queueOf(i) { return this.col.engine[i] === DMA ? this.col.queue[i] : this.col.engine[i]; }
+
+  /** What held instruction i back: what it waited for, or what was before it on its queue. */
+  blocker(i) {
+    const pred = this.col.pred[i], before = this.behind[i];
+    const queued = before >= 0 && (pred < 0 || this.end[pred] < this.takes[i] - 0.06) &&
+                   this.leaves[before] > this.takes[i] - 0.06;
+    return { by: queued ? before : pred, queued };
+  }
+
+  /** Successors of instruction i: succ[succAt[i] .. succAt[i + 1]]. */
+  _successors() {
+    const pred = this.col.pred, at = new Int32Array(this.count + 1);
+    for (const p of pred) if (p >= 0) at[p + 1]++;
+    for (let i = 0; i < this.count; i++) at[i + 1] += at[i];
+    const next = at.slice(), succ = new Int32Array(at[this.count]);
+    pred.forEach((p, i) => { if (p >= 0) succ[next[p]++] = i; });
+    this.succAt = at;
+    this.succ = succ;
+  }
+
+  /** What one sees of an instruction: its name and, for DMA, the direction. Longest total first. */
+  _names() {
+    const labels = this.head.kinds.map((k) => k.moves ? `${k.moves} (DMA)` : k.name);
+    const by = new Map();
+    labels.forEach((label, k) => {
+      if (!by.has(label)) by.set(label, { label, engine: ENGINES.indexOf(this.head.kinds[k].engine),
+                                          time: 0, count: 0, longest: 0, at: -1 });
+    });
+    const rows = labels.map((label) => by.get(label)), kind = this.col.kind;
+    for (let i = 0; i < this.count; i++) {
+      const row = rows[kind[i]], time = this.spent[i];
+      row.time += time;
+      row.count++;
+      if (time > row.longest || row.at < 0) { row.longest = time; row.at = i; }
+    }
+    this.top = [...by.values()].filter((r) => r.count).sort((a, b) => b.time - a.time);
+    for (const row of this.top) {
+      if (!COLORS.has(row.label)) COLORS.set(row.label, Math.min(COLORS.size, PALETTE.length - 1));
+      row.color = COLORS.get(row.label);
+    }
+    this.colorOfKind = rows.map((row) => row.color ?? 0);
+    this.labels = labels;
+  }
+
+  /** Time by source line and name of instruction. */
+  _lines() {
+    const { lines } = this.head, keys = new Map();
+    this.placeOf = lines.map(([file, number]) => {     // two functions can share a line
+      const key = `${file}:${number}`;
+      if (!keys.has(key)) keys.set(key, keys.size);
+      return keys.get(key);
+    });
+    this.places = [...keys.keys()].map((key) => key.split(":").map(Number));
+    this.lineTime = this.places.map(() => new Map());
+    const { line, kind } = this.col;
+    for (let i = 0; i < this.count; i++) {
+      if (line[i] < 0) continue;
+      const times = this.lineTime[this.placeOf[line[i]]], k = kind[i];
+      times.set(k, (times.get(k) ?? 0) + this.spent[i]);
+    }
+  }
+
+  /** How many DMA transfers have been triggered and are not complete, as a step function. */
+  _pending() {
+    const from = [], to = [];
+    for (let i = 0; i < this.count; i++) {
+      if (this.col.engine[i] === DMA) { from.push(this.issue[i]); to.push(this.end[i]); }
+    }
+    const a = Float64Array.from(from).sort(), b = Float64Array.from(to).sort();
+    const time = new Float64Array(a.length * 2 + 1), value = new Int32Array(time.length);
+    for (let i = 0, j = 0, n = 1; j < b.length; n++) {
+      if (i < a.length && a[i] < b[j]) { time[n] = a[i++]; } else { time[n] = b[j++]; }
+      value[n] = i - j;
+    }
+    this.pending = { time, value };
+  }
+
+  place(line) {
+    if (line < 0) return "";
+    const [file, number] = this.head.lines[line];
+    return `${this.head.files[file].name}:${number}`;
+  }
+
+  sourceText(line) {
+    if (line < 0) return "";
+    const [file, number] = this.head.lines[line], { first, text } = this.head.files[file];
+    return (text[number - first] ?? "").trim();
+  }
+
+  name(i) { return this.labels[this.col.kind[i]]; }
+
+  operands(i) {
+    const kind = this.head.kinds[this.col.kind[i]], names = this.head.names;
+    return kind.operands.map(([memory, dtype, shape], k) => {
+      const name = names[this.col.storage_name[this.col.operand[this.operandAt[i] + k]]] ?? "?";
+      return { role: k < kind.outputs ? (kind.accumulate ? "adds to" : "writes") : "reads",
+               text: `${name === "?" ? "" : name + ": "}${memory} ${dtype} [${shape.join(", ")}]` };
+    });
+  }
+
+  loops(i) {
+    const out = [];
+    for (let node = this.col.node[i]; node > 0; node = this.col.node_parent[node]) {
+      out.unshift(`[${this.col.node_iter[node]}]`);
+    }
+    return out.join("");
+  }
+
+  /** What held i back, what held that back, and so on; i first. */
+  chain(i, limit = this.count) {
+    const out = [];
+    for (let next = { by: i, queued: false }; next.by >= 0 && out.length < limit; next = this.blocker(next.by)) out.push(next);
+    return out;
+  }
+
+  /** Where the time before the end of a chain went: {name: microseconds}. */
+  shares(chain) {
+    const out = {}, { engine, queue } = this.col;
+    let t = this.end[chain[0].by];
+    const add = (name, from) => { if (t > from) { out[name] = (out[name] ?? 0) + t - from; t = from; } };
+    for (const { by: k, queued } of chain) {
+      const moves = engine[k] === DMA;
+      if (queued && moves) { add(`triggers on the ${ENGINE_NAMES[queue[k]]} queue`, this.issue[k]); continue; }
+      add("latency between instructions", this.end[k]);
+      add(ENGINE_NAMES[engine[k]], this.start[k]);
+      if (moves) add("trigger to first byte", this.issue[k]);
+    }
+    return Object.fromEntries(Object.entries(out).sort((a, b) => b[1] - a[1]));
+  }
+
+  last() {
+    let best = 0;
+    for (let i = 1; i < this.count; i++) if (this.end[i] > this.end[best]) best = i;
+    return best;
+  }
+
+  /** What is in SBUF or PSUM at a time: [{name, place, bytes, tiles}], most bytes first. */
+  holds(time, psum) {
+    const c = this.col, by = new Map();
+    for (let i = 0; i < c.life_storage.length; i++) {
+      if (c.storage_memory[c.life_storage[i]] !== psum || this.lifeFirst[i] > time || this.lifeLast[i] <= time) continue;
+      const key = c.life_line[i] * 4096 + c.storage_name[c.life_storage[i]];
+      let row = by.get(key);
+      if (!row) {
+        row = { name: this.head.names[c.storage_name[c.life_storage[i]]], line: c.life_line[i],
+                place: this.place(c.life_line[i]), bytes: 0, tiles: 0 };
+        by.set(key, row);
+      }
+      row.bytes += c.life_bytes[i];
+      row.tiles++;
+    }
+    return [...by.values()].sort((a, b) => b.bytes - a.bytes);
+  }
+}
+
+// -- text ----------------------------------------------------------------------------------------
+
+function time(us) {
+  const a = Math.abs(us);
+  if (a >= 10000) return `${(us / 1000).toFixed(2)} ms`;
+  if (a >= 100) return `${us.toFixed(1)} \u00b5s`;
+  if (a >= 1) return `${us.toFixed(2)} \u00b5s`;
+  return `${(us * 1000).toFixed(0)} ns`;
+}
+
+function bytes(n) {
+  if (n >= 1048576) return `${(n / 1048576).toFixed(1)} MiB`;
+  return n >= 10240 ? `${(n / 1024).toFixed(1)} KiB` : `${Math.round(n)} B`;
+}
+
+const percent = (x) => `${(100 * x).toFixed(x < 0.0995 ? 1 : 0)} %`;
+
+/** Make an element; strings become text nodes, so nothing in them is ever markup. */
+function el(tag, attributes = {}, ...children) {
+  const svg = ["svg", "line", "path", "circle", "text"].includes(tag);
+  const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag)
+                   : document.createElement(tag);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else if (key === "css") Object.assign(node.style, value);
+    else node.setAttribute(key, value);
+  }
+  node.append(...children);
+  return node;
+}

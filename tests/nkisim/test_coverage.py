@@ -1,0 +1,63 @@
+"""COVERAGE.md says what the simulator does, and stays up to date."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nkisim
+from nkisim import coverage
+from nkisim.table import ROWS
+
+PAGE = Path(__file__).resolve().parents[2] / "COVERAGE.md"
+ALL = list(coverage.names())
+
+
+def test_the_page_is_up_to_date():
+    assert PAGE.read_text(encoding="utf-8") == coverage.markdown(), \
+        "run: python -m nkisim coverage --write"
+
+
+def test_every_name_is_listed_once():
+    assert len(ALL) == len(set(ALL))
+    assert set(coverage.PROBES) <= {f"{m}.{n}" for m, n in ALL}
+    assert set(coverage.ACCEPTED) <= {f"{m}.{n}" for m, n in ALL}
+
+
+@pytest.mark.parametrize("module, name", [p for p in ALL if coverage.status(*p)[0] ==
+                                          coverage.MISSING])
+def test_what_is_missing_says_so(module, name):
+    with pytest.raises(AttributeError, match="not modelled"):
+        getattr(coverage.MODULES[module], name)
+
+
+@pytest.mark.parametrize("name", [n for m, n in ALL if m == "nisa" and n not in
+                                  ("get_nc_version", "builtin_custom_op")
+                                  and callable(getattr(coverage.nisa, n, None))
+                                  and not isinstance(getattr(coverage.nisa, n), type)])
+def test_every_modelled_instruction_issues_one(name):
+    """A nisa function is one instruction of the table; nc_transpose picks its engine."""
+    steps = coverage.lowering(f"nisa.{name}")
+    assert len(steps) == 1 and all(engines for _, engines in steps)
+    assert steps[0][0] == name
+
+
+def test_every_row_names_its_source():
+    for row in ROWS.values():
+        assert row.source.startswith("Neuron SDK 2.2") and row.doc.strip(), row
+
+
+def test_the_command_writes_the_page(tmp_path, capsys):
+    target = tmp_path / "page.md"
+    assert coverage.command(["--write", str(target)]) == 0
+    assert "wrote" in capsys.readouterr().out
+    assert coverage.command([]) == 0
+    assert capsys.readouterr().out == target.read_text(encoding="utf-8")
+
+
+def test_a_probe_runs_what_it_says():
+    assert coverage.lowering("nl.divide") == [("reciprocal", ("vector",)),
+                                              ("tensor_tensor", ("vector", "gpsimd"))]
+    assert coverage.lowering("nl.arange") == []
+    assert nkisim.run(lambda x: x.reshape((4, 1)), np.ones(4, np.float32)).instructions == {}

@@ -1,0 +1,128 @@
+"""Products that wait are computed before anything can notice that they had not been."""
+from __future__ import annotations
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import numpy as np
+import pytest
+
+import nkisim
+
+
+def data(*shape, seed=0, dtype=np.float32):
+    return (np.random.default_rng(seed).random(shape) - 0.5).astype(dtype)
+
+
+@nki.jit
+def rewritten_operand(a, b):
+    """Accumulate a.T @ b and then a.T @ (b + 1), with b changed in place in between."""
+    out = nl.ndarray((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    acc = nl.zeros((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.psum)
+    stationary, moving = nl.load(a), nl.load(b)
+    acc += nisa.nc_matmul(stationary, moving)
+    moving[...] = nl.add(moving, 1.0)
+    acc += nisa.nc_matmul(stationary, moving)
+    nl.store(out, value=nl.copy(acc))
+    return out
+
+
+@nki.jit
+def rewritten_half(a, b):
+    """As above, but the operands are halves of one tile, of which the other one is changed."""
+    out = nl.ndarray((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    acc = nl.zeros((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.psum)
+    both = nl.ndarray((b.shape[0], 2, b.shape[1]), dtype=b.dtype, buffer=nl.sbuf)
+    stationary = nl.load(a)
+    for i in nl.sequential_range(4):
+        both[:, 0] = nl.load(b)
+        both[:, 1] = nl.multiply(both[:, 0], float(i))
+        acc += nisa.nc_matmul(stationary, both[:, 1])
+    nl.store(out, value=nl.copy(acc))
+    return out
+
+
+@nki.jit
+def read_in_between(a, b):
+    """Return the sum after one product, and after two."""
+    outs = nl.ndarray((2, a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    acc = nl.zeros((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.psum)
+    stationary, moving = nl.load(a), nl.load(b)
+    for i in nl.static_range(2):
+        acc += nisa.nc_matmul(stationary, moving)
+        nl.store(outs[i], value=nl.copy(acc))
+    return outs
+
+
+@nki.jit
+def banks_in_turn(a, b):
+    """Let 4 banks accumulate in turn, 40 products each: more rows than one BLAS call takes."""
+    out = nl.ndarray((4, a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    acc = nl.zeros((4, nl.par_dim(a.shape[1]), b.shape[1]), dtype=nl.float32, buffer=nl.psum)
+    stationary, moving = nl.load(a), nl.load(b)
+    for _ in nl.affine_range(40):
+        for bank in nl.affine_range(4):
+            acc[bank] += nisa.nc_matmul(stationary, moving)
+    for bank in nl.affine_range(4):
+        nl.store(out[bank], value=nl.copy(acc[bank]))
+    return out
+
+
+@nki.jit
+def overwritten_result(a, b):
+    """Accumulate, then write the bank anew: the sum that waited must not come back."""
+    out = nl.ndarray((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    acc = nl.zeros((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.psum)
+    stationary, moving = nl.load(a), nl.load(b)
+    for _ in nl.affine_range(3):
+        acc += nisa.nc_matmul(stationary, moving)
+    acc[...] = nisa.nc_matmul(stationary, moving)
+    nl.store(out, value=nl.copy(acc))
+    return out
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("kernel, expected", [
+    (rewritten_operand, lambda p, a, b: 2 * p + a.sum(axis=0)[:, None]),
+    (rewritten_half, lambda p, a, b: 6 * p),
+    (read_in_between, lambda p, a, b: np.stack([p, 2 * p])),
+    (banks_in_turn, lambda p, a, b: np.stack([40 * p] * 4)),
+    (overwritten_result, lambda p, a, b: p),
+])
+def test_sums_are_those_of_program_order(kernel, expected, dtype):
+    a, b = data(128, 64, dtype=dtype), data(128, 96, seed=1, dtype=dtype)
+    exact = expected(a.astype(np.float64).T @ b.astype(np.float64), a.astype(np.float64), b)
+    got = nkisim.simulate(kernel, a, b)
+    np.testing.assert_allclose(got, exact, rtol=2e-3 if dtype == np.float16 else 1e-5,
+                               atol=2e-2 if dtype == np.float16 else 1e-4)
+
+
+def test_device_print_sees_the_sum(capsys):
+    @nki.jit
+    def printing(a, b):
+        out = nl.ndarray((1, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+        acc = nl.zeros((1, 1), dtype=nl.float32, buffer=nl.psum)
+        stationary, moving = nl.load(a), nl.load(b)
+        for _ in nl.affine_range(3):
+            acc += nisa.nc_matmul(stationary, moving)
+        nl.device_print("sum", acc)
+        nl.store(out, value=nl.copy(acc))
+        return out
+    nkisim.simulate(printing, np.ones((2, 1), np.float32), np.ones((2, 1), np.float32))
+    assert "6." in capsys.readouterr().out
+
+
+def test_result_of_accumulation_kept_by_the_kernel():
+    @nki.jit
+    def keeps(a, b):
+        """Hold the tile that a product was bound to while the bank goes on."""
+        out = nl.ndarray((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+        acc = nl.zeros((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.psum)
+        stationary, moving = nl.load(a), nl.load(b)
+        first = nisa.nc_matmul(stationary, moving)
+        acc += first
+        acc += nisa.nc_matmul(stationary, moving)
+        nl.store(out, value=nl.copy(acc))
+        return out
+    a, b = data(128, 64), data(128, 96, seed=1)
+    np.testing.assert_allclose(nkisim.simulate(keeps, a, b), 2 * a.T @ b, rtol=1e-4, atol=1e-4)
