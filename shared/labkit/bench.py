@@ -111,6 +111,6 @@ def benchmark(argv: Sequence[str] | None = None) -> int:
 
 
 def profile(argv: Sequence[str] | None = None) -> int:
-    """Profile the labs' fleets: a page and a Perfetto trace a case (a NEFF and NTFF on the chip)."""
+    """Profile the labs' fleets: a page and a trace for each case (NEFF and NTFF on the chip)."""
     PROFILES.mkdir(exist_ok=True)
     return _run("profile", profile.__doc__ or "", argv, PROFILES)
