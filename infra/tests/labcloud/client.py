@@ -47,7 +47,10 @@ class LabCloud:
         """Send one control request."""
         request = urllib.request.Request(f"{self.url}/lab/{what}", json.dumps(body).encode(), {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=300) as answer:
-            return json.load(answer)
+            reply = json.load(answer)
+        if isinstance(reply, dict) and "lab_error" in reply:
+            raise RuntimeError(reply["lab_error"])
+        return reply
 
     def fault(self, op: str | None = None, code: str = "InternalError", status: int = 500, **more: Any) -> None:
         """Queue a fault; see server.pick_fault."""

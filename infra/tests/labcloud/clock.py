@@ -111,7 +111,7 @@ def run_target(region: str, schedule: Any) -> str:
             if document == "AWS-ReleaseElasticIP":
                 done = 0
                 for allocation in inputs["Targets"][0]["Values"]:
-                    address = ec2.addresses.get(allocation) or next((a for a in ec2.addresses.values() if a.allocation_id == allocation), None)
+                    address = next((a for a in ec2.addresses if a.allocation_id == allocation), None)
                     if address is not None and not (address.instance and address.instance.state != "terminated"):
                         ec2.release_address(allocation_id=allocation)
                         done += 1

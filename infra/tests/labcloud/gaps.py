@@ -22,6 +22,7 @@ from moto.ec2.models.instances import Instance, InstanceBackend
 from moto.ec2.models.security_groups import SecurityGroupBackend
 from moto.ec2.responses import EC2Response
 from moto.ec2.utils import convert_tag_spec
+from moto.iam.responses import IamResponse
 from moto.servicequotas.models import ServiceQuotasBackend
 from moto.servicequotas.responses import ServiceQuotasResponse
 from moto.ssm.models import Parameter
@@ -142,6 +143,9 @@ def _state_hook(name: str) -> Any:
             raise EC2ClientError("IncorrectInstanceState", f"The instance {self.id} is terminated.")
         result = original(self)
         if name == "start" and before != "running":
+            for address in self.ec2_backend.addresses:
+                if address.instance is self:  # an Elastic IP stays; moto hands out a new one
+                    self.nics[0].public_ip = address.public_ip
             WORLD.machine_started(self, guards.covering(self))
         elif name != "start" and before == "running":
             WORLD.machine_stopped(self, self.state, guards.reason())
@@ -177,7 +181,7 @@ def _offer(hours: int, region: str) -> dict[str, Any]:
 
 
 def describe_capacity_block_offerings(self: Any) -> ActionResult:
-    hours, count = int(self._get_param("CapacityBlockDurationHours")), int(self._get_param("InstanceCount", 1))
+    hours, count = int(self._get_param("CapacityDurationHours")), int(self._get_param("InstanceCount", 1))
     offer = _offer(hours, self.region)
     offer["InstanceCount"], offer["UpfrontFee"] = count, f"{hours * count * 2.235:.4f}"
     offer["CapacityBlockOfferingId"] = f"cbo-{hours}-{count}"
@@ -290,6 +294,15 @@ def list_requested_service_quota_change_history_by_quota(self: Any) -> str:
     return json.dumps({"RequestedQuotas": [{k: v for k, v in r.items() if k != "region"} for r in mine]})
 
 
+# ---- IAM ---------------------------------------------------------------------------------------------------------
+
+def simulate_principal_policy(self: Any) -> ActionResult:
+    """Decide by the list of denied actions that a test sets."""
+    names = self._get_param("ActionNames", [])
+    return ActionResult({"IsTruncated": False, "EvaluationResults": [
+        {"EvalActionName": a, "EvalResourceName": "*", "EvalDecision": "implicitDeny" if a in WORLD.denied else "allowed"} for a in names]})
+
+
 # ---- CloudWatch -------------------------------------------------------------------------------------------------
 
 _alarm_init = Alarm.__init__
@@ -336,6 +349,7 @@ def install() -> None:
     ServiceQuotasBackend.get_service_quota = get_service_quota
     ServiceQuotasResponse.request_service_quota_increase = request_service_quota_increase
     ServiceQuotasResponse.list_requested_service_quota_change_history_by_quota = list_requested_service_quota_change_history_by_quota
+    IamResponse.simulate_principal_policy = simulate_principal_policy
     Alarm.__init__ = alarm_init
     CloudWatchResponse.get_metric_data = get_metric_data
 

@@ -33,10 +33,10 @@ def everything() -> list[dict[str, Any]]:
                 add("snapshot", region, s.id, tags_of(s))
         for e in ec2.enis.values():
             add("network-interface", region, e.id, tags_of(e))
-        for a in {id(a): a for a in ec2.addresses.values()}.values():
+        for a in ec2.addresses:
             add("elastic-ip", region, a.allocation_id, tags_of(a))
-        for k in ec2.keypairs.values():
-            add("key-pair", region, k.name, tags_of(k))
+        for k in ec2.describe_key_pairs([]):
+            add("key-pair", region, k.key_name, tags_of(k))
         for groups in ec2.groups.values():
             for g in groups.values():
                 if g.name != "default":
@@ -55,10 +55,10 @@ def everything() -> list[dict[str, Any]]:
     for name, budget in budgets_backends[ACCOUNT]["aws"].budgets[ACCOUNT].items():
         add("budget", "us-east-1", name, {t["Key"]: t["Value"] for t in getattr(budget, "resource_tags", [])})
     iam = iam_backends[ACCOUNT]["aws"]
-    for role in iam.roles.values():
-        add("role", "us-east-1", role.name, {k: v["Value"] if isinstance(v, dict) else v for k, v in role.tags.items()})
-    for profile in iam.instance_profiles.values():
-        add("instance-profile", "us-east-1", profile.name, {k: v["Value"] if isinstance(v, dict) else v for k, v in profile.tags.items()})
+    for kind, items in (("role", iam.roles.values()), ("instance-profile", iam.instance_profiles.values())):
+        for item in items:
+            tags = item.tags.values() if isinstance(item.tags, dict) else item.tags
+            add(kind, "us-east-1", item.name, {t["Key"]: t["Value"] for t in tags})
     return out
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import socket
+import traceback
 import urllib.parse
 from typing import Any, Callable
 
@@ -94,7 +95,11 @@ class App:
         body = env["wsgi.input"].read(n) if n else b""
         env["wsgi.input"] = io.BytesIO(body)
         if env["PATH_INFO"].startswith("/lab/"):
-            answer = json.dumps(control(env["PATH_INFO"][5:], json.loads(body or b"{}")), default=str).encode()
+            try:
+                reply = control(env["PATH_INFO"][5:], json.loads(body or b"{}"))
+            except Exception:  # noqa: BLE001 - shown to the test's author
+                reply = {"lab_error": traceback.format_exc()}
+            answer = json.dumps(reply, default=str).encode()
             start("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(answer)))])
             return [answer]
         return self.aws(env, start, body)
@@ -110,6 +115,9 @@ class App:
                 self.ready.add(region)
         if region not in WORLD.regions:
             return self.fail(env, start, entry, service, {"code": "AuthFailure", "status": 401, "message": "region not enabled"})
+        if f"{service}:{op}" in WORLD.denied:
+            code = "UnauthorizedOperation" if service == "ec2" else "AccessDenied"
+            return self.fail(env, start, entry, service, {"code": code, "status": 403, "message": f"not authorized to perform {service}:{op}"})
         fault = pick_fault(service, region, op, params)
         if fault and not fault.get("after"):
             return self.fail(env, start, entry, service, fault)

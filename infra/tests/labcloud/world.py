@@ -38,6 +38,7 @@ class World:
     budget_actions: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     budget_fired: set[tuple] = field(default_factory=set)
     calls: int = 0
+    denied: list[str] = field(default_factory=list)
     lock: Any = field(default_factory=threading.RLock)
     frozen: Any = None
 
