@@ -98,7 +98,7 @@ def _region(run: Run, region: str, role: str, images: dict[str, str], kept: list
             reasons[w.name] = f"{region} does not offer {run.spec.instance_type}"
         if not live:
             return todo, reasons
-    held = [a["AllocationId"] for a in launch.read_addresses(run, region)] if run.spec.elastic_ip else []
+    held = sorted(a["AllocationId"] for a in launch.read_addresses(run, region)) if run.spec.elastic_ip else []
     guards.schedules(run, region, role, held)
     if not run.check:
         guards.verify(run, region, role)
@@ -116,7 +116,7 @@ def _region(run: Run, region: str, role: str, images: dict[str, str], kept: list
     launch.retag(run, region, kept, plan.wanted)
     others = {m.name for m in live}
     ids = launch.addresses(run, region, machines, keep=lambda name: name in others and run.limit is not None)
-    if run.spec.elastic_ip and sorted(ids) != sorted(held):
+    if run.spec.elastic_ip and ids != held:
         guards.schedules(run, region, role, ids)
     outcome.machines += machines
     return todo, reasons
@@ -189,7 +189,7 @@ def extend(run: Run) -> Outcome:
     outcome = Outcome()
     for region in sorted({m.region for m in existing}):
         here = [m for m in plan.keep if m.region == region]
-        held = [a["AllocationId"] for a in launch.read_addresses(run, region)] if run.spec.elastic_ip else []
+        held = sorted(a["AllocationId"] for a in launch.read_addresses(run, region)) if run.spec.elastic_ip else []
         guards.schedules(run, region, role, held)
         if not run.check:
             guards.verify(run, region, role)

@@ -262,8 +262,8 @@ def _cross_checks(good: dict[str, Any], students: list[Student], now: dt.datetim
     allow = good.get("allow_world", "")
     if allow not in ("", ALLOW_WORLD):
         out.append((("allow_world",), f"`allow_world` is {allow!r}.", f"Write {ALLOW_WORLD} or remove it."))
-    teardown, zone = good.get("teardown"), good.get("time_zone")
-    if isinstance(teardown, dt.date) and zone:
+    teardown, zone = good.get("teardown"), good.get("time_zone", "UTC")
+    if isinstance(teardown, dt.date):
         today = now.astimezone(ZoneInfo(zone)).date()
         if teardown <= today:
             out.append((("teardown",), f"The teardown date {teardown} is not in the future.", "Write the day after the course ends."))

@@ -128,7 +128,7 @@ def _iam(cloud: Cloud, name: str) -> list[Found]:
     out = []
     for p in cloud.pages("iam", GLOBAL, "list_instance_profiles", "InstanceProfiles"):
         if p["InstanceProfileName"].startswith(f"trainium-labs.{name}.") and tags.ours(
-                iam.list_instance_profile_tags(InstanceProfileName=p["InstanceProfileName"])["Tags"], name):
+                iam.get_instance_profile(InstanceProfileName=p["InstanceProfileName"])["InstanceProfile"].get("Tags"), name):
             out.append(Found("instance-profile", GLOBAL, p["InstanceProfileName"], "", False, p))
     for r in cloud.pages("iam", GLOBAL, "list_roles", "Roles"):
         if r["RoleName"].startswith(f"trainium-labs.{name}.") and tags.ours(iam.list_role_tags(RoleName=r["RoleName"])["Tags"], name):

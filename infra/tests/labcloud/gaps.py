@@ -118,6 +118,8 @@ def run_backend(self: Any, image_id: str, count: int, user_data: Any, security_g
         if block["AvailableInstanceCount"] < count:
             raise EC2ClientError("ReservationCapacityExceeded", "The capacity block is used up.")
         block["AvailableInstanceCount"] -= count
+    if data.get("BlockDeviceMappings"):
+        kwargs.setdefault("block_device_mappings", data["BlockDeviceMappings"])  # else moto adds an 8 GB disk that stays
     tags = kwargs.setdefault("tags", {})
     for kind, more in convert_tag_spec(data.get("TagSpecifications", {})).items():
         tags[kind] = {**more, **tags.get(kind, {})}
