@@ -197,6 +197,7 @@ def guard_policy(run: Run) -> dict[str, Any]:
         {"Effect": "Allow", "Action": ["ec2:StopInstances", "ec2:TerminateInstances", "ec2:ReleaseAddress"], "Resource": "*", "Condition": own},
         {"Effect": "Allow", "Action": ["ec2:DescribeInstances", "ec2:DescribeInstanceStatus", "ec2:DescribeAddresses",
                                        "tag:GetResources", "ssm:GetAutomationExecution"], "Resource": "*"},
+        {"Effect": "Allow", "Action": "cloudwatch:SetAlarmState", "Resource": f"arn:aws:cloudwatch:*:{account}:alarm:{tags.prefix(run.spec)}*"},
         {"Effect": "Allow", "Action": "ssm:StartAutomationExecution",
          "Resource": [f"arn:aws:ssm:*:*:automation-definition/{d}:*" for d in documents]},
         {"Effect": "Allow", "Action": "iam:PassRole", "Resource": f"arn:aws:iam::{account}:role/{guard_role(run)}",

@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 import boto3
 import botocore.config
 import botocore.exceptions as be
+import botocore.loaders
+import botocore.session
 
 from .problems import ClassroomError, explain
 
@@ -20,6 +22,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 GLOBAL = "us-east-1"  # IAM, Budgets and STS are asked here
 WORKERS = 8
+_LOADER = botocore.loaders.create_loader()
 
 
 def code_of(error: BaseException) -> str:
@@ -52,7 +55,9 @@ class Cloud:
     def __init__(self, now: Callable[[], dt.datetime] | None = None) -> None:
         self._clients: dict[tuple[str, str], Any] = {}
         self._lock = threading.Lock()
-        self._session = boto3.session.Session()
+        core = botocore.session.get_session()
+        core.register_component("data_loader", _LOADER)  # service descriptions are large: read each once a process
+        self._session = boto3.session.Session(botocore_session=core)
         self._config = botocore.config.Config(
             retries={"mode": "standard", "total_max_attempts": int(os.environ.get("CLASSROOM_ATTEMPTS", "5"))},
             connect_timeout=10, read_timeout=60, max_pool_connections=WORKERS * 2, user_agent_extra="trainium-labs")

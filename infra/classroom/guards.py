@@ -19,6 +19,7 @@ from .run import Run
 
 ALERTS = (50, 80, 100)
 UNARMED_MINUTES = 15
+REARM, REARM_MINUTES = "rearm-", 15
 EIPS_PER_SCHEDULE = 40  # an automation target takes up to 50 values
 ACTION_IDS = 100  # machine ids per budget action
 
@@ -134,7 +135,7 @@ def schedules(run: Run, region: str, role: str, addresses: list[str] = ()) -> No
             client.update_schedule(GroupName=group(run), Name=name, **arguments)
         with doing(f"write the schedule {name}", region):
             run.do(f"{region}: {'update' if name in have else 'create'} schedule {name}", write)
-    for name in sorted(set(have) - set(want)):
+    for name in sorted(n for n in set(have) - set(want) if not n.startswith(REARM)):
         with doing(f"delete the schedule {name}", region):
             run.do(f"{region}: delete schedule {name}", lambda name=name: client.delete_schedule(GroupName=group(run), Name=name))
 
@@ -281,16 +282,34 @@ def alarms(run: Run, region: str, machines: dict[str, str]) -> dict[str, Excepti
     return {item[0]: error for item, _, error in each(write, machines.items()) if error}
 
 
-def rearm(run: Run, region: str, machines: list[str]) -> None:
-    """Set alarms back to OK: CloudWatch acts on a change of state, so one that stays in ALARM never stops anything again."""
-    client, have = run.cloud.client("cloudwatch", region), read_alarms(run, region)
+def rearm(run: Run, region: str, role: str, machines: list[str]) -> None:
+    """See to it that an alarm which has fired can fire again; called before the start.
 
-    def reset(machine: str) -> None:
-        if have.get(alarm_name(run, machine), {}).get("StateValue") == "ALARM":
-            run.do(f"{region}: re-arm idle alarm of {machine}", lambda: client.set_alarm_state(
-                AlarmName=alarm_name(run, machine), StateValue="OK", StateReason="re-armed at start"))
+    CloudWatch acts on a change of state, so an alarm that stays in ALARM never stops anything. Setting it to OK right
+    away would be worse: it would be judged by the samples from before the stop and end the student's new session at
+    once. So AWS itself (a schedule that deletes itself, laptop off) sets it to OK when new samples have come in.
+    """
+    client, have = run.cloud.client("scheduler", region), read_alarms(run, region)
+    moment = run.cloud.now() + dt.timedelta(minutes=max(REARM_MINUTES, run.spec.idle.minutes))
+
+    def write(machine: str) -> None:
+        name = alarm_name(run, machine)
+        if have.get(name, {}).get("StateValue") != "ALARM":
+            return
+        arguments: dict[str, Any] = {
+            "GroupName": group(run), "Name": f"{REARM}{machine}", "ScheduleExpression": f"at({moment.astimezone(dt.timezone.utc):%Y-%m-%dT%H:%M:%S})",
+            "ScheduleExpressionTimezone": "UTC", "FlexibleTimeWindow": {"Mode": "OFF"}, "ActionAfterCompletion": "DELETE", "State": "ENABLED",
+            "Target": {"Arn": "arn:aws:scheduler:::aws-sdk:cloudwatch:setAlarmState", "RoleArn": role, "Input": json.dumps(
+                {"AlarmName": name, "StateValue": "OK", "StateReason": "re-armed after a start"})}}
+
+        def put() -> None:
+            try:
+                client.create_schedule(**arguments)
+            except client.exceptions.ConflictException:
+                client.update_schedule(**arguments)
+        run.do(f"{region}: re-arm idle alarm of {machine} at {moment:%H:%M} UTC", put)
     with doing("re-arm the idle alarms", region):
-        every(reset, machines)
+        every(write, machines)
 
 
 def delete_alarms(run: Run, region: str, machines: list[str]) -> None:

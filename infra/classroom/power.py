@@ -30,6 +30,7 @@ def start(run: Run) -> tuple[list[Machine], dict[str, str]]:
         if unarmed:
             raise guards.GuardMissing([f"idle alarm of {n}" for n in unarmed])
         stopped = [m for m in here if m.state == "stopped"]
+        guards.rearm(run, region, role, [m.name for m in stopped])
         # One call each: a zone without capacity must not keep the others from starting.
         results = each(lambda m: run.do(f"{m.region}: start {m.name}", lambda: run.cloud.ec2(m.region).start_instances(InstanceIds=[m.id])), stopped)
         for m, _, error in results:
@@ -39,8 +40,6 @@ def start(run: Run) -> tuple[list[Machine], dict[str, str]]:
                 m.state = "running"
         started = [m for m in stopped if m.name not in failed]
         launch.wait(run, region, [m.id for m in started], {"running"})
-        # After the start: from now on the alarm must see OK -> ALARM, also for a student who idles at once.
-        guards.rearm(run, region, [m.name for m in here])
         _addresses(run, region, here)
     remember(run, machines)
     return machines, failed

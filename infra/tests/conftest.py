@@ -63,15 +63,28 @@ def folder(tmp_path: Path) -> ClassFolder:
     return made
 
 
-@pytest.fixture()
-def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[LabCloud]:
-    """Return a fresh fake cloud; boto3 in this process talks to it."""
-    with LabCloud("2026-11-21T12:00:00") as lab:
-        for key, value in lab.environ.items():
-            monkeypatch.setenv(key, value)
-        monkeypatch.setenv("CLASSROOM_NOW", "2026-11-21T12:00:00+00:00")
-        monkeypatch.setenv("CLASSROOM_ATTEMPTS", "2")  # keep botocore's back-off short
+START = "2026-11-21T12:00:00"
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[LabCloud]:
+    """Run one fake cloud for all tests; each starts it over."""
+    with LabCloud(START) as lab:
         yield lab
+
+
+@pytest.fixture()
+def cloud(server: LabCloud, monkeypatch: pytest.MonkeyPatch) -> LabCloud:
+    """Return an empty fake cloud; boto3 in this process talks to it."""
+    from botocore.retries.standard import ExponentialBackoff
+
+    server.post("reset", at=START)
+    for key, value in server.environ.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setenv("CLASSROOM_NOW", START + "+00:00")
+    monkeypatch.setenv("CLASSROOM_ATTEMPTS", "2")
+    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.01)
+    return server
 
 
 @pytest.fixture()

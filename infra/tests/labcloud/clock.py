@@ -76,6 +76,11 @@ def _moment(value: Any) -> dt.datetime | None:
 _cache: dict[tuple, dt.datetime | None] = {}
 
 
+def reset() -> None:
+    """Forget when schedules fire next."""
+    _cache.clear()
+
+
 def _next_fire(schedule: Any, after: dt.datetime) -> dt.datetime | None:
     key = (schedule.arn, schedule.schedule_expression, schedule.schedule_expression_timezone, str(schedule.start_date), str(schedule.end_date))
     if key in _cache and (_cache[key] is None or _cache[key] > after):
@@ -116,6 +121,9 @@ def run_target(region: str, schedule: Any) -> str:
                         ec2.release_address(allocation_id=allocation)
                         done += 1
                 return f"{document}: {done} addresses"
+        elif operation == "cloudwatch:setAlarmState":
+            cloudwatch_backends[ACCOUNT][region].set_alarm_state(inputs["AlarmName"], inputs["StateReason"], "{}", inputs["StateValue"])
+            return f"{operation}: {inputs['AlarmName']}"
         elif operation in ("ec2:stopInstances", "ec2:terminateInstances"):
             ids = [i for i in inputs["InstanceIds"] if any(m.id == i and m.state != "terminated" for m in _machines(region))]
             getattr(ec2, "stop_instances" if "stop" in operation else "terminate_instances")(ids)

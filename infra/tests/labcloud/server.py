@@ -17,6 +17,7 @@ os.environ.setdefault("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")
 os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
 
 from moto.ec2.models import ec2_backends  # noqa: E402
+from moto.moto_api._internal.models import moto_api_backend  # noqa: E402
 from moto.server import DomainDispatcherApplication, create_backend_app  # noqa: E402
 from moto.ssm.models import ssm_backends  # noqa: E402
 from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: E402
@@ -83,12 +84,14 @@ def pick_fault(service: str, region: str, op: str, params: dict[str, Any]) -> di
     return None
 
 
+READY: set[str] = set()
+
+
 class App:
     """Route /lab/* to the controls and the rest to moto."""
 
     def __init__(self) -> None:
         self.moto = DomainDispatcherApplication(create_backend_app)
-        self.ready: set[str] = set()
 
     def __call__(self, env: dict[str, Any], start: Callable[..., Any]) -> list[bytes]:
         n = int(env.get("CONTENT_LENGTH") or 0)
@@ -110,9 +113,9 @@ class App:
                  "params": {k: v for k, v in params.items() if not SECRET.search(k)}, "status": 0}
         with WORLD.lock:
             WORLD.log.append(entry)
-            if region in WORLD.regions and region not in self.ready:
+            if region in WORLD.regions and region not in READY:
                 gaps.preload_images(ec2_backends[ACCOUNT][region], ssm_backends[ACCOUNT][region], region)
-                self.ready.add(region)
+                READY.add(region)
         if region not in WORLD.regions:
             return self.fail(env, start, entry, service, {"code": "AuthFailure", "status": 401, "message": "region not enabled"})
         if f"{service}:{op}" in WORLD.denied:
@@ -148,6 +151,11 @@ def control(what: str, j: dict[str, Any]) -> Any:
     """Answer one /lab/ request."""
     if what == "fault":
         WORLD.faults.append(j)
+    elif what == "reset":
+        moto_api_backend.reset()
+        READY.clear()
+        clock.reset()
+        WORLD.reset(j.get("at"))
     elif what == "clear":
         WORLD.faults.clear()
     elif what == "log":

@@ -48,6 +48,13 @@ class World:
             at or dt.datetime.now(dt.timezone.utc).replace(tzinfo=None), tick=True,
             ignore=["werkzeug", "threading", "queue", "selectors", "socketserver", "asyncio"]).start()
 
+    def reset(self, at: str | None) -> None:
+        """Start over at another time, in the same process."""
+        fresh = World(frozen=self.frozen, lock=self.lock)
+        self.__dict__.update(fresh.__dict__)
+        if at:
+            self.frozen.move_to(at)
+
     def now(self) -> dt.datetime:
         """Return the virtual time."""
         return dt.datetime.now(dt.timezone.utc)
