@@ -142,6 +142,8 @@ def arm(run: Run, region: str, machines: list[Machine]) -> list[str]:
             armed.append(m.id)
         elif not good and m.tags.get(tags.GUARD) == "armed":
             disarmed.append(m.id)
+    for m in machines:
+        m.tags[tags.GUARD] = "armed" if m.id in armed else "pending" if m.id in disarmed else m.tags.get(tags.GUARD, "pending")
     for ids, value in ((armed, "armed"), (disarmed, "pending")):
         for chunk in (ids[i:i + 200] for i in range(0, len(ids), 200)):
             with doing("tag machines", region):
