@@ -91,9 +91,16 @@ def cloud(server: LabCloud, monkeypatch: pytest.MonkeyPatch) -> LabCloud:
 def classroom(cloud: LabCloud, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     """Return a function that runs a command at the fake cloud's time."""
     from classroom import commands
+    from classroom.cloud import Cloud
 
-    def call(command: str, file: Path, **options: Any) -> dict[str, Any]:
+    def shared() -> Cloud:
+        if not hasattr(cloud, "cached"):
+            cloud.cached = Cloud()  # type: ignore[attr-defined]
+        return cloud.cached  # type: ignore[attr-defined]
+
+    def call(command: str, file: Path, fresh: bool = False, **options: Any) -> dict[str, Any]:
         monkeypatch.setenv("CLASSROOM_NOW", cloud.post("now")["now"])
+        monkeypatch.setattr(commands, "Cloud", Cloud if fresh else shared)  # making clients takes longer than the calls
         return commands.run(command, str(file), **options)
 
     return call

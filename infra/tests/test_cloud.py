@@ -318,7 +318,7 @@ def test_missing_permission_wrong_region_no_credentials(folder: ClassFolder, clo
     for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(key)
     with pytest.raises(ClassroomError, match="no usable AWS credentials"):
-        classroom("provision", folder.file)
+        classroom("provision", folder.file, fresh=True)
     assert cloud.leftovers() == []
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from classroom import teardown as teardown_module
+from classroom import teardown as ending
 from classroom.problems import ClassroomError
 from conftest import START, ClassFolder
 from labcloud.client import LabCloud
@@ -30,7 +30,7 @@ def plans(number: int) -> list[tuple[str, int]]:
     """Return (kind, which call) pairs that cover every kind and the whole length of a run; the same ones each time."""
     dice = random.Random(5)
     kinds = list(KINDS)
-    return [(kinds[i % len(kinds)], 0 if kinds[i % len(kinds)] == "no capacity" else int(i * 72 / number) + dice.randrange(3)) for i in range(number)]
+    return [(kinds[i % len(kinds)], 0 if kinds[i % len(kinds)] == "no capacity" else int(i * 62 / number) + dice.randrange(3)) for i in range(number)]
 
 
 def check_running(cloud: LabCloud, when: str) -> None:
@@ -43,7 +43,7 @@ def check_running(cloud: LabCloud, when: str) -> None:
 
 @pytest.mark.parametrize("batch", range(10))
 def test_a_hundred_faults_leave_nothing_behind(folder: ClassFolder, cloud: LabCloud, classroom: Classroom, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(teardown_module.time, "sleep", lambda _: None)
+    monkeypatch.setattr(ending.time, "sleep", lambda _: None)
     folder.write(["alice", "bob"], elastic_ip=True)
     fired = 0
     for number, (kind, call) in list(enumerate(plans(100)))[batch * 10:(batch + 1) * 10]:

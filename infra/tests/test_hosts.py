@@ -22,7 +22,8 @@ ROOT = INFRA.parent
 
 def play(name: str, folder: ClassFolder, cloud: LabCloud, key: Path, *more: str) -> tuple[int, str]:
     """Run a playbook as its user would, from the top of the repository."""
-    environ = {**os.environ, **cloud.environ, "ANSIBLE_PRIVATE_KEY_FILE": str(key), "ANSIBLE_NOCOLOR": "1", "PYTHONDONTWRITEBYTECODE": "1",
+    environ = {**os.environ, **cloud.environ, "ANSIBLE_PRIVATE_KEY_FILE": str(key), "ANSIBLE_NOCOLOR": "1",
+               "ANSIBLE_SSH_ARGS": "-o ControlMaster=auto -o ControlPersist=15s -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR", "PYTHONDONTWRITEBYTECODE": "1",
                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(["ansible-playbook", f"infra/playbooks/{name}.yml", "-e", f"class={folder.file}", *more], cwd=ROOT, env=environ,
                           capture_output=True, text=True, timeout=600)
@@ -129,7 +130,7 @@ def test_an_idle_host_is_stopped_after_the_grace_and_busy_ones_never(setting: Se
         assert "stops in" not in setting.hosts[name].ssh("sudo journalctl -u trainium-idle-guard --no-pager -o cat"), name
     # With the real command the machine really ends.
     idle.ssh("sudo sed -i 's#/usr/bin/touch#/sbin/shutdown#; s#/run/stop-issued#now#' /etc/trainium-labs/idle.json")
-    assert idle.ended(60)
+    assert idle.ended(150)  # open SSH connections may hold it for 90 s
     assert not setting.hosts["busy"].ended(1)
 
 
