@@ -16,8 +16,13 @@ USABLE = ("active", "scheduled", "payment-pending", "pending")
 def find(run: Run, region: str) -> dict[str, Any] | None:
     """Return the class's block in a region that has not ended."""
     with doing("list the capacity blocks", region):
-        found = run.cloud.pages("ec2", region, "describe_capacity_reservations", "CapacityReservations",
-                                Filters=[{"Name": f"tag:{tags.CLASS}", "Values": [run.spec.name]}])
+        found = run.cloud.pages(
+            "ec2",
+            region,
+            "describe_capacity_reservations",
+            "CapacityReservations",
+            Filters=[{"Name": f"tag:{tags.CLASS}", "Values": [run.spec.name]}],
+        )
     mine = [r for r in found if tags.ours(r.get("Tags"), run.spec.name) and r["State"] in USABLE]
     return mine[0] if mine else None
 
@@ -28,7 +33,10 @@ def offer(run: Run, region: str, machines: int) -> dict[str, Any] | None:
     assert block is not None
     with doing("ask for capacity block offers", region):
         offers = run.cloud.ec2(region).describe_capacity_block_offerings(
-            InstanceType=run.spec.instance_type, InstanceCount=machines, CapacityDurationHours=block.hours)["CapacityBlockOfferings"]
+            InstanceType=run.spec.instance_type,
+            InstanceCount=machines,
+            CapacityDurationHours=block.hours,
+        )["CapacityBlockOfferings"]
     ends = run.spec.teardown_at.astimezone(dt.timezone.utc)
     fitting = [o for o in offers if o["StartDate"] < ends]
     return min(fitting, key=lambda o: float(o["UpfrontFee"]), default=None)
@@ -45,18 +53,30 @@ def ensure(run: Run, region: str, machines: int) -> str | None:
             return None
         price = float(best["UpfrontFee"])
         if price > block.max_upfront_usd:
-            raise ClassroomError(f"The cheapest block of {block.hours} h for {machines} machines costs ${price:,.2f}, above the limit of ${block.max_upfront_usd:,.2f}.",
-                                 "Raise capacity_block.max_upfront_usd, or take fewer hours.")
+            raise ClassroomError(
+                f"The cheapest block of {block.hours} h for {machines} machines costs ${price:,.2f}, above the limit of ${block.max_upfront_usd:,.2f}.",
+                "Raise capacity_block.max_upfront_usd, or take fewer hours.",
+            )
         with doing("buy the capacity block", region):
-            have = run.do(f"{region}: buy {block.hours} h of {machines} x {run.spec.instance_type} for ${price:,.2f}, paid in advance",
-                          lambda: run.cloud.ec2(region).purchase_capacity_block(
-                              CapacityBlockOfferingId=best["CapacityBlockOfferingId"], InstancePlatform="Linux/UNIX",
-                              TagSpecifications=tags.spec_for(["capacity-reservation"], tags.common(run.spec)))["CapacityReservation"])
+            have = run.do(
+                f"{region}: buy {block.hours} h of {machines} x {run.spec.instance_type} for ${price:,.2f}, paid in advance",
+                lambda: run.cloud.ec2(region).purchase_capacity_block(
+                    CapacityBlockOfferingId=best["CapacityBlockOfferingId"],
+                    InstancePlatform="Linux/UNIX",
+                    TagSpecifications=tags.spec_for(
+                        ["capacity-reservation"], tags.common(run.spec)
+                    ),
+                )["CapacityReservation"],
+            )
         if have is None:
             return "cr-would-be-bought"
     if have["State"] != "active":
-        run.warn(f"{region}: the capacity block {have['CapacityReservationId']} is {have['State']} and starts {have.get('StartDate')}; "
-                 "run provision again then. It is paid for; nothing else bills until then.")
+        run.warn(
+            f"{region}: the capacity block {have['CapacityReservationId']} is {have['State']} and starts {have.get('StartDate')}; "
+            "run provision again then. It is paid for; nothing else bills until then."
+        )
         return None
-    run.warn(f"{region}: the capacity block ends {have.get('EndDate')}; its machines are ended with it (30 minutes before): save work in time.")
+    run.warn(
+        f"{region}: the capacity block ends {have.get('EndDate')}; its machines are ended with it (30 minutes before): save work in time."
+    )
     return have["CapacityReservationId"]

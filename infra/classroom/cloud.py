@@ -27,7 +27,16 @@ _LOADER = botocore.loaders.create_loader()
 
 def code_of(error: BaseException) -> str:
     """Return the AWS error code of an exception, or ""."""
-    return error.response.get("Error", {}).get("Code", "") if isinstance(error, be.ClientError) else ""
+    return (
+        error.response.get("Error", {}).get("Code", "") if isinstance(error, be.ClientError) else ""
+    )
+
+
+def aware(value: Any) -> dt.datetime:
+    """Return a moment as AWS gives it (a datetime, or seconds) with a time zone."""
+    if not isinstance(value, dt.datetime):
+        return dt.datetime.fromtimestamp(float(value), dt.timezone.utc)
+    return value if value.tzinfo else value.replace(tzinfo=dt.timezone.utc)
 
 
 @contextlib.contextmanager
@@ -36,17 +45,34 @@ def doing(what: str, region: str = "") -> Iterator[None]:
     try:
         yield
     except be.ClientError as error:
-        raise explain(code_of(error), error.response.get("Error", {}).get("Message", ""), what, region) from error
-    except (be.NoCredentialsError, be.PartialCredentialsError, be.CredentialRetrievalError, be.ProfileNotFound,
-            be.SSOTokenLoadError, be.UnauthorizedSSOTokenError, be.TokenRetrievalError) as error:
-        raise ClassroomError(f"Could not {what}: there are no usable AWS credentials ({type(error).__name__}).",
-                             "Run `aws sso login` or `aws configure`, then `python -m classroom doctor`.") from error
+        raise explain(
+            code_of(error), error.response.get("Error", {}).get("Message", ""), what, region
+        ) from error
+    except (
+        be.NoCredentialsError,
+        be.PartialCredentialsError,
+        be.CredentialRetrievalError,
+        be.ProfileNotFound,
+        be.SSOTokenLoadError,
+        be.UnauthorizedSSOTokenError,
+        be.TokenRetrievalError,
+    ) as error:
+        raise ClassroomError(
+            f"Could not {what}: there are no usable AWS credentials ({type(error).__name__}).",
+            "Run `aws sso login` or `aws configure`, then `python -m classroom doctor`.",
+        ) from error
     except (be.EndpointConnectionError, be.HTTPClientError) as error:
-        raise ClassroomError(f"Could not {what}: AWS did not answer ({type(error).__name__}).",
-                             "Check the network and run the same command again; it continues where it stopped.",
-                             exit_code=1) from error
+        raise ClassroomError(
+            f"Could not {what}: AWS did not answer ({type(error).__name__}).",
+            "Check the network and run the same command again; it continues where it stopped.",
+            exit_code=1,
+        ) from error
     except be.BotoCoreError as error:
-        raise ClassroomError(f"Could not {what}: {str(error).splitlines()[0][:200]}", "Run the same command again.", exit_code=1) from error
+        raise ClassroomError(
+            f"Could not {what}: {str(error).splitlines()[0][:200]}",
+            "Run the same command again.",
+            exit_code=1,
+        ) from error
 
 
 class Cloud:
@@ -56,11 +82,20 @@ class Cloud:
         self._clients: dict[tuple[str, str], Any] = {}
         self._lock = threading.Lock()
         core = botocore.session.get_session()
-        core.register_component("data_loader", _LOADER)  # service descriptions are large: read each once a process
+        core.register_component(
+            "data_loader", _LOADER
+        )  # service descriptions are large: read each once a process
         self._session = boto3.session.Session(botocore_session=core)
         self._config = botocore.config.Config(
-            retries={"mode": "standard", "total_max_attempts": int(os.environ.get("CLASSROOM_ATTEMPTS", "5"))},
-            connect_timeout=10, read_timeout=60, max_pool_connections=WORKERS * 2, user_agent_extra="trainium-labs")
+            retries={
+                "mode": "standard",
+                "total_max_attempts": int(os.environ.get("CLASSROOM_ATTEMPTS", "5")),
+            },
+            connect_timeout=10,
+            read_timeout=60,
+            max_pool_connections=WORKERS * 2,
+            user_agent_extra="trainium-labs",
+        )
         self._now = now
 
     def now(self) -> dt.datetime:
@@ -75,18 +110,26 @@ class Cloud:
         with self._lock:
             key = (service, region)
             if key not in self._clients:
-                self._clients[key] = self._session.client(service, region_name=region, config=self._config)
+                self._clients[key] = self._session.client(
+                    service, region_name=region, config=self._config
+                )
             return self._clients[key]
 
     def ec2(self, region: str) -> Any:
         """Return the EC2 client of a region."""
         return self.client("ec2", region)
 
-    def pages(self, service: str, region: str, operation: str, key: str, **kwargs: Any) -> list[Any]:
+    def pages(
+        self, service: str, region: str, operation: str, key: str, **kwargs: Any
+    ) -> list[Any]:
         """Return all items of a listing, page by page."""
         client = self.client(service, region)
         if client.can_paginate(operation):
-            return [item for page in client.get_paginator(operation).paginate(**kwargs) for item in page.get(key) or []]
+            return [
+                item
+                for page in client.get_paginator(operation).paginate(**kwargs)
+                for item in page.get(key) or []
+            ]
         return list(getattr(client, operation)(**kwargs).get(key) or [])
 
     def identity(self) -> dict[str, str]:

@@ -16,7 +16,11 @@ from .run import Run
 from .spec import ClassSpec
 
 HOURS_PER_MONTH = 730.0
-REGION_NAMES = {"us-east-1": "US East (N. Virginia)", "us-east-2": "US East (Ohio)", "us-west-2": "US West (Oregon)"}
+REGION_NAMES = {
+    "us-east-1": "US East (N. Virginia)",
+    "us-east-2": "US East (Ohio)",
+    "us-west-2": "US West (Oregon)",
+}
 
 
 @dataclass(frozen=True)
@@ -40,21 +44,32 @@ class Forecast:
 
 def table(spec: ClassSpec) -> dict[str, Any]:
     """Return the price table: the file named in class.yml, else ours."""
-    return machines.price_table(str(spec.folder / spec.prices)) if spec.prices else machines.price_table()
+    return (
+        machines.price_table(str(spec.folder / spec.prices))
+        if spec.prices
+        else machines.price_table()
+    )
 
 
 def hourly(spec: ClassSpec, market: str | None = None) -> float:
     """Return dollars an hour of one machine."""
     prices, market = table(spec), market or spec.market
     if market == "capacity-block":
-        return float(prices["capacity_block_hour"].get(spec.instance_type) or prices["on_demand_hour"].get(spec.instance_type, 0))
+        return float(
+            prices["capacity_block_hour"].get(spec.instance_type)
+            or prices["on_demand_hour"].get(spec.instance_type, 0)
+        )
     share = float(prices["spot_share"]) if market == "spot" else 1.0
     return float(prices["on_demand_hour"][spec.instance_type]) * share
 
 
 def count(spec: ClassSpec) -> int:
     """Return how many machines the roster needs."""
-    return len(spec.students) if spec.mode == "per-student" else math.ceil(len(spec.students) / spec.machine.cores)
+    return (
+        len(spec.students)
+        if spec.mode == "per-student"
+        else math.ceil(len(spec.students) / spec.machine.cores)
+    )
 
 
 def forecast(spec: ClassSpec, now: dt.datetime, live_hourly: float | None = None) -> Forecast:
@@ -67,22 +82,38 @@ def forecast(spec: ClassSpec, now: dt.datetime, live_hourly: float | None = None
     address_hours = days * 24.0 if spec.elastic_ip else spec.hours_per_student
     address = n * float(prices["public_ipv4_hour"]) * address_hours
     hour, minute = map(int, spec.stop_nightly.split(":"))
-    awake = hour + minute / 60 - 8 if hour >= 8 else hour + minute / 60 + 16  # everybody starts at 08:00 and never stops
+    awake = (
+        hour + minute / 60 - 8 if hour >= 8 else hour + minute / 60 + 16
+    )  # everybody starts at 08:00 and never stops
     worst = n * rate * awake * days + disk + address
     planned = n * rate * spec.hours_per_student
     if spec.market == "capacity-block" and spec.capacity_block:
         planned = worst = n * rate * spec.capacity_block.hours
-    source = "AWS Pricing API, now" if live_hourly else f"price table of {prices['as_of']} ({prices['source']})"
-    return Forecast(n, rate, planned, disk, address, worst, spec.budget.per_student_usd / rate, source)
+    source = (
+        "AWS Pricing API, now"
+        if live_hourly
+        else f"price table of {prices['as_of']} ({prices['source']})"
+    )
+    return Forecast(
+        n, rate, planned, disk, address, worst, spec.budget.per_student_usd / rate, source
+    )
 
 
 def live_price(run: Run, region: str) -> float | None:
     """Return today's on-demand price from the Pricing API; None when it may not be asked or does not know."""
-    filters = [("instanceType", run.spec.instance_type), ("regionCode", region), ("operatingSystem", "Linux"),
-               ("preInstalledSw", "NA"), ("tenancy", "Shared"), ("capacitystatus", "Used")]
+    filters = [
+        ("instanceType", run.spec.instance_type),
+        ("regionCode", region),
+        ("operatingSystem", "Linux"),
+        ("preInstalledSw", "NA"),
+        ("tenancy", "Shared"),
+        ("capacitystatus", "Used"),
+    ]
     try:
         found = run.cloud.client("pricing", GLOBAL).get_products(
-            ServiceCode="AmazonEC2", Filters=[{"Type": "TERM_MATCH", "Field": f, "Value": v} for f, v in filters])["PriceList"]
+            ServiceCode="AmazonEC2",
+            Filters=[{"Type": "TERM_MATCH", "Field": f, "Value": v} for f, v in filters],
+        )["PriceList"]
         for item in found:
             terms = (json.loads(item) if isinstance(item, str) else item)["terms"]["OnDemand"]
             for term in terms.values():
@@ -110,10 +141,32 @@ def hours(run: Run) -> dict[str, dict[str, Any]]:
 
     def one(job: tuple[str, list[str], dt.datetime]) -> list[tuple[str, float]]:
         region, ids, start = job
-        queries = [{"Id": f"q{k}", "ReturnData": True, "MetricStat": {"Stat": "SampleCount", "Period": 86400, "Metric": {
-            "Namespace": "AWS/EC2", "MetricName": "CPUUtilization", "Dimensions": [{"Name": "InstanceId", "Value": i}]}}} for k, i in enumerate(ids)]
+        queries = [
+            {
+                "Id": f"q{k}",
+                "ReturnData": True,
+                "MetricStat": {
+                    "Stat": "SampleCount",
+                    "Period": 86400,
+                    "Metric": {
+                        "Namespace": "AWS/EC2",
+                        "MetricName": "CPUUtilization",
+                        "Dimensions": [{"Name": "InstanceId", "Value": i}],
+                    },
+                },
+            }
+            for k, i in enumerate(ids)
+        ]
         with doing("read the hours", region):
-            found = run.cloud.pages("cloudwatch", region, "get_metric_data", "MetricDataResults", MetricDataQueries=queries, StartTime=start, EndTime=end)
+            found = run.cloud.pages(
+                "cloudwatch",
+                region,
+                "get_metric_data",
+                "MetricDataResults",
+                MetricDataQueries=queries,
+                StartTime=start,
+                EndTime=end,
+            )
         samples: dict[str, float] = {}
         for r in found:
             samples[r["Id"]] = samples.get(r["Id"], 0.0) + sum(r["Values"])
@@ -121,13 +174,23 @@ def hours(run: Run) -> dict[str, dict[str, Any]]:
 
     jobs = []
     for region, ids in by_region.items():
-        start = min(dt.datetime.fromisoformat(ledger[i]["first_seen"]) for i in ids) - dt.timedelta(hours=1)
-        jobs += [(region, ids[i:i + 400], start) for i in range(0, len(ids), 400)]
+        start = min(dt.datetime.fromisoformat(ledger[i]["first_seen"]) for i in ids) - dt.timedelta(
+            hours=1
+        )
+        jobs += [(region, ids[i : i + 400], start) for i in range(0, len(ids), 400)]
     for results in every(one, jobs):
         for iid, h in results:
             entry = ledger[iid]
-            rate = hourly(run.spec.model_copy(update={"instance_type": entry["type"]}), entry["market"]) if entry["type"] in machines.TYPES else 0.0
-            sums = out.setdefault(entry["machine"], {"hours": 0.0, "usd": 0.0, "students": entry["students"]})
+            rate = (
+                hourly(
+                    run.spec.model_copy(update={"instance_type": entry["type"]}), entry["market"]
+                )
+                if entry["type"] in machines.TYPES
+                else 0.0
+            )
+            sums = out.setdefault(
+                entry["machine"], {"hours": 0.0, "usd": 0.0, "students": entry["students"]}
+            )
             sums["hours"] += h
             sums["usd"] += h * rate
     return out

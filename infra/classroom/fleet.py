@@ -32,7 +32,9 @@ class Machine:
     @property
     def seats(self) -> dict[int, str]:
         """Return core -> student of a shared machine; a student's own machine has no seats."""
-        return {int(k[len(tags.SEAT):]): v for k, v in self.tags.items() if k.startswith(tags.SEAT)}
+        return {
+            int(k[len(tags.SEAT) :]): v for k, v in self.tags.items() if k.startswith(tags.SEAT)
+        }
 
     @property
     def students(self) -> list[str]:
@@ -63,8 +65,16 @@ class Plan:
 def read(run: Run, region: str) -> list[Machine]:
     """Return the class's machines of a region that are not terminated."""
     with doing("list the machines", region):
-        reservations = run.cloud.pages("ec2", region, "describe_instances", "Reservations", Filters=[
-            {"Name": f"tag:{tags.CLASS}", "Values": [run.spec.name]}, {"Name": "instance-state-name", "Values": list(LIVE)}])
+        reservations = run.cloud.pages(
+            "ec2",
+            region,
+            "describe_instances",
+            "Reservations",
+            Filters=[
+                {"Name": f"tag:{tags.CLASS}", "Values": [run.spec.name]},
+                {"Name": "instance-state-name", "Values": list(LIVE)},
+            ],
+        )
     return [machine(i, region) for r in reservations for i in r["Instances"]]
 
 
@@ -72,9 +82,18 @@ def machine(i: dict[str, Any], region: str) -> Machine:
     """Turn an EC2 answer into a Machine."""
     t = tags.as_dict(i.get("Tags"))
     launched = i.get("LaunchTime")
-    return Machine(name=t.get(tags.MACHINE, i["InstanceId"]), region=region, id=i["InstanceId"], state=i["State"]["Name"],
-                   zone=i.get("Placement", {}).get("AvailabilityZone", ""), ip=i.get("PublicIpAddress") or "", type=i["InstanceType"],
-                   market=i.get("InstanceLifecycle") or "on-demand", launched=str(launched or ""), tags=t)
+    return Machine(
+        name=t.get(tags.MACHINE, i["InstanceId"]),
+        region=region,
+        id=i["InstanceId"],
+        state=i["State"]["Name"],
+        zone=i.get("Placement", {}).get("AvailabilityZone", ""),
+        ip=i.get("PublicIpAddress") or "",
+        type=i["InstanceType"],
+        market=i.get("InstanceLifecycle") or "on-demand",
+        launched=str(launched or ""),
+        tags=t,
+    )
 
 
 def plan(spec: ClassSpec, existing: list[Machine], limit: frozenset[str] | None = None) -> Plan:
@@ -87,10 +106,23 @@ def plan(spec: ClassSpec, existing: list[Machine], limit: frozenset[str] | None 
         else:
             by_name[m.name] = m
     wanted = _per_student(spec) if spec.mode == "per-student" else _shared(spec, by_name)
-    chosen = {n: w for n, w in wanted.items() if limit is None or limit & ({w.owner, n} | set(w.seats.values()))}
-    remove = [m for n, m in by_name.items() if n not in wanted and (limit is None or limit & {n, *m.students})]
-    return Plan(launch=[w for n, w in chosen.items() if n not in by_name], keep=[m for n, m in by_name.items() if n in chosen],
-                remove=remove, wanted=chosen, duplicates=duplicates)
+    chosen = {
+        n: w
+        for n, w in wanted.items()
+        if limit is None or limit & ({w.owner, n} | set(w.seats.values()))
+    }
+    remove = [
+        m
+        for n, m in by_name.items()
+        if n not in wanted and (limit is None or limit & {n, *m.students})
+    ]
+    return Plan(
+        launch=[w for n, w in chosen.items() if n not in by_name],
+        keep=[m for n, m in by_name.items() if n in chosen],
+        remove=remove,
+        wanted=chosen,
+        duplicates=duplicates,
+    )
 
 
 def _per_student(spec: ClassSpec) -> dict[str, Wanted]:
@@ -100,7 +132,11 @@ def _per_student(spec: ClassSpec) -> dict[str, Wanted]:
 def _shared(spec: ClassSpec, existing: dict[str, Machine]) -> dict[str, Wanted]:
     ids = [s.id for s in spec.students]
     size = spec.machine.cores
-    nodes = {n: Wanted(n, {k: s for k, s in m.seats.items() if s in ids and k < size}, n) for n, m in existing.items() if n.startswith("node-")}
+    nodes = {
+        n: Wanted(n, {k: s for k, s in m.seats.items() if s in ids and k < size}, n)
+        for n, m in existing.items()
+        if n.startswith("node-")
+    }
     seated = {s for w in nodes.values() for s in w.seats.values()}
     rest = [s for s in ids if s not in seated]
     for node in sorted(nodes.values(), key=lambda w: w.name):
@@ -121,4 +157,9 @@ def _shared(spec: ClassSpec, existing: dict[str, Machine]) -> dict[str, Wanted]:
 def machine_tags(spec: ClassSpec, w: Wanted) -> dict[str, str]:
     """Return the tags of one machine."""
     seats = {f"{tags.SEAT}{core:02d}": student for core, student in sorted(w.seats.items())}
-    return {"Name": f"{spec.name}-{w.name}", **tags.common(spec, w.owner), tags.MACHINE: w.name, **seats}
+    return {
+        "Name": f"{spec.name}-{w.name}",
+        **tags.common(spec, w.owner),
+        tags.MACHINE: w.name,
+        **seats,
+    }

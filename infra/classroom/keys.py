@@ -23,16 +23,20 @@ def folder(run: Run) -> Path:
 def _secret() -> bytes:
     name = os.environ.get(PASSWORD_VARIABLE, "")
     if not name or not Path(name).expanduser().is_file():
-        raise ClassroomError("Some students have no key, so one is to be generated, but there is no password to encrypt it with.",
-                             f"Write a long password into a file outside the repository and set {PASSWORD_VARIABLE} to its path; "
-                             "or ask the students for their public keys.")
+        raise ClassroomError(
+            "Some students have no key, so one is to be generated, but there is no password to encrypt it with.",
+            f"Write a long password into a file outside the repository and set {PASSWORD_VARIABLE} to its path; "
+            "or ask the students for their public keys.",
+        )
     path = Path(name).expanduser()
     if os.access(path, os.X_OK):  # a script that prints it, such as a keychain client
         text = subprocess.run([str(path)], capture_output=True, check=True).stdout
     else:
         text = path.read_bytes()
     if len(text.strip()) < 12:
-        raise ClassroomError("The vault password has fewer than 12 characters.", "Use a longer one.")
+        raise ClassroomError(
+            "The vault password has fewer than 12 characters.", "Use a longer one."
+        )
     return text.strip()
 
 
@@ -52,7 +56,9 @@ def ensure(run: Run, rotate: bool = False) -> dict[str, str]:
             run.do(f"generate a key for {student.id}", lambda: None)
             public[student.id] = ""
             continue
-        public[student.id] = run.do(f"generate a key for {student.id}", lambda base=base: _generate(base))
+        public[student.id] = run.do(
+            f"generate a key for {student.id}", lambda base=base: _generate(base)
+        )
     return public
 
 
@@ -63,10 +69,15 @@ def _generate(base: Path) -> str:
     vault = VaultLib([(DEFAULT_VAULT_ID_MATCH, VaultSecret(_secret()))])
     private = Ed25519PrivateKey.generate()
     text = private.private_bytes(ser.Encoding.PEM, ser.PrivateFormat.OpenSSH, ser.NoEncryption())
-    public = private.public_key().public_bytes(ser.Encoding.OpenSSH, ser.PublicFormat.OpenSSH).decode()
+    public = (
+        private.public_key().public_bytes(ser.Encoding.OpenSSH, ser.PublicFormat.OpenSSH).decode()
+    )
     base.parent.mkdir(parents=True, exist_ok=True)
     base.parent.chmod(0o700)
-    for path, content in ((base.with_name(base.name + ".vault"), vault.encrypt(text)), (base.with_name(base.name + ".pub"), (public + "\n").encode())):
+    for path, content in (
+        (base.with_name(base.name + ".vault"), vault.encrypt(text)),
+        (base.with_name(base.name + ".pub"), (public + "\n").encode()),
+    ):
         temporary = path.with_name(path.name + ".tmp")
         temporary.write_bytes(content)
         temporary.chmod(0o600)

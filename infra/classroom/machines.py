@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ def quota_for(machine: MachineType, market: str) -> tuple[str, str] | None:
     return QUOTAS.get((machine.family[:3], market))
 
 
-@lru_cache(maxsize=None)
+@cache
 def price_table(path: str = str(PRICES)) -> dict[str, Any]:
     """Read the dated price table."""
     return yaml.safe_load(Path(path).read_text(encoding="utf-8"))

@@ -40,17 +40,34 @@ def write(run: Run, machines: list[Machine], public_keys: dict[str, str]) -> lis
     given = {s.id for s in spec.students if s.public_key}
     spec.out.mkdir(parents=True, exist_ok=True)
     for m in machines:
-        for core, student in sorted(m.seats.items()) or [(-1, m.tags.get("trainium-labs:owner", m.name))]:
+        for core, student in sorted(m.seats.items()) or [
+            (-1, m.tags.get("trainium-labs:owner", m.name))
+        ]:
             alias = f"{spec.name}-{student}"
             text = TEMPLATE.format(
-                name=spec.name, alias=alias, ip=m.ip or "(no address while it is stopped)", user=student if core >= 0 else "ubuntu",
+                name=spec.name,
+                alias=alias,
+                ip=m.ip or "(no address while it is stopped)",
+                user=student if core >= 0 else "ubuntu",
                 identity="~/.ssh/id_ed25519" if student in given else f"~/.ssh/{alias}",
-                status=f"{m.type} in {m.zone}, {m.state}.", hourly=cost.hourly(spec, m.market), budget=spec.budget.per_student_usd,
-                hours=spec.budget.per_student_usd / cost.hourly(spec, m.market), idle=spec.idle.minutes, night=spec.stop_nightly,
-                zone=spec.time_zone, end=spec.teardown.isoformat(),
-                address_note="" if spec.elastic_ip else "The address changes at every start: ask the staff for a fresh page, or read it in the EC2 console.\n",
-                key_note="" if student in given else f"The staff give you the private key; save it as `~/.ssh/{alias}` and run `chmod 600 ~/.ssh/{alias}`.\n",
-                core_note=f"You share the machine; NeuronCore {core} is yours (`NEURON_RT_VISIBLE_CORES={core}` is set for you).\n" if core >= 0 else "")
+                status=f"{m.type} in {m.zone}, {m.state}.",
+                hourly=cost.hourly(spec, m.market),
+                budget=spec.budget.per_student_usd,
+                hours=spec.budget.per_student_usd / cost.hourly(spec, m.market),
+                idle=spec.idle.minutes,
+                night=spec.stop_nightly,
+                zone=spec.time_zone,
+                end=spec.teardown.isoformat(),
+                address_note=""
+                if spec.elastic_ip
+                else "The address changes at every start: ask the staff for a fresh page, or read it in the EC2 console.\n",
+                key_note=""
+                if student in given
+                else f"The staff give you the private key; save it as `~/.ssh/{alias}` and run `chmod 600 ~/.ssh/{alias}`.\n",
+                core_note=f"You share the machine; NeuronCore {core} is yours (`NEURON_RT_VISIBLE_CORES={core}` is set for you).\n"
+                if core >= 0
+                else "",
+            )
             path = spec.out / f"{student}.md"
             if not path.exists() or path.read_text(encoding="utf-8") != text:
                 if not run.check:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from . import access, fleet, guards, launch, preflight, tags
-from .cloud import doing, each
+from . import fleet, guards, launch, preflight, roles, tags
+from .cloud import code_of, doing, each
 from .fleet import Machine
 from .problems import AWS_ERRORS, ClassroomError
 from .provision import remember, survey
-from .cloud import code_of
 from .run import Run
 
 
@@ -21,7 +20,7 @@ def start(run: Run) -> tuple[list[Machine], dict[str, str]]:
     """Start machines after verifying what would stop them; return them, and the reasons of those that did not start."""
     preflight.check(run)
     machines = chosen(run)
-    role = f"arn:aws:iam::{run.cloud.account}:role/{access.guard_role(run)}"
+    role = f"arn:aws:iam::{run.cloud.account}:role/{roles.guard_role(run)}"
     failed: dict[str, str] = {}
     for region in sorted({m.region for m in machines}):
         here = [m for m in machines if m.region == region]
@@ -32,7 +31,13 @@ def start(run: Run) -> tuple[list[Machine], dict[str, str]]:
         stopped = [m for m in here if m.state == "stopped"]
         guards.rearm(run, region, role, [m.name for m in stopped])
         # One call each: a zone without capacity must not keep the others from starting.
-        results = each(lambda m: run.do(f"{m.region}: start {m.name}", lambda: run.cloud.ec2(m.region).start_instances(InstanceIds=[m.id])), stopped)
+        results = each(
+            lambda m: run.do(
+                f"{m.region}: start {m.name}",
+                lambda: run.cloud.ec2(m.region).start_instances(InstanceIds=[m.id]),
+            ),
+            stopped,
+        )
         for m, _, error in results:
             if error:
                 failed[m.name] = AWS_ERRORS.get(code_of(error), (str(error), ""))[0]
@@ -58,13 +63,21 @@ def stop(run: Run) -> list[Machine]:
     machines = chosen(run)
     for region in sorted({m.region for m in machines}):
         running = [m for m in machines if m.region == region and m.state in ("running", "pending")]
-        for chunk in (running[i:i + 100] for i in range(0, len(running), 100)):
+        for chunk in (running[i : i + 100] for i in range(0, len(running), 100)):
             with doing("stop machines", region):
-                run.do(f"{region}: stop {', '.join(m.name for m in chunk)}", lambda chunk=chunk, region=region: run.cloud.ec2(region).stop_instances(
-                    InstanceIds=[m.id for m in chunk]))
+                run.do(
+                    f"{region}: stop {', '.join(m.name for m in chunk)}",
+                    lambda chunk=chunk, region=region: run.cloud.ec2(region).stop_instances(
+                        InstanceIds=[m.id for m in chunk]
+                    ),
+                )
         late = launch.wait(run, region, [m.id for m in running], {"stopped", "terminated"})
         if late and not run.check:
-            raise ClassroomError(f"{region}: {len(late)} machines are still stopping.", "Run stop again; the nightly stop follows in any case.", exit_code=1)
+            raise ClassroomError(
+                f"{region}: {len(late)} machines are still stopping.",
+                "Run stop again; the nightly stop follows in any case.",
+                exit_code=1,
+            )
         for m in running:
             m.state = "stopped"
     return machines

@@ -16,8 +16,30 @@ from .problems import Problem
 STUDENT = re.compile(r"[a-z][a-z0-9-]{0,29}[a-z0-9]")
 EMAIL = re.compile(r"[^@\s,;]+@[^@\s,;]+\.[A-Za-z]{2,}")
 # Accounts that exist on the images or that would confuse an inventory.
-RESERVED = {"root", "ubuntu", "admin", "ec2-user", "daemon", "nobody", "sshd", "influxdb", "staff", "all", "ungrouped",
-            "localhost", "students", "machines", "class", "bin", "sys", "games", "mail", "www-data", "backup", "list"}
+RESERVED = {
+    "root",
+    "ubuntu",
+    "admin",
+    "ec2-user",
+    "daemon",
+    "nobody",
+    "sshd",
+    "influxdb",
+    "staff",
+    "all",
+    "ungrouped",
+    "localhost",
+    "students",
+    "machines",
+    "class",
+    "bin",
+    "sys",
+    "games",
+    "mail",
+    "www-data",
+    "backup",
+    "list",
+}
 COLUMNS = ("student", "email", "public_key")
 MAX_STUDENTS = 1000
 
@@ -35,10 +57,14 @@ def key_problem(text: str) -> tuple[str, str] | None:
     """Return (what, remedy) when `text` is not an OpenSSH ed25519 or RSA (>= 2048 bit) public key."""
     ask = "Ask for the one line of ~/.ssh/id_ed25519.pub (made by `ssh-keygen -t ed25519`)."
     if "PRIVATE KEY" in text:
-        return ("The key is a PRIVATE key, which nobody may send.",
-                "Delete it, tell its owner to make a new pair, and " + ask[0].lower() + ask[1:])
+        return (
+            "The key is a PRIVATE key, which nobody may send.",
+            "Delete it, tell its owner to make a new pair, and " + ask[0].lower() + ask[1:],
+        )
     if text.startswith(("---- BEGIN SSH2", "PuTTY-User-Key-File")):
-        return "The key is in PuTTY's format.", "Export it as OpenSSH in PuTTYgen, or " + ask[0].lower() + ask[1:]
+        return "The key is in PuTTY's format.", "Export it as OpenSSH in PuTTYgen, or " + ask[
+            0
+        ].lower() + ask[1:]
     parts = text.split()
     if len(parts) < 2:
         return "The public key has no `type base64` form.", ask
@@ -67,7 +93,7 @@ def _fields(raw: bytes) -> list[bytes]:
         (size,) = struct.unpack_from(">I", raw, at)
         if at + 4 + size > len(raw):
             raise ValueError("truncated")
-        out.append(raw[at + 4: at + 4 + size])
+        out.append(raw[at + 4 : at + 4 + size])
         at += 4 + size
     return out
 
@@ -82,7 +108,11 @@ def read(path: Path, shown: str) -> tuple[list[Student], list[Problem]]:
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
-        bad(1, "The roster does not exist.", f"Write it with the header `{','.join(COLUMNS)}`, or fix `roster:`.")
+        bad(
+            1,
+            "The roster does not exist.",
+            f"Write it with the header `{','.join(COLUMNS)}`, or fix `roster:`.",
+        )
         return [], problems
     except UnicodeDecodeError:
         bad(1, "The roster is not UTF-8 text.", "Save it as CSV (UTF-8).")
@@ -97,7 +127,11 @@ def read(path: Path, shown: str) -> tuple[list[Student], list[Problem]]:
             bad(1, f"The column `{column}` is missing.", f"The header is `{','.join(COLUMNS)}`.")
     for column in header:
         if column and column not in COLUMNS:
-            bad(1, f"The column {column!r} is not known.", f"Remove it; the header is `{','.join(COLUMNS)}`.")
+            bad(
+                1,
+                f"The column {column!r} is not known.",
+                f"Remove it; the header is `{','.join(COLUMNS)}`.",
+            )
     if problems:
         return [], problems
 
@@ -108,29 +142,51 @@ def read(path: Path, shown: str) -> tuple[list[Student], list[Problem]]:
         if not any(c.strip() for c in cells):
             continue
         if len(cells) > len(header):
-            bad(line, f"The row has {len(cells)} cells, the header {len(header)}.", "Quote cells that hold commas.")
+            bad(
+                line,
+                f"The row has {len(cells)} cells, the header {len(header)}.",
+                "Quote cells that hold commas.",
+            )
             continue
         row = dict(zip(header, (c.strip() for c in cells)))
         row = {c: row.get(c, "") for c in COLUMNS}
         before = len(problems)
         sid = row["student"]
         if not STUDENT.fullmatch(sid):
-            bad(line, f"The student id {sid[:40]!r} is not a name that Linux and AWS both take.",
-                "Use 2 to 31 of a-z, 0-9 and -, starting with a letter.")
+            bad(
+                line,
+                f"The student id {sid[:40]!r} is not a name that Linux and AWS both take.",
+                "Use 2 to 31 of a-z, 0-9 and -, starting with a letter.",
+            )
         elif sid in RESERVED:
-            bad(line, f"The student id {sid!r} is the name of an account or group that exists.", "Use another id.")
+            bad(
+                line,
+                f"The student id {sid!r} is the name of an account or group that exists.",
+                "Use another id.",
+            )
         if not EMAIL.fullmatch(row["email"]):
-            bad(line, "The e-mail address is missing or not an address.", "Write it as name@example.edu.")
+            bad(
+                line,
+                "The e-mail address is missing or not an address.",
+                "Write it as name@example.edu.",
+            )
         if row["public_key"]:
             found = key_problem(row["public_key"])
             if found:
                 bad(line, *found)
             row["public_key"] = " ".join(row["public_key"].split()[:2])  # a comment may hold a name
-        for column, label in (("student", "student id"), ("email", "e-mail address"), ("public_key", "public key")):
+        for column, label in (
+            ("student", "student id"),
+            ("email", "e-mail address"),
+            ("public_key", "public key"),
+        ):
             value = row[column].lower() if column == "email" else row[column]
             if value and value in seen[column]:
-                bad(line, f"The {label} is the same as in line {seen[column][value]}.",
-                    "Give each student one row and one of their own.")
+                bad(
+                    line,
+                    f"The {label} is the same as in line {seen[column][value]}.",
+                    "Give each student one row and one of their own.",
+                )
             elif value:
                 seen[column][value] = line
         if len(problems) == before:
@@ -138,5 +194,9 @@ def read(path: Path, shown: str) -> tuple[list[Student], list[Problem]]:
     if not students and not problems:
         bad(1, "The roster is empty.", "Add a row for each student (a class of one works too).")
     if len(students) > MAX_STUDENTS:
-        bad(1, f"The roster has {len(students)} students; {MAX_STUDENTS} is the most.", "Split the class.")
+        bad(
+            1,
+            f"The roster has {len(students)} students; {MAX_STUDENTS} is the most.",
+            "Split the class.",
+        )
     return students, problems

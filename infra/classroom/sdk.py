@@ -10,11 +10,26 @@ NEURON_IMAGE_OWNER = "amazon"
 # Release day of each SDK, from the release notes of the Neuron documentation. Image names carry a date, not a
 # version, so a pinned older SDK is the newest image dated from its release until the next one. (documented)
 RELEASES: dict[str, str] = {
-    "2.21.0": "2024-12-20", "2.21.1": "2025-01-14", "2.22.0": "2025-04-03", "2.22.1": "2025-05-12",
-    "2.23.0": "2025-05-20", "2.24.0": "2025-06-24", "2.24.1": "2025-06-30", "2.25.0": "2025-07-31",
-    "2.26.0": "2025-09-18", "2.26.1": "2025-10-29", "2.27.0": "2025-12-19", "2.27.1": "2026-01-14",
-    "2.28.0": "2026-02-26", "2.28.1": "2026-03-13", "2.29.0": "2026-04-06", "2.29.1": "2026-05-01",
-    "2.30.0": "2026-05-21", "2.31.0": "2026-07-07", "2.31.1": "2026-08-12", "2.32.0": "2026-08-17",
+    "2.21.0": "2024-12-20",
+    "2.21.1": "2025-01-14",
+    "2.22.0": "2025-04-03",
+    "2.22.1": "2025-05-12",
+    "2.23.0": "2025-05-20",
+    "2.24.0": "2025-06-24",
+    "2.24.1": "2025-06-30",
+    "2.25.0": "2025-07-31",
+    "2.26.0": "2025-09-18",
+    "2.26.1": "2025-10-29",
+    "2.27.0": "2025-12-19",
+    "2.27.1": "2026-01-14",
+    "2.28.0": "2026-02-26",
+    "2.28.1": "2026-03-13",
+    "2.29.0": "2026-04-06",
+    "2.29.1": "2026-05-01",
+    "2.30.0": "2026-05-21",
+    "2.31.0": "2026-07-07",
+    "2.31.1": "2026-08-12",
+    "2.32.0": "2026-08-17",
 }
 LATEST_PARAMETER = "/aws/service/neuron/dlami/multi-framework/ubuntu-24.04/latest/image_id"
 DIALECTS = ("neuronxcc.nki", "nki")
@@ -37,11 +52,15 @@ def dialect_problem(version: str, dialect: str) -> tuple[str, str] | None:
     """Return (what, remedy) when kernels of `dialect` do not compile with SDK `version`."""
     minor = parse(version)[:2]
     if dialect == "neuronxcc.nki" and minor >= (2, 30):
-        return (f"SDK {version} refuses kernels that import neuronxcc.nki: from 2.30 on it is a compile error.",
-                'Pin `sdk: "2.26.1"` (2.27 to 2.29 carry both packages), or port the labs and set `dialect: nki`.')
+        return (
+            f"SDK {version} refuses kernels that import neuronxcc.nki: from 2.30 on it is a compile error.",
+            'Pin `sdk: "2.26.1"` (2.27 to 2.29 carry both packages), or port the labs and set `dialect: nki`.',
+        )
     if dialect == "nki" and minor < (2, 27):
-        return (f"SDK {version} has no `nki` package; it came with 2.27.",
-                'Pin `sdk: "2.27.0"` or newer, or set `dialect: neuronxcc.nki`.')
+        return (
+            f"SDK {version} has no `nki` package; it came with 2.27.",
+            'Pin `sdk: "2.27.0"` or newer, or set `dialect: neuronxcc.nki`.',
+        )
     return None
 
 
@@ -93,6 +112,9 @@ def image_date(name: str) -> dt.date | None:
 def pick_image(images: list[dict], query: ImageQuery) -> dict | None:
     """Return the newest image whose date lies in the SDK's window."""
     dated = [(image_date(i.get("Name", "")), i) for i in images]
-    fitting = [(day, i["ImageId"], i) for day, i in dated
-               if day and day >= query.since and (query.until is None or day < query.until)]
+    fitting = [
+        (day, i["ImageId"], i)
+        for day, i in dated
+        if day and day >= query.since and (query.until is None or day < query.until)
+    ]
     return max(fitting, key=lambda f: f[:2])[2] if fitting else None

@@ -14,11 +14,21 @@ from .cloud import GLOBAL, Cloud, each
 
 # kind -> (operation, key of the answer, key of the id, billable by itself)
 EC2_KINDS: dict[str, tuple[str, str, str, bool]] = {
-    "spot-request": ("describe_spot_instance_requests", "SpotInstanceRequests", "SpotInstanceRequestId", True),
+    "spot-request": (
+        "describe_spot_instance_requests",
+        "SpotInstanceRequests",
+        "SpotInstanceRequestId",
+        True,
+    ),
     "elastic-ip": ("describe_addresses", "Addresses", "AllocationId", True),
     "volume": ("describe_volumes", "Volumes", "VolumeId", True),
     "snapshot": ("describe_snapshots", "Snapshots", "SnapshotId", True),
-    "network-interface": ("describe_network_interfaces", "NetworkInterfaces", "NetworkInterfaceId", False),
+    "network-interface": (
+        "describe_network_interfaces",
+        "NetworkInterfaces",
+        "NetworkInterfaceId",
+        False,
+    ),
     "security-group": ("describe_security_groups", "SecurityGroups", "GroupId", False),
     "key-pair": ("describe_key_pairs", "KeyPairs", "KeyName", False),
     "launch-template": ("describe_launch_templates", "LaunchTemplates", "LaunchTemplateId", False),
@@ -38,7 +48,9 @@ class Found:
 
     def __str__(self) -> str:
         """Return kind, id, state, region."""
-        return f"{self.kind} {self.id}{' (' + self.state + ')' if self.state else ''} in {self.region}"
+        return (
+            f"{self.kind} {self.id}{' (' + self.state + ')' if self.state else ''} in {self.region}"
+        )
 
 
 @dataclass
@@ -77,25 +89,51 @@ def sweep(cloud: Cloud, name: str, regions: list[str]) -> Sweep:
 
 
 def _instances(cloud: Cloud, name: str, region: str) -> list[Found]:
-    reservations = cloud.pages("ec2", region, "describe_instances", "Reservations", Filters=[{"Name": f"tag:{tags.CLASS}", "Values": [name]}])
-    return [Found("instance", region, i["InstanceId"], i["State"]["Name"], True, i)
-            for r in reservations for i in r["Instances"] if i["State"]["Name"] != "terminated"]
+    reservations = cloud.pages(
+        "ec2",
+        region,
+        "describe_instances",
+        "Reservations",
+        Filters=[{"Name": f"tag:{tags.CLASS}", "Values": [name]}],
+    )
+    return [
+        Found("instance", region, i["InstanceId"], i["State"]["Name"], True, i)
+        for r in reservations
+        for i in r["Instances"]
+        if i["State"]["Name"] != "terminated"
+    ]
 
 
 def _ec2(cloud: Cloud, name: str, region: str, kind: str) -> list[Found]:
     operation, key, id_key, billable = EC2_KINDS[kind]
     more: dict[str, Any] = {"OwnerIds": ["self"]} if kind == "snapshot" else {}
-    items = cloud.pages("ec2", region, operation, key, Filters=[{"Name": f"tag:{tags.CLASS}", "Values": [name]}], **more)
+    items = cloud.pages(
+        "ec2",
+        region,
+        operation,
+        key,
+        Filters=[{"Name": f"tag:{tags.CLASS}", "Values": [name]}],
+        **more,
+    )
     gone = ("cancelled", "closed", "failed", "deleting", "deleted")
     # The filter is checked again here: nothing without our tag may ever get into a list of things to delete.
-    return [Found(kind, region, i[id_key], str(i.get("State") or i.get("Status") or ""), billable, i)
-            for i in items if tags.ours(i.get("Tags") or i.get("TagSet"), name) and i.get("State") not in gone]
+    return [
+        Found(kind, region, i[id_key], str(i.get("State") or i.get("Status") or ""), billable, i)
+        for i in items
+        if tags.ours(i.get("Tags") or i.get("TagSet"), name) and i.get("State") not in gone
+    ]
 
 
 def _alarms(cloud: Cloud, name: str, region: str) -> list[Found]:
     client = cloud.client("cloudwatch", region)
     out = []
-    for a in cloud.pages("cloudwatch", region, "describe_alarms", "MetricAlarms", AlarmNamePrefix=f"trainium-labs.{name}."):
+    for a in cloud.pages(
+        "cloudwatch",
+        region,
+        "describe_alarms",
+        "MetricAlarms",
+        AlarmNamePrefix=f"trainium-labs.{name}.",
+    ):
         if tags.ours(client.list_tags_for_resource(ResourceARN=a["AlarmArn"])["Tags"], name):
             out.append(Found("alarm", region, a["AlarmName"], a["StateValue"], True, a))
     return out
@@ -104,10 +142,22 @@ def _alarms(cloud: Cloud, name: str, region: str) -> list[Found]:
 def _schedules(cloud: Cloud, name: str, region: str) -> list[Found]:
     client = cloud.client("scheduler", region)
     out = []
-    for g in cloud.pages("scheduler", region, "list_schedule_groups", "ScheduleGroups", NamePrefix=f"trainium-labs.{name}"):
-        if g["State"] == "ACTIVE" and tags.ours(client.list_tags_for_resource(ResourceArn=g["Arn"])["Tags"], name):
-            for s in cloud.pages("scheduler", region, "list_schedules", "Schedules", GroupName=g["Name"]):
-                out.append(Found("schedule", region, f"{g['Name']}/{s['Name']}", s["State"], False, s))
+    for g in cloud.pages(
+        "scheduler",
+        region,
+        "list_schedule_groups",
+        "ScheduleGroups",
+        NamePrefix=f"trainium-labs.{name}",
+    ):
+        if g["State"] == "ACTIVE" and tags.ours(
+            client.list_tags_for_resource(ResourceArn=g["Arn"])["Tags"], name
+        ):
+            for s in cloud.pages(
+                "scheduler", region, "list_schedules", "Schedules", GroupName=g["Name"]
+            ):
+                out.append(
+                    Found("schedule", region, f"{g['Name']}/{s['Name']}", s["State"], False, s)
+                )
             out.append(Found("schedule-group", region, g["Name"], "", False, g))
     return out
 
@@ -128,9 +178,15 @@ def _iam(cloud: Cloud, name: str) -> list[Found]:
     out = []
     for p in cloud.pages("iam", GLOBAL, "list_instance_profiles", "InstanceProfiles"):
         if p["InstanceProfileName"].startswith(f"trainium-labs.{name}.") and tags.ours(
-                iam.get_instance_profile(InstanceProfileName=p["InstanceProfileName"])["InstanceProfile"].get("Tags"), name):
+            iam.get_instance_profile(InstanceProfileName=p["InstanceProfileName"])[
+                "InstanceProfile"
+            ].get("Tags"),
+            name,
+        ):
             out.append(Found("instance-profile", GLOBAL, p["InstanceProfileName"], "", False, p))
     for r in cloud.pages("iam", GLOBAL, "list_roles", "Roles"):
-        if r["RoleName"].startswith(f"trainium-labs.{name}.") and tags.ours(iam.list_role_tags(RoleName=r["RoleName"])["Tags"], name):
+        if r["RoleName"].startswith(f"trainium-labs.{name}.") and tags.ours(
+            iam.list_role_tags(RoleName=r["RoleName"])["Tags"], name
+        ):
             out.append(Found("role", GLOBAL, r["RoleName"], "", False, r))
     return out

@@ -23,6 +23,11 @@ def prefix(spec: ClassSpec) -> str:
     return f"trainium-labs.{spec.name}."
 
 
+def group(spec: ClassSpec) -> str:
+    """Return the name of the schedule group."""
+    return prefix(spec).rstrip(".")
+
+
 def common(spec: ClassSpec, owner: str = STAFF) -> dict[str, str]:
     """Return the tags of everything that is made."""
     return {CLASS: spec.name, OWNER: owner, EXPIRES: spec.teardown.isoformat()}

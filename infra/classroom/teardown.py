@@ -16,8 +16,23 @@ from .cloud import GLOBAL, Cloud, code_of, each
 from .sweep import Found, Sweep, sweep
 
 # What must be gone before what. Guards go last: while a machine lives, something must be able to end it.
-ORDER = ("spot-request", "instance", "elastic-ip", "snapshot", "volume", "network-interface", "key-pair", "launch-template",
-         "security-group", "alarm", "budget", "instance-profile", "schedule", "schedule-group", "role")
+ORDER = (
+    "spot-request",
+    "instance",
+    "elastic-ip",
+    "snapshot",
+    "volume",
+    "network-interface",
+    "key-pair",
+    "launch-template",
+    "security-group",
+    "alarm",
+    "budget",
+    "instance-profile",
+    "schedule",
+    "schedule-group",
+    "role",
+)
 PASSES = 6
 
 
@@ -49,21 +64,45 @@ class Report:
         if self.clean:
             return f"0 billable resources of class {self.name} (read back from {len(self.regions)} regions, {self.looks} listings)"
         billable = sum(f.billable for f in self.left)
-        return (f"{billable} billable and {len(self.left) - billable} other resources of class {self.name} are left"
-                + (f"; {len(self.blind)} places could not be read" if self.blind else "") + ". Run teardown again.")
+        return (
+            f"{billable} billable and {len(self.left) - billable} other resources of class {self.name} are left"
+            + (f"; {len(self.blind)} places could not be read" if self.blind else "")
+            + ". Run teardown again."
+        )
 
     def save(self, folder: Path) -> Path:
         """Write the proof next to the students' pages."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"teardown-{self.at.replace(':', '')[:17]}.json"
-        path.write_text(json.dumps({"class": self.name, "at": self.at, "summary": self.summary(), "regions": self.regions,
-                                    "removed": self.removed, "left": list(map(str, self.left)), "not_readable": self.blind,
-                                    "errors": self.errors}, indent=1) + "\n", encoding="utf-8")
+        path.write_text(
+            json.dumps(
+                {
+                    "class": self.name,
+                    "at": self.at,
+                    "summary": self.summary(),
+                    "regions": self.regions,
+                    "removed": self.removed,
+                    "left": list(map(str, self.left)),
+                    "not_readable": self.blind,
+                    "errors": self.errors,
+                },
+                indent=1,
+            )
+            + "\n",
+            encoding="utf-8",
+        )
         return path
 
 
-def teardown(cloud: Cloud, name: str, regions: list[str] | None = None, *, dry_run: bool = False,
-             say: Callable[[str], None] = lambda _: None, pause: float = 3.0) -> Report:
+def teardown(
+    cloud: Cloud,
+    name: str,
+    regions: list[str] | None = None,
+    *,
+    dry_run: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+    pause: float = 3.0,
+) -> Report:
     """Remove all that carries the class's tag in every enabled region; needs no state but the name of the class."""
     regions = sorted(set(regions or cloud.regions()))
     report = Report(name, regions=regions, at=cloud.now().isoformat(timespec="seconds"))
@@ -88,7 +127,9 @@ def teardown(cloud: Cloud, name: str, regions: list[str] | None = None, *, dry_r
     return report
 
 
-def _look(cloud: Cloud, name: str, regions: list[str], report: Report, say: Callable[[str], None]) -> Sweep:
+def _look(
+    cloud: Cloud, name: str, regions: list[str], report: Report, say: Callable[[str], None]
+) -> Sweep:
     state = sweep(cloud, name, regions)
     report.left, report.blind, report.looks = state.found, state.blind, state.looks
     say(f"found {len(state.found)} resources in {len(regions)} regions ({state.looks} listings)")
@@ -97,21 +138,52 @@ def _look(cloud: Cloud, name: str, regions: list[str], report: Report, say: Call
 
 def _remove_dependents(cloud: Cloud, name: str, state: Sweep, report: Report) -> None:
     """Try again what only failed because machines were still ending."""
-    waiting = [f for f in state.found if f.kind in ("elastic-ip", "network-interface", "volume", "security-group", "role", "instance-profile")]
+    waiting = [
+        f
+        for f in state.found
+        if f.kind
+        in (
+            "elastic-ip",
+            "network-interface",
+            "volume",
+            "security-group",
+            "role",
+            "instance-profile",
+        )
+    ]
     for kind in ORDER:
         batch = [f for f in waiting if f.kind == kind and str(f) not in report.removed]
         if batch:
             _remove(cloud, kind, batch, report)
 
 
-def _wait_for_end(cloud: Cloud, machines: list[Found], say: Callable[[str], None], minutes: float = 10) -> None:
+def _wait_for_end(
+    cloud: Cloud, machines: list[Found], say: Callable[[str], None], minutes: float = 10
+) -> None:
     end = time.monotonic() + minutes * 60
     for region in sorted({m.region for m in machines}):
         ids = [m.id for m in machines if m.region == region]
         while True:
             try:
-                found = cloud.pages("ec2", region, "describe_instances", "Reservations", Filters=[
-                    {"Name": "instance-id", "Values": ids}, {"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped", "shutting-down"]}])
+                found = cloud.pages(
+                    "ec2",
+                    region,
+                    "describe_instances",
+                    "Reservations",
+                    Filters=[
+                        {"Name": "instance-id", "Values": ids},
+                        {
+                            "Name": "instance-state-name",
+                            "Values": [
+                                "pending",
+                                "running",
+                                "stopping",
+                                "stopped",
+                                "shutting-down",
+                            ],
+                        },
+                    ],
+                )
             except (be.ClientError, be.BotoCoreError):
                 return  # the next pass looks again
             left = sum(len(r["Instances"]) for r in found)
@@ -126,11 +198,20 @@ def _remove(cloud: Cloud, kind: str, batch: list[Found], report: Report) -> None
         groups: dict[str, list[Found]] = {}
         for f in batch:
             groups.setdefault(f.region, []).append(f)
-        chunks = [g[i:i + 100] for g in groups.values() for i in range(0, len(g), 100)]
-        done = each(lambda chunk: cloud.ec2(chunk[0].region).terminate_instances(InstanceIds=[f.id for f in chunk]), chunks)
-        results: list[tuple[Found, Any, Exception | None]] = [(f, None, error) for chunk, _, error in done for f in chunk]
+        chunks = [g[i : i + 100] for g in groups.values() for i in range(0, len(g), 100)]
+        done = each(
+            lambda chunk: cloud.ec2(chunk[0].region).terminate_instances(
+                InstanceIds=[f.id for f in chunk]
+            ),
+            chunks,
+        )
+        results: list[tuple[Found, Any, Exception | None]] = [
+            (f, None, error) for chunk, _, error in done for f in chunk
+        ]
         if any(error for *_, error in results):  # one bad id fails a whole chunk
-            results = each(lambda f: cloud.ec2(f.region).terminate_instances(InstanceIds=[f.id]), batch)
+            results = each(
+                lambda f: cloud.ec2(f.region).terminate_instances(InstanceIds=[f.id]), batch
+            )
     else:
         results = each(lambda f: _REMOVERS[kind](cloud, f), batch)
     for f, _, error in results:
@@ -176,7 +257,9 @@ def _profile(cloud: Cloud, f: Found) -> None:
     iam = cloud.client("iam")
     for role in f.raw.get("Roles", []):
         try:
-            iam.remove_role_from_instance_profile(InstanceProfileName=f.id, RoleName=role["RoleName"])
+            iam.remove_role_from_instance_profile(
+                InstanceProfileName=f.id, RoleName=role["RoleName"]
+            )
         except be.ClientError as error:
             if not _is_gone(error):
                 raise
@@ -187,13 +270,17 @@ def _role(cloud: Cloud, f: Found) -> None:
     iam = cloud.client("iam")
     for policy in cloud.pages("iam", GLOBAL, "list_role_policies", "PolicyNames", RoleName=f.id):
         iam.delete_role_policy(RoleName=f.id, PolicyName=policy)
-    for policy in cloud.pages("iam", GLOBAL, "list_attached_role_policies", "AttachedPolicies", RoleName=f.id):
+    for policy in cloud.pages(
+        "iam", GLOBAL, "list_attached_role_policies", "AttachedPolicies", RoleName=f.id
+    ):
         iam.detach_role_policy(RoleName=f.id, PolicyArn=policy["PolicyArn"])
     iam.delete_role(RoleName=f.id)
 
 
 _REMOVERS: dict[str, Callable[[Cloud, Found], Any]] = {
-    "spot-request": lambda c, f: c.ec2(f.region).cancel_spot_instance_requests(SpotInstanceRequestIds=[f.id]),
+    "spot-request": lambda c, f: c.ec2(f.region).cancel_spot_instance_requests(
+        SpotInstanceRequestIds=[f.id]
+    ),
     "elastic-ip": _elastic_ip,
     "snapshot": lambda c, f: c.ec2(f.region).delete_snapshot(SnapshotId=f.id),
     "volume": _volume,

@@ -32,12 +32,14 @@ def _walk(node: yaml.Node, path: tuple, lines: Lines, duplicates: list[tuple[int
             if name in seen:
                 duplicates.append((line, ".".join(map(str, (*path, name)))))
             seen.add(name)
-            lines[(*path, name)] = line
-            _walk(value, (*path, name), lines, duplicates)
+            below = (*path, name)
+            lines[below] = line
+            _walk(value, below, lines, duplicates)
     elif isinstance(node, yaml.SequenceNode):
         for i, value in enumerate(node.value):
-            lines[(*path, i)] = value.start_mark.line + 1
-            _walk(value, (*path, i), lines, duplicates)
+            below = (*path, i)
+            lines[below] = value.start_mark.line + 1
+            _walk(value, below, lines, duplicates)
 
 
 def line_of(lines: Lines, path: tuple) -> int:

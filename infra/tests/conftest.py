@@ -15,6 +15,7 @@ sys.path[:0] = [str(INFRA), str(INFRA / "tests")]
 
 from cryptography.hazmat.primitives import serialization as ser  # noqa: E402
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: E402
+
 from labcloud.client import LabCloud  # noqa: E402
 
 
@@ -31,20 +32,39 @@ class ClassFolder:
         self.path = path
         (path / "staff.pub").write_text(public_key(1) + " staff@laptop\n")
         self.data: dict[str, Any] = {
-            "name": "lab", "contact": "staff@example.edu", "regions": ["us-east-2", "us-west-2"], "instance_type": "trn1.2xlarge",
-            "sdk": "2.26.1", "ssh_cidrs": ["203.0.113.0/24"], "staff_key": "staff.pub",
-            "budget": {"per_student_usd": 50, "class_usd": 100}, "stop_nightly": "23:30", "time_zone": "America/New_York",
-            "teardown": "2027-01-15", "lab": {"repository": "https://github.com/example/labs.git", "commit": "0" * 40}}
+            "name": "lab",
+            "contact": "staff@example.edu",
+            "regions": ["us-east-2", "us-west-2"],
+            "instance_type": "trn1.2xlarge",
+            "sdk": "2.26.1",
+            "ssh_cidrs": ["203.0.113.0/24"],
+            "staff_key": "staff.pub",
+            "budget": {"per_student_usd": 50, "class_usd": 100},
+            "stop_nightly": "23:30",
+            "time_zone": "America/New_York",
+            "teardown": "2027-01-15",
+            "lab": {"repository": "https://github.com/example/labs.git", "commit": "0" * 40},
+        }
         self.students: list[str] = []
 
     def write(self, students: int | list[str] | None = None, **changes: Any) -> Path:
         """Write both files; `students` is a number or the ids; changes are keys of class.yml."""
         if students is not None:
-            self.students = [f"s{i:03d}" for i in range(students)] if isinstance(students, int) else list(students)
-            self.data["budget"] = {"per_student_usd": 50, "class_usd": 50 * max(1, len(self.students))}
+            self.students = (
+                [f"s{i:03d}" for i in range(students)]
+                if isinstance(students, int)
+                else list(students)
+            )
+            self.data["budget"] = {
+                "per_student_usd": 50,
+                "class_usd": 50 * max(1, len(self.students)),
+            }
         self.data.update(changes)
         self.data = {k: v for k, v in self.data.items() if v is not None}
-        rows = [f"{s},{s}@example.edu,{public_key(1000 + int.from_bytes(s.encode()[-4:], 'big'))}" for s in self.students]
+        rows = [
+            f"{s},{s}@example.edu,{public_key(1000 + int.from_bytes(s.encode()[-4:], 'big'))}"
+            for s in self.students
+        ]
         (self.path / "roster.csv").write_text("\n".join(["student,email,public_key", *rows]) + "\n")
         (self.path / "class.yml").write_text(yaml.safe_dump(self.data, sort_keys=False))
         return self.path / "class.yml"
@@ -100,7 +120,9 @@ def classroom(cloud: LabCloud, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 
     def call(command: str, file: Path, fresh: bool = False, **options: Any) -> dict[str, Any]:
         monkeypatch.setenv("CLASSROOM_NOW", cloud.post("now")["now"])
-        monkeypatch.setattr(commands, "Cloud", Cloud if fresh else shared)  # making clients takes longer than the calls
+        monkeypatch.setattr(
+            commands, "Cloud", Cloud if fresh else shared
+        )  # making clients takes longer than the calls
         return commands.run(command, str(file), **options)
 
     return call

@@ -13,7 +13,7 @@ import subprocess
 import time
 from pathlib import Path
 
-PACKAGES = ("systemd,systemd-sysv,dbus,openssh-server,python3,python3-apt,sudo,acl,ca-certificates,iproute2,git,rsync,gpg,curl,procps,bsdutils,gawk")
+PACKAGES = "systemd,systemd-sysv,dbus,openssh-server,python3,python3-apt,sudo,acl,ca-certificates,iproute2,git,rsync,gpg,curl,procps,bsdutils,gawk"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "trainium-labs"
 
 BOOT = r"""
@@ -52,8 +52,16 @@ def why_not() -> str:
     """Return why hosts cannot be booted here, or an empty string."""
     if os.geteuid() != 0:
         return "needs root"
-    missing = [t for t in ("systemd-nspawn", "mmdebstrap", "unshare", "ssh", "ssh-keygen", "gpg", "dpkg-deb") if not shutil.which(t)]
-    return f"needs {', '.join(missing)} (apt-get install mmdebstrap systemd-container openssh-client gpg)" if missing else ""
+    missing = [
+        t
+        for t in ("systemd-nspawn", "mmdebstrap", "unshare", "ssh", "ssh-keygen", "gpg", "dpkg-deb")
+        if not shutil.which(t)
+    ]
+    return (
+        f"needs {', '.join(missing)} (apt-get install mmdebstrap systemd-container openssh-client gpg)"
+        if missing
+        else ""
+    )
 
 
 def rootfs(work: Path) -> Path:
@@ -63,7 +71,18 @@ def rootfs(work: Path) -> Path:
     if not tar.exists():
         temporary = tar.with_suffix(".tmp.tar")
         sources = [str(p) for p in Path("/etc/apt/sources.list.d").glob("*.sources")][:1]
-        subprocess.run(["mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}", "bookworm", str(temporary), *sources], check=True)
+        subprocess.run(
+            [
+                "mmdebstrap",
+                "--quiet",
+                "--variant=minbase",
+                f"--include={PACKAGES}",
+                "bookworm",
+                str(temporary),
+                *sources,
+            ],
+            check=True,
+        )
         temporary.rename(tar)
     root = work / "rootfs"
     root.mkdir()
@@ -86,13 +105,24 @@ def prepare(root: Path, staff_key: str, work: Path) -> dict[str, str]:
     subprocess.run(["chroot", str(root), "usermod", "-p", "*", "ubuntu"], check=True)
     write(root / "etc/sudoers.d/ubuntu", "ubuntu ALL=(ALL) NOPASSWD:ALL\n", 0o440)
     write(root / "home/ubuntu/.ssh/authorized_keys", staff_key + "\n", 0o600)
-    subprocess.run(["chroot", str(root), "chown", "-R", "ubuntu:ubuntu", "/home/ubuntu"], check=True)
+    subprocess.run(
+        ["chroot", str(root), "chown", "-R", "ubuntu:ubuntu", "/home/ubuntu"], check=True
+    )
     for name in ("pytorch_2_7", "pytorch_2_8", "pytorch_2_8_nxd_inference", "jax_0_6"):
-        write(root / f"opt/aws_neuronx_venv_{name}/bin/activate", f"VIRTUAL_ENV=/opt/aws_neuronx_venv_{name}; export VIRTUAL_ENV\n")
-    write(root / "opt/aws/neuron/bin/neuron-ls", '#!/bin/sh\n# stand-in for tests\necho \'[{"neuron_device": 0, "nc_count": 2}]\'\n', 0o755)
-    monitor = ('#!/bin/sh\n# stand-in for tests: prints what /srv/neuron-use says\n'
-               'echo "{\\"neuron_runtime_data\\": [{\\"report\\": {\\"neuroncore_counters\\": {\\"neuroncores_in_use\\": '
-               '{\\"0\\": {\\"neuroncore_utilization\\": $(cat /srv/neuron-use)}}}}}]}"\nsleep 60\n')
+        write(
+            root / f"opt/aws_neuronx_venv_{name}/bin/activate",
+            f"VIRTUAL_ENV=/opt/aws_neuronx_venv_{name}; export VIRTUAL_ENV\n",
+        )
+    write(
+        root / "opt/aws/neuron/bin/neuron-ls",
+        '#!/bin/sh\n# stand-in for tests\necho \'[{"neuron_device": 0, "nc_count": 2}]\'\n',
+        0o755,
+    )
+    monitor = (
+        "#!/bin/sh\n# stand-in for tests: prints what /srv/neuron-use says\n"
+        'echo "{\\"neuron_runtime_data\\": [{\\"report\\": {\\"neuroncore_counters\\": {\\"neuroncores_in_use\\": '
+        '{\\"0\\": {\\"neuroncore_utilization\\": $(cat /srv/neuron-use)}}}}}]}"\nsleep 60\n'
+    )
     write(root / "opt/aws/neuron/bin/neuron-monitor", monitor, 0o755)
     write(root / "srv/neuron-use", "0\n")
     write(root / "srv/stat", "cpu  100 0 100 10000 0 0 0 0 0 0\n")
@@ -102,14 +132,29 @@ def prepare(root: Path, staff_key: str, work: Path) -> dict[str, str]:
 
 def _labs(root: Path) -> str:
     labs = root / "srv/labs.git"
-    git = ["git", "-c", "user.name=labs", "-c", "user.email=labs@example.edu", "-c", "safe.directory=*", "-C", str(labs)]
+    git = [
+        "git",
+        "-c",
+        "user.name=labs",
+        "-c",
+        "user.email=labs@example.edu",
+        "-c",
+        "safe.directory=*",
+        "-C",
+        str(labs),
+    ]
     labs.mkdir(parents=True)
     subprocess.run([*git, "init", "-q"], check=True)
     write(labs / "README.md", "labs\n")
     subprocess.run([*git, "add", "-A"], check=True)
     subprocess.run([*git, "commit", "-q", "-m", "labs"], check=True)
-    write(root / "etc/gitconfig", '[safe]\n\tdirectory = *\n[url "file:///srv/labs.git"]\n\tinsteadOf = https://github.com/example/labs.git\n')
-    return subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    write(
+        root / "etc/gitconfig",
+        '[safe]\n\tdirectory = *\n[url "file:///srv/labs.git"]\n\tinsteadOf = https://github.com/example/labs.git\n',
+    )
+    return subprocess.run(
+        [*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def _packages(root: Path, work: Path) -> dict[str, str]:
@@ -126,24 +171,64 @@ def _packages(root: Path, work: Path) -> dict[str, str]:
             write(tree / "usr/bin/influxd", INFLUXD, 0o755)
             write(tree / "lib/systemd/system/influxdb.service", unit)
         deb = pool / f"{name}_{version}_all.deb"
-        subprocess.run(["dpkg-deb", "--root-owner-group", "--build", str(tree), str(deb)], check=True, capture_output=True)
+        subprocess.run(
+            ["dpkg-deb", "--root-owner-group", "--build", str(tree), str(deb)],
+            check=True,
+            capture_output=True,
+        )
         data = deb.read_bytes()
-        packages.append(control + f"Filename: pool/{deb.name}\nSize: {len(data)}\nSHA256: {hashlib.sha256(data).hexdigest()}\n")
+        packages.append(
+            control
+            + f"Filename: pool/{deb.name}\nSize: {len(data)}\nSHA256: {hashlib.sha256(data).hexdigest()}\n"
+        )
     index = "\n".join(packages) + "\n"
     write(apt / "dists/stable/main/binary-amd64/Packages", index)
     write(apt / "dists/stable/main/binary-all/Packages", index)
-    sums = "".join(f" {hashlib.sha256(index.encode()).hexdigest()} {len(index)} main/binary-{a}/Packages\n" for a in ("amd64", "all"))
-    write(apt / "dists/stable/Release", f"Suite: stable\nCodename: stable\nComponents: main\nArchitectures: amd64 all\nSHA256:\n{sums}")
+    sums = "".join(
+        f" {hashlib.sha256(index.encode()).hexdigest()} {len(index)} main/binary-{a}/Packages\n"
+        for a in ("amd64", "all")
+    )
+    write(
+        apt / "dists/stable/Release",
+        f"Suite: stable\nCodename: stable\nComponents: main\nArchitectures: amd64 all\nSHA256:\n{sums}",
+    )
     home = work / "gpg"
     home.mkdir(mode=0o700)
-    gpg = ["gpg", "--homedir", str(home), "--batch", "--quiet", "--pinentry-mode", "loopback", "--passphrase", ""]
-    subprocess.run([*gpg, "--quick-gen-key", "tests <tests@example.edu>", "rsa2048", "sign", "never"], check=True, capture_output=True)
-    subprocess.run([*gpg, "--clearsign", "-o", str(apt / "dists/stable/InRelease"), str(apt / "dists/stable/Release")], check=True, capture_output=True)
+    gpg = [
+        "gpg",
+        "--homedir",
+        str(home),
+        "--batch",
+        "--quiet",
+        "--pinentry-mode",
+        "loopback",
+        "--passphrase",
+        "",
+    ]
+    subprocess.run(
+        [*gpg, "--quick-gen-key", "tests <tests@example.edu>", "rsa2048", "sign", "never"],
+        check=True,
+        capture_output=True,
+    )
+    subprocess.run(
+        [
+            *gpg,
+            "--clearsign",
+            "-o",
+            str(apt / "dists/stable/InRelease"),
+            str(apt / "dists/stable/Release"),
+        ],
+        check=True,
+        capture_output=True,
+    )
     key = subprocess.run([*gpg, "--armor", "--export"], check=True, capture_output=True).stdout
     subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False)
     write(apt / "key.asc", key.decode())
-    return {"influxdb_repository": "file:///srv/apt", "influxdb_key_url": "file:///srv/apt/key.asc",
-            "influxdb_key_checksum": "sha256:" + hashlib.sha256(key).hexdigest()}
+    return {
+        "influxdb_repository": "file:///srv/apt",
+        "influxdb_key_url": "file:///srv/apt/key.asc",
+        "influxdb_key_checksum": "sha256:" + hashlib.sha256(key).hexdigest(),
+    }
 
 
 class Host:
@@ -154,13 +239,32 @@ class Host:
         place = work / f"host-{name}"
         place.mkdir()
         environ = {**os.environ, "NAME": name, "IP": ip, "W": str(place), "ROOTFS": str(root)}
-        self.process = subprocess.Popen(["unshare", "--mount", "--propagation", "private", "bash", "-c", BOOT], env=environ, start_new_session=True,
-                                        stdin=subprocess.DEVNULL, stdout=(work / f"{name}.log").open("w"), stderr=subprocess.STDOUT)
+        self.process = subprocess.Popen(
+            ["unshare", "--mount", "--propagation", "private", "bash", "-c", BOOT],
+            env=environ,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=(work / f"{name}.log").open("w"),
+            stderr=subprocess.STDOUT,
+        )
 
-    def ssh(self, command: str, user: str = "ubuntu", key: Path | None = None, check: bool = True) -> str:
+    def ssh(
+        self, command: str, user: str = "ubuntu", key: Path | None = None, check: bool = True
+    ) -> str:
         """Run a command on the host; return what it printed."""
-        options = ["-oStrictHostKeyChecking=no", "-oUserKnownHostsFile=/dev/null", "-oLogLevel=ERROR", "-oBatchMode=yes", "-oConnectTimeout=3"]
-        done = subprocess.run(["ssh", "-i", str(key or self.key), *options, f"{user}@{self.ip}", command], capture_output=True, text=True, timeout=60)
+        options = [
+            "-oStrictHostKeyChecking=no",
+            "-oUserKnownHostsFile=/dev/null",
+            "-oLogLevel=ERROR",
+            "-oBatchMode=yes",
+            "-oConnectTimeout=3",
+        ]
+        done = subprocess.run(
+            ["ssh", "-i", str(key or self.key), *options, f"{user}@{self.ip}", command],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         if check and done.returncode:
             raise AssertionError(f"{self.name}: {command}: {done.stderr}")
         return done.stdout.strip()

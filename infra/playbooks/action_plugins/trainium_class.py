@@ -29,26 +29,44 @@ class ActionModule(ActionBase):
         args = dict(self._task.args)
         unknown = sorted(set(args) - set(OPTIONS))
         if unknown:
-            return {**result, "failed": True, "msg": f"trainium_class has no option {', '.join(unknown)}."}
+            return {
+                **result,
+                "failed": True,
+                "msg": f"trainium_class has no option {', '.join(unknown)}.",
+            }
         if not args.get("class_file"):
             return {**result, "failed": True, "msg": "Say which class: -e class=path/to/class.yml"}
         from classroom import commands
         from classroom.problems import ClassroomError
 
         display = Display()
-        options = {k: self._bool(args[k]) for k in ("confirm_removals", "dry_run", "rotate") if k in args}
+        options = {
+            k: self._bool(args[k]) for k in ("confirm_removals", "dry_run", "rotate") if k in args
+        }
         if args.get("name"):
             options["name"] = str(args["name"])
         try:
-            answer = commands.run(str(args["command"]), str(args["class_file"]), limit=list(args.get("students") or []),
-                                  check=bool(self._task.check_mode), say=lambda text: display.display(f"    {text}"), **options)
+            answer = commands.run(
+                str(args["command"]),
+                str(args["class_file"]),
+                limit=list(args.get("students") or []),
+                check=bool(self._task.check_mode),
+                say=lambda text: display.display(f"    {text}"),
+                **options,
+            )
         except ClassroomError as error:
             return {**result, "failed": True, "msg": str(error), "exit_code": error.exit_code}
         display.display(self._text(answer))
         plain = json.loads(json.dumps(answer, default=str))
         failed = bool(plain.pop("exit_code", 0))
         msg = "\n".join([*plain.get("lines", []), plain.get("summary", "")])
-        return {**result, **plain, "changed": bool(plain.get("changed")), "failed": failed, "msg": msg}
+        return {
+            **result,
+            **plain,
+            "changed": bool(plain.get("changed")),
+            "failed": failed,
+            "msg": msg,
+        }
 
     @staticmethod
     def _bool(value: Any) -> bool:
@@ -56,8 +74,9 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def _text(answer: dict[str, Any]) -> str:
-        from classroom.cli import show
         from rich.console import Console
+
+        from classroom.cli import show
 
         out = Console(file=io.StringIO(), width=120, highlight=False)
         show({k: v for k, v in answer.items() if k != "changes" or answer.get("check")}, out)

@@ -74,7 +74,9 @@ class InventoryModule(BaseInventoryPlugin):
         if not inventory.get_groups_dict().get("students"):
             self._placeholder(inventory)
         if loaded.mode == "shared":
-            for student in loaded.students:  # so that --limit takes a student before there is a machine
+            for (
+                student
+            ) in loaded.students:  # so that --limit takes a student before there is a machine
                 inventory.add_group(student.id)
                 if not inventory.get_groups_dict().get(student.id):
                     self._placeholder(inventory)
@@ -89,27 +91,67 @@ class InventoryModule(BaseInventoryPlugin):
         keys = {}
         for student in loaded.students:
             generated = loaded.out / "keys" / f"{student.id}.pub"
-            keys[student.id] = student.public_key or (generated.read_text(encoding="utf-8").strip() if generated.exists() else "")
-        settings = loaded.model_dump(mode="json", include={
-            "name", "mode", "sdk", "influx_org", "influx_bucket", "idle", "stop_nightly", "time_zone", "budget", "lab", "save_work"})
-        return {"classroom_file": str(file), "classroom_out": str(loaded.out), "classroom_keys": keys,
-                "classroom": {**settings, "teardown": str(loaded.teardown), "profiler": loaded.profiler_kind}}
+            keys[student.id] = student.public_key or (
+                generated.read_text(encoding="utf-8").strip() if generated.exists() else ""
+            )
+        settings = loaded.model_dump(
+            mode="json",
+            include={
+                "name",
+                "mode",
+                "sdk",
+                "influx_org",
+                "influx_bucket",
+                "idle",
+                "stop_nightly",
+                "time_zone",
+                "budget",
+                "lab",
+                "save_work",
+            },
+        )
+        return {
+            "classroom_file": str(file),
+            "classroom_out": str(loaded.out),
+            "classroom_keys": keys,
+            "classroom": {
+                **settings,
+                "teardown": str(loaded.teardown),
+                "profiler": loaded.profiler_kind,
+            },
+        }
 
     def _addresses(self, inventory: Any, loader: Any, loaded: Any) -> None:
         """Let amazon.aws.aws_ec2 find the machines: it knows paging, retries and credentials."""
         config = loaded.out / "aws_ec2.yml"
         import yaml
 
-        config.write_text(yaml.safe_dump({
-            "plugin": "amazon.aws.aws_ec2", "regions": list(loaded.regions), "hostnames": ["tag:trainium-labs:machine"],
-            "filters": {"tag:trainium-labs:class": loaded.name, "instance-state-name": ["running", "stopped", "pending", "stopping"]},
-            "compose": {"ansible_host": "public_ip_address | default('')", "ansible_user": "'ubuntu'"}}), encoding="utf-8")
+        config.write_text(
+            yaml.safe_dump(
+                {
+                    "plugin": "amazon.aws.aws_ec2",
+                    "regions": list(loaded.regions),
+                    "hostnames": ["tag:trainium-labs:machine"],
+                    "filters": {
+                        "tag:trainium-labs:class": loaded.name,
+                        "instance-state-name": ["running", "stopped", "pending", "stopping"],
+                    },
+                    "compose": {
+                        "ansible_host": "public_ip_address | default('')",
+                        "ansible_user": "'ubuntu'",
+                    },
+                }
+            ),
+            encoding="utf-8",
+        )
         plugin = inventory_loader.get("amazon.aws.aws_ec2")
         before = set(inventory.hosts)
         try:
             plugin.parse(inventory, loader, str(config), cache=False)
         except (AnsibleError, ImportError) as error:
-            self.display.warning(f"The machines' addresses could not be read: {str(error).splitlines()[0]}")
+            self.display.warning(
+                f"The machines' addresses could not be read: {str(error).splitlines()[0]}"
+            )
             return
         for name in sorted(inventory.hosts):
             host = inventory.hosts[name]
@@ -122,11 +164,22 @@ class InventoryModule(BaseInventoryPlugin):
                 inventory.add_host(name, group="machines")
             elif state == "stopped":
                 inventory.add_host(name, group="stopped")
-            seats = [{"student": v, "core": int(k[-2:]), "user": v} for k, v in sorted(tags.items()) if k.startswith("trainium-labs:core-")]
+            seats = [
+                {"student": v, "core": int(k[-2:]), "user": v}
+                for k, v in sorted(tags.items())
+                if k.startswith("trainium-labs:core-")
+            ]
             for seat in seats:
                 inventory.add_group(seat["student"])
                 inventory.add_host(name, group=seat["student"])
-            inventory.set_variable(name, "classroom_seats", seats or [{"student": tags.get("trainium-labs:owner", name), "core": -1, "user": "ubuntu"}])
+            inventory.set_variable(
+                name,
+                "classroom_seats",
+                seats
+                or [
+                    {"student": tags.get("trainium-labs:owner", name), "core": -1, "user": "ubuntu"}
+                ],
+            )
             inventory.set_variable(name, "tags", None)  # the name is reserved in Ansible
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from moto.budgets.models import budgets_backends
@@ -34,7 +35,9 @@ def _field(text: str, low: int, high: int) -> set[int]:
     return out
 
 
-def fires(expression: str, zone: str, created: dt.datetime, after: dt.datetime) -> Iterator[dt.datetime]:
+def fires(
+    expression: str, zone: str, created: dt.datetime, after: dt.datetime
+) -> Iterator[dt.datetime]:
     """Yield the moments (UTC) after `after` at which a schedule fires: at(), rate() and cron() as in AWS."""
     tz = ZoneInfo(zone or "UTC")
     if match := re.fullmatch(r"at\((.+)\)", expression):
@@ -49,15 +52,30 @@ def fires(expression: str, zone: str, created: dt.datetime, after: dt.datetime) 
             n += 1
     elif match := re.fullmatch(r"cron\((\S+) (\S+) (\S+) (\S+) (\S+) (\S+)\)", expression):
         minutes, hours = sorted(_field(match[1], 0, 59)), sorted(_field(match[2], 0, 23))
-        doms, months, years = _field(match[3], 1, 31), _field(match[4], 1, 12), _field(match[6], 1970, 2199)
+        doms, months, years = (
+            _field(match[3], 1, 31),
+            _field(match[4], 1, 12),
+            _field(match[6], 1970, 2199),
+        )
         dow = match[5].upper()
-        dows = set(range(1, 8)) if dow in "*?" else {DAYS.index(d) + 1 if d in DAYS else int(d) for d in dow.split(",")}
+        dows = (
+            set(range(1, 8))
+            if dow in "*?"
+            else {DAYS.index(d) + 1 if d in DAYS else int(d) for d in dow.split(",")}
+        )
         day = after.astimezone(tz).date()
         for _ in range(800):
-            if day.day in doms and day.month in months and day.year in years and (day.isoweekday() % 7) + 1 in dows:
+            if (
+                day.day in doms
+                and day.month in months
+                and day.year in years
+                and (day.isoweekday() % 7) + 1 in dows
+            ):
                 for h in hours:
                     for m in minutes:
-                        moment = dt.datetime.combine(day, dt.time(h, m), tz).astimezone(dt.timezone.utc)
+                        moment = dt.datetime.combine(day, dt.time(h, m), tz).astimezone(
+                            dt.timezone.utc
+                        )
                         if moment > after:
                             yield moment
             day += dt.timedelta(days=1)
@@ -82,13 +100,26 @@ def reset() -> None:
 
 
 def _next_fire(schedule: Any, after: dt.datetime) -> dt.datetime | None:
-    key = (schedule.arn, schedule.schedule_expression, schedule.schedule_expression_timezone, str(schedule.start_date), str(schedule.end_date))
+    key = (
+        schedule.arn,
+        schedule.schedule_expression,
+        schedule.schedule_expression_timezone,
+        str(schedule.start_date),
+        str(schedule.end_date),
+    )
     if key in _cache and (_cache[key] is None or _cache[key] > after):
         return _cache[key]
     start, end = _moment(schedule.start_date), _moment(schedule.end_date)
     created = start or dt.datetime.fromtimestamp(schedule.creation_date, dt.timezone.utc)
     base = max(after, start - dt.timedelta(seconds=1)) if start else after
-    found = next(iter(fires(schedule.schedule_expression, schedule.schedule_expression_timezone, created, base)), None)
+    found = next(
+        iter(
+            fires(
+                schedule.schedule_expression, schedule.schedule_expression_timezone, created, base
+            )
+        ),
+        None,
+    )
     if found and end and found > end:
         found = None
     _cache[key] = found
@@ -108,24 +139,41 @@ def run_target(region: str, schedule: Any) -> str:
             document = inputs["DocumentName"]
             if document in ("AWS-StopEC2Instance", "AWS-TerminateEC2Instance"):
                 act = "stop_instances" if "Stop" in document else "terminate_instances"
-                chosen = [i for i in _machines(region) if guards.selects(inputs, tags_of(i), i.id)
-                          and (i.state == "running" or (act == "terminate_instances" and i.state == "stopped"))]
+                chosen = [
+                    i
+                    for i in _machines(region)
+                    if guards.selects(inputs, tags_of(i), i.id)
+                    and (
+                        i.state == "running"
+                        or (act == "terminate_instances" and i.state == "stopped")
+                    )
+                ]
                 for instance in chosen:
                     getattr(ec2, act)([instance.id])
                 return f"{document}: {len(chosen)} machines"
             if document == "AWS-ReleaseElasticIP":
                 done = 0
                 for allocation in inputs["Targets"][0]["Values"]:
-                    address = next((a for a in ec2.addresses if a.allocation_id == allocation), None)
-                    if address is not None and not (address.instance and address.instance.state != "terminated"):
+                    address = next(
+                        (a for a in ec2.addresses if a.allocation_id == allocation), None
+                    )
+                    if address is not None and not (
+                        address.instance and address.instance.state != "terminated"
+                    ):
                         ec2.release_address(allocation_id=allocation)
                         done += 1
                 return f"{document}: {done} addresses"
         elif operation == "cloudwatch:setAlarmState":
-            cloudwatch_backends[ACCOUNT][region].set_alarm_state(inputs["AlarmName"], inputs["StateReason"], "{}", inputs["StateValue"])
+            cloudwatch_backends[ACCOUNT][region].set_alarm_state(
+                inputs["AlarmName"], inputs["StateReason"], "{}", inputs["StateValue"]
+            )
             return f"{operation}: {inputs['AlarmName']}"
         elif operation in ("ec2:stopInstances", "ec2:terminateInstances"):
-            ids = [i for i in inputs["InstanceIds"] if any(m.id == i and m.state != "terminated" for m in _machines(region))]
+            ids = [
+                i
+                for i in inputs["InstanceIds"]
+                if any(m.id == i and m.state != "terminated" for m in _machines(region))
+            ]
             getattr(ec2, "stop_instances" if "stop" in operation else "terminate_instances")(ids)
             return f"{operation}: {len(ids)}"
     raise ValueError(f"the fake has no target {operation} {inputs}")
@@ -140,18 +188,28 @@ def evaluate_alarms(now: dt.datetime) -> None:
                 continue
             n, period = int(alarm.evaluation_periods), dt.timedelta(seconds=int(alarm.period))
             points: list[float] = []
-            for k in range(n + 2):  # the evaluation range is a little longer than the periods asked for
+            for k in range(
+                n + 2
+            ):  # the evaluation range is a little longer than the periods asked for
                 end = now - k * period
                 if WORLD.ran_through(iid, end - period, end):
                     points.append(WORLD.cpu(iid, end - period, end))
             missing = alarm.treat_missing_data or "missing"
             if not points:
-                new = {"notBreaching": "OK", "breaching": "ALARM", "ignore": alarm.state_value}.get(missing, "INSUFFICIENT_DATA")
+                new = {"notBreaching": "OK", "breaching": "ALARM", "ignore": alarm.state_value}.get(
+                    missing, "INSUFFICIENT_DATA"
+                )
             else:
                 taken = points[:n]
                 breaching = [v <= float(alarm.threshold) for v in taken]
                 if len(taken) < n and missing == "missing":
-                    new = "ALARM" if all(breaching) and len(taken) == n else alarm.state_value if all(breaching) else "OK"
+                    new = (
+                        "ALARM"
+                        if all(breaching) and len(taken) == n
+                        else alarm.state_value
+                        if all(breaching)
+                        else "OK"
+                    )
                 else:
                     breaching += [missing == "breaching"] * (n - len(taken))
                     new = "ALARM" if all(breaching) else "OK"
@@ -161,7 +219,14 @@ def evaluate_alarms(now: dt.datetime) -> None:
                 if new == "ALARM" and alarm.actions_enabled:
                     for action in alarm.alarm_actions:
                         if action.endswith(":ec2:stop"):
-                            machine = next((m for m in _machines(region) if m.id == iid and m.state == "running"), None)
+                            machine = next(
+                                (
+                                    m
+                                    for m in _machines(region)
+                                    if m.id == iid and m.state == "running"
+                                ),
+                                None,
+                            )
                             if machine:
                                 with guards.because(f"alarm {name}"):
                                     machine.stop()
@@ -170,19 +235,31 @@ def evaluate_alarms(now: dt.datetime) -> None:
 def evaluate_budgets() -> None:
     """Compare what machines cost so far with each budget; fire notifications and stop actions once."""
     for name, budget in list(budgets_backends[ACCOUNT]["aws"].budgets[ACCOUNT].items()):
-        wanted = [v.split("$", 1) for v in (budget.budget.get("CostFilters") or {}).get("TagKeyValue", [])]
-        spend = sum(WORLD.hours(i) * HOUR_USD.get(m["type"], 2.0) for i, m in WORLD.machines.items()
-                    if all(m["tags"].get(k.removeprefix("user:")) == v for k, v in wanted))
+        wanted = [
+            v.split("$", 1) for v in (budget.budget.get("CostFilters") or {}).get("TagKeyValue", [])
+        ]
+        spend = sum(
+            WORLD.hours(i) * HOUR_USD.get(m["type"], 2.0)
+            for i, m in WORLD.machines.items()
+            if all(m["tags"].get(k.removeprefix("user:")) == v for k, v in wanted)
+        )
         percent = 100 * spend / float(budget.budget["BudgetLimit"]["Amount"])
         for notification in budget.notifications:
             threshold = float(notification.details["Threshold"])
             key = (name, "mail", threshold)
-            if notification.details["NotificationType"] == "ACTUAL" and percent >= threshold and key not in WORLD.budget_fired:
+            if (
+                notification.details["NotificationType"] == "ACTUAL"
+                and percent >= threshold
+                and key not in WORLD.budget_fired
+            ):
                 WORLD.budget_fired.add(key)
                 WORLD.note("budget-mail", budget=name, percent=threshold)
         for action in WORLD.budget_actions.get(name, []):
             key = (name, action["ActionId"])
-            if percent >= float(action["ActionThreshold"]["ActionThresholdValue"]) and key not in WORLD.budget_fired:
+            if (
+                percent >= float(action["ActionThreshold"]["ActionThresholdValue"])
+                and key not in WORLD.budget_fired
+            ):
                 WORLD.budget_fired.add(key)
                 ssm = action["Definition"]["SsmActionDefinition"]
                 WORLD.note("budget-stop", budget=name, region=ssm["Region"])
@@ -211,8 +288,13 @@ def advance(seconds: float) -> dict[str, Any]:
         _move(step)
         for moment, region, group, schedule in due:
             if moment == step:
-                WORLD.note("schedule", region=region, name=schedule.name, did=run_target(region, schedule))
-                if schedule.action_after_completion == "DELETE" and _next_fire(schedule, step) is None:
+                WORLD.note(
+                    "schedule", region=region, name=schedule.name, did=run_target(region, schedule)
+                )
+                if (
+                    schedule.action_after_completion == "DELETE"
+                    and _next_fire(schedule, step) is None
+                ):
                     group.schedules.pop(schedule.name, None)
         if int(step.timestamp()) % int(PERIOD.total_seconds()) == 0:
             evaluate_alarms(step)

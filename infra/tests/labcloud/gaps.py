@@ -8,8 +8,8 @@ import json
 import uuid
 from typing import Any
 
-from moto.budgets.models import BudgetsBackend
 from moto.budgets.exceptions import DuplicateRecordException, NotFoundException
+from moto.budgets.models import BudgetsBackend
 from moto.budgets.responses import BudgetsResponse
 from moto.cloudwatch.models import Alarm
 from moto.cloudwatch.responses import CloudWatchResponse
@@ -31,8 +31,14 @@ from . import guards
 from .world import ACCOUNT, WORLD, tags_of
 
 # Image dates and names as AWS publishes them; deprecated ones show only when asked for.
-IMAGES = [("22.04", "20250918", True), ("22.04", "20251029", True), ("22.04", "20251112", True),
-          ("24.04", "20251219", True), ("24.04", "20260406", True), ("24.04", "20260821", False)]
+IMAGES = [
+    ("22.04", "20250918", True),
+    ("22.04", "20251029", True),
+    ("22.04", "20251112", True),
+    ("24.04", "20251219", True),
+    ("24.04", "20260406", True),
+    ("24.04", "20260821", False),
+]
 LATEST = "/aws/service/neuron/dlami/multi-framework/ubuntu-24.04/latest/image_id"
 
 
@@ -45,19 +51,42 @@ def preload_images(ec2: Any, ssm: Any, region: str) -> None:
     """Put the Neuron images and their SSM parameter into a region."""
     for ubuntu, day, deprecated in IMAGES:
         iid = image_id(ubuntu, day, region)
-        ami = Ami(ec2, iid, name=f"Deep Learning AMI Neuron (Ubuntu {ubuntu}) {day}", owner_id="898082745236",
-                  owner_alias="amazon", public=True, virtualization_type="hvm", architecture="x86_64",
-                  description="Neuron multi-framework image", root_device_type="ebs", root_device_name="/dev/sda1",
-                  creation_date=dt.datetime.strptime(day, "%Y%m%d"), region_name=region)
+        ami = Ami(
+            ec2,
+            iid,
+            name=f"Deep Learning AMI Neuron (Ubuntu {ubuntu}) {day}",
+            owner_id="898082745236",
+            owner_alias="amazon",
+            public=True,
+            virtualization_type="hvm",
+            architecture="x86_64",
+            description="Neuron multi-framework image",
+            root_device_type="ebs",
+            root_device_name="/dev/sda1",
+            creation_date=dt.datetime.strptime(day, "%Y%m%d"),
+            region_name=region,
+        )
         ami.deprecated = deprecated
         ec2.amis[iid] = ami
         if not deprecated:
-            ssm._parameters[LATEST].append(Parameter(
-                account_id=ACCOUNT, name=LATEST, value=iid, parameter_type="String", description="", allowed_pattern=None,
-                keyid=None, last_modified_date=0.0, version=1, data_type="aws:ec2:image", labels=[]))
+            ssm._parameters[LATEST].append(
+                Parameter(
+                    account_id=ACCOUNT,
+                    name=LATEST,
+                    value=iid,
+                    parameter_type="String",
+                    description="",
+                    allowed_pattern=None,
+                    keyid=None,
+                    last_modified_date=0.0,
+                    version=1,
+                    data_type="aws:ec2:image",
+                    labels=[],
+                )
+            )
 
 
-# ---- EC2 --------------------------------------------------------------------------------------------------------
+# ---- EC2 ----
 
 _describe_images = EC2Response.describe_images
 
@@ -76,13 +105,20 @@ _run_response = EC2Response.run_instances
 def run_instances(self: Any) -> ActionResult:
     """Honour the client token: the same token gives the same machines, other parameters with it are refused."""
     token = self._get_param("ClientToken")
-    same = json.dumps({k: v for k, v in sorted(self.data.items()) if k not in ("ClientToken", "DryRun")}, sort_keys=True, default=str)
+    same = json.dumps(
+        {k: v for k, v in sorted(self.data.items()) if k not in ("ClientToken", "DryRun")},
+        sort_keys=True,
+        default=str,
+    )
     key = (self.region, token)
     with WORLD.lock:
         if token and key in WORLD.tokens:
             known, reservation = WORLD.tokens[key]
             if known != same:
-                raise EC2ClientError("IdempotentParameterMismatch", "The client token was used with other parameters.")
+                raise EC2ClientError(
+                    "IdempotentParameterMismatch",
+                    "The client token was used with other parameters.",
+                )
             return ActionResult(reservation)
         result = _run_response(self)
         if token:
@@ -93,7 +129,9 @@ def run_instances(self: Any) -> ActionResult:
 _run_backend = InstanceBackend.run_instances
 
 
-def run_backend(self: Any, image_id: str, count: int, user_data: Any, security_group_names: list, **kwargs: Any) -> Any:
+def run_backend(
+    self: Any, image_id: str, count: int, user_data: Any, security_group_names: list, **kwargs: Any
+) -> Any:
     """Apply the launch template as AWS does, and refuse zones that lack the type."""
     template = kwargs.get("launch_template")
     data = self._get_template_from_args(template).data if template else {}
@@ -103,23 +141,39 @@ def run_backend(self: Any, image_id: str, count: int, user_data: Any, security_g
         kwargs["metadata_options"] = data.get("MetadataOptions") or {}
     if not kwargs.get("nics"):
         kwargs["nics"] = data.get("NetworkInterfaces") or []
-    subnet_id = kwargs.get("subnet_id") or next((n["SubnetId"] for n in kwargs["nics"] if n.get("SubnetId")), None)
+    subnet_id = kwargs.get("subnet_id") or next(
+        (n["SubnetId"] for n in kwargs["nics"] if n.get("SubnetId")), None
+    )
     zone = self.get_subnet(subnet_id).availability_zone if subnet_id else kwargs.get("placement")
     itype = kwargs.get("instance_type")
     offers = INSTANCE_TYPE_OFFERINGS["availability-zone"].get(self.region_name, [])
     if zone and not any(o["Location"] == zone and o["InstanceType"] == itype for o in offers):
-        raise EC2ClientError("Unsupported", f"Your requested instance type ({itype}) is not supported in {zone}.")
-    market = (data.get("InstanceMarketOptions") or {}).get("MarketType") or kwargs.get("instance_market_options")
+        raise EC2ClientError(
+            "Unsupported", f"Your requested instance type ({itype}) is not supported in {zone}."
+        )
+    market = (data.get("InstanceMarketOptions") or {}).get("MarketType") or kwargs.get(
+        "instance_market_options"
+    )
     if market == "capacity-block":
-        block = WORLD.blocks.get(((data.get("CapacityReservationSpecification") or {}).get("CapacityReservationTarget")
-                                  or {}).get("CapacityReservationId", ""))
+        block = WORLD.blocks.get(
+            (
+                (data.get("CapacityReservationSpecification") or {}).get(
+                    "CapacityReservationTarget"
+                )
+                or {}
+            ).get("CapacityReservationId", "")
+        )
         if not block or block["State"] not in ("active", "payment-pending", "scheduled"):
-            raise EC2ClientError("InvalidCapacityReservationId.NotFound", "There is no such capacity block.")
+            raise EC2ClientError(
+                "InvalidCapacityReservationId.NotFound", "There is no such capacity block."
+            )
         if block["AvailableInstanceCount"] < count:
             raise EC2ClientError("ReservationCapacityExceeded", "The capacity block is used up.")
         block["AvailableInstanceCount"] -= count
     if data.get("BlockDeviceMappings"):
-        kwargs.setdefault("block_device_mappings", data["BlockDeviceMappings"])  # else moto adds an 8 GB disk that stays
+        kwargs.setdefault(
+            "block_device_mappings", data["BlockDeviceMappings"]
+        )  # else moto adds an 8 GB disk that stays
     tags = kwargs.setdefault("tags", {})
     for kind, more in convert_tag_spec(data.get("TagSpecifications", {})).items():
         tags[kind] = {**more, **tags.get(kind, {})}
@@ -131,7 +185,9 @@ def run_backend(self: Any, image_id: str, count: int, user_data: Any, security_g
             nic.add_tags(nic_tags)
         instance.lifecycle = {"spot": "spot", "capacity-block": "capacity-block"}.get(market or "")
         if profile:
-            self.associate_iam_instance_profile(instance_id=instance.id, iam_instance_profile_name=profile)
+            self.associate_iam_instance_profile(
+                instance_id=instance.id, iam_instance_profile_name=profile
+            )
         WORLD.machine_started(instance, guards.covering(instance))
     return reservation
 
@@ -154,6 +210,7 @@ def _state_hook(name: str) -> Any:
         elif name == "terminate" and before != "terminated":
             WORLD.note("terminated", instance=self.id, region=self.region_name, why=guards.reason())
         return result
+
     return changed
 
 
@@ -164,7 +221,9 @@ def delete_security_group(self: Any, name: str | None = None, group_id: str | No
     """Refuse to delete a group that a network interface uses."""
     for eni in self.enis.values():
         if group_id in {g.id for g in eni.group_set}:
-            raise EC2ClientError("DependencyViolation", f"resource {group_id} has a dependent object")
+            raise EC2ClientError(
+                "DependencyViolation", f"resource {group_id} has a dependent object"
+            )
     return _delete_group(self, name, group_id)
 
 
@@ -176,14 +235,28 @@ def describe_regions(self: Any, region_names: list[str] | None = None) -> list:
 
 
 def _offer(hours: int, region: str) -> dict[str, Any]:
-    start = (WORLD.now() + dt.timedelta(days=1)).replace(hour=11, minute=30, second=0, microsecond=0)
-    return {"CapacityBlockOfferingId": f"cbo-{hours}", "InstanceType": "trn2.3xlarge", "AvailabilityZone": f"{region}a",
-            "InstanceCount": 1, "CapacityBlockDurationHours": hours, "UpfrontFee": f"{hours * 2.235:.4f}", "CurrencyCode": "USD",
-            "Tenancy": "default", "StartDate": start, "EndDate": start + dt.timedelta(hours=hours)}
+    start = (WORLD.now() + dt.timedelta(days=1)).replace(
+        hour=11, minute=30, second=0, microsecond=0
+    )
+    return {
+        "CapacityBlockOfferingId": f"cbo-{hours}",
+        "InstanceType": "trn2.3xlarge",
+        "AvailabilityZone": f"{region}a",
+        "InstanceCount": 1,
+        "CapacityBlockDurationHours": hours,
+        "UpfrontFee": f"{hours * 2.235:.4f}",
+        "CurrencyCode": "USD",
+        "Tenancy": "default",
+        "StartDate": start,
+        "EndDate": start + dt.timedelta(hours=hours),
+    }
 
 
 def describe_capacity_block_offerings(self: Any) -> ActionResult:
-    hours, count = int(self._get_param("CapacityDurationHours")), int(self._get_param("InstanceCount", 1))
+    hours, count = (
+        int(self._get_param("CapacityDurationHours")),
+        int(self._get_param("InstanceCount", 1)),
+    )
     offer = _offer(hours, self.region)
     offer["InstanceCount"], offer["UpfrontFee"] = count, f"{hours * count * 2.235:.4f}"
     offer["CapacityBlockOfferingId"] = f"cbo-{hours}-{count}"
@@ -197,18 +270,30 @@ def purchase_capacity_block(self: Any) -> ActionResult:
     tags = self._parse_tag_specification().get("capacity-reservation", {})
     cr = f"cr-{uuid.uuid4().hex[:17]}"
     WORLD.blocks[cr] = {
-        "CapacityReservationId": cr, "InstanceType": offer["InstanceType"], "AvailabilityZone": offer["AvailabilityZone"],
-        "TotalInstanceCount": count, "AvailableInstanceCount": count, "State": "active", "StartDate": offer["StartDate"],
-        "EndDate": offer["EndDate"], "EndDateType": "limited", "ReservationType": "capacity-block",
-        "Tags": [{"Key": k, "Value": v} for k, v in tags.items()], "region": self.region}
+        "CapacityReservationId": cr,
+        "InstanceType": offer["InstanceType"],
+        "AvailabilityZone": offer["AvailabilityZone"],
+        "TotalInstanceCount": count,
+        "AvailableInstanceCount": count,
+        "State": "active",
+        "StartDate": offer["StartDate"],
+        "EndDate": offer["EndDate"],
+        "EndDateType": "limited",
+        "ReservationType": "capacity-block",
+        "Tags": [{"Key": k, "Value": v} for k, v in tags.items()],
+        "region": self.region,
+    }
     return ActionResult({"CapacityReservation": WORLD.blocks[cr]})
 
 
 def describe_capacity_reservations(self: Any) -> ActionResult:
-    return ActionResult({"CapacityReservations": [b for b in WORLD.blocks.values() if b["region"] == self.region]})
+    return ActionResult(
+        {"CapacityReservations": [b for b in WORLD.blocks.values() if b["region"] == self.region]}
+    )
 
 
-# ---- Budgets: actions, updates ----------------------------------------------------------------------------------
+# ---- Budgets: actions, updates ----
+
 
 def _actions(self: Any) -> list[dict[str, Any]]:
     return WORLD.budget_actions.setdefault(self._get_param("BudgetName"), [])
@@ -216,13 +301,24 @@ def _actions(self: Any) -> list[dict[str, Any]]:
 
 def create_budget_action(self: Any) -> str:
     self.backend.describe_budget(ACCOUNT, self._get_param("BudgetName"))
-    kept = ("BudgetName", "NotificationType", "ActionType", "ActionThreshold", "Definition", "ExecutionRoleArn", "ApprovalModel", "Subscribers")
+    kept = (
+        "BudgetName",
+        "NotificationType",
+        "ActionType",
+        "ActionThreshold",
+        "Definition",
+        "ExecutionRoleArn",
+        "ApprovalModel",
+        "Subscribers",
+    )
     action = {k: self._get_param(k) for k in kept}
     action.update(ActionId=str(uuid.uuid4()), Status="STANDBY")
     if any(a["Definition"] == action["Definition"] for a in _actions(self)):
         raise DuplicateRecordException("action", "the same action")
     _actions(self).append(action)
-    return json.dumps({"AccountId": ACCOUNT, "BudgetName": action["BudgetName"], "ActionId": action["ActionId"]})
+    return json.dumps(
+        {"AccountId": ACCOUNT, "BudgetName": action["BudgetName"], "ActionId": action["ActionId"]}
+    )
 
 
 def describe_budget_actions_for_budget(self: Any) -> str:
@@ -236,7 +332,9 @@ def delete_budget_action(self: Any) -> str:
     if not found:
         raise NotFoundException("Unable to find action")
     actions.remove(found[0])
-    return json.dumps({"AccountId": ACCOUNT, "BudgetName": self._get_param("BudgetName"), "Action": found[0]})
+    return json.dumps(
+        {"AccountId": ACCOUNT, "BudgetName": self._get_param("BudgetName"), "Action": found[0]}
+    )
 
 
 def update_budget(self: Any) -> str:
@@ -248,7 +346,9 @@ def update_budget(self: Any) -> str:
 
 def describe_subscribers_for_notification(self: Any) -> str:
     budget = self.backend.budgets[ACCOUNT][self._get_param("BudgetName")]
-    found = [n.subscribers for n in budget.notifications if n.details == self._get_param("Notification")]
+    found = [
+        n.subscribers for n in budget.notifications if n.details == self._get_param("Notification")
+    ]
     return json.dumps({"Subscribers": found[0] if found else []})
 
 
@@ -266,7 +366,9 @@ def budget_tags(self: Any) -> str:
     name = self._get_param("ResourceARN").split("budget/", 1)[1]
     if name not in self.backend.budgets[ACCOUNT]:
         raise NotFoundException("no such budget")
-    return json.dumps({"ResourceTags": getattr(self.backend.budgets[ACCOUNT][name], "resource_tags", [])})
+    return json.dumps(
+        {"ResourceTags": getattr(self.backend.budgets[ACCOUNT][name], "resource_tags", [])}
+    )
 
 
 _delete_budget = BudgetsBackend.delete_budget
@@ -277,35 +379,62 @@ def delete_budget(self: Any, account_id: str, budget_name: str) -> None:
     WORLD.budget_actions.pop(budget_name, None)
 
 
-# ---- Service quotas ---------------------------------------------------------------------------------------------
+# ---- Service quotas ----
+
 
 def get_service_quota(self: Any, service_code: str, quota_code: str) -> dict[str, Any]:
     value = WORLD.quotas.get(quota_code, WORLD.quotas.get("*", 5000.0))
-    return {"ServiceCode": service_code, "QuotaCode": quota_code, "QuotaName": quota_code, "Value": value, "Adjustable": True}
+    return {
+        "ServiceCode": service_code,
+        "QuotaCode": quota_code,
+        "QuotaName": quota_code,
+        "Value": value,
+        "Adjustable": True,
+    }
 
 
 def request_service_quota_increase(self: Any) -> str:
     request = {k: self._get_param(k) for k in ("ServiceCode", "QuotaCode", "DesiredValue")}
     WORLD.quota_requests.append({**request, "region": self.region})
-    return json.dumps({"RequestedQuota": {"Id": str(len(WORLD.quota_requests)), "Status": "PENDING", **request}})
+    return json.dumps(
+        {"RequestedQuota": {"Id": str(len(WORLD.quota_requests)), "Status": "PENDING", **request}}
+    )
 
 
 def list_requested_service_quota_change_history_by_quota(self: Any) -> str:
     code = self._get_param("QuotaCode")
-    mine = [{**r, "Status": "PENDING"} for r in WORLD.quota_requests if r["QuotaCode"] == code and r["region"] == self.region]
-    return json.dumps({"RequestedQuotas": [{k: v for k, v in r.items() if k != "region"} for r in mine]})
+    mine = [
+        {**r, "Status": "PENDING"}
+        for r in WORLD.quota_requests
+        if r["QuotaCode"] == code and r["region"] == self.region
+    ]
+    return json.dumps(
+        {"RequestedQuotas": [{k: v for k, v in r.items() if k != "region"} for r in mine]}
+    )
 
 
-# ---- IAM ---------------------------------------------------------------------------------------------------------
+# ---- IAM ----
+
 
 def simulate_principal_policy(self: Any) -> ActionResult:
     """Decide by the list of denied actions that a test sets."""
     names = self._get_param("ActionNames", [])
-    return ActionResult({"IsTruncated": False, "EvaluationResults": [
-        {"EvalActionName": a, "EvalResourceName": "*", "EvalDecision": "implicitDeny" if a in WORLD.denied else "allowed"} for a in names]})
+    return ActionResult(
+        {
+            "IsTruncated": False,
+            "EvaluationResults": [
+                {
+                    "EvalActionName": a,
+                    "EvalResourceName": "*",
+                    "EvalDecision": "implicitDeny" if a in WORLD.denied else "allowed",
+                }
+                for a in names
+            ],
+        }
+    )
 
 
-# ---- CloudWatch -------------------------------------------------------------------------------------------------
+# ---- CloudWatch ----
 
 _alarm_init = Alarm.__init__
 
@@ -317,40 +446,61 @@ def alarm_init(self: Any, *args: Any, **kwargs: Any) -> None:
 
 def get_metric_data(self: Any) -> ActionResult:
     """Answer CPUUtilization/SampleCount of EC2 instances from the hours that they really ran (a sample per 5 minutes)."""
+
     def when(value: Any) -> dt.datetime:
         if isinstance(value, dt.datetime):
             return value if value.tzinfo else value.replace(tzinfo=dt.timezone.utc)
         if isinstance(value, (int, float)):
             return dt.datetime.fromtimestamp(value, dt.timezone.utc)
         return dt.datetime.fromisoformat(str(value).replace("Z", "+00:00"))
+
     start, end = when(self._get_param("StartTime")), when(self._get_param("EndTime"))
     results = []
     for query in self._get_param("MetricDataQueries"):
         iid = query["MetricStat"]["Metric"]["Dimensions"][0]["Value"]
         hours = WORLD.hours(iid, start, min(end, WORLD.now()))
-        results.append({"Id": query["Id"], "Label": iid, "StatusCode": "Complete",
-                        "Timestamps": [start] if hours else [], "Values": [round(hours * 12)] if hours else []})
+        results.append(
+            {
+                "Id": query["Id"],
+                "Label": iid,
+                "StatusCode": "Complete",
+                "Timestamps": [start] if hours else [],
+                "Values": [round(hours * 12)] if hours else [],
+            }
+        )
     return ActionResult({"MetricDataResults": results})
 
 
 def install() -> None:
     """Patch moto's classes."""
     EC2Response.describe_images, EC2Response.run_instances = describe_images, run_instances
-    for f in (describe_capacity_block_offerings, purchase_capacity_block, describe_capacity_reservations):
+    for f in (
+        describe_capacity_block_offerings,
+        purchase_capacity_block,
+        describe_capacity_reservations,
+    ):
         setattr(EC2Response, f.__name__, f)
     InstanceBackend.run_instances = run_backend
     for name in ("start", "stop", "terminate"):
         setattr(Instance, name, _state_hook(name))
     SecurityGroupBackend.delete_security_group = delete_security_group
     RegionsAndZonesBackend.describe_regions = describe_regions
-    for f in (create_budget_action, describe_budget_actions_for_budget, delete_budget_action, update_budget, create_budget,
-              describe_subscribers_for_notification):
+    for f in (
+        create_budget_action,
+        describe_budget_actions_for_budget,
+        delete_budget_action,
+        update_budget,
+        create_budget,
+        describe_subscribers_for_notification,
+    ):
         setattr(BudgetsResponse, f.__name__, f)
     BudgetsResponse.list_tags_for_resource = budget_tags
     BudgetsBackend.delete_budget = delete_budget
     ServiceQuotasBackend.get_service_quota = get_service_quota
     ServiceQuotasResponse.request_service_quota_increase = request_service_quota_increase
-    ServiceQuotasResponse.list_requested_service_quota_change_history_by_quota = list_requested_service_quota_change_history_by_quota
+    ServiceQuotasResponse.list_requested_service_quota_change_history_by_quota = (
+        list_requested_service_quota_change_history_by_quota
+    )
     IamResponse.simulate_principal_policy = simulate_principal_policy
     Alarm.__init__ = alarm_init
     CloudWatchResponse.get_metric_data = get_metric_data

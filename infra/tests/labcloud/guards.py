@@ -37,7 +37,9 @@ class because:
 def target_of(schedule: Any) -> tuple[str, dict[str, Any]]:
     """Return ("ssm:startAutomationExecution", input) of a schedule with a universal target."""
     match = re.fullmatch(r"arn:aws:scheduler:::aws-sdk:(\w+):(\w+)", schedule.target["Arn"])
-    return (f"{match[1]}:{match[2]}" if match else schedule.target["Arn"]), json.loads(schedule.target.get("Input") or "{}")
+    return (f"{match[1]}:{match[2]}" if match else schedule.target["Arn"]), json.loads(
+        schedule.target.get("Input") or "{}"
+    )
 
 
 def selects(inputs: dict[str, Any], tags: dict[str, str], instance_id: str) -> bool:
@@ -61,7 +63,12 @@ def selects(inputs: dict[str, Any], tags: dict[str, str], instance_id: str) -> b
 def schedules(region: str) -> list[Any]:
     """Return the enabled schedules of a region."""
     backend = scheduler_backends[ACCOUNT][region]
-    return [s for g in backend.schedule_groups.values() for s in g.schedules.values() if s.state != "DISABLED"]
+    return [
+        s
+        for g in backend.schedule_groups.values()
+        for s in g.schedules.values()
+        if s.state != "DISABLED"
+    ]
 
 
 def covering(instance: Any) -> list[str]:
@@ -70,7 +77,10 @@ def covering(instance: Any) -> list[str]:
     for schedule in schedules(instance.region_name):
         operation, inputs = target_of(schedule)
         if operation == "ssm:startAutomationExecution" and selects(inputs, tags, instance.id):
-            document, often = inputs.get("DocumentName"), schedule.schedule_expression.startswith("rate(")
+            document, often = (
+                inputs.get("DocumentName"),
+                schedule.schedule_expression.startswith("rate("),
+            )
             if document == "AWS-StopEC2Instance":
                 found.add("unarmed" if often else "nightly")
             elif document == "AWS-TerminateEC2Instance":
@@ -80,12 +90,25 @@ def covering(instance: Any) -> list[str]:
         elif operation == "ec2:terminateInstances" and instance.id in inputs.get("InstanceIds", []):
             found.add("teardown")
     for name, budget in budgets_backends[ACCOUNT]["aws"].budgets[ACCOUNT].items():
-        wanted = [v.split("$", 1) for v in (budget.budget.get("CostFilters") or {}).get("TagKeyValue", [])]
-        if wanted and all(tags.get(k.removeprefix("user:")) == v for k, v in wanted) and budget.notifications:
+        wanted = [
+            v.split("$", 1) for v in (budget.budget.get("CostFilters") or {}).get("TagKeyValue", [])
+        ]
+        if (
+            wanted
+            and all(tags.get(k.removeprefix("user:")) == v for k, v in wanted)
+            and budget.notifications
+        ):
             found.add("budget")
-        if any(instance.id in a["Definition"]["SsmActionDefinition"]["InstanceIds"] for a in WORLD.budget_actions.get(name, [])):
+        if any(
+            instance.id in a["Definition"]["SsmActionDefinition"]["InstanceIds"]
+            for a in WORLD.budget_actions.get(name, [])
+        ):
             found.add("budget-stop")
     for alarm in list(cloudwatch_backends[ACCOUNT][instance.region_name].alarms.values()):
-        if any(d.value == instance.id for d in alarm.dimensions) and alarm.actions_enabled and alarm.alarm_actions:
+        if (
+            any(d.value == instance.id for d in alarm.dimensions)
+            and alarm.actions_enabled
+            and alarm.alarm_actions
+        ):
             found.add("alarm")
     return sorted(found)

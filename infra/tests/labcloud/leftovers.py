@@ -46,16 +46,32 @@ def everything() -> list[dict[str, Any]]:
         for name, group in scheduler_backends[ACCOUNT][region].schedule_groups.items():
             backend = scheduler_backends[ACCOUNT][region]
             if name != "default":
-                add("schedule-group", region, name, {t["Key"]: t["Value"] for t in backend.list_tags_for_resource(group.arn)["Tags"]})
+                add(
+                    "schedule-group",
+                    region,
+                    name,
+                    {
+                        t["Key"]: t["Value"]
+                        for t in backend.list_tags_for_resource(group.arn)["Tags"]
+                    },
+                )
             for schedule in group.schedules:
                 add("schedule", region, f"{name}/{schedule}", None)
         cloudwatch = cloudwatch_backends[ACCOUNT][region]
         for name, alarm in cloudwatch.alarms.items():
             add("alarm", region, name, cloudwatch.tagger.get_tag_dict_for_resource(alarm.alarm_arn))
     for name, budget in budgets_backends[ACCOUNT]["aws"].budgets[ACCOUNT].items():
-        add("budget", "us-east-1", name, {t["Key"]: t["Value"] for t in getattr(budget, "resource_tags", [])})
+        add(
+            "budget",
+            "us-east-1",
+            name,
+            {t["Key"]: t["Value"] for t in getattr(budget, "resource_tags", [])},
+        )
     iam = iam_backends[ACCOUNT]["aws"]
-    for kind, items in (("role", iam.roles.values()), ("instance-profile", iam.instance_profiles.values())):
+    for kind, items in (
+        ("role", iam.roles.values()),
+        ("instance-profile", iam.instance_profiles.values()),
+    ):
         for item in items:
             tags = item.tags.values() if isinstance(item.tags, dict) else item.tags
             add(kind, "us-east-1", item.name, {t["Key"]: t["Value"] for t in tags})

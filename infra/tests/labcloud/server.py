@@ -9,9 +9,14 @@ import re
 import socket
 import traceback
 import urllib.parse
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
-for _switch in ("MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION", "MOTO_ENABLE_AMI_VALIDATION", "MOTO_ENABLE_KEYPAIR_VALIDATION"):
+for _switch in (
+    "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION",
+    "MOTO_ENABLE_AMI_VALIDATION",
+    "MOTO_ENABLE_KEYPAIR_VALIDATION",
+):
     os.environ.setdefault(_switch, "1")
 os.environ.setdefault("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")
 os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
@@ -25,12 +30,19 @@ from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: E402
 from . import clock, gaps, leftovers  # noqa: E402
 from .world import ACCOUNT, WORLD  # noqa: E402
 
-REST = [("POST", r"/schedules/[^/]+", "CreateSchedule"), ("PUT", r"/schedules/[^/]+", "UpdateSchedule"),
-        ("GET", r"/schedules/[^/]+", "GetSchedule"), ("DELETE", r"/schedules/[^/]+", "DeleteSchedule"),
-        ("GET", r"/schedules", "ListSchedules"), ("POST", r"/schedule-groups/[^/]+", "CreateScheduleGroup"),
-        ("GET", r"/schedule-groups/[^/]+", "GetScheduleGroup"), ("DELETE", r"/schedule-groups/[^/]+", "DeleteScheduleGroup"),
-        ("GET", r"/schedule-groups", "ListScheduleGroups"), ("GET", r"/tags/.+", "ListTagsForResource"),
-        ("POST", r"/tags/.+", "TagResource")]
+REST = [
+    ("POST", r"/schedules/[^/]+", "CreateSchedule"),
+    ("PUT", r"/schedules/[^/]+", "UpdateSchedule"),
+    ("GET", r"/schedules/[^/]+", "GetSchedule"),
+    ("DELETE", r"/schedules/[^/]+", "DeleteSchedule"),
+    ("GET", r"/schedules", "ListSchedules"),
+    ("POST", r"/schedule-groups/[^/]+", "CreateScheduleGroup"),
+    ("GET", r"/schedule-groups/[^/]+", "GetScheduleGroup"),
+    ("DELETE", r"/schedule-groups/[^/]+", "DeleteScheduleGroup"),
+    ("GET", r"/schedule-groups", "ListScheduleGroups"),
+    ("GET", r"/tags/.+", "ListTagsForResource"),
+    ("POST", r"/tags/.+", "TagResource"),
+]
 SECRET = re.compile(r"UserData|Password|PrivateKey")
 
 
@@ -53,16 +65,20 @@ def identify(env: dict[str, Any], body: bytes) -> tuple[str, str, str, dict[str,
     return service, region, "?", params
 
 
-def error(env: dict[str, Any], service: str, code: str, message: str) -> tuple[bytes, list[tuple[str, str]]]:
+def error(
+    env: dict[str, Any], service: str, code: str, message: str
+) -> tuple[bytes, list[tuple[str, str]]]:
     """Return an error body in the protocol of the service."""
     if service in ("ec2",):
         xml = f'<?xml version="1.0"?><Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors><RequestID>lab</RequestID></Response>'
         return xml.encode(), [("Content-Type", "text/xml")]
     if service in ("iam", "sts", "sns"):
-        xml = f'<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error><RequestId>lab</RequestId></ErrorResponse>'
+        xml = f"<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error><RequestId>lab</RequestId></ErrorResponse>"
         return xml.encode(), [("Content-Type", "text/xml")]
-    return (json.dumps({"__type": code, "message": message}).encode(),
-            [("Content-Type", "application/x-amz-json-1.1"), ("x-amzn-ErrorType", code)])
+    return (
+        json.dumps({"__type": code, "message": message}).encode(),
+        [("Content-Type", "application/x-amz-json-1.1"), ("x-amzn-ErrorType", code)],
+    )
 
 
 def pick_fault(service: str, region: str, op: str, params: dict[str, Any]) -> dict[str, Any] | None:
@@ -70,7 +86,11 @@ def pick_fault(service: str, region: str, op: str, params: dict[str, Any]) -> di
     with WORLD.lock:
         WORLD.calls += 1
         for fault in WORLD.faults:
-            if fault.get("op", op) != op or fault.get("region", region) != region or fault.get("service", service) != service:
+            if (
+                fault.get("op", op) != op
+                or fault.get("region", region) != region
+                or fault.get("service", service) != service
+            ):
                 continue
             if any(str(params.get(k, "")) != str(v) for k, v in fault.get("match", {}).items()):
                 continue
@@ -103,24 +123,52 @@ class App:
             except Exception:  # noqa: BLE001 - shown to the test's author
                 reply = {"lab_error": traceback.format_exc()}
             answer = json.dumps(reply, default=str).encode()
-            start("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(answer)))])
+            start(
+                "200 OK",
+                [("Content-Type", "application/json"), ("Content-Length", str(len(answer)))],
+            )
             return [answer]
         return self.aws(env, start, body)
 
     def aws(self, env: dict[str, Any], start: Callable[..., Any], body: bytes) -> list[bytes]:
         service, region, op, params = identify(env, body)
-        entry = {"n": WORLD.calls, "t": WORLD.now().isoformat(), "service": service, "region": region, "op": op,
-                 "params": {k: v for k, v in params.items() if not SECRET.search(k)}, "status": 0}
+        entry = {
+            "n": WORLD.calls,
+            "t": WORLD.now().isoformat(),
+            "service": service,
+            "region": region,
+            "op": op,
+            "params": {k: v for k, v in params.items() if not SECRET.search(k)},
+            "status": 0,
+        }
         with WORLD.lock:
             WORLD.log.append(entry)
             if region in WORLD.regions and region not in READY:
-                gaps.preload_images(ec2_backends[ACCOUNT][region], ssm_backends[ACCOUNT][region], region)
+                gaps.preload_images(
+                    ec2_backends[ACCOUNT][region], ssm_backends[ACCOUNT][region], region
+                )
                 READY.add(region)
         if region not in WORLD.regions:
-            return self.fail(env, start, entry, service, {"code": "AuthFailure", "status": 401, "message": "region not enabled"})
+            return self.fail(
+                env,
+                start,
+                entry,
+                service,
+                {"code": "AuthFailure", "status": 401, "message": "region not enabled"},
+            )
         if f"{service}:{op}" in WORLD.denied:
             code = "UnauthorizedOperation" if service == "ec2" else "AccessDenied"
-            return self.fail(env, start, entry, service, {"code": code, "status": 403, "message": f"not authorized to perform {service}:{op}"})
+            return self.fail(
+                env,
+                start,
+                entry,
+                service,
+                {
+                    "code": code,
+                    "status": 403,
+                    "message": f"not authorized to perform {service}:{op}",
+                },
+            )
         fault = pick_fault(service, region, op, params)
         if fault and not fault.get("after"):
             return self.fail(env, start, entry, service, fault)
@@ -135,7 +183,14 @@ class App:
         start(*status[0])
         return chunks
 
-    def fail(self, env: dict[str, Any], start: Callable[..., Any], entry: dict[str, Any], service: str, fault: dict[str, Any]) -> list[bytes]:
+    def fail(
+        self,
+        env: dict[str, Any],
+        start: Callable[..., Any],
+        entry: dict[str, Any],
+        service: str,
+        fault: dict[str, Any],
+    ) -> list[bytes]:
         if fault.get("drop"):
             entry["status"], entry["error"] = -1, "dropped"
             env["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
@@ -159,9 +214,9 @@ def control(what: str, j: dict[str, Any]) -> Any:
     elif what == "clear":
         WORLD.faults.clear()
     elif what == "log":
-        return WORLD.log[j.get("since", 0):]
+        return WORLD.log[j.get("since", 0) :]
     elif what == "events":
-        return WORLD.events[j.get("since", 0):]
+        return WORLD.events[j.get("since", 0) :]
     elif what == "advance":
         return clock.advance(j["seconds"])
     elif what == "now":
@@ -170,7 +225,9 @@ def control(what: str, j: dict[str, Any]) -> Any:
         for key, value in j.items():
             setattr(WORLD, key, value)
     elif what == "busy":
-        WORLD.busy.setdefault(j["instance"], []).append((clock._moment(j["start"]), clock._moment(j["end"])))
+        WORLD.busy.setdefault(j["instance"], []).append(
+            (clock._moment(j["start"]), clock._moment(j["end"]))
+        )
     elif what == "hours":
         return {i: WORLD.hours(i) for i in WORLD.usage}
     elif what == "leftovers":

@@ -45,8 +45,10 @@ class World:
     def start_clock(self, at: str | None) -> None:
         """Freeze time at `at` (ISO) and let it tick from there."""
         self.frozen = freeze_time(
-            at or dt.datetime.now(dt.timezone.utc).replace(tzinfo=None), tick=True,
-            ignore=["werkzeug", "threading", "queue", "selectors", "socketserver", "asyncio"]).start()
+            at or dt.datetime.now(dt.timezone.utc).replace(tzinfo=None),
+            tick=True,
+            ignore=["werkzeug", "threading", "queue", "selectors", "socketserver", "asyncio"],
+        ).start()
 
     def reset(self, at: str | None) -> None:
         """Start over at another time, in the same process."""
@@ -67,10 +69,19 @@ class World:
     def machine_started(self, instance: Any, guards: list[str]) -> None:
         """Open a usage interval; `guards` says what protected the machine at that moment."""
         self.usage.setdefault(instance.id, []).append([self.now(), None])
-        self.note("running", instance=instance.id, region=instance.region_name, guards=guards,
-                  type=instance.instance_type, tags=tags_of(instance))
-        self.machines[instance.id] = {"type": instance.instance_type, "region": instance.region_name,
-                                      "tags": tags_of(instance)}
+        self.note(
+            "running",
+            instance=instance.id,
+            region=instance.region_name,
+            guards=guards,
+            type=instance.instance_type,
+            tags=tags_of(instance),
+        )
+        self.machines[instance.id] = {
+            "type": instance.instance_type,
+            "region": instance.region_name,
+            "tags": tags_of(instance),
+        }
 
     def machine_stopped(self, instance: Any, state: str, why: str) -> None:
         """Close the usage interval."""
@@ -79,7 +90,9 @@ class World:
             intervals[-1][1] = self.now()
         self.note(state, instance=instance.id, region=instance.region_name, why=why)
 
-    def hours(self, instance_id: str, since: dt.datetime | None = None, until: dt.datetime | None = None) -> float:
+    def hours(
+        self, instance_id: str, since: dt.datetime | None = None, until: dt.datetime | None = None
+    ) -> float:
         """Return how long an instance ran, in hours."""
         until, total = until or self.now(), 0.0
         for start, stop in self.usage.get(instance_id, []):
@@ -89,7 +102,9 @@ class World:
 
     def ran_through(self, instance_id: str, start: dt.datetime, end: dt.datetime) -> bool:
         """Say whether an instance ran during the whole of a period."""
-        return any(a <= start and (b is None or b >= end) for a, b in self.usage.get(instance_id, []))
+        return any(
+            a <= start and (b is None or b >= end) for a, b in self.usage.get(instance_id, [])
+        )
 
     def cpu(self, instance_id: str, start: dt.datetime, end: dt.datetime) -> float:
         """Return the maximum CPU of a period: boot, then whatever `busy` says, else 0.2 %."""
@@ -98,7 +113,9 @@ class World:
             boot = self.boot_cpu.get(instance_id, self.boot_cpu.get("*", 30.0))
             if boot > 1:
                 return boot
-        return 80.0 if any(a < end and b > start for a, b in self.busy.get(instance_id, [])) else 0.2
+        return (
+            80.0 if any(a < end and b > start for a, b in self.busy.get(instance_id, [])) else 0.2
+        )
 
 
 def tags_of(resource: Any) -> dict[str, str]:
