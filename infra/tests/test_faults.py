@@ -68,7 +68,7 @@ def test_a_hundred_faults_leave_nothing_behind(
     fired = 0
     for number, (kind, call) in list(enumerate(plans(100)))[batch * 10 : (batch + 1) * 10]:
         what = f"fault {number}: {kind} at call {call}"
-        cloud.post("reset", at=START)
+        cloud.post("reset", at=START, soft=True)
         cloud.post("set", regions=["us-east-1", "us-east-2", "us-west-2"])
         (folder.path / "class.lock.yml").unlink(missing_ok=True)
         cloud.fault(skip=call, **KINDS[kind])

@@ -207,8 +207,9 @@ def control(what: str, j: dict[str, Any]) -> Any:
     if what == "fault":
         WORLD.faults.append(j)
     elif what == "reset":
-        moto_api_backend.reset()
-        READY.clear()
+        if not j.get("soft"):  # soft: the resources are gone already, only logs and faults start over
+            moto_api_backend.reset()
+            READY.clear()
         clock.reset()
         WORLD.reset(j.get("at"))
     elif what == "clear":
