@@ -1,4 +1,5 @@
-"""python -m classroom: run `provision`, `start`, `stop`, `extend`, `teardown`, `status`, `cost`, `doctor`, `check`."""
+"""python -m classroom: run `provision`, `start`, `stop`, `extend`, `teardown`, `status`, `cost`,
+`doctor`, `check`."""
 
 from __future__ import annotations
 

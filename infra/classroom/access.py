@@ -20,7 +20,8 @@ from .run import Run
 
 @dataclass(frozen=True)
 class Network:
-    """Hold where machines of a region can go: (zone, subnet) pairs that offer the type, and the security group."""
+    """Hold where machines of a region can go: (zone, subnet) pairs that offer the type, and the
+    security group."""
 
     region: str
     vpc: str
@@ -45,13 +46,17 @@ def image(run: Run, region: str) -> str:
     found = find_image(run, region)
     lock["images"][region] = {"id": found["ImageId"], "name": found["Name"]}
     if not run.check:
-        text = "# Written by provision: the machine image of each region. Commit it; delete a line to look up again.\n"
+        text = (
+            "# Written by provision: the machine image of each region. Commit it; delete a line to"
+            " look up again.\n"
+        )
         lock_file.write_text(text + yaml.safe_dump(lock, sort_keys=True), encoding="utf-8")
     return found["ImageId"]
 
 
 def find_image(run: Run, region: str) -> dict[str, Any]:
-    """Look up the image of the SDK pin: the SSM parameter for the current SDK, names and dates for older ones."""
+    """Look up the image of the SDK pin: the SSM parameter for the current SDK, names and dates for
+    older ones."""
     query = sdk.image_query(run.spec.sdk)
     ec2 = run.cloud.ec2(region)
     with doing(f"look up the Neuron image of SDK {query.sdk}", region):
@@ -215,7 +220,8 @@ def _security_group(run: Run, region: str, vpc: str) -> str:
 
 
 def key_pair(run: Run, region: str) -> str:
-    """Import the staff's public key; a changed key replaces the old one. Students' keys never become key pairs."""
+    """Import the staff's public key; a changed key replaces the old one. Students' keys never
+    become key pairs."""
     ec2, name = run.cloud.ec2(region), tags.prefix(run.spec) + "staff"
     with doing("read the key pairs", region):
         found = [
@@ -298,7 +304,8 @@ def launch_template(run: Run, net: Network, ami: str, block: str | None = None) 
 
 
 def template_data(run: Run, net: Network, ami: str, block: str | None) -> dict[str, Any]:
-    """Return the template's content: IMDSv2 only, encrypted disk, tags on machine, disk and network card."""
+    """Return the template's content: IMDSv2 only, encrypted disk, tags on machine, disk and network
+    card."""
     spec = run.spec
     kinds = ["instance", "volume", "network-interface"]
     data: dict[str, Any] = {
@@ -335,7 +342,8 @@ def template_data(run: Run, net: Network, ami: str, block: str | None) -> dict[s
         "TagSpecifications": tags.spec_for(kinds, {**tags.common(spec), tags.GUARD: "pending"}),
     }
     if spec.market == "spot":
-        # Only a persistent request can be stopped at night; it must not outlive the class, or it would relaunch.
+        # Only a persistent request can be stopped at night; it must not outlive the class, or it
+        # would relaunch.
         until = spec.teardown_at.astimezone(dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         data["InstanceMarketOptions"] = {
             "MarketType": "spot",

@@ -32,7 +32,8 @@ def _alarm(run: Run, region: str, machine: str, instance_id: str) -> dict[str, A
         "EvaluationPeriods": idle.minutes // 5,
         "Threshold": float(idle.cpu_percent),
         "ComparisonOperator": "LessThanOrEqualToThreshold",
-        # A stopped machine sends no data; counted as busy, the alarm is OK again by the time it is restarted.
+        # A stopped machine sends no data; counted as busy, the alarm is OK again by the time it is
+        # restarted.
         "TreatMissingData": "notBreaching",
         "AlarmActions": [f"arn:aws:automate:{region}:ec2:stop"],
     }
@@ -52,7 +53,8 @@ def read_alarms(run: Run, region: str) -> dict[str, dict[str, Any]]:
 
 
 def alarms(run: Run, region: str, machines: dict[str, str]) -> dict[str, Exception]:
-    """Make an idle alarm for each machine (name -> instance id); return the machines for which it failed."""
+    """Make an idle alarm for each machine (name -> instance id); return the machines for which it
+    failed."""
     client, have = run.cloud.client("cloudwatch", region), read_alarms(run, region)
 
     def write(item: tuple[str, str]) -> None:
@@ -76,9 +78,12 @@ def alarms(run: Run, region: str, machines: dict[str, str]) -> dict[str, Excepti
 def rearm(run: Run, region: str, role: str, machines: list[str]) -> None:
     """See to it that an alarm which has fired can fire again; called before the start.
 
-    CloudWatch acts on a change of state, so an alarm that stays in ALARM never stops anything. Setting it to OK right
-    away would be worse: it would be judged by the samples from before the stop and end the student's new session at
-    once. So AWS itself (a schedule that deletes itself, laptop off) sets it to OK when new samples have come in.
+    CloudWatch acts on a change of state, so an alarm that stays in ALARM never stops anything.
+    Setting it to OK right
+    away would be worse: it would be judged by the samples from before the stop and end the
+    student's new session at
+    once. So AWS itself (a schedule that deletes itself, laptop off) sets it to OK when new samples
+    have come in.
     """
     client, have = run.cloud.client("scheduler", region), read_alarms(run, region)
     moment = run.cloud.now() + dt.timedelta(minutes=max(REARM_MINUTES, run.spec.idle.minutes))

@@ -43,7 +43,8 @@ def offer(run: Run, region: str, machines: int) -> dict[str, Any] | None:
 
 
 def ensure(run: Run, region: str, machines: int) -> str | None:
-    """Return the id of an active block; buy one within the price limit. None: there is none to be had here yet."""
+    """Return the id of an active block; buy one within the price limit. None: there is none to be
+    had here yet."""
     block = run.spec.capacity_block
     assert block is not None
     have = find(run, region)
@@ -54,12 +55,14 @@ def ensure(run: Run, region: str, machines: int) -> str | None:
         price = float(best["UpfrontFee"])
         if price > block.max_upfront_usd:
             raise ClassroomError(
-                f"The cheapest block of {block.hours} h for {machines} machines costs ${price:,.2f}, above the limit of ${block.max_upfront_usd:,.2f}.",
+                f"The cheapest block of {block.hours} h for {machines} machines costs"
+                f" ${price:,.2f}, above the limit of ${block.max_upfront_usd:,.2f}.",
                 "Raise capacity_block.max_upfront_usd, or take fewer hours.",
             )
         with doing("buy the capacity block", region):
             have = run.do(
-                f"{region}: buy {block.hours} h of {machines} x {run.spec.instance_type} for ${price:,.2f}, paid in advance",
+                f"{region}: buy {block.hours} h of {machines} x {run.spec.instance_type} for"
+                f" ${price:,.2f}, paid in advance",
                 lambda: run.cloud.ec2(region).purchase_capacity_block(
                     CapacityBlockOfferingId=best["CapacityBlockOfferingId"],
                     InstancePlatform="Linux/UNIX",
@@ -72,11 +75,13 @@ def ensure(run: Run, region: str, machines: int) -> str | None:
             return "cr-would-be-bought"
     if have["State"] != "active":
         run.warn(
-            f"{region}: the capacity block {have['CapacityReservationId']} is {have['State']} and starts {have.get('StartDate')}; "
-            "run provision again then. It is paid for; nothing else bills until then."
+            f"{region}: the capacity block {have['CapacityReservationId']} is {have['State']} and"
+            f" starts {have.get('StartDate')}; run provision again then. It is paid for; nothing"
+            " else bills until then."
         )
         return None
     run.warn(
-        f"{region}: the capacity block ends {have.get('EndDate')}; its machines are ended with it (30 minutes before): save work in time."
+        f"{region}: the capacity block ends {have.get('EndDate')}; its machines are ended with it"
+        " (30 minutes before): save work in time."
     )
     return have["CapacityReservationId"]

@@ -27,7 +27,8 @@ def _budget(run: Run, name: str, usd: float, key: str, value: str) -> dict[str, 
         "TimeUnit": "ANNUALLY",
         "BudgetLimit": {"Amount": f"{usd:g}", "Unit": "USD"},
         "CostFilters": {"TagKeyValue": [f"user:{key}${value}"]},
-        # Credits must not hide the cost: with them counted, spending stays at 0 until they are gone.
+        # Credits must not hide the cost: with them counted, spending stays at 0 until they are
+        # gone.
         "CostTypes": {
             "IncludeCredit": False,
             "IncludeRefund": False,
@@ -62,7 +63,8 @@ def _alerts(mails: list[str]) -> list[dict[str, Any]]:
 
 
 def budgets(run: Run, owners: dict[str, str]) -> None:
-    """Make the class budget and one per owner (student or shared machine -> its e-mail); remove those of others."""
+    """Make the class budget and one per owner (student or shared machine -> its e-mail); remove
+    those of others."""
     client, account, spec = run.cloud.client("budgets"), run.cloud.account, run.spec
     with doing("read the budgets"):
         have = {
@@ -133,7 +135,8 @@ def budgets(run: Run, owners: dict[str, str]) -> None:
 
 
 def stop_actions(run: Run, role: str, machines: dict[str, list[str]]) -> None:
-    """Let the class budget stop every machine at 100 %: region -> machine ids, at most 100 in an action."""
+    """Let the class budget stop every machine at 100 %: region -> machine ids, at most 100 in an
+    action."""
     client, account, name = run.cloud.client("budgets"), run.cloud.account, class_budget_name(run)
     with doing("read the budget's stop actions"):
         try:

@@ -105,7 +105,14 @@ def main(argv: list[str] | None = None) -> int:
                 k: v
                 for k, v in vars(args).items()
                 if k
-                in ("confirm_removals", "dry_run", "policy", "request_quota", "regions", "name")
+                in (
+                    "confirm_removals",
+                    "dry_run",
+                    "policy",
+                    "request_quota",
+                    "regions",
+                    "name",
+                )
             },
         )
     except ClassroomError as error:
@@ -113,7 +120,8 @@ def main(argv: list[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         err.print(
-            "Interrupted. What exists is guarded; run the same command again to go on, or teardown to remove it."
+            "Interrupted. What exists is guarded; run the same command again to go on, or teardown"
+            " to remove it."
         )
         return 1
     if args.json:

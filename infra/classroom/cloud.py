@@ -41,7 +41,8 @@ def aware(value: Any) -> dt.datetime:
 
 @contextlib.contextmanager
 def doing(what: str, region: str = "") -> Iterator[None]:
-    """Turn whatever AWS or the network throws into a sentence that starts with what we were doing."""
+    """Turn whatever AWS or the network throws into a sentence that starts with what we were
+    doing."""
     try:
         yield
     except be.ClientError as error:

@@ -1,4 +1,5 @@
-"""What the command line and the playbooks can ask for. Each command returns one dictionary: tables, lines, summary, exit code."""
+"""What the command line and the playbooks can ask for. Each command returns one dictionary: tables,
+lines, summary, exit code."""
 
 from __future__ import annotations
 
@@ -86,14 +87,19 @@ def _provision(r: Run, options: Result) -> Result:
     wrote = pages.write(r, [m for m in outcome.machines if m.id], public)
     lines = [f"{name} has no machine: {why}" for name, why in sorted(outcome.unplaced.items())]
     lines += [
-        f"{name} is not armed; it is stopped within {provision.guards.UNARMED_MINUTES} minutes. Run provision again."
+        f"{name} is not armed; it is stopped within {provision.guards.UNARMED_MINUTES} minutes. Run"
+        " provision again."
         for name in outcome.unarmed
     ]
     if outcome.unplaced:
         lines.append(
-            "Run provision again later: who has a machine keeps it, only the missing ones are tried."
+            "Run provision again later: who has a machine keeps it, only the missing ones are"
+            " tried."
         )
-    summary = f"{len(outcome.machines)} machines, {len(outcome.launched)} new, {len(outcome.removed)} removed, {len(outcome.unplaced)} without a machine"
+    summary = (
+        f"{len(outcome.machines)} machines, {len(outcome.launched)} new, {len(outcome.removed)}"
+        f" removed, {len(outcome.unplaced)} without a machine"
+    )
     return {
         "tables": [_machines(r, outcome.machines, r.spec.name)],
         "lines": lines,
@@ -134,7 +140,8 @@ def _forecast(r: Run, _: Result) -> Result:
     ]
     if f.total_usd > spec.budget.class_usd:
         r.warn(
-            "The plan costs more than the class budget: machines will be stopped before the end of the term."
+            "The plan costs more than the class budget: machines will be stopped before the end of"
+            " the term."
         )
     return {
         "tables": [
@@ -163,7 +170,10 @@ def _status(r: Run, _: Result) -> Result:
         "lines": [
             "Dollars are machine hours x price table; disks and addresses come on top (see cost)."
         ],
-        "summary": f"{len(existing)} machines, {len(running)} running, ${total:,.2f} of ${r.spec.budget.class_usd:,.2f} used",
+        "summary": (
+            f"{len(existing)} machines, {len(running)} running, ${total:,.2f} of"
+            f" ${r.spec.budget.class_usd:,.2f} used"
+        ),
     }
 
 
@@ -191,7 +201,9 @@ def _stop(r: Run, _: Result) -> Result:
     machines = power.stop(r)
     return {
         "tables": [_machines(r, machines, "stopped")],
-        "summary": f"{sum(m.state == 'stopped' for m in machines)} of {len(machines)} machines are stopped",
+        "summary": (
+            f"{sum(m.state == 'stopped' for m in machines)} of {len(machines)} machines are stopped"
+        ),
     }
 
 
@@ -200,7 +212,9 @@ def _extend(r: Run, _: Result) -> Result:
     return {
         "tables": [_machines(r, outcome.machines, r.spec.name)],
         "exit_code": outcome.exit_code,
-        "summary": f"{r.spec.name} now ends {r.spec.teardown} and stops nightly at {r.spec.stop_nightly}",
+        "summary": (
+            f"{r.spec.name} now ends {r.spec.teardown} and stops nightly at {r.spec.stop_nightly}"
+        ),
     }
 
 
@@ -278,7 +292,10 @@ def _teardown(
             "check": True,
             "changed": bool(report.left),
             "left": list(map(str, report.left)),
-            "summary": f"{len(report.left)} resources of class {name} in {len(report.regions)} regions; nothing was removed",
+            "summary": (
+                f"{len(report.left)} resources of class {name} in {len(report.regions)} regions;"
+                " nothing was removed"
+            ),
             "exit_code": 0,
         }
     path = report.save(folder / "out" / name)

@@ -1,4 +1,5 @@
-"""What a class will cost and what it has cost: forecasts from a dated table, hours from CloudWatch."""
+"""What a class will cost and what it has cost: forecasts from a dated table, hours from
+CloudWatch."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def count(spec: ClassSpec) -> int:
 
 
 def forecast(spec: ClassSpec, now: dt.datetime, live_hourly: float | None = None) -> Forecast:
-    """Return the cost of the plan (hours_per_student) and the most that the nightly stop lets happen."""
+    """Return the cost of the plan (hours_per_student) and the most that the nightly stop lets
+    happen."""
     prices, n = table(spec), count(spec)
     rate = live_hourly or hourly(spec)
     days = max(1, (spec.teardown_at - now).days + 1)
@@ -100,7 +102,8 @@ def forecast(spec: ClassSpec, now: dt.datetime, live_hourly: float | None = None
 
 
 def live_price(run: Run, region: str) -> float | None:
-    """Return today's on-demand price from the Pricing API; None when it may not be asked or does not know."""
+    """Return today's on-demand price from the Pricing API; None when it may not be asked or does
+    not know."""
     filters = [
         ("instanceType", run.spec.instance_type),
         ("regionCode", region),
@@ -128,7 +131,8 @@ def live_price(run: Run, region: str) -> float | None:
 def hours(run: Run) -> dict[str, dict[str, Any]]:
     """Return hours and dollars by machine since it was first seen.
 
-    EC2 keeps no history and Cost Explorer lags a day; but a running machine sends one CPU sample per five minutes,
+    EC2 keeps no history and Cost Explorer lags a day; but a running machine sends one CPU sample
+    per five minutes,
     and CloudWatch keeps their count for 15 months, also of machines that are long terminated.
     """
     path = run.spec.out / "ledger.json"

@@ -1,4 +1,5 @@
-"""Say why it does not work, or that it would: credentials, regions, permissions, quotas, image, guards."""
+"""Say why it does not work, or that it would: credentials, regions, permissions, quotas, image,
+guards."""
 
 from __future__ import annotations
 
@@ -49,9 +50,9 @@ def doctor(run: Run, options: dict[str, Any]) -> dict[str, Any]:
         "tables": [
             {"title": f"doctor: {run.spec.name}", "columns": ["", "what", "finding"], "rows": rows}
         ],
-        "summary": f"{bad} of {len(rows)} checks failed"
-        if bad
-        else f"all {len(rows)} checks passed",
+        "summary": (
+            f"{bad} of {len(rows)} checks failed" if bad else f"all {len(rows)} checks passed"
+        ),
         "exit_code": 1 if bad else 0,
     }
 

@@ -6,7 +6,8 @@ from .spec import ClassSpec
 
 
 def script(spec: ClassSpec) -> str:
-    """Return user data: stop by itself every night, and stop after two hours unless `configure` has run.
+    """Return user data: stop by itself every night, and stop after two hours unless `configure` has
+    run.
 
     The machine's shutdown behaviour is "stop", so a power-off ends the billing of the machine.
     """

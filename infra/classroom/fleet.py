@@ -97,7 +97,8 @@ def machine(i: dict[str, Any], region: str) -> Machine:
 
 
 def plan(spec: ClassSpec, existing: list[Machine], limit: frozenset[str] | None = None) -> Plan:
-    """Compare roster and cloud. A shared machine keeps its seats: nobody moves because somebody else left."""
+    """Compare roster and cloud. A shared machine keeps its seats: nobody moves because somebody
+    else left."""
     by_name: dict[str, Machine] = {}
     duplicates = []
     for m in sorted(existing, key=lambda m: (m.launched, m.id)):

@@ -1,7 +1,10 @@
-"""The guards. Class-wide ones exist, verified, before any machine starts; those that must name a machine arm it after.
+"""The guards. Class-wide ones exist, verified, before any machine starts; those that must name a
+machine arm it after.
 
-Why by tag: a schedule that lists machine ids cannot exist before the machines do, and misses the machine whose
-launch was never answered. EventBridge Scheduler starts AWS's own automation documents (a universal target, no Lambda),
+Why by tag: a schedule that lists machine ids cannot exist before the machines do, and misses the
+machine whose
+launch was never answered. EventBridge Scheduler starts AWS's own automation documents (a universal
+target, no Lambda),
 which choose machines by the class tag at the moment they run.
 """
 
@@ -200,7 +203,8 @@ def schedules(run: Run, region: str, role: str, addresses: list[str] = ()) -> No
 
 
 def verify(run: Run, region: str, role: str) -> None:
-    """Read the class-wide guards back from AWS; raise GuardMissing unless each is there and enabled."""
+    """Read the class-wide guards back from AWS; raise GuardMissing unless each is there and
+    enabled."""
     missing, have = [], read_schedules(run, region)
     for name, arguments in desired(run, role, []).items():
         if name not in have:

@@ -1,4 +1,5 @@
-"""Students without a key get one, kept encrypted by ansible-vault; no private key touches the disk in the clear."""
+"""Students without a key get one, kept encrypted by ansible-vault; no private key touches the disk
+in the clear."""
 
 from __future__ import annotations
 
@@ -24,9 +25,10 @@ def _secret() -> bytes:
     name = os.environ.get(PASSWORD_VARIABLE, "")
     if not name or not Path(name).expanduser().is_file():
         raise ClassroomError(
-            "Some students have no key, so one is to be generated, but there is no password to encrypt it with.",
-            f"Write a long password into a file outside the repository and set {PASSWORD_VARIABLE} to its path; "
-            "or ask the students for their public keys.",
+            "Some students have no key, so one is to be generated, but there is no password to"
+            " encrypt it with.",
+            f"Write a long password into a file outside the repository and set {PASSWORD_VARIABLE}"
+            " to its path; or ask the students for their public keys.",
         )
     path = Path(name).expanduser()
     if os.access(path, os.X_OK):  # a script that prints it, such as a keychain client
@@ -41,7 +43,8 @@ def _secret() -> bytes:
 
 
 def ensure(run: Run, rotate: bool = False) -> dict[str, str]:
-    """Return student -> public key; generate missing ones (or, with `rotate`, new ones for all that were generated)."""
+    """Return student -> public key; generate missing ones (or, with `rotate`, new ones for all that
+    were generated)."""
     public: dict[str, str] = {}
     for student in run.spec.students:
         if student.public_key:

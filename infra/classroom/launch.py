@@ -17,7 +17,8 @@ from .fleet import Machine, Wanted
 from .problems import AWS_ERRORS
 from .run import Run
 
-# A definite "not here": the next zone may be tried at once. Anything else may have launched a machine unseen.
+# A definite "not here": the next zone may be tried at once. Anything else may have launched a
+# machine unseen.
 NEXT_ZONE = {
     "InsufficientInstanceCapacity",
     "InsufficientHostCapacity",
@@ -39,7 +40,8 @@ PROFILE_TRIES = 8
 
 @dataclass
 class Result:
-    """Say what became of one launch: a machine, or the reason why not. `elsewhere` allows another region."""
+    """Say what became of one launch: a machine, or the reason why not. `elsewhere` allows another
+    region."""
 
     wanted: Wanted
     machine: Machine | None = None
@@ -48,7 +50,8 @@ class Result:
 
 
 def token(run: Run, arguments: dict[str, Any], generation: int) -> str:
-    """Return the client token: the same request always has the same one, so a lost answer never launches twice."""
+    """Return the client token: the same request always has the same one, so a lost answer never
+    launches twice."""
     text = json.dumps([run.spec.name, arguments, generation], sort_keys=True)
     return "tl-" + hashlib.sha256(text.encode()).hexdigest()[:48]
 
@@ -65,7 +68,8 @@ def launch(
         result = _one(run, net, template, w, zones)
         done[0] += 1
         run.say(
-            f"{net.region}: {done[0]}/{total} {w.name}: {result.machine.zone if result.machine else result.reason}"
+            f"{net.region}: {done[0]}/{total} {w.name}:"
+            f" {result.machine.zone if result.machine else result.reason}"
         )
         return result
 
@@ -128,7 +132,10 @@ def _one(
         except (be.HTTPClientError, be.EndpointConnectionError) as error:
             return Result(
                 w,
-                reason=f"AWS did not answer ({type(error).__name__}); the next run looks whether it started",
+                reason=(
+                    f"AWS did not answer ({type(error).__name__}); the next run looks whether it"
+                    " started"
+                ),
             )
         if instance is None:
             return Result(w, reason="AWS keeps answering with a machine that is already terminated")
@@ -158,7 +165,8 @@ def _request(run: Run, region: str, arguments: dict[str, Any]) -> dict[str, Any]
         instance = answer["Instances"][0]
         if instance["State"]["Name"] not in ("terminated", "shutting-down"):
             return instance
-        # This token belongs to a machine of an earlier life (removed and added again): ask with the next one.
+        # This token belongs to a machine of an earlier life (removed and added again): ask with the
+        # next one.
     return None
 
 
@@ -270,7 +278,8 @@ def read_addresses(run: Run, region: str) -> list[dict[str, Any]]:
 def addresses(
     run: Run, region: str, machines: list[Machine], keep: Callable[[str], bool] = lambda _: False
 ) -> list[str]:
-    """Give each machine one Elastic IP (if the class has them), release surplus ones; return the allocation ids."""
+    """Give each machine one Elastic IP (if the class has them), release surplus ones; return the
+    allocation ids."""
     ec2 = run.cloud.ec2(region)
     wanted = {m.name: m for m in machines if m.id} if run.spec.elastic_ip else {}
 
@@ -306,7 +315,8 @@ def addresses(
         )  # allocation knows no client token: a lost answer shows up here as a surplus address
     for error in failed:
         run.warn(
-            f"{region}: some machines have no Elastic IP yet: {AWS_ERRORS.get(code_of(error), (str(error), ''))[0]}"
+            f"{region}: some machines have no Elastic IP yet:"
+            f" {AWS_ERRORS.get(code_of(error), (str(error), ''))[0]}"
         )
 
     def associate(name: str) -> None:
@@ -321,12 +331,13 @@ def addresses(
             first["InstanceId"] = m.id if answer else ""
         m.ip = first["PublicIp"]
 
-    for _, _, error in each(
+    for _, _, problem in each(
         associate, [n for n in wanted if n in have and wanted[n].state in ("running", "stopped")]
     ):
-        if error:
+        if problem:
             run.warn(
-                f"{region}: an Elastic IP could not be associated; run provision again ({code_of(error) or error})"
+                f"{region}: an Elastic IP could not be associated; run provision again"
+                f" ({code_of(problem) or problem})"
             )
     surplus = [
         a

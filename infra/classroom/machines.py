@@ -1,4 +1,5 @@
-"""What the supported instance types are: sizes, quotas, prices. Each figure has one home: here or prices.yml."""
+"""What the supported instance types are: sizes, quotas, prices. Each figure has one home: here or
+prices.yml."""
 
 from __future__ import annotations
 
@@ -18,12 +19,14 @@ class MachineType:
 
     name: str
     vcpus: int
-    cores: int  # NeuronCores that NEURON_RT_VISIBLE_CORES counts (trn2: logical cores at the default LNC=2)
+    # NeuronCores that NEURON_RT_VISIBLE_CORES counts (trn2: logical cores at the default LNC=2)
+    cores: int
     family: str  # trn1 | trn2 | inf2
     capacity_block_only: bool = False
 
 
-# Sizes: EC2 instance type pages of Trn1, Trn2, Inf2 (documented). trn2.3xlarge: one Trainium2 chip of 8 physical cores.
+# Sizes: EC2 instance type pages of Trn1, Trn2, Inf2 (documented). trn2.3xlarge: one Trainium2 chip
+# of 8 physical cores.
 TYPES: dict[str, MachineType] = {
     t.name: t
     for t in (

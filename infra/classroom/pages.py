@@ -27,10 +27,12 @@ Then `ssh {alias}`. The forwards show the profiler in your browser at http://loc
 {address_note}{key_note}{core_note}
 ## Money and time
 
-- ${hourly:.2f} for each hour that the machine runs; your budget is ${budget:.0f}, which is {hours:.0f} hours. You and the staff get mail at 50, 80 and 100 %.
+- ${hourly:.2f} for each hour that the machine runs; your budget is ${budget:.0f}, which is
+  {hours:.0f} hours. You and the staff get mail at 50, 80 and 100 %.
 - Stop it when you are done: `sudo poweroff` (your files stay).
 - It stops by itself after {idle} idle minutes, and every night at {night} ({zone}).
-- **On {end} everything is deleted, disks too.** Push your work to your own repository before that day.
+- **On {end} everything is deleted, disks too.** Push your work to your own repository
+  before that day.
 """
 
 
@@ -58,15 +60,28 @@ def write(run: Run, machines: list[Machine], public_keys: dict[str, str]) -> lis
                 night=spec.stop_nightly,
                 zone=spec.time_zone,
                 end=spec.teardown.isoformat(),
-                address_note=""
-                if spec.elastic_ip
-                else "The address changes at every start: ask the staff for a fresh page, or read it in the EC2 console.\n",
-                key_note=""
-                if student in given
-                else f"The staff give you the private key; save it as `~/.ssh/{alias}` and run `chmod 600 ~/.ssh/{alias}`.\n",
-                core_note=f"You share the machine; NeuronCore {core} is yours (`NEURON_RT_VISIBLE_CORES={core}` is set for you).\n"
-                if core >= 0
-                else "",
+                address_note=(
+                    ""
+                    if spec.elastic_ip
+                    else (
+                        "The address changes at every start: ask the staff for a fresh page, or"
+                        " read it in the EC2 console.\n"
+                    )
+                ),
+                key_note=(
+                    ""
+                    if student in given
+                    else (
+                        f"The staff give you the private key; save it as `~/.ssh/{alias}` and run"
+                        f" `chmod 600 ~/.ssh/{alias}`.\n"
+                    )
+                ),
+                core_note=(
+                    f"You share the machine; NeuronCore {core} is yours"
+                    f" (`NEURON_RT_VISIBLE_CORES={core}` is set for you).\n"
+                    if core >= 0
+                    else ""
+                ),
             )
             path = spec.out / f"{student}.md"
             if not path.exists() or path.read_text(encoding="utf-8") != text:

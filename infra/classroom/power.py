@@ -17,7 +17,8 @@ def chosen(run: Run) -> list[Machine]:
 
 
 def start(run: Run) -> tuple[list[Machine], dict[str, str]]:
-    """Start machines after verifying what would stop them; return them, and the reasons of those that did not start."""
+    """Start machines after verifying what would stop them; return them, and the reasons of those
+    that did not start."""
     preflight.check(run)
     machines = chosen(run)
     role = f"arn:aws:iam::{run.cloud.account}:role/{roles.guard_role(run)}"

@@ -12,7 +12,8 @@ from .cloud import code_of, doing
 from .problems import ClassroomError
 from .run import Run
 
-# Every action that bringing up, guarding and tearing down a class takes. doctor --policy prints it as a policy.
+# Every action that bringing up, guarding and tearing down a class takes. doctor --policy prints it
+# as a policy.
 ACTIONS = {
     "ec2": [
         "Describe*",
@@ -116,7 +117,8 @@ def policy() -> dict:
 
 
 def permissions(run: Run) -> list[str]:
-    """Return the actions that the caller is denied; [] also when AWS does not let us ask (root, some SSO roles)."""
+    """Return the actions that the caller is denied; [] also when AWS does not let us ask (root,
+    some SSO roles)."""
     arn = run.cloud.identity()["Arn"]
     role = re.fullmatch(r"arn:aws:sts::(\d+):assumed-role/([^/]+)/.+", arn)
     if role:
@@ -158,7 +160,8 @@ class Room:
 
 
 def room(run: Run, region: str, live: int) -> Room:
-    """Read the vCPU quota; `live` machines of ours count against it. An unreadable quota does not block."""
+    """Read the vCPU quota; `live` machines of ours count against it. An unreadable quota does not
+    block."""
     machine, spec = run.spec.machine, run.spec
     found = machines.quota_for(machine, spec.market)
     if not found:
@@ -179,7 +182,8 @@ def room(run: Run, region: str, live: int) -> Room:
             with doing("read the vCPU quota", region):
                 raise
         run.warn(
-            f"{region}: the vCPU quota could not be read ({code_of(error)}); going on without the check."
+            f"{region}: the vCPU quota could not be read ({code_of(error)}); going on without the"
+            " check."
         )
         return Room(region, 10_000, None, code, name)
     return Room(region, max(0, int(value // machine.vcpus) - live), value, code, name)
@@ -201,7 +205,8 @@ def check(run: Run) -> None:
     if off:
         raise ClassroomError(
             f"The region {', '.join(off)} is not enabled for this account (or does not exist).",
-            f"Enable it under Account > AWS Regions (it takes minutes), or remove it from `regions`. Enabled: {', '.join(sorted(enabled))}.",
+            "Enable it under Account > AWS Regions (it takes minutes), or remove it from"
+            f" `regions`. Enabled: {', '.join(sorted(enabled))}.",
         )
     with doing("check the permissions"):
         denied = permissions(run)
@@ -209,7 +214,8 @@ def check(run: Run) -> None:
         shown = ", ".join(denied[:6]) + (f" and {len(denied) - 6} more" if len(denied) > 6 else "")
         raise ClassroomError(
             f"The AWS user may not: {shown}. Nothing was created.",
-            "Ask the account's owner to attach the policy that `python -m classroom doctor --policy` prints.",
+            "Ask the account's owner to attach the policy that `python -m classroom doctor"
+            " --policy` prints.",
         )
 
 

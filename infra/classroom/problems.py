@@ -71,26 +71,44 @@ AWS_ERRORS: dict[str, tuple[str, str]] = {
     ),
     "OptInRequired": (
         "This region or service is not enabled for the account.",
-        "Enable the region under Account > AWS Regions (takes minutes), or remove it from `regions`.",
+        (
+            "Enable the region under Account > AWS Regions (takes minutes), or remove it from"
+            " `regions`."
+        ),
     ),
     "UnauthorizedOperation": (
         "The AWS user lacks a permission.",
-        "Ask the account's owner to attach the policy that `python -m classroom doctor --policy` prints.",
+        (
+            "Ask the account's owner to attach the policy that `python -m classroom doctor"
+            " --policy` prints."
+        ),
     ),
     "AccessDenied": (
         "The AWS user lacks a permission.",
-        "Ask the account's owner to attach the policy that `python -m classroom doctor --policy` prints.",
+        (
+            "Ask the account's owner to attach the policy that `python -m classroom doctor"
+            " --policy` prints."
+        ),
     ),
     "AccessDeniedException": (
         "The AWS user lacks a permission.",
-        "Ask the account's owner to attach the policy that `python -m classroom doctor --policy` prints.",
+        (
+            "Ask the account's owner to attach the policy that `python -m classroom doctor"
+            " --policy` prints."
+        ),
     ),
     "VcpuLimitExceeded": (
         "The account's vCPU quota for this family is used up (new accounts have 0).",
-        "Request an increase: `python -m classroom doctor --request-quota`; it takes hours to days.",
+        (
+            "Request an increase: `python -m classroom doctor --request-quota`; it takes hours to"
+            " days."
+        ),
     ),
     "PendingVerification": (
-        "AWS is still validating the account for this region (usually under 5 minutes, at most 4 hours).",
+        (
+            "AWS is still validating the account for this region (usually under 5 minutes, at most"
+            " 4 hours)."
+        ),
         "Wait for the e-mail and run provision again; what exists is kept.",
     ),
     "InsufficientInstanceCapacity": (
@@ -103,11 +121,17 @@ AWS_ERRORS: dict[str, tuple[str, str]] = {
     ),
     "InvalidInstanceType.NotFound": (
         "This region does not offer the instance type.",
-        "Change `regions`, or `instance_type`; `python -m classroom doctor` lists where it is offered.",
+        (
+            "Change `regions`, or `instance_type`; `python -m classroom doctor` lists where it is"
+            " offered."
+        ),
     ),
     "MaxSpotInstanceCountExceeded": (
         "The account's spot quota for this family is used up.",
-        "Request an increase: `python -m classroom doctor --request-quota`, or use `market: on-demand`.",
+        (
+            "Request an increase: `python -m classroom doctor --request-quota`, or use `market:"
+            " on-demand`."
+        ),
     ),
     "SpotMaxPriceTooLow": (
         "Spot costs more than on-demand here just now.",

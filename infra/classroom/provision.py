@@ -1,4 +1,5 @@
-"""Bring a class up: guards first, machines after, and partial success kept as a state that the next run continues."""
+"""Bring a class up: guards first, machines after, and partial success kept as a state that the next
+run continues."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ def check_removals(plan: fleet.Plan, existing: list[Machine], confirmed: bool) -
 
 
 def provision(run: Run, confirm_removals: bool = False) -> Outcome:
-    """Make the cloud match class.yml and the roster. Safe to interrupt anywhere and to run again."""
+    """Make the cloud match class.yml and the roster. Safe to interrupt anywhere and to run
+    again."""
     preflight.check(run)
     existing, plan = survey(run)
     check_removals(plan, existing, confirm_removals)
@@ -177,8 +179,8 @@ def _launch(
             }
         )
         run.warn(
-            f"{region}: quota {room.code} ({room.name}) is {room.quota:g} vCPUs. Ask for more (hours to days): "
-            + preflight.quota_request(run, room, live + len(todo))
+            f"{region}: quota {room.code} ({room.name}) is {room.quota:g} vCPUs. Ask for more"
+            " (hours to days): " + preflight.quota_request(run, room, live + len(todo))
         )
     if not now:
         return later, []
@@ -209,7 +211,8 @@ def _stop_actions(run: Run, role: str, machines: list[Machine]) -> None:
 
 
 def remember(run: Run, machines: list[Machine]) -> None:
-    """Keep the ids of all machines ever seen, for hours and dollars after AWS has forgotten them. Holds no secret."""
+    """Keep the ids of all machines ever seen, for hours and dollars after AWS has forgotten them.
+    Holds no secret."""
     if run.check:
         return
     path = run.spec.out / "ledger.json"
@@ -231,7 +234,8 @@ def remember(run: Run, machines: list[Machine]) -> None:
 
 
 def extend(run: Run) -> Outcome:
-    """Apply a later teardown date, stop time or budget to everything that exists; launches and removes nothing."""
+    """Apply a later teardown date, stop time or budget to everything that exists; launches and
+    removes nothing."""
     preflight.check(run)
     existing, plan = survey(run)
     role = roles.roles(run)

@@ -59,7 +59,8 @@ def roles(run: Run) -> str:
 
 
 def guard_policy(run: Run) -> dict[str, Any]:
-    """Return what the guards may do: stop, end and release what carries the class's tag, nothing else."""
+    """Return what the guards may do: stop, end and release what carries the class's tag, nothing
+    else."""
     account, own = (
         run.cloud.account,
         {"StringEquals": {f"aws:ResourceTag/{tags.CLASS}": run.spec.name}},

@@ -54,7 +54,8 @@ class Student:
 
 
 def key_problem(text: str) -> tuple[str, str] | None:
-    """Return (what, remedy) when `text` is not an OpenSSH ed25519 or RSA (>= 2048 bit) public key."""
+    """Return (what, remedy) when `text` is not an OpenSSH ed25519 or RSA (>= 2048 bit) public
+    key."""
     ask = "Ask for the one line of ~/.ssh/id_ed25519.pub (made by `ssh-keygen -t ed25519`)."
     if "PRIVATE KEY" in text:
         return (
@@ -62,9 +63,10 @@ def key_problem(text: str) -> tuple[str, str] | None:
             "Delete it, tell its owner to make a new pair, and " + ask[0].lower() + ask[1:],
         )
     if text.startswith(("---- BEGIN SSH2", "PuTTY-User-Key-File")):
-        return "The key is in PuTTY's format.", "Export it as OpenSSH in PuTTYgen, or " + ask[
-            0
-        ].lower() + ask[1:]
+        return (
+            "The key is in PuTTY's format.",
+            "Export it as OpenSSH in PuTTYgen, or " + ask[0].lower() + ask[1:],
+        )
     parts = text.split()
     if len(parts) < 2:
         return "The public key has no `type base64` form.", ask
@@ -99,7 +101,8 @@ def _fields(raw: bytes) -> list[bytes]:
 
 
 def read(path: Path, shown: str) -> tuple[list[Student], list[Problem]]:
-    """Read roster.csv; return the good rows and every mistake. Rows are never printed, they are personal data."""
+    """Read roster.csv; return the good rows and every mistake. Rows are never printed, they are
+    personal data."""
     problems: list[Problem] = []
 
     def bad(line: int, what: str, remedy: str) -> None:

@@ -1,4 +1,5 @@
-"""One run of a command: the class, the cloud, check mode, what was changed, and what to tell the user."""
+"""One run of a command: the class, the cloud, check mode, what was changed, and what to tell the
+user."""
 
 from __future__ import annotations
 

@@ -7,8 +7,10 @@ import re
 from dataclasses import dataclass
 
 NEURON_IMAGE_OWNER = "amazon"
-# Release day of each SDK, from the release notes of the Neuron documentation. Image names carry a date, not a
-# version, so a pinned older SDK is the newest image dated from its release until the next one. (documented)
+# Release day of each SDK, from the release notes of the Neuron documentation. Image names carry a
+# date, not a
+# version, so a pinned older SDK is the newest image dated from its release until the next one.
+# (documented)
 RELEASES: dict[str, str] = {
     "2.21.0": "2024-12-20",
     "2.21.1": "2025-01-14",
@@ -53,8 +55,14 @@ def dialect_problem(version: str, dialect: str) -> tuple[str, str] | None:
     minor = parse(version)[:2]
     if dialect == "neuronxcc.nki" and minor >= (2, 30):
         return (
-            f"SDK {version} refuses kernels that import neuronxcc.nki: from 2.30 on it is a compile error.",
-            'Pin `sdk: "2.26.1"` (2.27 to 2.29 carry both packages), or port the labs and set `dialect: nki`.',
+            (
+                f"SDK {version} refuses kernels that import neuronxcc.nki: from 2.30 on it is a"
+                " compile error."
+            ),
+            (
+                'Pin `sdk: "2.26.1"` (2.27 to 2.29 carry both packages), or port the labs and set'
+                " `dialect: nki`."
+            ),
         )
     if dialect == "nki" and minor < (2, 27):
         return (
@@ -65,7 +73,8 @@ def dialect_problem(version: str, dialect: str) -> tuple[str, str] | None:
 
 
 def profiler_for(version: str) -> str:
-    """Return the profiler that belongs to the SDK: neuron-profile (+ InfluxDB 2) ended with 2.29."""
+    """Return the profiler that belongs to the SDK: neuron-profile (+ InfluxDB 2) ended with
+    2.29."""
     return "neuron-profile" if parse(version)[:2] < (2, 29) else "neuron-explorer"
 
 
@@ -76,7 +85,8 @@ def ubuntu_for(version: str) -> str:
 
 @dataclass(frozen=True)
 class ImageQuery:
-    """Say how to find the image of one SDK: by name pattern within a window of days, or by SSM parameter."""
+    """Say how to find the image of one SDK: by name pattern within a window of days, or by SSM
+    parameter."""
 
     sdk: str
     pattern: str

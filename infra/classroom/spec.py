@@ -1,4 +1,5 @@
-"""class.yml: what a class is. Every mistake of both files is found in one pass, with its line and a remedy."""
+"""class.yml: what a class is. Every mistake of both files is found in one pass, with its line and a
+remedy."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import difflib
 import ipaddress
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 from zoneinfo import ZoneInfo, available_timezones
 
 import yaml
@@ -86,7 +87,8 @@ def _sdk(value: Any) -> str:
     if version not in sdks.RELEASES:
         raise _fail(
             f"There is no SDK {version} in the table of releases.",
-            f"Known: {', '.join(sorted(sdks.RELEASES, key=sdks.parse))}; newer ones are added in classroom/sdk.py.",
+            f"Known: {', '.join(sorted(sdks.RELEASES, key=sdks.parse))}; newer ones are added in"
+            " classroom/sdk.py.",
         )
     return version
 
@@ -124,7 +126,8 @@ def _zone(value: str) -> str:
 def _repository(value: str) -> str:
     if not re.fullmatch(r"(https://|ssh://git@|git@)[^\s@]+", value):
         raise _fail(
-            "The lab repository is not an https:// or git@ address (one with a password in it is refused).",
+            "The lab repository is not an https:// or git@ address (one with a password in it is"
+            " refused).",
             "Write it as https://github.com/course/labs.git; use a deploy key for private ones.",
         )
     return value
@@ -134,7 +137,8 @@ def _commit(value: Any) -> str:
     if not re.fullmatch(r"[0-9a-f]{40}", str(value)):
         raise _fail(
             f"The lab commit {str(value)[:40]!r} is not a full commit id.",
-            "Write all 40 hex digits (quoted), from `git rev-parse HEAD`: a branch name moves during the course.",
+            "Write all 40 hex digits (quoted), from `git rev-parse HEAD`: a branch name moves"
+            " during the course.",
         )
     return str(value)
 
@@ -250,7 +254,8 @@ class ClassSpec(_Strict):
         return sdks.profiler_for(self.sdk) if self.profiler == "auto" else self.profiler
 
 
-# What pydantic finds by itself, said in our words: type -> (what, remedy). {…} come from the error's context.
+# What pydantic finds by itself, said in our words: type -> (what, remedy). {…} come from the
+# error's context.
 _WORDS = {
     "missing": ("`{field}` is missing.", "See infra/examples/class.yml for a filled-in one."),
     "extra_forbidden": ("`{field}` is not a known key.", "{near}"),
@@ -304,7 +309,8 @@ def _say(error: dict[str, Any]) -> tuple[str, str]:
 def _cross_checks(
     good: dict[str, Any], students: list[Student], now: dt.datetime
 ) -> list[tuple[tuple, str, str]]:
-    """Check fields against each other; works on whatever fields are right, so it never hides a mistake."""
+    """Check fields against each other; works on whatever fields are right, so it never hides a
+    mistake."""
     out: list[tuple[tuple, str, str]] = []
     nets = good.get("ssh_cidrs") or []
     for i, net in enumerate(nets if isinstance(nets, list) else []):
@@ -317,7 +323,10 @@ def _cross_checks(
                 (
                     ("ssh_cidrs", i),
                     f"{net} opens port 22 to the whole world.",
-                    f"Name the campus network; if you must, ask a second time with `allow_world: {ALLOW_WORLD}`.",
+                    (
+                        "Name the campus network; if you must, ask a second time with"
+                        f" `allow_world: {ALLOW_WORLD}`."
+                    ),
                 )
             )
         elif 0 < size < 8:
@@ -399,8 +408,10 @@ def _cross_checks(
         out.append(
             (
                 ("budget", "class_usd"),
-                f"The class budget (${budget.class_usd:,.0f}) is more than twice what {len(students)} "
-                f"students at ${budget.per_student_usd:,.0f} may cost.",
+                (
+                    f"The class budget (${budget.class_usd:,.0f}) is more than twice what"
+                    f" {len(students)} students at ${budget.per_student_usd:,.0f} may cost."
+                ),
                 "Lower it, or raise per_student_usd.",
             )
         )
@@ -458,14 +469,14 @@ def load(path: str | Path, now: dt.datetime | None = None) -> ClassSpec:
         good = {name: getattr(spec, name) for name in ClassSpec.model_fields if name in data}
     except ValidationError as error:
         for e in error.errors():
-            add(e["loc"], *_say(e))
+            add(e["loc"], *_say(dict(e)))
             if e["loc"]:
                 good.pop(e["loc"][0], None)
         for name in list(good):  # coerce what is right, so that cross checks see the same types
             field = ClassSpec.model_fields.get(name)
             if field is not None:
                 hints = (field.annotation, *(field.metadata or [None]))
-                good[name] = TypeAdapter(Annotated[hints]).validate_python(good[name])
+                good[name] = TypeAdapter(cast(Any, Annotated[hints])).validate_python(good[name])
     folder = path.resolve().parent
     students, roster_problems = rosters.read(
         folder / str(data.get("roster") or "roster.csv"), str(data.get("roster") or "roster.csv")

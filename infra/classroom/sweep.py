@@ -1,6 +1,7 @@
 """Find everything that carries a class's tag, type by type and region by region.
 
-The tagging API misses Elastic IPs, key pairs, launch templates, schedule groups and more, so each type is described itself.
+The tagging API misses Elastic IPs, key pairs, launch templates, schedule groups and more, so each
+type is described itself.
 """
 
 from __future__ import annotations
@@ -116,7 +117,8 @@ def _ec2(cloud: Cloud, name: str, region: str, kind: str) -> list[Found]:
         **more,
     )
     gone = ("cancelled", "closed", "failed", "deleting", "deleted")
-    # The filter is checked again here: nothing without our tag may ever get into a list of things to delete.
+    # The filter is checked again here: nothing without our tag may ever get into a list of things
+    # to delete.
     return [
         Found(kind, region, i[id_key], str(i.get("State") or i.get("Status") or ""), billable, i)
         for i in items

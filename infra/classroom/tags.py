@@ -11,15 +11,18 @@ CLASS = "trainium-labs:class"
 OWNER = "trainium-labs:owner"
 EXPIRES = "trainium-labs:expires"
 MACHINE = "trainium-labs:machine"
-# "pending" until the alarm and the budget's stop action that name the machine are verified, then "armed".
-# The `unarmed` schedule stops every pending machine, whoever launched it and whatever happened to the laptop.
+# "pending" until the alarm and the budget's stop action that name the machine are verified, then
+# "armed".
+# The `unarmed` schedule stops every pending machine, whoever launched it and whatever happened to
+# the laptop.
 GUARD = "trainium-labs:guard"
 SEAT = "trainium-labs:core-"  # + two digits = student; shared machines only
 STAFF = "staff"
 
 
 def prefix(spec: ClassSpec) -> str:
-    """Return what every name starts with. Class names hold no dot, so no class is a prefix of another."""
+    """Return what every name starts with. Class names hold no dot, so no class is a prefix of
+    another."""
     return f"trainium-labs.{spec.name}."
 
 
@@ -39,7 +42,8 @@ def as_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def spec_for(kinds: Iterable[str], tags: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return EC2 TagSpecifications: tagged in the same call that creates, so nothing exists untagged."""
+    """Return EC2 TagSpecifications: tagged in the same call that creates, so nothing exists
+    untagged."""
     return [{"ResourceType": kind, "Tags": as_list(tags)} for kind in kinds]
 
 

@@ -1,4 +1,5 @@
-"""Remove everything of a class, in an order that AWS accepts, as often as it takes, and prove that nothing is left."""
+"""Remove everything of a class, in an order that AWS accepts, as often as it takes, and prove that
+nothing is left."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ import botocore.exceptions as be
 from .cloud import GLOBAL, Cloud, code_of, each
 from .sweep import Found, Sweep, sweep
 
-# What must be gone before what. Guards go last: while a machine lives, something must be able to end it.
+# What must be gone before what. Guards go last: while a machine lives, something must be able to
+# end it.
 ORDER = (
     "spot-request",
     "instance",
@@ -62,10 +64,14 @@ class Report:
     def summary(self) -> str:
         """Return the closing line."""
         if self.clean:
-            return f"0 billable resources of class {self.name} (read back from {len(self.regions)} regions, {self.looks} listings)"
+            return (
+                f"0 billable resources of class {self.name} (read back from {len(self.regions)}"
+                f" regions, {self.looks} listings)"
+            )
         billable = sum(f.billable for f in self.left)
         return (
-            f"{billable} billable and {len(self.left) - billable} other resources of class {self.name} are left"
+            f"{billable} billable and {len(self.left) - billable} other resources of class"
+            f" {self.name} are left"
             + (f"; {len(self.blind)} places could not be read" if self.blind else "")
             + ". Run teardown again."
         )
@@ -103,7 +109,8 @@ def teardown(
     say: Callable[[str], None] = lambda _: None,
     pause: float = 3.0,
 ) -> Report:
-    """Remove all that carries the class's tag in every enabled region; needs no state but the name of the class."""
+    """Remove all that carries the class's tag in every enabled region; needs no state but the name
+    of the class."""
     regions = sorted(set(regions or cloud.regions()))
     report = Report(name, regions=regions, at=cloud.now().isoformat(timespec="seconds"))
     state = _look(cloud, name, regions, report, say)
@@ -278,8 +285,8 @@ def _role(cloud: Cloud, f: Found) -> None:
 
 
 _REMOVERS: dict[str, Callable[[Cloud, Found], Any]] = {
-    "spot-request": lambda c, f: c.ec2(f.region).cancel_spot_instance_requests(
-        SpotInstanceRequestIds=[f.id]
+    "spot-request": (
+        lambda c, f: c.ec2(f.region).cancel_spot_instance_requests(SpotInstanceRequestIds=[f.id])
     ),
     "elastic-ip": _elastic_ip,
     "snapshot": lambda c, f: c.ec2(f.region).delete_snapshot(SnapshotId=f.id),

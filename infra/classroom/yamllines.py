@@ -10,7 +10,8 @@ Lines = dict[tuple[str | int, ...], int]
 
 
 def load(text: str) -> tuple[Any, Lines, list[tuple[int, str]]]:
-    """Return (data, line of each path, [(line, duplicate key)]); yaml.YAMLError if it is not YAML."""
+    """Return (data, line of each path, [(line, duplicate key)]); yaml.YAMLError if it is not
+    YAML."""
     loader = yaml.SafeLoader(text)
     try:
         root = loader.get_single_node()

@@ -1,7 +1,10 @@
-"""Real hosts for the roles: Debian with systemd booted by systemd-nspawn, each listening on an address of its own.
+"""Real hosts for the roles: Debian with systemd booted by systemd-nspawn, each listening on an
+address of its own.
 
-What is real: systemd, SSH, sudo, apt, accounts, timers. What stands in, and says so in its text: the Neuron tools, the
-Neuron environments, and InfluxDB 2 (a small service in a package of the same name, from a signed local repository).
+What is real: systemd, SSH, sudo, apt, accounts, timers. What stands in, and says so in its text:
+the Neuron tools, the
+Neuron environments, and InfluxDB 2 (a small service in a package of the same name, from a signed
+local repository).
 """
 
 from __future__ import annotations
@@ -58,7 +61,8 @@ def why_not() -> str:
         if not shutil.which(t)
     ]
     return (
-        f"needs {', '.join(missing)} (apt-get install mmdebstrap systemd-container openssh-client gpg)"
+        f"needs {', '.join(missing)} (apt-get install mmdebstrap systemd-container openssh-client"
+        " gpg)"
         if missing
         else ""
     )
@@ -98,7 +102,8 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
 
 
 def prepare(root: Path, staff_key: str, work: Path) -> dict[str, str]:
-    """Make the image look like a Neuron image; return the variables that name the local package repository."""
+    """Make the image look like a Neuron image; return the variables that name the local package
+    repository."""
     for source in [root / "etc/apt/sources.list", *(root / "etc/apt/sources.list.d").glob("*")]:
         source.unlink(missing_ok=True)  # the hosts need nothing from outside
     subprocess.run(["chroot", str(root), "useradd", "-m", "-s", "/bin/bash", "ubuntu"], check=True)
@@ -119,9 +124,10 @@ def prepare(root: Path, staff_key: str, work: Path) -> dict[str, str]:
         0o755,
     )
     monitor = (
-        "#!/bin/sh\n# stand-in for tests: prints what /srv/neuron-use says\n"
-        'echo "{\\"neuron_runtime_data\\": [{\\"report\\": {\\"neuroncore_counters\\": {\\"neuroncores_in_use\\": '
-        '{\\"0\\": {\\"neuroncore_utilization\\": $(cat /srv/neuron-use)}}}}}]}"\nsleep 60\n'
+        "#!/bin/sh\n# stand-in for tests: prints what /srv/neuron-use says\necho"
+        ' "{\\"neuron_runtime_data\\": [{\\"report\\": {\\"neuroncore_counters\\":'
+        ' {\\"neuroncores_in_use\\": {\\"0\\": {\\"neuroncore_utilization\\": $(cat'
+        ' /srv/neuron-use)}}}}}]}"\nsleep 60\n'
     )
     write(root / "opt/aws/neuron/bin/neuron-monitor", monitor, 0o755)
     write(root / "srv/neuron-use", "0\n")
@@ -150,7 +156,8 @@ def _labs(root: Path) -> str:
     subprocess.run([*git, "commit", "-q", "-m", "labs"], check=True)
     write(
         root / "etc/gitconfig",
-        '[safe]\n\tdirectory = *\n[url "file:///srv/labs.git"]\n\tinsteadOf = https://github.com/example/labs.git\n',
+        '[safe]\n\tdirectory = *\n[url "file:///srv/labs.git"]\n\tinsteadOf ='
+        " https://github.com/example/labs.git\n",
     )
     return subprocess.run(
         [*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True
@@ -165,7 +172,10 @@ def _packages(root: Path, work: Path) -> dict[str, str]:
     unit = "[Service]\nExecStart=/usr/bin/influxd\n[Install]\nWantedBy=multi-user.target\n"
     for name, version in (("influxdb2", "2.7.12-1"), ("influxdb2-cli", "2.7.5-1")):
         tree = work / f"deb-{name}"
-        control = f"Package: {name}\nVersion: {version}\nArchitecture: all\nMaintainer: tests <tests@example.edu>\nDescription: stand-in for tests\n"
+        control = (
+            f"Package: {name}\nVersion: {version}\nArchitecture: all\nMaintainer: tests"
+            " <tests@example.edu>\nDescription: stand-in for tests\n"
+        )
         write(tree / "DEBIAN/control", control)
         if name == "influxdb2":
             write(tree / "usr/bin/influxd", INFLUXD, 0o755)
@@ -178,8 +188,8 @@ def _packages(root: Path, work: Path) -> dict[str, str]:
         )
         data = deb.read_bytes()
         packages.append(
-            control
-            + f"Filename: pool/{deb.name}\nSize: {len(data)}\nSHA256: {hashlib.sha256(data).hexdigest()}\n"
+            control + f"Filename: pool/{deb.name}\nSize: {len(data)}\nSHA256:"
+            f" {hashlib.sha256(data).hexdigest()}\n"
         )
     index = "\n".join(packages) + "\n"
     write(apt / "dists/stable/main/binary-amd64/Packages", index)
@@ -190,7 +200,8 @@ def _packages(root: Path, work: Path) -> dict[str, str]:
     )
     write(
         apt / "dists/stable/Release",
-        f"Suite: stable\nCodename: stable\nComponents: main\nArchitectures: amd64 all\nSHA256:\n{sums}",
+        "Suite: stable\nCodename: stable\nComponents: main\nArchitectures: amd64"
+        f" all\nSHA256:\n{sums}",
     )
     home = work / "gpg"
     home.mkdir(mode=0o700)

@@ -1,4 +1,5 @@
-"""A class against the fake cloud: bring up, again, change the roster, fall back, start, extend, tear down."""
+"""A class against the fake cloud: bring up, again, change the roster, fall back, start, extend,
+tear down."""
 
 from __future__ import annotations
 

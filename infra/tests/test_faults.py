@@ -1,4 +1,5 @@
-"""A hundred faults: after each, a rerun converges and teardown leaves nothing; no machine ever ran without guards."""
+"""A hundred faults: after each, a rerun converges and teardown leaves nothing; no machine ever ran
+without guards."""
 
 from __future__ import annotations
 
@@ -33,15 +34,18 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def plans(number: int) -> list[tuple[str, int]]:
-    """Return (kind, which call) pairs that cover every kind and the whole length of a run; the same ones each time."""
+    """Return (kind, which call) pairs that cover every kind and the whole length of a run; the same
+    ones each time."""
     dice = random.Random(5)
     kinds = list(KINDS)
     return [
         (
             kinds[i % len(kinds)],
-            0
-            if kinds[i % len(kinds)] == "no capacity"
-            else int(i * 62 / number) + dice.randrange(3),
+            (
+                0
+                if kinds[i % len(kinds)] == "no capacity"
+                else int(i * 62 / number) + dice.randrange(3)
+            ),
         )
         for i in range(number)
     ]

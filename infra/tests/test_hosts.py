@@ -1,4 +1,5 @@
-"""The roles for real: over SSH against booted systemd hosts at the Elastic IPs that the fake cloud handed out."""
+"""The roles for real: over SSH against booted systemd hosts at the Elastic IPs that the fake cloud
+handed out."""
 
 from __future__ import annotations
 
@@ -28,7 +29,10 @@ def play(name: str, folder: ClassFolder, cloud: LabCloud, key: Path, *more: str)
         **cloud.environ,
         "ANSIBLE_PRIVATE_KEY_FILE": str(key),
         "ANSIBLE_NOCOLOR": "1",
-        "ANSIBLE_SSH_ARGS": "-o ControlMaster=auto -o ControlPersist=15s -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR",
+        "ANSIBLE_SSH_ARGS": (
+            "-o ControlMaster=auto -o ControlPersist=15s -o UserKnownHostsFile=/dev/null -o"
+            " LogLevel=ERROR"
+        ),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
@@ -114,7 +118,8 @@ def bring_up(
 
 
 def variables(setting: Setting, **more: str) -> list[str]:
-    """Return the -e options that point the roles at the local package repository and make the guard quick."""
+    """Return the -e options that point the roles at the local package repository and make the guard
+    quick."""
     options = {k: v for k, v in setting.variables.items() if k.startswith("influxdb_")}
     options.update(
         idle_guard_minutes="0.1",
@@ -194,7 +199,8 @@ def test_an_idle_host_is_stopped_after_the_grace_and_busy_ones_never(setting: Se
         ), name
     # With the real command the machine really ends.
     idle.ssh(
-        "sudo sed -i 's#/usr/bin/touch#/sbin/shutdown#; s#/run/stop-issued#now#' /etc/trainium-labs/idle.json"
+        "sudo sed -i 's#/usr/bin/touch#/sbin/shutdown#; s#/run/stop-issued#now#'"
+        " /etc/trainium-labs/idle.json"
     )
     assert idle.ended(150)  # open SSH connections may hold it for 90 s
     assert not setting.hosts["busy"].ended(1)

@@ -36,7 +36,8 @@ def test_a_killed_playbook_leaves_guarded_machines_and_a_clean_way_out(
     for k in range(5):
         cloud.post("reset", at=START, soft=True)
         number = 5 * batch + k
-        # A full run is about 90 calls: kill after a certain number of them, so that the points cover the run on any machine.
+        # A full run is about 90 calls: kill after a certain number of them, so that the points
+        # cover the run on any machine.
         calls = 4 + number * 4 + dice.randrange(4)
         run = subprocess.Popen(
             [

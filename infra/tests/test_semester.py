@@ -1,4 +1,5 @@
-"""A semester on the virtual clock: hours equal the plan, nothing runs after the end, with the laptop off."""
+"""A semester on the virtual clock: hours equal the plan, nothing runs after the end, with the
+laptop off."""
 
 from __future__ import annotations
 
@@ -95,9 +96,12 @@ def test_a_hundred_days_cost_what_was_planned_and_end(
     ec2.start_instances(InstanceIds=[ids["away"]])  # somebody starts one an hour before the end
     term.until(first + dt.timedelta(days=100), "09:00")
     kinds = {r["kind"] for r in cloud.leftovers()}
-    assert not kinds & {"instance", "volume", "elastic-ip", "network-interface"}, (
-        "the schedules alone end all that bills by the hour"
-    )
+    assert not kinds & {
+        "instance",
+        "volume",
+        "elastic-ip",
+        "network-interface",
+    }, "the schedules alone end all that bills by the hour"
     cloud.post("advance", seconds=20 * 86400)
     assert cloud.running() == []
     assert classroom("teardown", folder.file)["exit_code"] == 0 and cloud.leftovers() == []
@@ -107,7 +111,8 @@ def test_a_hundred_days_cost_what_was_planned_and_end(
 def test_an_alarm_that_fired_stops_again_only_if_it_is_rearmed(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom, rearmed: bool
 ) -> None:
-    """The trap of the handouts: restart right after the alarm's stop, idle at once. The twin shows the machine left running."""
+    """The trap of the handouts: restart right after the alarm's stop, idle at once. The twin shows
+    the machine left running."""
     cloud.post("reset", at="2027-01-11T15:00:00")
     cloud.post("set", boot_cpu={"*": 0.0})  # the worst case: not even booting shows as work
     folder.write(["idler"])

@@ -1,4 +1,5 @@
-"""A bad description of a class gives one sentence for each mistake, with its line, and touches nothing."""
+"""A bad description of a class gives one sentence for each mistake, with its line, and touches
+nothing."""
 
 from __future__ import annotations
 
@@ -155,7 +156,8 @@ def test_a_bad_row_is_told_with_its_line(
 def test_messages_never_show_a_key_or_a_name(folder: ClassFolder) -> None:
     secret = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmU"
     (folder.path / "roster.csv").write_text(
-        f"student,email,public_key\nerin,Erin Example <e@x.edu>,-----BEGIN OPENSSH PRIVATE KEY----- {secret}\n"
+        "student,email,public_key\nerin,Erin Example <e@x.edu>,-----BEGIN OPENSSH PRIVATE KEY-----"
+        f" {secret}\n"
     )
     text = " ".join(problems(folder.file))
     assert "PRIVATE key" in text and secret not in text and "Erin Example" not in text

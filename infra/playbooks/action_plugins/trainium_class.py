@@ -1,4 +1,5 @@
-"""Run a command of the classroom library on the controller, with live progress and a table at the end."""
+"""Run a command of the classroom library on the controller, with live progress and a table at the
+end."""
 
 from __future__ import annotations
 

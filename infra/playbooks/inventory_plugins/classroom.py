@@ -11,8 +11,8 @@ DOCUMENTATION = """
 name: classroom
 short_description: Hosts of a trainium-labs class
 description:
-  - Adds a host for each machine of the class named by the extra variable C(class), and asks the amazon.aws.aws_ec2
-    inventory for their addresses once the class has been provisioned.
+  - Adds a host for each machine of the class named by the extra variable C(class), and asks the
+    amazon.aws.aws_ec2 inventory for their addresses once the class has been provisioned.
 options:
   plugin:
     description: Must be C(classroom).
@@ -45,7 +45,8 @@ class InventoryModule(BaseInventoryPlugin):
         self._read_config_data(path)
         for group in ("students", "machines", "stopped"):
             inventory.add_group(group)
-        # A play without hosts ends green and does nothing; with this host our action says what is wrong.
+        # A play without hosts ends green and does nothing; with this host our action says what is
+        # wrong.
         named = load_extra_vars(loader).get("class")
         if not named:
             self._placeholder(inventory)

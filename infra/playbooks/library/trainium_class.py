@@ -1,5 +1,6 @@
 #!/usr/bin/python
-"""Documentation of the trainium_class action; the code is in ../action_plugins, where progress can be shown."""
+"""Documentation of the trainium_class action; the code is in ../action_plugins, where progress can
+be shown."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ module: trainium_class
 short_description: Bring a class of Trainium machines into a state
 version_added: "0.1.0"
 description:
-  - Calls the classroom library, which creates guards before machines, is idempotent, and honours check mode.
+  - Calls the classroom library, which creates guards before machines, is idempotent, and
+    honours check mode.
   - Runs on the controller as an action, so that long waits show progress.
 options:
   command:

@@ -38,7 +38,8 @@ def _field(text: str, low: int, high: int) -> set[int]:
 def fires(
     expression: str, zone: str, created: dt.datetime, after: dt.datetime
 ) -> Iterator[dt.datetime]:
-    """Yield the moments (UTC) after `after` at which a schedule fires: at(), rate() and cron() as in AWS."""
+    """Yield the moments (UTC) after `after` at which a schedule fires: at(), rate() and cron() as
+    in AWS."""
     tz = ZoneInfo(zone or "UTC")
     if match := re.fullmatch(r"at\((.+)\)", expression):
         moment = dt.datetime.fromisoformat(match[1]).replace(tzinfo=tz).astimezone(dt.timezone.utc)
@@ -180,7 +181,8 @@ def run_target(region: str, schedule: Any) -> str:
 
 
 def evaluate_alarms(now: dt.datetime) -> None:
-    """Evaluate idle alarms as CloudWatch does: an action runs when the state changes, not while it lasts."""
+    """Evaluate idle alarms as CloudWatch does: an action runs when the state changes, not while it
+    lasts."""
     for region, backend in list(cloudwatch_backends[ACCOUNT].items()):
         for name, alarm in list(backend.alarms.items()):
             iid = next((d.value for d in alarm.dimensions if d.name == "InstanceId"), None)
@@ -233,7 +235,8 @@ def evaluate_alarms(now: dt.datetime) -> None:
 
 
 def evaluate_budgets() -> None:
-    """Compare what machines cost so far with each budget; fire notifications and stop actions once."""
+    """Compare what machines cost so far with each budget; fire notifications and stop actions
+    once."""
     for name, budget in list(budgets_backends[ACCOUNT]["aws"].budgets[ACCOUNT].items()):
         wanted = [
             v.split("$", 1) for v in (budget.budget.get("CostFilters") or {}).get("TagKeyValue", [])

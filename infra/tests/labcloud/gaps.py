@@ -1,4 +1,5 @@
-"""What moto lacks or gets wrong and a class depends on, patched in. Import before the first call."""
+"""What moto lacks or gets wrong and a class depends on, patched in. Import before the first
+call."""
 
 from __future__ import annotations
 
@@ -103,7 +104,8 @@ _run_response = EC2Response.run_instances
 
 
 def run_instances(self: Any) -> ActionResult:
-    """Honour the client token: the same token gives the same machines, other parameters with it are refused."""
+    """Honour the client token: the same token gives the same machines, other parameters with it are
+    refused."""
     token = self._get_param("ClientToken")
     same = json.dumps(
         {k: v for k, v in sorted(self.data.items()) if k not in ("ClientToken", "DryRun")},
@@ -445,7 +447,8 @@ def alarm_init(self: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def get_metric_data(self: Any) -> ActionResult:
-    """Answer CPUUtilization/SampleCount of EC2 instances from the hours that they really ran (a sample per 5 minutes)."""
+    """Answer CPUUtilization/SampleCount of EC2 instances from the hours that they really ran (a
+    sample per 5 minutes)."""
 
     def when(value: Any) -> dt.datetime:
         if isinstance(value, dt.datetime):

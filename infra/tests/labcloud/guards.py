@@ -1,4 +1,5 @@
-"""Judge guards by what they would do, not by their names: what would stop or end this machine, laptop off?"""
+"""Judge guards by what they would do, not by their names: what would stop or end this machine,
+laptop off?"""
 
 from __future__ import annotations
 

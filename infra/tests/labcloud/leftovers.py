@@ -1,4 +1,5 @@
-"""Read every billable or lasting thing straight from moto's memory, so that proofs do not rely on the code under test."""
+"""Read every billable or lasting thing straight from moto's memory, so that proofs do not rely on
+the code under test."""
 
 from __future__ import annotations
 

@@ -70,7 +70,10 @@ def error(
 ) -> tuple[bytes, list[tuple[str, str]]]:
     """Return an error body in the protocol of the service."""
     if service in ("ec2",):
-        xml = f'<?xml version="1.0"?><Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors><RequestID>lab</RequestID></Response>'
+        xml = (
+            "<?xml"
+            f' version="1.0"?><Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors><RequestID>lab</RequestID></Response>'
+        )
         return xml.encode(), [("Content-Type", "text/xml")]
     if service in ("iam", "sts", "sns"):
         xml = f"<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error><RequestId>lab</RequestId></ErrorResponse>"
@@ -207,7 +210,9 @@ def control(what: str, j: dict[str, Any]) -> Any:
     if what == "fault":
         WORLD.faults.append(j)
     elif what == "reset":
-        if not j.get("soft"):  # soft: the resources are gone already, only logs and faults start over
+        if not j.get(
+            "soft"
+        ):  # soft: the resources are gone already, only logs and faults start over
             moto_api_backend.reset()
             READY.clear()
         clock.reset()

@@ -1,4 +1,5 @@
-"""The state of the fake cloud that moto does not keep: clock, log, faults, usage, quotas, blocks."""
+"""The state of the fake cloud that moto does not keep: clock, log, faults, usage, quotas,
+blocks."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ class World:
         return dt.datetime.now(dt.timezone.utc)
 
     def note(self, kind: str, **what: Any) -> None:
-        """Record something that happened without a call: a schedule, an alarm, a machine's state."""
+        """Record something that happened without a call: a schedule, an alarm, a machine's
+        state."""
         with self.lock:
             self.events.append({"t": self.now().isoformat(), "kind": kind, **what})
 
