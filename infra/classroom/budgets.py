@@ -6,7 +6,7 @@ import datetime as dt
 from typing import Any
 
 from . import tags
-from .cloud import GLOBAL, aware, doing, every
+from .cloud import GLOBAL, aware, doing, every, when_assumable
 from .run import Run
 
 ALERTS = (50, 80, 100)
@@ -185,7 +185,7 @@ def stop_actions(run: Run, role: str, machines: dict[str, list[str]]) -> None:
 def _create_action(
     run: Run, client: Any, name: str, role: str, region: str, ids: tuple[str, ...]
 ) -> None:
-    try:
+    def create() -> None:
         client.create_budget_action(
             AccountId=run.cloud.account,
             BudgetName=name,
@@ -204,5 +204,8 @@ def _create_action(
             Subscribers=[{"SubscriptionType": "EMAIL", "Address": run.spec.contact}],
             ResourceTags=tags.as_list(tags.common(run.spec)),
         )
+
+    try:
+        when_assumable(create)
     except client.exceptions.DuplicateRecordException:
         pass  # an earlier answer was lost

@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -74,6 +75,18 @@ def doing(what: str, region: str = "") -> Iterator[None]:
             "Run the same command again.",
             exit_code=1,
         ) from error
+
+
+def when_assumable(call: Callable[[], R], tries: int = 7) -> R:
+    """Do a call that names a role; a new role takes seconds until other services may assume it."""
+    for attempt in range(tries):
+        try:
+            return call()
+        except be.ClientError as error:
+            if "assum" not in str(error).lower() or attempt == tries - 1:
+                raise
+            time.sleep(min(0.5 * 2**attempt, 10))
+    raise AssertionError("unreachable")
 
 
 class Cloud:

@@ -18,7 +18,7 @@ from typing import Any
 from . import tags
 from .alarms import REARM, alarm_name, alarms, delete_alarms, read_alarms, rearm
 from .budgets import ALERTS, budgets, class_budget_name, stop_actions
-from .cloud import aware, doing, every
+from .cloud import aware, doing, every, when_assumable
 from .problems import ClassroomError
 from .run import Run
 
@@ -181,8 +181,13 @@ def schedules(run: Run, region: str, role: str, addresses: list[str] = ()) -> No
         ) -> None:
             if name not in have:
                 try:
-                    client.create_schedule(
-                        GroupName=tags.group(run.spec), Name=name, ClientToken=token, **arguments
+                    when_assumable(
+                        lambda: client.create_schedule(
+                            GroupName=tags.group(run.spec),
+                            Name=name,
+                            ClientToken=token,
+                            **arguments,
+                        )
                     )
                     return
                 except client.exceptions.ConflictException:

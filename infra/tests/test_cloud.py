@@ -247,6 +247,18 @@ def test_the_instance_profile_race_is_waited_for(
     assert classroom("provision", folder.file)["exit_code"] == 0
 
 
+def test_a_role_that_is_not_known_everywhere_yet_is_waited_for(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    words = (
+        "The execution role you provide must allow AWS EventBridge Scheduler to assume the role."
+    )
+    cloud.fault("CreateSchedule", code="ValidationException", status=400, times=2, message=words)
+    words = "Budgets cannot assume the role"
+    cloud.fault("CreateBudgetAction", code="AccessDeniedException", status=400, message=words)
+    assert classroom("provision", folder.file)["exit_code"] == 0
+
+
 def test_the_image_is_locked_and_an_older_sdk_is_found_although_deprecated(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
