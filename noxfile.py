@@ -36,8 +36,12 @@ def profile(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the test suite; arguments go to pytest."""
-    session.install("-e", ".[labs,test]", silent=True)
+    session.install("-e", ".[labs,test,infra]", silent=True)
     session.run("python", "-m", "pytest", *(session.posargs or ["-q"]))
+    if not session.posargs:
+        # the quick tests of infra, apart: its folder has a conftest of its own
+        with session.chdir("infra/tests"):
+            session.run("python", "-m", "pytest", "-q", "test_spec.py", "test_cost.py")
 
 
 @nox.session
@@ -50,3 +54,15 @@ def lint(session: nox.Session) -> None:
         with session.chdir(spec.parent):
             session.run("mypy", "--config-file", "../../pyproject.toml", "spec.py",
                         "reference.py", "tester.py")
+
+
+@nox.session(default=False)
+def infra(session: nox.Session) -> None:
+    """Test infra against the fake cloud and booted local hosts, and lint it (slow)."""
+    session.install("-r", "infra/requirements-test.txt", silent=True)
+    session.run("yamllint", "-c", "infra/.yamllint", "infra")
+    with session.chdir("infra"):
+        session.run("ansible-lint", "--offline", "-c", ".ansible-lint",
+                    env={"ANSIBLE_CONFIG": "../ansible.cfg"})
+    with session.chdir("infra/tests"):
+        session.run("pytest", "-q", *session.posargs)
