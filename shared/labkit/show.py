@@ -40,7 +40,7 @@ def expectation(case: Case) -> str:
 
 
 def summary_table(outcomes: Iterable[tuple[str, Outcome]]) -> Table:
-    """Return one row per case, a column per target."""
+    """Return one row per case, a column per target; latencies with their kind where known."""
     rows: dict[tuple[str, str], list[Outcome]] = {}
     for lab, outcome in outcomes:
         rows.setdefault((lab, outcome.case.name), []).append(outcome)
@@ -55,10 +55,16 @@ def summary_table(outcomes: Iterable[tuple[str, Outcome]]) -> Table:
         if lab != last:
             table.add_row(f"[bold]{lab}[/]")
             last = lab
-        verdict = {o.target: f"[{_STYLE[o.status]}]{o.status}[/]" for o in runs}
+        verdict = {o.target: f"[{_STYLE[o.status]}]{o.status}[/]" + _latency(o) for o in runs}
         table.add_row(case, expectation(runs[0].case),
                       *(verdict.get(target, "-") for target in targets), *_counts(runs))
     return table
+
+
+def _latency(outcome: Outcome) -> str:
+    if not outcome.latency:
+        return ""
+    return f" {outcome.latency[f'p{outcome.case.percentile}']:,.0f} us {outcome.latency_kind}"
 
 
 def _counts(runs: Sequence[Outcome]) -> tuple[str, str, str]:

@@ -176,3 +176,23 @@ def test_points_are_those_of_the_courses():
                      "Stanford CS149, 2025 (trn2)": 65}
     assert len([c for c in LAB.cases if "berkeley" in c.fleets]) == 14
     assert len([c for c in LAB.cases if "basic" in c.fleets]) == 3
+
+
+def predicted_us(case, target):
+    """Return the latency that the model predicts for a case; values do not matter to it."""
+    inputs = [np.zeros(t.shape, dtype_of(t.dtype)) for t in case.inputs]
+    return nkisim.profile(getattr(KERNELS, case.kernel), *inputs, target=target, compute=False,
+                          **case.kwargs).latency_us
+
+
+@pytest.mark.parametrize("case, target", [
+    pytest.param(c, target, id=f"{c.name}-{target}") for c in LAB.cases
+    for target in c.threshold_us if c.inputs[0].shape[0] <= 16 and c.inputs[0].shape[2] < 256])
+def test_predicted_to_be_in_time(case, target):
+    assert predicted_us(case, target) <= case.threshold_us[target]
+
+
+def test_predicted_to_be_near_the_floor():
+    """The Tensor Engine alone needs 739 us at 2.4 GHz; the launch about 10."""
+    for pool in ("", "_pool"):
+        assert 739 < predicted_us(LAB.case(f"speed_224x224_float16{pool}"), "trn2") <= 780
