@@ -253,7 +253,7 @@ class Machine:
             if t.storage.readonly:
                 checks.immutable(t)
             if t.storage.queued and not ins.accumulate:
-                self.products.run()
+                self.products.before_write(t)
             if t.storage.aliases:
                 self._unshare(t.storage)
             t.storage.lazy_zero = False

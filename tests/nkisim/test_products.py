@@ -43,6 +43,36 @@ def rewritten_half(a, b):
 
 
 @nki.jit
+def ring_of_two(a, b):
+    """Load into one slot while products with the other one wait; come back to the first."""
+    out = nl.ndarray((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    acc = nl.zeros((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.psum)
+    ring = nl.ndarray((b.shape[0], 2, b.shape[1]), dtype=b.dtype, buffer=nl.sbuf)
+    stationary, moving = nl.load(a), nl.load(b)
+    for i in nl.static_range(5):
+        ring[:, i % 2] = nl.multiply(moving, float(i))
+        acc += nisa.nc_matmul(stationary, ring[:, i % 2])
+    nl.store(out, value=nl.copy(acc))
+    return out
+
+
+@nki.jit
+def windows_at_one_place(a, b):
+    """Let two banks accumulate windows that begin at one element and have different shapes."""
+    out = nl.ndarray((2, a.shape[1], 16), dtype=nl.float32, buffer=nl.shared_hbm)
+    wide = nl.zeros((a.shape[1], 2, 8), dtype=nl.float32, buffer=nl.psum)
+    tall = nl.zeros((a.shape[1], 8, 2), dtype=nl.float32, buffer=nl.psum)
+    stationary = nl.load(a)
+    moving = nl.load(b.reshape((b.shape[0], b.shape[1] // 8, 8)))
+    for _ in nl.affine_range(2):
+        wide += nisa.nc_matmul(stationary, moving[:, 0:2, 0:8])
+        tall += nisa.nc_matmul(stationary, moving[:, 0:8, 0:2])
+    nl.store(out[0], value=nl.copy(wide.reshape((a.shape[1], 16))))
+    nl.store(out[1], value=nl.copy(tall.reshape((a.shape[1], 16))))
+    return out
+
+
+@nki.jit
 def read_in_between(a, b):
     """Return the sum after one product, and after two."""
     outs = nl.ndarray((2, a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
@@ -85,6 +115,9 @@ def overwritten_result(a, b):
 @pytest.mark.parametrize("kernel, expected", [
     (rewritten_operand, lambda p, a, b: 2 * p + a.sum(axis=0)[:, None]),
     (rewritten_half, lambda p, a, b: 6 * p),
+    (ring_of_two, lambda p, a, b: 10 * p),
+    (windows_at_one_place, lambda p, a, b: 2 * np.stack([
+        p[:, :16], p.reshape(64, 12, 8)[:, 0:8, 0:2].reshape(64, 16)])),
     (read_in_between, lambda p, a, b: np.stack([p, 2 * p])),
     (banks_in_turn, lambda p, a, b: np.stack([40 * p] * 4)),
     (overwritten_result, lambda p, a, b: p),
