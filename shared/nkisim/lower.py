@@ -320,10 +320,12 @@ def transpose(m: Machine, x: Any, engine: Any = 0, dtype: Any = None, mask: Any 
     """Transpose a tile on the Tensor Engine, or on the Vector Engine if asked for."""
     if int(engine) == 5:
         t = m.tile(x, "data")
-        if m.direct or max(t.shape[0], t.size // t.shape[0]) <= 32:
+        free = t.size // t.shape[0]
+        if m.direct or max(t.shape[0], free) <= 32 or t.shape[0] % 32 or free % 32:
             return pe.nc_transpose_dve(x, dtype=dtype, mask=mask)
-        m.find("NKI-P08", "warning", "the Vector Engine transposes up to 32 x 32; this tile "
-               f"{t.shape} goes to the Tensor Engine instead", m.here())
+        m.find("NKI-P08", "warning", "the Vector Engine transposes up to 32 x 32; the SDK takes "
+               f"this tile {t.shape} of several such blocks, which goes to the Tensor Engine here",
+               m.here())
     elif int(engine) not in (0, 1):
         raise fail("NKI-E01", "nc_transpose runs on the Tensor or the Vector Engine",
                    limit="engine=nisa.tensor_engine (up to 128 x 128) or nisa.vector_engine "

@@ -178,6 +178,57 @@ def test_static_descriptors_are_cheaper_than_generated_ones():
     assert predict(kernels.add(2), x, x, target="trn1").descriptors == "static"
 
 
+@pytest.mark.parametrize("cut", [1, 2])
+def test_slices_of_one_tile_that_interleave_do_not_wait_for_each_other(cut):
+    """Columns 0, 2, 4 ... and 1, 3, 5 ... (or halves) of a tile are written at the same time."""
+    import neuronxcc.nki as nki
+    import neuronxcc.nki.language as nl
+
+    @nki.jit
+    def halves(a, b):
+        out = nl.ndarray((128, 1024), dtype=a.dtype, buffer=nl.shared_hbm)
+        t = nl.ndarray((128, 1024), dtype=a.dtype, buffer=nl.sbuf)
+        for x, at in ((a, 0), (b, 1)):
+            where = slice(at, 1024, 2) if cut == 1 else slice(512 * at, 512 * (at + 1))
+            t[:, where] = nl.load(x)
+        nl.store(out, t)
+        return out
+    prof = predict(halves, ones(128, 512), ones(128, 512))
+    deps = prof.schedule.deps
+    pairs = set(zip(deps.before.tolist(), deps.after.tolist()))
+    assert pairs == {(0, 2), (1, 2)}
+
+
+def test_a_row_that_meets_a_tile_is_read_out_of_psum():
+    import neuronxcc.nki as nki
+    import neuronxcc.nki.language as nl
+
+    @nki.jit
+    def scale(a, row):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.multiply(nl.load(a), nl.load(row)))
+        return out
+    a, row = ones(128, 512) * 3, ones(1, 512) * 5
+    got = nkisim.run(scale, a, row, target="trn1")
+    assert (got.outputs == 15).all()
+    assert got.instructions["tensor_copy"] == 0 and got.instructions["partition_broadcast"] == 1
+
+
+def test_a_transpose_of_several_blocks_on_the_vector_engine_is_told():
+    import neuronxcc.nki as nki
+    import neuronxcc.nki.isa as nisa
+    import neuronxcc.nki.language as nl
+
+    @nki.jit
+    def flip(a):
+        out = nl.ndarray((64, 128), dtype=a.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.copy(nisa.nc_transpose(nl.load(a), engine=nisa.vector_engine)))
+        return out
+    a = np.arange(128 * 64, dtype=np.float32).reshape(128, 64)
+    got = nkisim.run(flip, a, target="trn1")
+    assert (got.outputs == a.T).all() and "NKI-P08" in {f.id for f in got.findings}
+
+
 # -- the door --------------------------------------------------------------------------------------
 
 def test_a_profile_says_what_design_promises():
