@@ -77,6 +77,8 @@ def _simulate(kernel: Callable[..., Any], args: Sequence[np.ndarray], kwargs: Ma
     stats = {"instructions": {str(k): int(n) for k, n in run.instructions.items()},
              "dma_transfers": int(transfers), "hbm_read_bytes": int(run.hbm_read_bytes),
              "hbm_write_bytes": int(run.hbm_write_bytes)}
+    if latency:
+        stats["model_error"] = prediction.model_error
     if profile:
         prediction.save_html(f"{profile}.html")
         prediction.save_perfetto(f"{profile}.pftrace")

@@ -181,6 +181,8 @@ def note_latency(console: Console, outcomes: Sequence[Outcome]) -> None:
     kinds = {o.latency_kind for o in outcomes if o.latency}
     if "predicted" in kinds:
         console.print("\nLatencies are predicted by nkisim, not measured.", highlight=False)
+        for error in dict.fromkeys(filter(None, (o.stats.get("model_error") for o in outcomes))):
+            console.print(f"Error of the model: {error}", highlight=False)
     elif not kinds:
         console.print("\nCounts are simulated. nox -s benchmark predicts latencies.",
                       highlight=False)
