@@ -19,11 +19,29 @@ def simulate(session: nox.Session) -> None:
     session.run("python", "-m", "labkit", "simulate", *session.posargs)
 
 
+@nox.session(default=False)
+def benchmark(session: nox.Session) -> None:
+    """Time the labs' fleets: measured on a Neuron machine, elsewhere predicted and said so."""
+    session.install("-e", ".[labs]", silent=True)
+    session.run("python", "-m", "labkit", "benchmark", *session.posargs)
+
+
+@nox.session(default=False)
+def profile(session: nox.Session) -> None:
+    """Profile the labs' fleets: pages and Perfetto traces in profiles/."""
+    session.install("-e", ".[labs]", silent=True)
+    session.run("python", "-m", "labkit", "profile", *session.posargs)
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the test suite; arguments go to pytest."""
-    session.install("-e", ".[labs,test]", silent=True)
+    session.install("-e", ".[labs,test,infra]", silent=True)
     session.run("python", "-m", "pytest", *(session.posargs or ["-q"]))
+    if not session.posargs:
+        # the quick tests of infra, apart: its folder has a conftest of its own
+        with session.chdir("infra/tests"):
+            session.run("python", "-m", "pytest", "-q", "test_spec.py", "test_cost.py")
 
 
 @nox.session
@@ -36,3 +54,15 @@ def lint(session: nox.Session) -> None:
         with session.chdir(spec.parent):
             session.run("mypy", "--config-file", "../../pyproject.toml", "spec.py",
                         "reference.py", "tester.py")
+
+
+@nox.session(default=False)
+def infra(session: nox.Session) -> None:
+    """Test infra against the fake cloud and booted local hosts, and lint it (slow)."""
+    session.install("-r", "infra/requirements-test.txt", silent=True)
+    session.run("yamllint", "-c", "infra/.yamllint", "infra")
+    with session.chdir("infra"):
+        session.run("ansible-lint", "--offline", "-c", ".ansible-lint",
+                    env={"ANSIBLE_CONFIG": "../ansible.cfg"})
+    with session.chdir("infra/tests"):
+        session.run("pytest", "-q", *session.posargs)

@@ -15,9 +15,17 @@ except ModuleNotFoundError:
              "at the top of the repository")
 from spec import FREE_DIM_OF, KERNELS, LAB, add_case, transpose_case
 
-from labkit.cli import add_common_flags, backend_of, guarded, positive, run_cases, run_fleet
+from labkit.cli import (
+    add_common_flags,
+    backend_of,
+    guarded,
+    note_latency,
+    positive,
+    run_cases,
+    run_fleet,
+)
 from labkit.evaluate import PASSED, exit_code
-from labkit.show import NO_LATENCY, show_failures, show_findings, show_stats
+from labkit.show import show_failures, show_findings, show_stats
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,7 +39,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--free-dim", type=positive,
                    help="replaces FREE_DIM (stream) or ALLOC_FREE_DIM (alloc, alloc_bad)")
     p.add_argument("--profile", "--profile_name", metavar="NAME", default="",
-                   help="on the chip: write NAME.neff and NAME.ntff; simulated: print the counts")
+                   help="on the chip: write NAME.neff and NAME.ntff; simulated: NAME.html and "
+                        "NAME.pftrace, with the predicted latency")
     add_common_flags(p, LAB)
     return p
 
@@ -81,9 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     show_findings(console, outcome)
     if args.profile or outcome.latency:
         show_stats(console, outcome)
-        if backend == "sim":
-            console.print(f"No latency and no {args.profile}.neff: {NO_LATENCY}.",
-                          highlight=False)
+        note_latency(console, outcomes)
     return exit_code(outcomes)
 
 

@@ -40,7 +40,7 @@ def run_kernel(backend: str, kernel: Callable[..., Any], args: Sequence[np.ndarr
                measure: bool = False, profile: str = "") -> Ran:
     """Run `kernel` and return its outputs and what is known about the run."""
     if backend == "sim":
-        return _simulate(kernel, args, kwargs, target, measure or bool(profile))
+        return _simulate(kernel, args, kwargs, target, measure, profile)
     nki = _sdk(backend)
     if backend == "sdk-sim":
         return Ran(nki.simulate_kernel(kernel, *args, **kwargs))
@@ -60,20 +60,29 @@ def prepare_process(backend: str) -> None:
 
 
 def _simulate(kernel: Callable[..., Any], args: Sequence[np.ndarray], kwargs: Mapping[str, Any],
-              target: str, measure: bool) -> Ran:
-    """Run on the simulator; with `measure`, predict the latency of this very run as well."""
+              target: str, measure: bool, profile: str) -> Ran:
+    """Run on the simulator; with `measure`, predict the latency of this very run as well.
+
+    `profile` names the files that picture it: NAME.html and NAME.pftrace.
+    """
     import nkisim
-    predict = getattr(nkisim, "profile", None) if measure else None
-    predict = predict if callable(predict) else None
-    run = (predict or nkisim.run)(kernel, *args, target=target, **kwargs)
-    transfers = run.dma_transfer_count if predict else run.dma_transfers
+    if measure or profile:
+        prediction = nkisim.profile(kernel, *args, target=target, **kwargs)
+        run, transfers = prediction, prediction.dma_transfer_count
+        # the model has no noise: every percentile is the same
+        latency = {p: float(prediction.latency_us) for p in ("p50", "p99")}
+    else:
+        run = nkisim.run(kernel, *args, target=target, **kwargs)
+        transfers, latency = run.dma_transfers, None
     stats = {"instructions": {str(k): int(n) for k, n in run.instructions.items()},
              "dma_transfers": int(transfers), "hbm_read_bytes": int(run.hbm_read_bytes),
              "hbm_write_bytes": int(run.hbm_write_bytes)}
+    if profile:
+        prediction.save_html(f"{profile}.html")
+        prediction.save_perfetto(f"{profile}.pftrace")
+        stats["files"] = [f"{profile}.html", f"{profile}.pftrace"]
     findings = [{"id": f.id, "severity": f.severity, "text": f.text,
                  "where": str(f.where) if f.where else None} for f in run.findings]
-    # the model has no noise: every percentile is the same
-    latency = {p: float(run.latency_us) for p in ("p50", "p99")} if predict else None
     return Ran(run.outputs, stats, findings, latency, "predicted" if latency else None)
 
 

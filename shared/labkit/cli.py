@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from .evaluate import Outcome, evaluate, exit_code, score
 from .load import discover, labs_root, load_lab
 from .results import ResultsError, append_run, provenance, write_times
 from .show import (
-    NO_LATENCY,
     case_table,
     progress,
     show_failures,
@@ -52,7 +51,7 @@ def add_bench_flags(parser: argparse.ArgumentParser) -> None:
                         help="write the latencies to execution_times.json, beside the results")
     parser.add_argument("--profile", nargs="?", const="{case}", default="", metavar="NAME",
                         help="on the chip: write NAME.neff and NAME.ntff (default: the case's "
-                             "name); simulated: print the counts of each case")
+                             "name); simulated: NAME.html and NAME.pftrace, and the counts")
 
 
 def positive(text: str) -> int:
@@ -99,14 +98,15 @@ def guarded(main: Any, argv: Sequence[str] | None = None) -> int:
 
 
 def run_cases(lab: Lab, runs: Sequence[tuple[Case, str]], args: argparse.Namespace,
-              console: Console, profile: str = "") -> list[Outcome]:
+              console: Console, profile: str = "", measure: bool = False) -> list[Outcome]:
     """Run cases with progress and record them, finished ones also if the run is stopped."""
     backend, outcomes = backend_of(args), []
     try:
         with progress(console) as bar:
             task = bar.add_task(lab.name, total=len(runs))
             for outcome in evaluate(lab, runs, backend=backend, seed=args.seed,
-                                    in_process=args.in_process, profile=profile):
+                                    in_process=args.in_process, profile=profile,
+                                    measure=measure):
                 outcomes.append(outcome)
                 bar.advance(task)
     finally:
@@ -182,14 +182,28 @@ def note_latency(console: Console, outcomes: Sequence[Outcome]) -> None:
     if "predicted" in kinds:
         console.print("\nLatencies are predicted by nkisim, not measured.", highlight=False)
     elif not kinds:
-        console.print(f"\nCounts are simulated; times of the chip are not shown: {NO_LATENCY}.",
+        console.print("\nCounts are simulated. nox -s benchmark predicts latencies.",
                       highlight=False)
+
+
+def known_labs() -> tuple[list[str], Callable[[Sequence[str]], list[Lab]]]:
+    """Return the names of the labs here, and what loads some of them (all if none is named)."""
+    root = labs_root()
+    names = discover(root)
+
+    def load(wanted: Sequence[str]) -> list[Lab]:
+        unknown = [name for name in wanted if name not in names]
+        if unknown:
+            raise SpecError(f"there is no lab {unknown[0]!r}; the labs are {', '.join(names)}")
+        if not names:
+            raise SpecError("there are no labs in the folder labs")
+        return [load_lab(root / name) for name in wanted or names]
+    return names, load
 
 
 def simulate(argv: Sequence[str] | None = None) -> int:
     """Run the labs' fleets in simulation: `python -m labkit simulate [LAB...] [--full]`."""
-    root = labs_root()
-    names = discover(root)
+    names, load = known_labs()
     parser = argparse.ArgumentParser(prog="labkit simulate", description=simulate.__doc__)
     parser.add_argument("labs", nargs="*", metavar="LAB",
                         help=f"labs to run (default: all of {', '.join(names)})")
@@ -201,21 +215,18 @@ def simulate(argv: Sequence[str] | None = None) -> int:
                         help="where results are appended (default: %(default)s)")
     parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv, argparse.Namespace(backend="sim", simulate=True))
-    unknown = [name for name in args.labs if name not in names]
-    if unknown:
-        raise SpecError(f"there is no lab {unknown[0]!r}; the labs are {', '.join(names)}")
-    if not names:
-        raise SpecError("there are no labs in the folder labs")
-    labs = [load_lab(root / name) for name in args.labs or names]
+    labs = load(args.labs)
     return run_fleet(labs, "full" if args.full else "quick", args.target or TARGETS, args,
                      Console())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Dispatch `python -m labkit COMMAND`."""
+    from .bench import benchmark, profile
+    commands = {"simulate": simulate, "benchmark": benchmark, "profile": profile}
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments[:1] == ["simulate"]:
-        return guarded(simulate, arguments[1:])
-    print("usage: python -m labkit simulate [LAB...] [--full] [--target trn1|trn2] [--seed N] "
-          "[--results FILE]", file=sys.stderr)
+    if arguments and arguments[0] in commands:
+        return guarded(commands[arguments[0]], arguments[1:])
+    print(f"usage: python -m labkit {'|'.join(commands)} [LAB...] [--full] [--target trn1|trn2] "
+          "[--seed N] [--results FILE]", file=sys.stderr)
     return 0 if arguments[:1] in (["-h"], ["--help"]) else 2

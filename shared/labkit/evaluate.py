@@ -61,11 +61,12 @@ class Outcome:
 
 def evaluate(lab: Lab, runs: Iterable[tuple[Case, str]], *, backend: str = "sim",
              seed: int | None = None, in_process: bool = False, kernels: Path | None = None,
-             profile: str = "") -> Iterator[Outcome]:
+             profile: str = "", measure: bool = False) -> Iterator[Outcome]:
     """Run (case, target) pairs and yield an outcome each, in order.
 
     The kernels (default: the lab's kernels.py) run in one child process per call; the verdict is
-    computed here. Inputs come from `seed` (default: the lab's) on both sides.
+    computed here. Inputs come from `seed` (default: the lab's) on both sides. `measure` wants the
+    latency of every case, not only of those that are judged by it.
     """
     kernels = kernels or lab.folder / "kernels.py"
     seed = lab.seed if seed is None else seed
@@ -73,7 +74,7 @@ def evaluate(lab: Lab, runs: Iterable[tuple[Case, str]], *, backend: str = "sim"
     with Worker(backend, in_process) as worker:
         for case, target in runs:
             request = job_of(case, kernels=str(kernels), backend=backend, target=target, seed=seed,
-                             measure=case.measure or target in case.threshold_us,
+                             measure=measure or case.measure or target in case.threshold_us,
                              profile=profile.replace("{case}", case.name))
             job = worker.send(request)
             # the reference is computed while the child runs the kernel

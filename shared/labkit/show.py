@@ -22,7 +22,6 @@ from .spec import Case, Lab, MustFailNumerically, MustRaise, RubricLine
 from .tolerance import tolerance
 
 _STYLE = {PASSED: "green", FAILED: "red", NOT_RUN: "yellow"}
-NO_LATENCY = "no latency model yet"
 
 
 def progress(console: Console) -> Progress:
@@ -119,6 +118,8 @@ def show_stats(console: Console, outcome: Outcome) -> None:
         table.add_row("HBM bytes read", f"{outcome.stats['hbm_read_bytes']:,}")
         table.add_row("HBM bytes written", f"{outcome.stats['hbm_write_bytes']:,}")
     console.print(table)
+    for name in outcome.stats.get("files", ()):
+        console.print(f"wrote {name}", highlight=False, soft_wrap=True, markup=False)
 
 
 def show_score(console: Console, lab: Lab,

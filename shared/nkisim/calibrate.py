@@ -21,7 +21,6 @@ from .errors import NkiError
 from .prediction import Profile, profile
 from .records import METRICS, Record, Skipped
 
-
 #: numbers that differ by less than this are the same: repeated runs differ by so much
 SAME = 0.005
 
@@ -182,7 +181,8 @@ def explain(record: Record, prof: Profile) -> list[str]:
         out.append(f"  {row.row.name + ' ' + row.engine:<26} {counts[k]:>6} {duration[k]:>11.3f} "
                    f"{total[k]:>12.1f} {waits[k]:>12.1f}  {shapes}{more}")
     used = sorted({s.tag for s in t.provenance.values()})
-    out += ["", f"  constants of {prof.hw.name} are {', '.join(used)}: see hw.py, Timing.provenance"]
+    out += ["", f"  constants of {prof.hw.name} are {', '.join(used)}: see hw.py, "
+            "Timing.provenance"]
     return out
 
 

@@ -9,8 +9,9 @@ The time until the result can be used comes from `hw.Timing`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
 from . import dtypes
 from .hw import NeuronCore
@@ -279,7 +280,7 @@ def work(kind: Kind, hw: NeuronCore, engine: str) -> Work:
     return Work(busy, latency, flops, PSUM in kinds, SBUF in kinds, table)
 
 
-# -- DMA --------------------------------------------------------------------------------------------
+# -- DMA -----------------------------------------------------------------------------------------
 
 def _runs(p: Pattern, partitions: bool) -> int:
     """Return the bytes of the contiguous pieces of a pattern; SBUF partitions never join."""

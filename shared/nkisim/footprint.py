@@ -133,7 +133,6 @@ def _meet(d: int, strides: list[int], na: dict, nb: dict, wa: int, wb: int, at: 
 def analyse(trace: Trace, storages: Storages, hw: NeuronCore, queue_of: np.ndarray
             ) -> Dependencies:
     """Find what each instruction of a trace waits for; `queue_of` gives the queue of a kind."""
-    n = len(trace)
     rows = np.frombuffer(trace.rows, dtype=np.int64)
     starts = np.frombuffer(trace.starts, dtype=np.int64)
     kinds = rows[starts]
@@ -315,98 +314,117 @@ def _conflicts(trace: Trace, ev: dict[str, np.ndarray], vid: np.ndarray, kinds: 
     """Return the pairs (earlier, later) of instructions of which the later has to wait.
 
     Per version and region (offset and pattern): [last writer, {queue: last reader}, regions that
-    overlap]. A matmul need not wait for the partial sums that its own engine adds to.
+    overlap, its first access]. A matmul need not wait for the partial sums that its own engine
+    adds to. Pairs may repeat.
     """
     geo = _Geometry()
-    pids = [[geo.id(p) for p in k.operands] for k in trace.kinds]
-    shift = 1 << 20
-    kind_of = kinds.tolist()
-    adds = [k.accumulate for k in trace.kinds]
+    width = max((len(k.operands) for k in trace.kinds), default=1)
+    pids = np.zeros((max(1, len(trace.kinds)), width), np.int64)
+    for k, kind in enumerate(trace.kinds):
+        pids[k, :len(kind.operands)] = [geo.id(p) for p in kind.operands]
+    instr, kind_of = ev["instr"], kinds[ev["instr"]]
+    keys = ev["offset"] * _SHIFT + pids[kind_of, ev["operand"]]
+    adds = np.array([k.accumulate for k in trace.kinds] or [False])[kind_of] & ev["write"]
     read = np.zeros(len(stores.hbm), bool)
     read[ev["storage"][~ev["write"]]] = True
-    only_out = (stores.hbm & ~read).tolist()
-    tables: dict[int, dict[int, list]] = {}
-    nearby: dict[int, dict[int, list]] = {}     # regions of a version by block of its bytes
+    only_out = (stores.hbm & ~read)[ev["storage"]]      # outputs: only the same region matters
+    regions = _Regions(geo, ev, keys, only_out, np.maximum(2048, stores.row_bytes // 256))
+    tables: list[Any] = [None] * (int(vid.max(initial=-1)) + 1)
     before, after = array("q"), array("q")
-    overlap = geo.overlap
-    found: set[int] = set()
-    current = -1
-    q = k = 0
-    grain = np.maximum(2048, stores.row_bytes // 256)[ev["storage"]]
-    blocks = zip((ev["lo"] // grain).tolist(), ((ev["hi"] - 1) // grain).tolist())
-    columns = (ev[c].tolist() for c in ("instr", "write", "storage", "offset", "operand"))
-    for i, w, s, off, j, v, (lo, hi) in zip(*columns, vid.tolist(), blocks):
-        if i != current:
-            if found:
-                found.discard(current)
-                before.extend(found)
-                after.extend([current] * len(found))
-            current, found = i, set(waits[i]) if i in waits else set()
-            q, k = queue[i], kind_of[i]
-        key = off * shift + pids[k][j]
-        table = tables.get(v)
+    first, second = before.append, after.append
+    queues = np.array(queue, np.int64)[instr] if len(instr) else instr
+    for e, (i, w, key, q, v, own) in enumerate(zip(
+            instr.tolist(), ev["write"].tolist(), keys.tolist(), queues.tolist(), vid.tolist(),
+            adds.tolist())):
+        table = tables[v]
         if table is None:
-            region = [-1, None, ()]
+            region = [-1, None, (), e]
             tables[v] = {key: region}
-            nearby[v] = {b: [(key, region)] for b in _blocks(lo, hi)}
         else:
             region = table.get(key)
             if region is None:
-                region = [-1, None, []]
-                table[key] = region
-                if not only_out[s]:
-                    pid, near = pids[k][j], region[2]
-                    index = nearby[v]
-                    mine = _blocks(lo, hi)
-                    if mine[0] < 0:                     # too wide for the index: look at all
-                        close = [(o, r) for o, r in table.items() if r is not region]
-                    elif len(mine) == 1:
-                        close = [*index.get(lo, ()), *index.get(-1, ())]
-                    else:
-                        close = list({o: (o, r) for b in (*mine, -1)
-                                      for o, r in index.get(b, ())}.values())
-                    for other, r in close:
-                        if overlap(other % shift, pid, off - other // shift):
-                            near.append(r)
-                            r[2] = [*r[2], region]
-                    for b in mine:
-                        if b in index:
-                            index[b].append((key, region))
-                        else:
-                            index[b] = [(key, region)]
-        if w:
-            own = adds[k]
-            p = region[0]
-            if p >= 0 and not (own and queue[p] == q):
-                found.add(p)
-            if region[1]:
-                found.update(region[1].values())
-                region[1] = None
-            for r in region[2]:
-                p = r[0]
-                if p >= 0 and not (own and queue[p] == q):
-                    found.add(p)
-                if r[1]:
-                    found.update(r[1].values())
-            region[0] = i
-        else:
-            p = region[0]
+                region = [-1, None, [], e]
+                regions.add(v, table, key, region)
+        p = region[0]
+        if not w:
             if p >= 0:
-                found.add(p)
+                first(p)
+                second(i)
             for r in region[2]:
                 if r[0] >= 0:
-                    found.add(r[0])
+                    first(r[0])
+                    second(i)
             if region[1] is None:
                 region[1] = {q: i}
             else:
                 region[1][q] = i
-    if found:
-        found.discard(current)
-        before.extend(found)
-        after.extend([current] * len(found))
+            continue
+        if p >= 0 and p != i and not (own and queue[p] == q):
+            first(p)
+            second(i)
+        if region[1]:
+            for p in region[1].values():
+                if p != i:
+                    first(p)
+                    second(i)
+            region[1] = None
+        for r in region[2]:
+            p = r[0]
+            if p >= 0 and p != i and not (own and queue[p] == q):
+                first(p)
+                second(i)
+            if r[1]:
+                for p in r[1].values():
+                    if p != i:
+                        first(p)
+                        second(i)
+        region[0] = i
+    for i, earlier in waits.items():
+        for p in set(earlier):
+            if p != i:
+                first(p)
+                second(i)
     return np.frombuffer(before, np.int64), np.frombuffer(after, np.int64)
 
 
-def _blocks(lo: int, hi: int) -> range | tuple[int]:
-    """Return the blocks of an index that a range touches; (-1,) for those that touch many."""
-    return range(lo, hi + 1) if hi - lo < 16 else (-1,)
+_SHIFT = 1 << 20
+
+
+class _Regions:
+    """The regions of versions, found by the blocks of bytes that they touch."""
+
+    def __init__(self, geo: _Geometry, ev: dict[str, np.ndarray], keys: np.ndarray,
+                 only_out: np.ndarray, grain: np.ndarray):
+        self.geo, self.ev, self.keys, self.only_out = geo, ev, keys, only_out
+        self.grain = grain
+        self.index: dict[int, dict[int, list]] = {}
+
+    def _blocks(self, e: int) -> range | tuple[int]:
+        """Return the blocks that access `e` touches; (-1,) if they are many."""
+        grain = int(self.grain[self.ev["storage"][e]])
+        lo, hi = int(self.ev["lo"][e]) // grain, (int(self.ev["hi"][e]) - 1) // grain
+        return range(lo, hi + 1) if hi - lo < 16 else (-1,)
+
+    def add(self, v: int, table: dict[int, list], key: int, region: list) -> None:
+        """Add a region to the table of version `v` and link it with those that overlap."""
+        e = region[3]
+        if not self.only_out[e]:
+            index = self.index.get(v)
+            if index is None:                           # there is one region so far
+                (other, old), = table.items()
+                index = self.index[v] = {b: [(other, old)] for b in self._blocks(old[3])}
+            mine = self._blocks(e)
+            if mine[0] < 0:                             # too wide for the index: look at all
+                close = list(table.items())
+            elif len(mine) == 1:
+                close = [*index.get(mine[0], ()), *index.get(-1, ())]
+            else:
+                close = list({o: (o, r) for b in (*mine, -1) for o, r in index.get(b, ())}.values())
+            offset, pid = key // _SHIFT, key % _SHIFT
+            for other, r in close:
+                if self.geo.overlap(other % _SHIFT, pid, offset - other // _SHIFT):
+                    region[2].append(r)
+                    r[2] = [*r[2], region]
+            for b in mine:
+                index.setdefault(b, []).append((key, region))
+        table[key] = region

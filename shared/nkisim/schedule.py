@@ -8,14 +8,15 @@ earliest request is served. That is exact, because what follows a request is nev
 """
 from __future__ import annotations
 
+import gc
 from array import array
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 import numpy as np
 
 from . import cost
-from .footprint import (ACT, DVE, LOADS, PE, POOL, QUEUES, STORES, Dependencies, analyse)
+from .footprint import ACT, DVE, LOADS, PE, POOL, QUEUES, STORES, Dependencies, analyse
 from .hw import NeuronCore
 from .memory import HBM, PSUM
 from .table import ANY
@@ -24,8 +25,9 @@ from .trace import Kind, Storages, Trace
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
 _QUEUE = {"tensor": PE, "vector": DVE, "scalar": ACT, "gpsimd": POOL, "sync": LOADS}
 #: how far ahead of the oldest waiting instruction of an engine the compiler looks for one that is
-#: ready: AWS's compiler reorders instructions, also where it keeps the order of loops. Distances
-#: of 16 to 128 give the same times; 1 (as written) is up to 3 times too slow.
+#: ready: AWS's compiler reorders instructions, also where it keeps the order of loops. Fitted:
+#: 1 (as written) is up to 3 times too slow, 16 is enough for most kernels, attention over long
+#: rows needs some 200.
 WINDOW = 256
 #: the engine whose queue triggers DMAs: loads on Sync, stores on GpSimd (as in profiles)
 TRIGGERED_BY = {LOADS: ENGINES.index("sync"), STORES: ENGINES.index("gpsimd")}
@@ -96,26 +98,32 @@ def schedule(trace: Trace, storages: Storages, hw: NeuronCore, *, dge: bool = Fa
         works.append(None if is_dma else cost.work(kind, hw, engine))
         transfers.append(cost.transfer(kind, hw) if is_dma else None)
     queue_of = np.array([_queue_of(k, e) for k, e in zip(trace.kinds, engines)] or [0], np.int64)
-    deps = analyse(trace, storages, hw, queue_of)
-    run = _Run(deps, works, transfers, hw, dge, window)
-    run.simulate()
+    collecting = gc.isenabled()
+    gc.disable()                        # millions of small lists, and no garbage among them
+    try:
+        deps = analyse(trace, storages, hw, queue_of)
+        run = _Run(deps, works, transfers, hw, dge, window)
+        run.simulate()
+    finally:
+        if collecting:
+            gc.enable()
     code = np.array([ENGINES.index(e) for e in engines] or [0], np.int8)
     triggers = np.array([0, 1, 2, 3, TRIGGERED_BY[LOADS], TRIGGERED_BY[STORES]], np.int8)
     kinds = np.array(deps.kind, np.int64)
     start, end = np.array(run.start), np.array(run.seen)
-    engine = code[kinds] if len(kinds) else np.zeros(0, np.int8)
-    hop = np.where(engine == ENGINES.index("dma"), 0.0, hw.timing.hop_us)
+    ran_on = code[kinds] if len(kinds) else np.zeros(0, np.int8)
+    hop = np.where(ran_on == ENGINES.index("dma"), 0.0, hw.timing.hop_us)
     busy = {e: 0.0 for e in ENGINES}
     for e, name in enumerate(ENGINES[:4]):
-        sel = kinds[engine == e]
+        sel = kinds[ran_on == e]
         if len(sel):
             busy[name] = float(np.array([w.interval_us if w else 0.0 for w in works])[sel].sum())
     busy["tensor"] = run.pe_busy
     busy["sync"] = hw.timing.dma_trigger_us * int((queue_of[kinds] == LOADS).sum()) \
         if len(kinds) else 0.0
     busy["dma"] = run.dma_busy / hw.dma_engines
-    return Schedule(start, end - hop, np.array(run.issue), np.array(run.pred, np.int32), engine,
-                    triggers[queue_of[kinds]] if len(kinds) else engine, busy,
+    return Schedule(start, end - hop, np.array(run.issue), np.array(run.pred, np.int32), ran_on,
+                    triggers[queue_of[kinds]] if len(kinds) else ran_on, busy,
                     np.array(run.dma, np.int64), np.frombuffer(run.dma_ends, np.float64),
                     works, transfers, deps)
 
@@ -161,7 +169,7 @@ class _Run:
     def simulate(self) -> None:
         """Run everything, in order of time.
 
-        Events are (time, queue) "this queue looks for work" and (time, QUEUES + instruction)
+        Events are (time, queue) "this engine looks for work" and (time, QUEUES + instruction)
         "this DMA reaches its engines". A queue takes, of the next `window` instructions of its
         engine, the first one that is ready: a compiler schedules what the kernel says within such
         a distance. DMA triggers stay in order.
@@ -188,11 +196,13 @@ class _Run:
         now_ready: list[list[int]] = [[] for _ in range(QUEUES)]
         later: list[list[tuple[float, int]]] = [[] for _ in range(QUEUES)]
         events: list[tuple[float, int]] = []
-        for q in range(QUEUES):
+        never = float("inf")
+        due = [never] * QUEUES                  # when the next event of a queue is
+        for q in range(LOADS):
             now_ready[q] = [i for i in items[q][:limit[q]] if not missing[i]]
             if now_ready[q]:
                 events.append((0.0, q))
-        heapify(events)
+                due[q] = 0.0
         table = ""
         # Tensor Engine clock: activity that counts, and whether the clock is full
         window, cold = t.pe_warmup_us, t.pe_cold_factor
@@ -210,11 +220,36 @@ class _Run:
         dma_log, ends = self.dma, self.dma_ends
         banks = _Banks(deps, self.hw.psum_bytes)
         need_banks, psum_use = banks.need, deps.psum_use
+
+        def look(q: int, at: float) -> None:
+            """Let a queue look for work at a time, if it does not do so before."""
+            if at < free[q]:
+                at = free[q]
+            if at < due[q]:
+                due[q] = at
+                heappush(events, (at, q))
+
+        def trigger(q: int) -> None:
+            """Trigger the next DMAs of a queue: in order, each when its data are there."""
+            todo, h, now = items[q], limit[q] - 1, free[q]
+            while h < len(todo) and not missing[todo[h]]:
+                i = todo[h]
+                at = when[i]
+                if at < now:
+                    at = now
+                issue[i] = at
+                now = at + trigger_us[kind_of[i]]
+                heappush(events, ((now if dge else at) + lead, QUEUES + i))
+                h += 1
+            limit[q], free[q] = h + 1, now
+
+        for q in range(LOADS, QUEUES):
+            trigger(q)
         while events or banks.blocked:
             if not events:                              # what holds PSUM waits for PSUM
                 i = banks.force()
                 heappush(later[queue_of[i]], (free[queue_of[i]], i))
-                events.append((free[queue_of[i]], queue_of[i]))
+                look(queue_of[i], 0.0)
             at, q = heappop(events)
             if q >= QUEUES:                             # a DMA reaches its engines
                 i = q - QUEUES
@@ -252,14 +287,15 @@ class _Run:
                     done = latest[q]
                 latest[q] = done
             else:
-                if free[q] > at:
-                    continue                            # busy: it looks again when it is free
+                if at != due[q]:
+                    continue                            # it has looked earlier
+                due[q] = never
                 ready, coming = now_ready[q], later[q]
                 while coming and coming[0][0] <= at:
                     heappush(ready, heappop(coming)[1])
                 if not ready:
                     if coming:
-                        heappush(events, (coming[0][0], q))
+                        look(q, coming[0][0])
                     continue
                 i = heappop(ready)
                 if i in need_banks:
@@ -268,13 +304,13 @@ class _Run:
                         if again > 0.0:
                             heappush(coming, (again, i))
                         if ready:
-                            heappush(events, (at, q))
+                            look(q, at)
                         elif coming:
-                            heappush(events, (coming[0][0], q))
+                            look(q, coming[0][0])
                         continue
                     for j in banks.awake():
                         heappush(later[queue_of[j]], (at, j))
-                        heappush(events, (max(at, free[queue_of[j]]), queue_of[j]))
+                        look(queue_of[j], at)
                 k = kind_of[i]
                 if limit[q] < len(items[q]):            # the window moves on
                     j = items[q][limit[q]]
@@ -284,16 +320,6 @@ class _Run:
                         else:
                             heappush(coming, (when[j], j))
                 limit[q] += 1
-                if q >= LOADS:
-                    issue[i] = at
-                    at += trigger_us[k]
-                    free[q] = at
-                    heappush(events, ((at if dge else issue[i]) + lead, QUEUES + i))
-                    if ready:
-                        heappush(events, (at, q))
-                    elif coming:
-                        heappush(events, (max(at, coming[0][0]), q))
-                    continue
                 interval, latency, need = timing[k]
                 if ports_of and (q, k) in ports_of:
                     for p in ports_of[q, k]:
@@ -322,14 +348,15 @@ class _Run:
                 at += interval
                 free[q] = at
                 if ready:
+                    due[q] = at
                     heappush(events, (at, q))
                 elif coming:
-                    heappush(events, (max(at, coming[0][0]), q))
+                    look(q, coming[0][0])
             seen[i] = done
             if i in psum_use:
                 for j in banks.release(i, done):
                     heappush(later[queue_of[j]], (done, j))
-                    heappush(events, (max(done, free[queue_of[j]]), queue_of[j]))
+                    look(queue_of[j], done)
             for x in range(first_succ[i], first_succ[i + 1]):
                 j = succ[x]
                 if done > when[j]:
@@ -339,11 +366,16 @@ class _Run:
                 if not left:
                     q = queue_of[j]
                     if place[j] < limit[q]:
+                        if q >= LOADS:
+                            trigger(q)
+                            continue
                         ready_at = when[j]
                         heappush(later[q], (ready_at, j))
                         if ready_at < free[q]:
                             ready_at = free[q]
-                        heappush(events, (ready_at, q))
+                        if ready_at < due[q]:
+                            due[q] = ready_at
+                            heappush(events, (ready_at, q))
         self.pe_busy, self.dma_busy = pe_busy, dma_busy
         if banks.forced:
             deps.overflow["psum"] = banks.forced
@@ -371,7 +403,8 @@ class _Banks:
         self.oldest = 0
         self.free, self.reserve = capacity, capacity // 2
         self.coming: list[tuple[float, int]] = []       # (time, bytes) that will be free
-        self.blocked: list[int] = []
+        self.blocked: set[int] = set()
+        self.trying = -1        # of those that wait, one at a time tries when a bank gets free
         self.forced = 0
 
     def take(self, i: int, at: float) -> float:
@@ -379,37 +412,50 @@ class _Banks:
         coming = self.coming
         while coming and coming[0][0] <= at:
             self.free += heappop(coming)[1]
-        keep = 0 if self.order[self.oldest] == i else self.reserve
-        if self.free - self.need[i] < keep:
-            if coming:
+        oldest = self.order[self.oldest] == i
+        if self.free - self.need[i] < (0 if oldest else self.reserve):
+            if coming and (oldest or self.trying in (-1, i)):
+                if not oldest:
+                    self.trying = i
                 return coming[0][0]
-            self.blocked.append(i)
+            if self.trying == i:
+                self.trying = -1
+            self.blocked.add(i)
             return -1.0
+        if self.trying == i:
+            self.trying = -1
         self.free -= self.need.pop(i)
         return 0.0
 
     def awake(self) -> list[int]:
-        """Return what waits for banks and may have become the oldest."""
+        """Return who may try now, after somebody has taken banks."""
         order, before = self.order, self.oldest
         while self.oldest < len(order) and order[self.oldest] not in self.need:
             self.oldest += 1
-        if self.oldest == before or not self.blocked:
-            return []
-        told, self.blocked = self.blocked, []
+        told: list[int] = []
+        if not self.blocked:
+            return told
+        if self.oldest != before and order[self.oldest] in self.blocked:
+            told.append(order[self.oldest])
+            self.blocked.discard(order[self.oldest])
+        if self.trying < 0 and self.blocked:
+            told.append(min(self.blocked))
+            self.blocked.discard(told[-1])
         return told
 
     def release(self, i: int, done: float) -> list[int]:
-        """Note that `i` is done with its tiles; return what waits for banks."""
+        """Note that `i` is done with its tiles; return who may try then."""
         freed = False
         for t in self.use[i]:
             self.left[t] -= 1
             if not self.left[t]:
                 heappush(self.coming, (done, self.size[t]))
                 freed = True
-        if not freed or not self.blocked:
+        if not freed or not self.blocked or self.trying >= 0:
             return []
-        told, self.blocked = self.blocked, []
-        return told
+        first = min(self.blocked)
+        self.blocked.discard(first)
+        return [first]
 
     def force(self) -> int:
         """Let the oldest waiting instruction go ahead, with banks that do not exist."""

@@ -11,7 +11,8 @@ from typing import Any
 
 from .errors import fail
 from .launch import Kernel, launch, tell
-from .prediction import Profile as Prediction, profile
+from .prediction import Profile as Prediction
+from .prediction import profile
 
 PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
 _PLACEHOLDER = "This is not a {what}: the kernel {name} ran on nkisim, which compiles nothing.\n"
@@ -79,7 +80,7 @@ class BenchmarkResult:
 
 
 class Benchmark(Wrapped):
-    """`nki.benchmark(kernel)`: predicts the kernel's latency; outputs are undefined, as on the SDK."""
+    """`nki.benchmark(kernel)`: predicts the latency; outputs are undefined, as on the SDK."""
 
     benchmark_result: BenchmarkResult | None = None
 

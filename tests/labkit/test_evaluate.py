@@ -127,7 +127,7 @@ def test_points_need_a_right_result_and_speed_needs_a_latency(tmp_path):
                 rubric=(RubricLine("right", 4, ("c",)), RubricLine("fast", 6, ("c",), speed=True)))
     lab(tmp_path, GOOD)
     (done,) = evaluate(small, [(small.cases[0], "trn1")])
-    assert done.latency_kind == "predicted" and done.latency["p50"] > 10  # launching takes longer
+    assert done.latency_kind == "predicted"             # simulated, so it says so
     done.latency = None
     assert [points for _, points, _ in score(small, [done])] == [4, None]
     done.latency = {"p50": 9.0, "p99": 11.0}

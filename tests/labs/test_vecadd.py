@@ -35,7 +35,7 @@ def tester(tmp_path):
 @pytest.mark.parametrize("flags, says", [
     ("--kernel naive -n 100", "within tolerance"),
     ("--kernel tiled --size 25600 --row-chunk 128 --simulate --target trn2", "trn2 (sim)"),
-    ("--kernel stream -n 25600 --profile_name x", "no latency model yet"),
+    ("--kernel stream -n 25600 --profile_name x", "predicted by nkisim, not measured"),
     ("--kernel alloc_bad -n 256000", "Why: All three tensors begin at SBUF address 0"),
     ("--kernel transpose -n 128 -m 384 --in-process", "384x128"),
 ])

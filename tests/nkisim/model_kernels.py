@@ -70,7 +70,7 @@ def rounds(a):
     mid = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.hbm)
     out = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.shared_hbm)
     t = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.sbuf)
-    for i in nl.sequential_range(3):
+    for _ in nl.sequential_range(3):
         t[...] = nl.load(a)
         even, odd = t[:, 0:64:2], t[:, 1:64:2]
         t[:, 0:64:2] = nl.add(even, odd)

@@ -122,8 +122,9 @@ def test_two_tiles_are_faster_than_one_because_loads_overlap(target):
     two = predict(kernels.add(1000), x, x, target=target, descriptors="static")
     assert (one.dma_transfer_count, two.dma_transfer_count) == (3, 6)
     assert two.latency_us < one.latency_us
-    tl = two.timeline                   # the second pair of loads is under way during the first add
-    loads = np.flatnonzero((tl.engine == ENGINES.index("dma")) & (tl.queue == ENGINES.index("sync")))
+    tl = two.timeline               # the second pair of loads is under way during the first add
+    dma, sync = ENGINES.index("dma"), ENGINES.index("sync")
+    loads = np.flatnonzero((tl.engine == dma) & (tl.queue == sync))
     adds = np.flatnonzero(tl.engine == ENGINES.index("vector"))
     assert tl.start_us[loads[-1]] < tl.end_us[adds[0]]
 

@@ -1,0 +1,11 @@
+"""python -m classroom: run `provision`, `start`, `stop`, `extend`, `teardown`, `status`, `cost`,
+`doctor`, `check`."""
+
+from __future__ import annotations
+
+import sys
+
+from .cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

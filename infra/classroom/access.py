@@ -1,0 +1,362 @@
+"""What machines need before they can start: image, network, staff key, roles, launch template."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import hashlib
+import ipaddress
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from . import firstboot, roles, sdk, tags
+from .cloud import code_of, doing
+from .problems import ClassroomError
+from .run import Run
+
+
+@dataclass(frozen=True)
+class Network:
+    """Hold where machines of a region can go: (zone, subnet) pairs that offer the type, and the
+    security group."""
+
+    region: str
+    vpc: str
+    subnets: tuple[tuple[str, str], ...]
+    group: str
+
+
+# ---- image ----
+
+
+def image(run: Run, region: str) -> str:
+    """Return the image id of the SDK pin: from class.lock.yml, else looked up and locked."""
+    lock_file = run.spec.folder / "class.lock.yml"
+    lock: dict[str, Any] = {}
+    if lock_file.exists():
+        lock = yaml.safe_load(lock_file.read_text(encoding="utf-8")) or {}
+    if lock.get("sdk") != run.spec.sdk:
+        lock = {"sdk": run.spec.sdk, "images": {}}
+    known = lock["images"].get(region)
+    if known:
+        return known["id"]
+    found = find_image(run, region)
+    lock["images"][region] = {"id": found["ImageId"], "name": found["Name"]}
+    if not run.check:
+        text = (
+            "# Written by provision: the machine image of each region. Commit it; delete a line to"
+            " look up again.\n"
+        )
+        lock_file.write_text(text + yaml.safe_dump(lock, sort_keys=True), encoding="utf-8")
+    return found["ImageId"]
+
+
+def find_image(run: Run, region: str) -> dict[str, Any]:
+    """Look up the image of the SDK pin: the SSM parameter for the current SDK, names and dates for
+    older ones."""
+    query = sdk.image_query(run.spec.sdk)
+    ec2 = run.cloud.ec2(region)
+    with doing(f"look up the Neuron image of SDK {query.sdk}", region):
+        if query.parameter:
+            value = run.cloud.client("ssm", region).get_parameter(Name=query.parameter)[
+                "Parameter"
+            ]["Value"]
+            images = ec2.describe_images(ImageIds=[value])["Images"]
+        else:
+            images = run.cloud.pages(
+                "ec2",
+                region,
+                "describe_images",
+                "Images",
+                Owners=[sdk.NEURON_IMAGE_OWNER],
+                Filters=[{"Name": "name", "Values": [query.pattern]}],
+                IncludeDeprecated=True,
+            )
+    found = sdk.pick_image(images, query)
+    if not found:
+        window = f"{query.since} to {query.until}" if query.until else f"since {query.since}"
+        raise ClassroomError(
+            f"{region} has no Neuron image of SDK {query.sdk} ({query.pattern!r}, dated {window}).",
+            "Pin another SDK, or share an image of your own and put its id into class.lock.yml.",
+        )
+    return found
+
+
+# ---- network ----
+
+
+def network(run: Run, region: str) -> Network:
+    """Find the default VPC and the subnets whose zone offers the type; make the security group."""
+    ec2, spec = run.cloud.ec2(region), run.spec
+    with doing("read the network", region):
+        vpcs = ec2.describe_vpcs(Filters=[{"Name": "is-default", "Values": ["true"]}])["Vpcs"]
+        if not vpcs:
+            raise ClassroomError(
+                f"{region} has no default network.",
+                f"Run `aws ec2 create-default-vpc --region {region}` once, or remove the region.",
+            )
+        vpc = vpcs[0]["VpcId"]
+        offered = {
+            o["Location"]
+            for o in run.cloud.pages(
+                "ec2",
+                region,
+                "describe_instance_type_offerings",
+                "InstanceTypeOfferings",
+                LocationType="availability-zone",
+                Filters=[{"Name": "instance-type", "Values": [spec.instance_type]}],
+            )
+        }
+        subnets = run.cloud.pages(
+            "ec2",
+            region,
+            "describe_subnets",
+            "Subnets",
+            Filters=[
+                {"Name": "vpc-id", "Values": [vpc]},
+                {"Name": "default-for-az", "Values": ["true"]},
+            ],
+        )
+    pairs = tuple(
+        sorted(
+            (s["AvailabilityZone"], s["SubnetId"])
+            for s in subnets
+            if s["AvailabilityZone"] in offered
+        )
+    )
+    return Network(region, vpc, pairs, _security_group(run, region, vpc) if pairs else "")
+
+
+def _permission(cidr: str) -> dict[str, Any]:
+    v6 = ipaddress.ip_network(cidr).version == 6
+    key, item = ("Ipv6Ranges", "CidrIpv6") if v6 else ("IpRanges", "CidrIp")
+    return {
+        "IpProtocol": "tcp",
+        "FromPort": 22,
+        "ToPort": 22,
+        key: [{item: cidr, "Description": "trainium-labs SSH"}],
+    }
+
+
+def _security_group(run: Run, region: str, vpc: str) -> str:
+    ec2, name = run.cloud.ec2(region), tags.prefix(run.spec) + "ssh"
+
+    def find() -> dict[str, Any] | None:
+        with doing("read the security groups", region):
+            found = ec2.describe_security_groups(
+                Filters=[
+                    {"Name": "group-name", "Values": [name]},
+                    {"Name": "vpc-id", "Values": [vpc]},
+                ]
+            )
+        return (found["SecurityGroups"] or [None])[0]
+
+    group = find()
+    if group is None:
+
+        def create() -> None:
+            try:
+                with_tags = tags.spec_for(["security-group"], tags.common(run.spec))
+                ec2.create_security_group(
+                    GroupName=name,
+                    Description="SSH to machines of the class",
+                    VpcId=vpc,
+                    TagSpecifications=with_tags,
+                )
+            except Exception as error:
+                if code_of(error) != "InvalidGroup.Duplicate":  # an earlier answer was lost
+                    raise
+
+        with doing("create the security group", region):
+            run.do(f"{region}: create security group {name}", create)
+        group = find()
+        if group is None:  # check mode
+            return "sg-would-be-created"
+    if not tags.ours(group.get("Tags"), run.spec.name):
+        raise ClassroomError(
+            f"{region} has a security group {name} that is not tagged as this class's.",
+            "Rename or delete it.",
+        )
+    have = {
+        r["CidrIp"]
+        for p in group["IpPermissions"]
+        for r in p.get("IpRanges", [])
+        if p.get("FromPort") == 22
+    }
+    have |= {
+        r["CidrIpv6"]
+        for p in group["IpPermissions"]
+        for r in p.get("Ipv6Ranges", [])
+        if p.get("FromPort") == 22
+    }
+    for cidr in sorted(set(run.spec.ssh_cidrs) - have):
+
+        def allow(cidr: str = cidr) -> None:
+            try:
+                ec2.authorize_security_group_ingress(
+                    GroupId=group["GroupId"], IpPermissions=[_permission(cidr)]
+                )
+            except Exception as error:
+                if code_of(error) != "InvalidPermission.Duplicate":
+                    raise
+
+        with doing("open port 22", region):
+            run.do(f"{region}: allow SSH from {cidr}", allow)
+    for cidr in sorted(have - set(run.spec.ssh_cidrs)):
+        with doing("close port 22", region):
+            run.do(
+                f"{region}: stop SSH from {cidr}",
+                lambda cidr=cidr: ec2.revoke_security_group_ingress(
+                    GroupId=group["GroupId"], IpPermissions=[_permission(cidr)]
+                ),
+            )
+    return group["GroupId"]
+
+
+# ---- staff key ----
+
+
+def key_pair(run: Run, region: str) -> str:
+    """Import the staff's public key; a changed key replaces the old one. Students' keys never
+    become key pairs."""
+    ec2, name = run.cloud.ec2(region), tags.prefix(run.spec) + "staff"
+    with doing("read the key pairs", region):
+        found = [
+            k
+            for k in ec2.describe_key_pairs(IncludePublicKey=True)["KeyPairs"]
+            if k["KeyName"] == name
+        ]
+    wanted = run.spec.staff_public_key
+    if found and found[0].get("PublicKey", "").split()[:2] == wanted.split()[:2]:
+        return name
+
+    def replace() -> None:
+        if found:
+            ec2.delete_key_pair(KeyName=name)
+        try:
+            ec2.import_key_pair(
+                KeyName=name,
+                PublicKeyMaterial=(wanted + "\n").encode(),
+                TagSpecifications=tags.spec_for(["key-pair"], tags.common(run.spec)),
+            )
+        except Exception as error:
+            if code_of(error) != "InvalidKeyPair.Duplicate":
+                raise
+
+    with doing("import the staff key", region):
+        run.do(f"{region}: {'replace' if found else 'import'} staff key", replace)
+    return name
+
+
+# ---- launch template ----
+
+
+def launch_template(run: Run, net: Network, ami: str, block: str | None = None) -> tuple[str, str]:
+    """Make the template (new version only when something differs); return (name, version)."""
+    ec2, name = run.cloud.ec2(net.region), tags.prefix(run.spec) + "machine"
+    data = template_data(run, net, ami, block)
+    digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:32]
+    with doing("read the launch template", net.region):
+        versions = []
+        found = ec2.describe_launch_templates(
+            Filters=[{"Name": "launch-template-name", "Values": [name]}]
+        )["LaunchTemplates"]
+        if found:
+            if not tags.ours(found[0].get("Tags"), run.spec.name):
+                raise ClassroomError(
+                    f"{net.region} has a launch template {name} that is not this class's.",
+                    "Rename or delete it.",
+                )
+            versions = ec2.describe_launch_template_versions(
+                LaunchTemplateName=name, Versions=["$Latest"]
+            )["LaunchTemplateVersions"]
+    if versions and versions[0].get("VersionDescription") == digest:
+        return name, str(versions[0]["VersionNumber"])
+    with doing("write the launch template", net.region):
+        if not found:
+
+            def create() -> dict[str, Any]:
+                try:
+                    return ec2.create_launch_template(
+                        LaunchTemplateName=name,
+                        VersionDescription=digest,
+                        LaunchTemplateData=data,
+                        ClientToken=digest,
+                        TagSpecifications=tags.spec_for(["launch-template"], tags.common(run.spec)),
+                    )["LaunchTemplate"]
+                except Exception as error:
+                    if "AlreadyExists" not in code_of(error):
+                        raise
+                    return {"LatestVersionNumber": 1}
+
+            made = run.do(f"{net.region}: create launch template", create)
+            return name, str((made or {"LatestVersionNumber": 1})["LatestVersionNumber"])
+        made = run.do(
+            f"{net.region}: new version of the launch template",
+            lambda: ec2.create_launch_template_version(
+                LaunchTemplateName=name, VersionDescription=digest, LaunchTemplateData=data
+            )["LaunchTemplateVersion"],
+        )
+        return name, str((made or {"VersionNumber": "$Latest"})["VersionNumber"])
+
+
+def template_data(run: Run, net: Network, ami: str, block: str | None) -> dict[str, Any]:
+    """Return the template's content: IMDSv2 only, encrypted disk, tags on machine, disk and network
+    card."""
+    spec = run.spec
+    kinds = ["instance", "volume", "network-interface"]
+    data: dict[str, Any] = {
+        "ImageId": ami,
+        "InstanceType": spec.instance_type,
+        "KeyName": tags.prefix(spec) + "staff",
+        "IamInstanceProfile": {"Name": roles.machine_role(run)},
+        "BlockDeviceMappings": [
+            {
+                "DeviceName": "/dev/sda1",
+                "Ebs": {
+                    "VolumeSize": spec.disk_gib,
+                    "VolumeType": "gp3",
+                    "Encrypted": True,
+                    "DeleteOnTermination": True,
+                },
+            }
+        ],
+        "MetadataOptions": {
+            "HttpTokens": "required",
+            "HttpEndpoint": "enabled",
+            "HttpPutResponseHopLimit": 1,
+        },
+        "InstanceInitiatedShutdownBehavior": "stop",
+        "NetworkInterfaces": [
+            {
+                "DeviceIndex": 0,
+                "Groups": [net.group],
+                "AssociatePublicIpAddress": True,
+                "DeleteOnTermination": True,
+            }
+        ],
+        "UserData": base64.b64encode(firstboot.script(spec).encode()).decode(),
+        "TagSpecifications": tags.spec_for(kinds, {**tags.common(spec), tags.GUARD: "pending"}),
+    }
+    if spec.market == "spot":
+        # Only a persistent request can be stopped at night; it must not outlive the class, or it
+        # would relaunch.
+        until = spec.teardown_at.astimezone(dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        data["InstanceMarketOptions"] = {
+            "MarketType": "spot",
+            "SpotOptions": {
+                "SpotInstanceType": "persistent",
+                "InstanceInterruptionBehavior": "stop",
+                "ValidUntil": until,
+            },
+        }
+        data["TagSpecifications"] += tags.spec_for(["spot-instances-request"], tags.common(spec))
+    if block:
+        data["InstanceMarketOptions"] = {"MarketType": "capacity-block"}
+        data["CapacityReservationSpecification"] = {
+            "CapacityReservationTarget": {"CapacityReservationId": block}
+        }
+    return data

@@ -1,0 +1,211 @@
+"""Budgets: mail at 50, 80 and 100 %, and a stop of every machine at 100 %."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from . import tags
+from .cloud import GLOBAL, aware, doing, every, when_assumable
+from .run import Run
+
+ALERTS = (50, 80, 100)
+ACTION_IDS = 100  # machine ids per budget action
+
+
+def class_budget_name(run: Run) -> str:
+    """Return the name of the class budget."""
+    return tags.prefix(run.spec) + "class"
+
+
+def _budget(run: Run, name: str, usd: float, key: str, value: str) -> dict[str, Any]:
+    start = dt.datetime.combine(run.cloud.now().date().replace(day=1), dt.time(), dt.timezone.utc)
+    end = run.spec.teardown_at.astimezone(dt.timezone.utc) + dt.timedelta(days=45)
+    return {
+        "BudgetName": name,
+        "BudgetType": "COST",
+        "TimeUnit": "ANNUALLY",
+        "BudgetLimit": {"Amount": f"{usd:g}", "Unit": "USD"},
+        "CostFilters": {"TagKeyValue": [f"user:{key}${value}"]},
+        # Credits must not hide the cost: with them counted, spending stays at 0 until they are
+        # gone.
+        "CostTypes": {
+            "IncludeCredit": False,
+            "IncludeRefund": False,
+            "IncludeDiscount": True,
+            "IncludeOtherSubscription": True,
+            "IncludeRecurring": True,
+            "IncludeSubscription": True,
+            "IncludeSupport": False,
+            "IncludeTax": True,
+            "IncludeUpfront": True,
+            "UseAmortized": False,
+            "UseBlended": False,
+        },
+        "TimePeriod": {"Start": start, "End": end},
+    }
+
+
+def _alerts(mails: list[str]) -> list[dict[str, Any]]:
+    people = [{"SubscriptionType": "EMAIL", "Address": m} for m in mails]
+    return [
+        {
+            "Notification": {
+                "NotificationType": "ACTUAL",
+                "ComparisonOperator": "GREATER_THAN",
+                "Threshold": float(p),
+                "ThresholdType": "PERCENTAGE",
+            },
+            "Subscribers": people,
+        }
+        for p in ALERTS
+    ]
+
+
+def budgets(run: Run, owners: dict[str, str]) -> None:
+    """Make the class budget and one per owner (student or shared machine -> its e-mail); remove
+    those of others."""
+    client, account, spec = run.cloud.client("budgets"), run.cloud.account, run.spec
+    with doing("read the budgets"):
+        have = {
+            b["BudgetName"]: b
+            for b in run.cloud.pages(
+                "budgets", GLOBAL, "describe_budgets", "Budgets", AccountId=account
+            )
+        }
+    want = {class_budget_name(run): (spec.budget.class_usd, tags.CLASS, spec.name, [spec.contact])}
+    for owner, mail in owners.items():
+        usd = spec.budget.per_student_usd * (spec.machine.cores if spec.mode == "shared" else 1)
+        want[f"{tags.prefix(spec)}owner.{owner}"] = (
+            usd,
+            tags.OWNER,
+            owner,
+            sorted({spec.contact, mail}),
+        )
+
+    def write(item: tuple[str, tuple[float, str, str, list[str]]]) -> None:
+        name, (usd, key, value, mails) = item
+        budget = _budget(run, name, usd, key, value)
+        if name in have:
+            same = (
+                float(have[name]["BudgetLimit"]["Amount"]) == usd
+                and have[name].get("CostFilters") == budget["CostFilters"]
+                and abs(
+                    (
+                        aware(have[name]["TimePeriod"]["End"]) - budget["TimePeriod"]["End"]
+                    ).total_seconds()
+                )
+                < 86400
+            )
+            if same:
+                return
+            budget["TimePeriod"]["Start"] = have[name]["TimePeriod"]["Start"]
+            run.do(
+                f"update budget {name}",
+                lambda: client.update_budget(AccountId=account, NewBudget=budget),
+            )
+            return
+
+        def create() -> None:
+            try:
+                client.create_budget(
+                    AccountId=account,
+                    Budget=budget,
+                    NotificationsWithSubscribers=_alerts(mails),
+                    ResourceTags=tags.as_list(
+                        tags.common(spec, value if key == tags.OWNER else tags.STAFF)
+                    ),
+                )
+            except client.exceptions.DuplicateRecordException:
+                pass
+
+        run.do(f"create budget {name}", create)
+
+    with doing("write the budgets"):
+        every(write, want.items())
+    if run.limit is None:
+        for name in sorted(
+            n for n in have if n.startswith(tags.prefix(spec) + "owner.") and n not in want
+        ):
+            with doing("delete a budget"):
+                run.do(
+                    f"delete budget {name}",
+                    lambda name=name: client.delete_budget(AccountId=account, BudgetName=name),
+                )
+
+
+def stop_actions(run: Run, role: str, machines: dict[str, list[str]]) -> None:
+    """Let the class budget stop every machine at 100 %: region -> machine ids, at most 100 in an
+    action."""
+    client, account, name = run.cloud.client("budgets"), run.cloud.account, class_budget_name(run)
+    with doing("read the budget's stop actions"):
+        try:
+            have = run.cloud.pages(
+                "budgets",
+                GLOBAL,
+                "describe_budget_actions_for_budget",
+                "Actions",
+                AccountId=account,
+                BudgetName=name,
+            )
+        except client.exceptions.NotFoundException:
+            have = []
+    wanted = {
+        (region, tuple(ids[i : i + ACTION_IDS]))
+        for region, all_ids in machines.items()
+        for ids in [sorted(all_ids)]
+        for i in range(0, len(ids), ACTION_IDS)
+    }
+    kept: set[tuple[str, tuple[str, ...]]] = set()
+    stale = []
+    for action in have:
+        ssm = action["Definition"].get("SsmActionDefinition", {})
+        key = (ssm.get("Region", ""), tuple(sorted(ssm.get("InstanceIds", []))))
+        if key in wanted and key not in kept and action["ExecutionRoleArn"] == role:
+            kept.add(key)
+        else:
+            stale.append(action)
+    with doing("write the budget's stop action"):
+        for region, ids in sorted(
+            wanted - kept
+        ):  # new ones first: at no moment is a machine without
+            run.do(
+                f"{region}: budget stops {len(ids)} machines at 100 %",
+                lambda region=region, ids=ids: _create_action(run, client, name, role, region, ids),
+            )
+        for action in stale:
+            run.do(
+                "delete a budget action that is out of date",
+                lambda action=action: client.delete_budget_action(
+                    AccountId=account, BudgetName=name, ActionId=action["ActionId"]
+                ),
+            )
+
+
+def _create_action(
+    run: Run, client: Any, name: str, role: str, region: str, ids: tuple[str, ...]
+) -> None:
+    def create() -> None:
+        client.create_budget_action(
+            AccountId=run.cloud.account,
+            BudgetName=name,
+            NotificationType="ACTUAL",
+            ActionType="RUN_SSM_DOCUMENTS",
+            ActionThreshold={"ActionThresholdValue": 100.0, "ActionThresholdType": "PERCENTAGE"},
+            ExecutionRoleArn=role,
+            Definition={
+                "SsmActionDefinition": {
+                    "ActionSubType": "STOP_EC2_INSTANCES",
+                    "Region": region,
+                    "InstanceIds": list(ids),
+                }
+            },
+            ApprovalModel="AUTOMATIC",
+            Subscribers=[{"SubscriptionType": "EMAIL", "Address": run.spec.contact}],
+            ResourceTags=tags.as_list(tags.common(run.spec)),
+        )
+
+    try:
+        when_assumable(create)
+    except client.exceptions.DuplicateRecordException:
+        pass  # an earlier answer was lost

@@ -1,0 +1,172 @@
+"""The command line. The playbooks call the same functions through commands.py."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from rich.console import Console
+from rich.table import Table
+
+from . import commands
+from .problems import ClassroomError
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    p = argparse.ArgumentParser(
+        prog="python -m classroom",
+        description="Bring a class of Trainium machines up, guard it, take it down.",
+    )
+    sub = p.add_subparsers(dest="command", required=True)
+    about = {
+        "check": "read class.yml and the roster, say every mistake",
+        "forecast": "what the class will cost",
+        "provision": "bring the class up",
+        "start": "start machines",
+        "stop": "stop machines",
+        "status": "hours and dollars by student",
+        "cost": "the same, with the forecast",
+        "extend": "apply a later teardown date or another budget",
+        "teardown": "remove everything and prove it",
+        "doctor": "say why it does not work",
+        "pages": "write the students' pages",
+    }
+    for name, text in about.items():
+        s = sub.add_parser(name, help=text, description=text)
+        s.add_argument("class_file", nargs="?", default="class.yml")
+        s.add_argument("--limit", default="", help="students, separated by commas")
+        s.add_argument("--check", action="store_true", help="change nothing, say what would change")
+        s.add_argument("--json", action="store_true", help="print the result as JSON")
+        if name in ("provision", "teardown"):
+            s.add_argument("--yes", action="store_true", help="do not ask")
+        if name == "provision":
+            s.add_argument(
+                "--confirm-removals",
+                action="store_true",
+                help="terminate the machines of many removed students",
+            )
+        if name == "teardown":
+            s.add_argument("--dry-run", action="store_true", help="list, remove nothing")
+            s.add_argument(
+                "--regions", default="", help="only these (the proof then covers only these)"
+            )
+            s.add_argument("--name", default="", help="name of a class whose class.yml is lost")
+        if name == "doctor":
+            s.add_argument(
+                "--policy",
+                action="store_true",
+                help="print the IAM policy that these commands need",
+            )
+            s.add_argument(
+                "--request-quota",
+                action="store_true",
+                help="ask AWS for the vCPUs that the class needs",
+            )
+    return p
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; exit code 0 done, 1 not all of it, 2 could not run."""
+    args, out, err = (
+        parser().parse_args(argv),
+        Console(highlight=False),
+        Console(stderr=True, highlight=False),
+    )
+    say = (
+        (lambda _: None)
+        if args.json
+        else (lambda text: err.print(f"  {text}", style="dim", markup=False))
+    )
+    try:
+        if (
+            args.command == "provision"
+            and not args.yes
+            and not args.check
+            and not _yes(args, out, "Start spending?", "forecast")
+        ):
+            return 2
+        if (
+            args.command == "teardown"
+            and not args.yes
+            and not args.dry_run
+            and not args.check
+            and not _yes(args, out, "Delete all of it?", "teardown")
+        ):
+            return 2
+        result = commands.run(
+            args.command,
+            args.class_file,
+            limit=[s for s in args.limit.split(",") if s],
+            check=args.check,
+            say=say,
+            **{
+                k: v
+                for k, v in vars(args).items()
+                if k
+                in (
+                    "confirm_removals",
+                    "dry_run",
+                    "policy",
+                    "request_quota",
+                    "regions",
+                    "name",
+                )
+            },
+        )
+    except ClassroomError as error:
+        err.print(str(error), style="red", markup=False)
+        return error.exit_code
+    except KeyboardInterrupt:
+        err.print(
+            "Interrupted. What exists is guarded; run the same command again to go on, or teardown"
+            " to remove it."
+        )
+        return 1
+    if args.json:
+        print(json.dumps(result, indent=1, default=str))
+    else:
+        show(result, out)
+    return int(result.get("exit_code", 0))
+
+
+def _yes(args: argparse.Namespace, out: Console, question: str, preview: str) -> bool:
+    extra = (
+        {"dry_run": True, "name": args.name, "regions": args.regions}
+        if preview == "teardown"
+        else {}
+    )
+    show(
+        commands.run(
+            preview,
+            args.class_file,
+            limit=[s for s in args.limit.split(",") if s],
+            check=True,
+            **extra,
+        ),
+        out,
+    )
+    if not sys.stdin.isatty():
+        out.print("Add --yes to go on without being asked.")
+        return False
+    return out.input(f"{question} Type yes: ").strip() == "yes"
+
+
+def show(result: dict, out: Console) -> None:
+    """Print tables, lists and the closing line of a result."""
+    for table in result.get("tables", []):
+        t = Table(title=table.get("title"), title_justify="left")
+        for k, column in enumerate(table["columns"]):
+            t.add_column(column, justify="right" if k in table.get("right", []) else "left")
+        for row in table["rows"]:
+            t.add_row(*map(str, row))
+        out.print(t)
+    for line in result.get("lines", []):
+        out.print(line, markup=False)
+    for line in result.get("changes", []):
+        out.print(("would " if result.get("check") else "") + line, markup=False)
+    for line in result.get("warnings", []):
+        out.print(f"Note: {line}", style="yellow", markup=False)
+    if result.get("summary"):
+        out.print(result["summary"], style="bold", markup=False)

@@ -1,0 +1,189 @@
+"""The one door to AWS: clients, retries, paging, and errors turned into sentences."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import boto3
+import botocore.config
+import botocore.exceptions as be
+import botocore.loaders
+import botocore.session
+
+from .problems import ClassroomError, explain
+
+T = TypeVar("T")
+R = TypeVar("R")
+GLOBAL = "us-east-1"  # IAM, Budgets and STS are asked here
+WORKERS = 8
+_LOADER = botocore.loaders.create_loader()
+
+
+def code_of(error: BaseException) -> str:
+    """Return the AWS error code of an exception, or ""."""
+    return (
+        error.response.get("Error", {}).get("Code", "") if isinstance(error, be.ClientError) else ""
+    )
+
+
+def aware(value: Any) -> dt.datetime:
+    """Return a moment as AWS gives it (a datetime, or seconds) with a time zone."""
+    if not isinstance(value, dt.datetime):
+        return dt.datetime.fromtimestamp(float(value), dt.timezone.utc)
+    return value if value.tzinfo else value.replace(tzinfo=dt.timezone.utc)
+
+
+@contextlib.contextmanager
+def doing(what: str, region: str = "") -> Iterator[None]:
+    """Turn whatever AWS or the network throws into a sentence that starts with what we were
+    doing."""
+    try:
+        yield
+    except be.ClientError as error:
+        raise explain(
+            code_of(error), error.response.get("Error", {}).get("Message", ""), what, region
+        ) from error
+    except (
+        be.NoCredentialsError,
+        be.PartialCredentialsError,
+        be.CredentialRetrievalError,
+        be.ProfileNotFound,
+        be.SSOTokenLoadError,
+        be.UnauthorizedSSOTokenError,
+        be.TokenRetrievalError,
+    ) as error:
+        raise ClassroomError(
+            f"Could not {what}: there are no usable AWS credentials ({type(error).__name__}).",
+            "Run `aws sso login` or `aws configure`, then `python -m classroom doctor`.",
+        ) from error
+    except (be.EndpointConnectionError, be.HTTPClientError) as error:
+        raise ClassroomError(
+            f"Could not {what}: AWS did not answer ({type(error).__name__}).",
+            "Check the network and run the same command again; it continues where it stopped.",
+            exit_code=1,
+        ) from error
+    except be.BotoCoreError as error:
+        raise ClassroomError(
+            f"Could not {what}: {str(error).splitlines()[0][:200]}",
+            "Run the same command again.",
+            exit_code=1,
+        ) from error
+
+
+def when_assumable(call: Callable[[], R], tries: int = 7) -> R:
+    """Do a call that names a role; a new role takes seconds until other services may assume it."""
+    for attempt in range(tries):
+        try:
+            return call()
+        except be.ClientError as error:
+            if "assum" not in str(error).lower() or attempt == tries - 1:
+                raise
+            time.sleep(min(0.5 * 2**attempt, 10))
+    raise AssertionError("unreachable")
+
+
+class Cloud:
+    """Hand out boto3 clients that share settings; safe to use from threads."""
+
+    def __init__(self, now: Callable[[], dt.datetime] | None = None) -> None:
+        self._clients: dict[tuple[str, str], Any] = {}
+        self._lock = threading.Lock()
+        core = botocore.session.get_session()
+        core.register_component(
+            "data_loader", _LOADER
+        )  # service descriptions are large: read each once a process
+        self._session = boto3.session.Session(botocore_session=core)
+        self._config = botocore.config.Config(
+            retries={
+                "mode": "standard",
+                "total_max_attempts": int(os.environ.get("CLASSROOM_ATTEMPTS", "5")),
+            },
+            connect_timeout=10,
+            read_timeout=60,
+            max_pool_connections=WORKERS * 2,
+            user_agent_extra="trainium-labs",
+        )
+        self._now = now
+
+    def now(self) -> dt.datetime:
+        """Return the time; CLASSROOM_NOW (ISO) replaces it in rehearsals on a virtual clock."""
+        if self._now:
+            return self._now()
+        fixed = os.environ.get("CLASSROOM_NOW")
+        return dt.datetime.fromisoformat(fixed) if fixed else dt.datetime.now(dt.timezone.utc)
+
+    def client(self, service: str, region: str = GLOBAL) -> Any:
+        """Return the client of a service in a region."""
+        with self._lock:
+            key = (service, region)
+            if key not in self._clients:
+                self._clients[key] = self._session.client(
+                    service, region_name=region, config=self._config
+                )
+            return self._clients[key]
+
+    def ec2(self, region: str) -> Any:
+        """Return the EC2 client of a region."""
+        return self.client("ec2", region)
+
+    def pages(
+        self, service: str, region: str, operation: str, key: str, **kwargs: Any
+    ) -> list[Any]:
+        """Return all items of a listing, page by page."""
+        client = self.client(service, region)
+        if client.can_paginate(operation):
+            return [
+                item
+                for page in client.get_paginator(operation).paginate(**kwargs)
+                for item in page.get(key) or []
+            ]
+        return list(getattr(client, operation)(**kwargs).get(key) or [])
+
+    def identity(self) -> dict[str, str]:
+        """Return account and ARN of the caller."""
+        with doing("ask AWS who you are"):
+            return self.client("sts").get_caller_identity()
+
+    @property
+    def account(self) -> str:
+        """Return the account number."""
+        if not hasattr(self, "_account"):
+            self._account: str = self.identity()["Account"]
+        return self._account
+
+    def regions(self) -> list[str]:
+        """Return the regions that are enabled for the account."""
+        with doing("list the regions"):
+            return sorted(r["RegionName"] for r in self.ec2(GLOBAL).describe_regions()["Regions"])
+
+
+def each(work: Callable[[T], R], items: Iterable[T]) -> list[tuple[T, R | None, Exception | None]]:
+    """Run `work` over items on a few threads; one that fails does not stop the others."""
+    items = list(items)
+
+    def one(item: T) -> tuple[T, R | None, Exception | None]:
+        try:
+            return item, work(item), None
+        except Exception as error:  # noqa: BLE001 - handed back, not swallowed
+            return item, None, error
+
+    if not items:
+        return []
+    with ThreadPoolExecutor(min(WORKERS, len(items))) as pool:
+        return list(pool.map(one, items))
+
+
+def every(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """Run `work` over items on a few threads; raise the first error after all have ended."""
+    results = each(work, items)
+    for _, _, error in results:
+        if error:
+            raise error
+    return [r for _, r, _ in results]  # type: ignore[misc]

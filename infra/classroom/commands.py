@@ -1,0 +1,325 @@
+"""What the command line and the playbooks can ask for. Each command returns one dictionary: tables,
+lines, summary, exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from . import cost, doctor, keys, pages, power, preflight, provision, teardown
+from . import spec as specs
+from .cloud import Cloud
+from .fleet import Machine
+from .problems import ClassroomError
+from .run import Run
+
+Result = dict[str, Any]
+
+
+def run(
+    command: str,
+    class_file: str,
+    *,
+    limit: list[str] | None = None,
+    check: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+    **options: Any,
+) -> Result:
+    """Run one command and return its result."""
+    cloud = Cloud()
+    if command == "teardown":
+        return _teardown(cloud, class_file, limit, check, say, **options)
+    if command == "doctor" and options.get("policy"):
+        return {"lines": [yaml.safe_dump(preflight.policy(), sort_keys=False)]}
+    spec = specs.load(_path(class_file), cloud.now())
+    if command == "check":
+        return {
+            "summary": f"class {spec.name}: {len(spec.students)} students, no mistakes",
+            "name": spec.name,
+            "students": [s.id for s in spec.students],
+        }
+    r = Run(spec, cloud, check=check, limit=frozenset(limit) if limit else None, say=say)
+    result = _COMMANDS[command](r, options)
+    return {
+        "changed": bool(r.changes),
+        "changes": r.changes,
+        "warnings": r.warnings,
+        "check": check,
+        **result,
+    }
+
+
+def _path(class_file: str) -> Path:
+    path = Path(class_file).expanduser()
+    return path / "class.yml" if path.is_dir() else path
+
+
+def _machines(
+    r: Run, machines: list[Machine], title: str, hours: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    rows = []
+    for m in sorted(machines, key=lambda m: m.name):
+        row = [
+            m.name,
+            " ".join(m.students) if m.seats else m.students[0],
+            m.state,
+            m.zone,
+            m.ip or "-",
+            m.tags.get("trainium-labs:guard", "-"),
+        ]
+        if hours is not None:
+            h = hours.get(m.name, {"hours": 0.0, "usd": 0.0})
+            budget = r.spec.budget.per_student_usd * max(1, len(m.students))
+            row += [f"{h['hours']:.1f}", f"{h['usd']:.2f}", f"{100 * h['usd'] / budget:.0f} %"]
+        rows.append(row)
+    columns = ["machine", "student", "state", "zone", "address", "guard"] + (
+        ["hours", "dollars", "of budget"] if hours is not None else []
+    )
+    return {"title": title, "columns": columns, "rows": rows, "right": [6, 7, 8]}
+
+
+def _provision(r: Run, options: Result) -> Result:
+    public = keys.ensure(r)
+    outcome = provision.provision(r, bool(options.get("confirm_removals")))
+    wrote = pages.write(r, [m for m in outcome.machines if m.id], public)
+    lines = [f"{name} has no machine: {why}" for name, why in sorted(outcome.unplaced.items())]
+    lines += [
+        f"{name} is not armed; it is stopped within {provision.guards.UNARMED_MINUTES} minutes. Run"
+        " provision again."
+        for name in outcome.unarmed
+    ]
+    if outcome.unplaced:
+        lines.append(
+            "Run provision again later: who has a machine keeps it, only the missing ones are"
+            " tried."
+        )
+    summary = (
+        f"{len(outcome.machines)} machines, {len(outcome.launched)} new, {len(outcome.removed)}"
+        f" removed, {len(outcome.unplaced)} without a machine"
+    )
+    return {
+        "tables": [_machines(r, outcome.machines, r.spec.name)],
+        "lines": lines,
+        "summary": summary,
+        "exit_code": outcome.exit_code,
+        "launched": outcome.launched,
+        "removed": outcome.removed,
+        "unplaced": outcome.unplaced,
+        "pages": wrote,
+    }
+
+
+def _forecast(r: Run, _: Result) -> Result:
+    f = cost.forecast(
+        r.spec,
+        r.cloud.now(),
+        cost.live_price(r, r.spec.regions[0]) if r.spec.market == "on-demand" else None,
+    )
+    spec = r.spec
+    rows = [
+        [
+            f"{f.machines} x {spec.instance_type}, {spec.market}, each hour",
+            f"${f.machines * f.hourly_usd:,.2f}",
+        ],
+        [f"planned: {spec.hours_per_student:g} h each", f"${f.planned_usd:,.2f}"],
+        [
+            f"disks, {spec.disk_gib} GiB each until {spec.teardown} (also while stopped)",
+            f"${f.disk_usd:,.2f}",
+        ],
+        ["public addresses", f"${f.address_usd:,.2f}"],
+        ["planned, in all", f"${f.total_usd:,.2f}"],
+        ["worst case: everybody from 08:00 to the nightly stop, every day", f"${f.worst_usd:,.2f}"],
+        ["class budget, at which all machines are stopped", f"${spec.budget.class_usd:,.2f}"],
+        [
+            f"hours that ${spec.budget.per_student_usd:g} buy one student",
+            f"{f.hours_in_budget:.1f}",
+        ],
+    ]
+    if f.total_usd > spec.budget.class_usd:
+        r.warn(
+            "The plan costs more than the class budget: machines will be stopped before the end of"
+            " the term."
+        )
+    return {
+        "tables": [
+            {
+                "title": f"Forecast for {spec.name}",
+                "columns": ["what", "dollars"],
+                "rows": rows,
+                "right": [1],
+            }
+        ],
+        "lines": [f"Source: {f.source}. A forecast, not a bill."],
+        "forecast": f.__dict__ | {"total_usd": f.total_usd},
+    }
+
+
+def _status(r: Run, _: Result) -> Result:
+    existing, _plan = provision.survey(r)
+    chosen = [m for m in existing if r.limit is None or r.limit & {m.name, *m.students}]
+    provision.remember(r, existing)
+    hours = cost.hours(r)
+    total = sum(h["usd"] for h in hours.values())
+    running = [m for m in existing if m.state in ("running", "pending")]
+    return {
+        "tables": [_machines(r, chosen, r.spec.name, hours)],
+        "hours": hours,
+        "lines": [
+            "Dollars are machine hours x price table; disks and addresses come on top (see cost)."
+        ],
+        "summary": (
+            f"{len(existing)} machines, {len(running)} running, ${total:,.2f} of"
+            f" ${r.spec.budget.class_usd:,.2f} used"
+        ),
+    }
+
+
+def _cost(r: Run, options: Result) -> Result:
+    status, ahead = _status(r, options), _forecast(r, options)
+    return {
+        **status,
+        "tables": status["tables"] + ahead["tables"],
+        "lines": status["lines"] + ahead["lines"],
+    }
+
+
+def _start(r: Run, _: Result) -> Result:
+    machines, failed = power.start(r)
+    pages.write(r, machines, {})
+    return {
+        "tables": [_machines(r, machines, "started")],
+        "lines": [f"{n} did not start: {why}" for n, why in failed.items()],
+        "summary": f"{sum(m.state == 'running' for m in machines)} of {len(machines)} machines run",
+        "exit_code": 1 if failed else 0,
+    }
+
+
+def _stop(r: Run, _: Result) -> Result:
+    machines = power.stop(r)
+    return {
+        "tables": [_machines(r, machines, "stopped")],
+        "summary": (
+            f"{sum(m.state == 'stopped' for m in machines)} of {len(machines)} machines are stopped"
+        ),
+    }
+
+
+def _extend(r: Run, _: Result) -> Result:
+    outcome = provision.extend(r)
+    return {
+        "tables": [_machines(r, outcome.machines, r.spec.name)],
+        "exit_code": outcome.exit_code,
+        "summary": (
+            f"{r.spec.name} now ends {r.spec.teardown} and stops nightly at {r.spec.stop_nightly}"
+        ),
+    }
+
+
+def _pages(r: Run, _: Result) -> Result:
+    existing, _plan = provision.survey(r)
+    wrote = pages.write(r, existing, keys.ensure(r))
+    return {"summary": f"{len(wrote)} pages written to {r.spec.out}"}
+
+
+def _keys(r: Run, options: Result) -> Result:
+    public = keys.ensure(r, rotate=bool(options.get("rotate")))
+    return {"public_keys": public, "summary": f"{len(public)} public keys"}
+
+
+def _teardown(
+    cloud: Cloud,
+    class_file: str,
+    limit: list[str] | None,
+    check: bool,
+    say: Callable[[str], None],
+    dry_run: bool = False,
+    regions: str = "",
+    name: str = "",
+    **_: Any,
+) -> Result:
+    folder = _path(class_file).resolve().parent
+    if (
+        not name
+    ):  # teardown must work with a class.yml that no longer validates: only the name counts
+        try:
+            name = str(
+                (yaml.safe_load(_path(class_file).read_text(encoding="utf-8")) or {})["name"]
+            )
+        except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
+            raise ClassroomError(
+                f"Could not read the name of the class from {class_file}: {error}.",
+                "Give it with --name.",
+            ) from error
+    if limit:
+        r = Run(
+            specs.load(_path(class_file), cloud.now()),
+            cloud,
+            check=check or dry_run,
+            limit=frozenset(limit),
+            say=say,
+        )
+        gone = power.chosen(r)
+        provision.launch.retire(r, gone)
+        return {
+            "changed": bool(r.changes),
+            "changes": r.changes,
+            "check": r.check,
+            "summary": f"{len(gone)} machines removed",
+        }
+    cloud.identity()
+    report = teardown.teardown(
+        cloud, name, [x for x in regions.split(",") if x], dry_run=dry_run or check, say=say
+    )
+    counts: dict[tuple[str, str], int] = {}
+    for f in report.left:
+        counts[(f.region, f.kind)] = counts.get((f.region, f.kind), 0) + 1
+    table = {
+        "title": f"class {name}: " + ("would remove" if dry_run or check else "left"),
+        "columns": ["region", "type", "number"],
+        "rows": [[r_, k, n] for (r_, k), n in sorted(counts.items())],
+        "right": [2],
+    }
+    lines = [f"not removed: {e}" for e in report.errors] + [
+        f"could not look at {b}" for b in report.blind
+    ]
+    if dry_run or check:
+        return {
+            "tables": [table],
+            "lines": lines,
+            "check": True,
+            "changed": bool(report.left),
+            "left": list(map(str, report.left)),
+            "summary": (
+                f"{len(report.left)} resources of class {name} in {len(report.regions)} regions;"
+                " nothing was removed"
+            ),
+            "exit_code": 0,
+        }
+    path = report.save(folder / "out" / name)
+    return {
+        "tables": [table] if report.left else [],
+        "lines": lines,
+        "changed": bool(report.removed),
+        "removed": report.removed,
+        "left": list(map(str, report.left)),
+        "summary": report.summary(),
+        "report": str(path),
+        "exit_code": report.exit_code,
+    }
+
+
+_COMMANDS: dict[str, Callable[[Run, Result], Result]] = {
+    "provision": _provision,
+    "forecast": _forecast,
+    "status": _status,
+    "cost": _cost,
+    "start": _start,
+    "stop": _stop,
+    "extend": _extend,
+    "pages": _pages,
+    "keys": _keys,
+    "doctor": doctor.doctor,
+}

@@ -1,0 +1,108 @@
+"""Say why it does not work, or that it would: credentials, regions, permissions, quotas, image,
+guards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import access, cost, fleet, guards, preflight, roles
+from .cloud import doing
+from .problems import ClassroomError
+from .run import Run
+
+
+def doctor(run: Run, options: dict[str, Any]) -> dict[str, Any]:
+    """Run every check, also after one failed; exit code 1 if any did."""
+    rows: list[list[str]] = []
+    read_only = Run(run.spec, run.cloud, check=True)
+
+    def look(what: str, check: Any) -> None:
+        try:
+            rows.append(["ok", what, str(check() or "")])
+        except ClassroomError as error:
+            rows.append(["NO", what, str(error)])
+
+    look("credentials", lambda: run.cloud.identity()["Arn"])
+    look("regions and permissions", lambda: preflight.check(read_only))
+    enabled = set(run.cloud.regions())
+    for region in [r for r in run.spec.regions if r in enabled]:
+        look(
+            f"{region}: image of SDK {run.spec.sdk}",
+            lambda region=region: access.find_image(run, region)["Name"],
+        )
+        look(
+            f"{region}: zones with {run.spec.instance_type}",
+            lambda region=region: _zones(read_only, region),
+        )
+        look(
+            f"{region}: vCPU quota",
+            lambda region=region: _quota(run, region, bool(options.get("request_quota"))),
+        )
+        if any(m for m in fleet.read(run, region)):
+            role = f"arn:aws:iam::{run.cloud.account}:role/{roles.guard_role(run)}"
+            look(
+                f"{region}: guards",
+                lambda region=region, role=role: guards.verify(run, region, role),
+            )
+            look(f"{region}: machines armed", lambda region=region: _armed(run, region))
+    bad = sum(r[0] == "NO" for r in rows)
+    return {
+        "tables": [
+            {"title": f"doctor: {run.spec.name}", "columns": ["", "what", "finding"], "rows": rows}
+        ],
+        "summary": (
+            f"{bad} of {len(rows)} checks failed" if bad else f"all {len(rows)} checks passed"
+        ),
+        "exit_code": 1 if bad else 0,
+    }
+
+
+def _zones(run: Run, region: str) -> str:
+    net = access.network(run, region)
+    if not net.subnets:
+        raise ClassroomError(
+            f"{region} does not offer {run.spec.instance_type}.", "Take it out of `regions`."
+        )
+    return ", ".join(zone for zone, _ in net.subnets)
+
+
+def _quota(run: Run, region: str, request: bool) -> str:
+    room = preflight.room(run, region, 0)
+    needed = cost.count(run.spec)
+    if room.quota is None or room.machines >= needed:
+        return (
+            f"{room.quota:g} vCPUs, enough for {needed} machines"
+            if room.quota is not None
+            else "none needed"
+        )
+    if request:
+        with doing("ask for more vCPUs", region):
+            client = run.cloud.client("service-quotas", region)
+            wanted = float(needed * run.spec.machine.vcpus)
+            open_ones = client.list_requested_service_quota_change_history_by_quota(
+                ServiceCode="ec2", QuotaCode=room.code
+            )["RequestedQuotas"]
+            if any(
+                q["Status"] in ("PENDING", "CASE_OPENED") and q["DesiredValue"] >= wanted
+                for q in open_ones
+            ):
+                return f"{room.quota:g} vCPUs; an increase is already asked for"
+            run.do(
+                f"{region}: ask AWS for {wanted:g} vCPUs ({room.code})",
+                lambda: client.request_service_quota_increase(
+                    ServiceCode="ec2", QuotaCode=room.code, DesiredValue=wanted
+                ),
+            )
+        return f"{room.quota:g} vCPUs; {wanted:g} asked for, which takes hours to days"
+    raise ClassroomError(
+        f"{room.name} is {room.quota:g} vCPUs: room for {room.machines} of {needed} machines.",
+        "Ask for more: " + preflight.quota_request(run, room, needed),
+    )
+
+
+def _armed(run: Run, region: str) -> str:
+    machines = fleet.read(run, region)
+    bad = [m.name for m in machines if m.tags.get("trainium-labs:guard") != "armed"]
+    if bad:
+        raise ClassroomError(f"{', '.join(bad)} have no idle alarm.", "Run provision again.")
+    return f"{len(machines)} of {len(machines)}"

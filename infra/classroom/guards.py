@@ -1,0 +1,251 @@
+"""The guards. Class-wide ones exist, verified, before any machine starts; those that must name a
+machine arm it after.
+
+Why by tag: a schedule that lists machine ids cannot exist before the machines do, and misses the
+machine whose
+launch was never answered. EventBridge Scheduler starts AWS's own automation documents (a universal
+target, no Lambda),
+which choose machines by the class tag at the moment they run.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+from typing import Any
+
+from . import tags
+from .alarms import REARM, alarm_name, alarms, delete_alarms, read_alarms, rearm
+from .budgets import ALERTS, budgets, class_budget_name, stop_actions
+from .cloud import aware, doing, every, when_assumable
+from .problems import ClassroomError
+from .run import Run
+
+UNARMED_MINUTES = 15
+EIPS_PER_SCHEDULE = 40  # an automation target takes up to 50 values
+
+
+class GuardMissing(ClassroomError):
+    """Refuse to start machines that nothing would stop."""
+
+    def __init__(self, missing: list[str]) -> None:
+        super().__init__(
+            "No machine was started, because guards are missing: " + "; ".join(missing) + ".",
+            "Run provision again; if it stays, `python -m classroom doctor` says why.",
+            exit_code=1,
+        )
+        self.missing = missing
+
+
+# ---- schedules ----
+
+
+def _automation(
+    role: str, document: str, targets: list[dict[str, Any]], parameter: str
+) -> dict[str, Any]:
+    body = {
+        "DocumentName": document,
+        "Parameters": {"AutomationAssumeRole": [role]},
+        "TargetParameterName": parameter,
+        "Targets": targets,
+        "MaxConcurrency": "100%",
+        "MaxErrors": "100%",
+    }
+    return {
+        "Arn": "arn:aws:scheduler:::aws-sdk:ssm:startAutomationExecution",
+        "RoleArn": role,
+        "Input": json.dumps(body, sort_keys=True),
+        "RetryPolicy": {"MaximumEventAgeInSeconds": 3600, "MaximumRetryAttempts": 20},
+    }
+
+
+def desired(run: Run, role: str, addresses: list[str]) -> dict[str, dict[str, Any]]:
+    """Return every schedule of a region: name -> arguments of create_schedule."""
+    spec = run.spec
+    hour, minute = map(int, spec.stop_nightly.split(":"))
+    mine = [{"Key": f"tag:{tags.CLASS}", "Values": [spec.name]}]
+    # Both tags must match; AWS takes the machines that carry all of them.
+    unarmed = [*mine, {"Key": f"tag:{tags.GUARD}", "Values": ["pending"]}]
+    end = spec.teardown_at
+    # Every day of the week after the end, so that a machine started late is ended too.
+    window = {
+        "StartDate": (end - dt.timedelta(hours=1)).astimezone(dt.timezone.utc),
+        "EndDate": (end + dt.timedelta(days=8)).astimezone(dt.timezone.utc),
+    }
+    stop, terminate = "AWS-StopEC2Instance", "AWS-TerminateEC2Instance"
+    out: dict[str, dict[str, Any]] = {
+        "nightly": {
+            "ScheduleExpression": f"cron({minute} {hour} * * ? *)",
+            "Target": _automation(role, stop, mine, "InstanceId"),
+        },
+        "unarmed": {
+            "ScheduleExpression": f"rate({UNARMED_MINUTES} minutes)",
+            "Target": _automation(role, stop, unarmed, "InstanceId"),
+        },
+        "teardown": {
+            "ScheduleExpression": "cron(0 6 * * ? *)",
+            "Target": _automation(role, terminate, mine, "InstanceId"),
+            **window,
+        },
+    }
+    chunks = [
+        addresses[i : i + EIPS_PER_SCHEDULE] for i in range(0, len(addresses), EIPS_PER_SCHEDULE)
+    ]
+    for k, chunk in enumerate(chunks):
+        values = [{"Key": "ParameterValues", "Values": chunk}]
+        out[f"release-addresses-{k}"] = {
+            "ScheduleExpression": "cron(0 8 * * ? *)",
+            **window,
+            "Target": _automation(role, "AWS-ReleaseElasticIP", values, "AllocationId"),
+        }
+    for arguments in out.values():
+        arguments.update(
+            ScheduleExpressionTimezone=spec.time_zone,
+            FlexibleTimeWindow={"Mode": "OFF"},
+            State="ENABLED",
+            Description=f"trainium-labs {spec.name}",
+            ActionAfterCompletion="NONE",
+        )
+    return out
+
+
+def _same(have: dict[str, Any], want: dict[str, Any]) -> bool:
+    for key, value in want.items():
+        other: Any = have.get(key)
+        if key in ("StartDate", "EndDate"):
+            if other is None or abs((aware(other) - value).total_seconds()) > 1:
+                return False
+        elif key == "Target":
+            if any(other.get(k) != value[k] for k in ("Arn", "RoleArn")) or json.loads(
+                other.get("Input") or "{}"
+            ) != json.loads(value["Input"]):
+                return False
+        elif other != value:
+            return False
+    return not any(have.get(k) for k in ("StartDate", "EndDate") if k not in want)
+
+
+def read_schedules(run: Run, region: str) -> dict[str, dict[str, Any]]:
+    """Return the schedules of the class in a region, in full."""
+    client = run.cloud.client("scheduler", region)
+    with doing("read the schedules", region):
+        try:
+            names = [
+                s["Name"]
+                for s in run.cloud.pages(
+                    "scheduler",
+                    region,
+                    "list_schedules",
+                    "Schedules",
+                    GroupName=tags.group(run.spec),
+                )
+            ]
+        except client.exceptions.ResourceNotFoundException:
+            return {}
+        return {
+            s["Name"]: s
+            for s in every(
+                lambda n: client.get_schedule(GroupName=tags.group(run.spec), Name=n), names
+            )
+        }
+
+
+def schedules(run: Run, region: str, role: str, addresses: list[str] = ()) -> None:  # type: ignore[assignment]
+    """Make the schedules of a region as they should be; remove surplus ones."""
+    client, want = run.cloud.client("scheduler", region), desired(run, role, list(addresses))
+    with doing("create the schedule group", region):
+        try:
+            client.get_schedule_group(Name=tags.group(run.spec))
+        except client.exceptions.ResourceNotFoundException:
+
+            def create_group() -> None:
+                try:
+                    client.create_schedule_group(
+                        Name=tags.group(run.spec), Tags=tags.as_list(tags.common(run.spec))
+                    )
+                except client.exceptions.ConflictException:
+                    pass
+
+            run.do(f"{region}: create schedule group", create_group)
+    have = read_schedules(run, region)
+    for name, arguments in want.items():
+        if name in have and _same(have[name], arguments):
+            continue
+        token = hashlib.sha256(
+            json.dumps([name, arguments], sort_keys=True, default=str).encode()
+        ).hexdigest()[:60]
+
+        def write(
+            name: str = name, arguments: dict[str, Any] = arguments, token: str = token
+        ) -> None:
+            if name not in have:
+                try:
+                    when_assumable(
+                        lambda: client.create_schedule(
+                            GroupName=tags.group(run.spec),
+                            Name=name,
+                            ClientToken=token,
+                            **arguments,
+                        )
+                    )
+                    return
+                except client.exceptions.ConflictException:
+                    pass  # an earlier answer was lost
+            client.update_schedule(GroupName=tags.group(run.spec), Name=name, **arguments)
+
+        with doing(f"write the schedule {name}", region):
+            run.do(f"{region}: {'update' if name in have else 'create'} schedule {name}", write)
+    for name in sorted(n for n in set(have) - set(want) if not n.startswith(REARM)):
+        with doing(f"delete the schedule {name}", region):
+            run.do(
+                f"{region}: delete schedule {name}",
+                lambda name=name: client.delete_schedule(GroupName=tags.group(run.spec), Name=name),
+            )
+
+
+# ---- proof ----
+
+
+def verify(run: Run, region: str, role: str) -> None:
+    """Read the class-wide guards back from AWS; raise GuardMissing unless each is there and
+    enabled."""
+    missing, have = [], read_schedules(run, region)
+    for name, arguments in desired(run, role, []).items():
+        if name not in have:
+            missing.append(f"schedule {name} in {region}")
+        elif not _same(have[name], arguments):
+            missing.append(f"schedule {name} in {region} differs from what it should be")
+    iam, client = run.cloud.client("iam"), run.cloud.client("budgets")
+    with doing("verify the guards", region):
+        try:
+            iam.get_role_policy(RoleName=role.rsplit("/", 1)[1], PolicyName="guard")
+        except iam.exceptions.NoSuchEntityException:
+            missing.append("the guards' role")
+        try:
+            found = client.describe_notifications_for_budget(
+                AccountId=run.cloud.account, BudgetName=class_budget_name(run)
+            )
+            alerts = {n["Threshold"] for n in found["Notifications"]}
+        except client.exceptions.NotFoundException:
+            alerts = set()
+        if not set(map(float, ALERTS)) <= alerts:
+            missing.append("the class budget with its alerts")
+    if missing:
+        raise GuardMissing(missing)
+
+
+__all__ = [
+    "GuardMissing",
+    "alarm_name",
+    "alarms",
+    "budgets",
+    "delete_alarms",
+    "desired",
+    "read_alarms",
+    "read_schedules",
+    "rearm",
+    "schedules",
+    "stop_actions",
+    "verify",
+]

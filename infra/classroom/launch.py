@@ -1,0 +1,399 @@
+"""Start machines so that no failure starts one twice and none is left without its guards."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import botocore.exceptions as be
+
+from . import access, fleet, guards, tags
+from .cloud import code_of, doing, each, every
+from .fleet import Machine, Wanted
+from .problems import AWS_ERRORS
+from .run import Run
+
+# A definite "not here": the next zone may be tried at once. Anything else may have launched a
+# machine unseen.
+NEXT_ZONE = {
+    "InsufficientInstanceCapacity",
+    "InsufficientHostCapacity",
+    "Unsupported",
+    "SpotMaxPriceTooLow",
+    "InsufficientFreeAddressesInSubnet",
+    "ReservationCapacityExceeded",
+}
+NEXT_REGION = {
+    "VcpuLimitExceeded",
+    "MaxSpotInstanceCountExceeded",
+    "PendingVerification",
+    "OptInRequired",
+    "InvalidInstanceType.NotFound",
+    "InstanceLimitExceeded",
+}
+PROFILE_TRIES = 8
+
+
+@dataclass
+class Result:
+    """Say what became of one launch: a machine, or the reason why not. `elsewhere` allows another
+    region."""
+
+    wanted: Wanted
+    machine: Machine | None = None
+    reason: str = ""
+    elsewhere: bool = False
+
+
+def token(run: Run, arguments: dict[str, Any], generation: int) -> str:
+    """Return the client token: the same request always has the same one, so a lost answer never
+    launches twice."""
+    text = json.dumps([run.spec.name, arguments, generation], sort_keys=True)
+    return "tl-" + hashlib.sha256(text.encode()).hexdigest()[:48]
+
+
+def launch(
+    run: Run, net: access.Network, template: tuple[str, str], wanted: list[Wanted]
+) -> list[Result]:
+    """Launch machines on a few threads, spread over the zones that offer the type."""
+    total, done = len(wanted), [0]
+
+    def one(item: tuple[int, Wanted]) -> Result:
+        k, w = item
+        zones = [net.subnets[(k + j) % len(net.subnets)] for j in range(len(net.subnets))]
+        result = _one(run, net, template, w, zones)
+        done[0] += 1
+        run.say(
+            f"{net.region}: {done[0]}/{total} {w.name}:"
+            f" {result.machine.zone if result.machine else result.reason}"
+        )
+        return result
+
+    return every(one, enumerate(wanted))
+
+
+def _one(
+    run: Run,
+    net: access.Network,
+    template: tuple[str, str],
+    w: Wanted,
+    zones: list[tuple[str, str]],
+) -> Result:
+    reason = "no zone of this region offers the type"
+    for zone, subnet in zones:
+        arguments = {
+            "LaunchTemplate": {"LaunchTemplateName": template[0], "Version": template[1]},
+            "MinCount": 1,
+            "MaxCount": 1,
+            "NetworkInterfaces": [
+                {
+                    "DeviceIndex": 0,
+                    "SubnetId": subnet,
+                    "Groups": [net.group],
+                    "AssociatePublicIpAddress": True,
+                    "DeleteOnTermination": True,
+                }
+            ],
+            "TagSpecifications": tags.spec_for(
+                ["instance", "volume", "network-interface"],
+                {**fleet.machine_tags(run.spec, w), tags.GUARD: "pending"},
+            ),
+        }
+        if run.check:
+            run.do(f"{net.region}: launch {w.name} in {zone}", lambda: None)
+            return Result(
+                w,
+                Machine(
+                    w.name,
+                    net.region,
+                    "",
+                    "would-launch",
+                    zone,
+                    "",
+                    run.spec.instance_type,
+                    run.spec.market,
+                    "",
+                ),
+            )
+        try:
+            instance = _request(run, net.region, arguments)
+        except be.ClientError as error:
+            code = code_of(error)
+            reason = AWS_ERRORS.get(
+                code, (f"{code}: {error.response['Error'].get('Message', '')}", "")
+            )[0]
+            if code in NEXT_ZONE:
+                continue
+            return Result(w, reason=reason, elsewhere=code in NEXT_REGION)
+        except (be.HTTPClientError, be.EndpointConnectionError) as error:
+            return Result(
+                w,
+                reason=(
+                    f"AWS did not answer ({type(error).__name__}); the next run looks whether it"
+                    " started"
+                ),
+            )
+        if instance is None:
+            return Result(w, reason="AWS keeps answering with a machine that is already terminated")
+        run.do(f"{net.region}: launch {w.name} in {zone}", lambda: None)
+        return Result(w, fleet.machine(instance, net.region))
+    return Result(w, reason=reason, elsewhere=True)
+
+
+def _request(run: Run, region: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
+    ec2 = run.cloud.ec2(region)
+    for generation in range(20):
+        for attempt in range(PROFILE_TRIES):
+            try:
+                answer = ec2.run_instances(
+                    ClientToken=token(run, arguments, generation), **arguments
+                )
+                break
+            except be.ClientError as error:
+                # A new instance profile takes seconds to be known to EC2.
+                if (
+                    "nstance Profile" not in str(error)
+                    and "iamInstanceProfile" not in str(error)
+                    or attempt == PROFILE_TRIES - 1
+                ):
+                    raise
+                time.sleep(min(2**attempt * 0.5, 10))
+        instance = answer["Instances"][0]
+        if instance["State"]["Name"] not in ("terminated", "shutting-down"):
+            return instance
+        # This token belongs to a machine of an earlier life (removed and added again): ask with the
+        # next one.
+    return None
+
+
+def wait(run: Run, region: str, ids: list[str], states: set[str], minutes: float = 10) -> list[str]:
+    """Wait until machines are in one of `states`; return those that are not in time."""
+    left, end = set(ids), time.monotonic() + minutes * 60
+    while left and not run.check:
+        with doing("wait for machines", region):
+            found = run.cloud.pages(
+                "ec2",
+                region,
+                "describe_instances",
+                "Reservations",
+                Filters=[{"Name": "instance-id", "Values": sorted(left)[:200]}],
+            )
+        now = {i["InstanceId"]: i["State"]["Name"] for r in found for i in r["Instances"]}
+        left = {
+            i
+            for i in left
+            if now.get(i, "terminated" if "terminated" in states else "unknown") not in states
+        }
+        if not left or time.monotonic() > end:
+            break
+        run.say(f"{region}: waiting for {len(left)} machines to be {' or '.join(sorted(states))}")
+        time.sleep(5)
+    return sorted(left)
+
+
+def arm(run: Run, region: str, machines: list[Machine]) -> list[str]:
+    """Give machines the guards that must name them, read them back, and only then tag them armed.
+
+    Returns the names of machines that stay unarmed; the `unarmed` schedule stops those.
+    """
+    guards.alarms(run, region, {m.name: m.id for m in machines if m.id})
+    have = {} if run.check else guards.read_alarms(run, region)
+    bad, armed, disarmed = [], [], []
+    for m in machines:
+        if not m.id:
+            continue
+        alarm = have.get(guards.alarm_name(run, m.name))
+        good = bool(
+            alarm
+            and alarm["ActionsEnabled"]
+            and alarm["AlarmActions"]
+            and alarm["Dimensions"][0]["Value"] == m.id
+        )
+        if run.check:
+            continue
+        if not good:
+            bad.append(m.name)
+        if good and m.tags.get(tags.GUARD) != "armed":
+            armed.append(m.id)
+        elif not good and m.tags.get(tags.GUARD) == "armed":
+            disarmed.append(m.id)
+    for m in machines:
+        m.tags[tags.GUARD] = (
+            "armed"
+            if m.id in armed
+            else "pending"
+            if m.id in disarmed
+            else m.tags.get(tags.GUARD, "pending")
+        )
+    for ids, value in ((armed, "armed"), (disarmed, "pending")):
+        for chunk in (ids[i : i + 200] for i in range(0, len(ids), 200)):
+            with doing("tag machines", region):
+                run.do(
+                    f"{region}: {len(chunk)} machines are {value}",
+                    lambda chunk=chunk, value=value: run.cloud.ec2(region).create_tags(
+                        Resources=chunk, Tags=[{"Key": tags.GUARD, "Value": value}]
+                    ),
+                )
+    return bad
+
+
+def retag(run: Run, region: str, machines: list[Machine], wanted: dict[str, Wanted]) -> None:
+    """Bring owner, seats and expiry of existing machines up to date."""
+    for m in machines:
+        want = fleet.machine_tags(run.spec, wanted[m.name])
+        surplus = [k for k in m.tags if k.startswith(tags.SEAT) and k not in want]
+        changed = {k: v for k, v in want.items() if m.tags.get(k) != v}
+        with doing(f"tag {m.name}", region):
+            if changed:
+                run.do(
+                    f"{region}: update tags of {m.name}: {', '.join(sorted(changed))}",
+                    lambda m=m, changed=changed: run.cloud.ec2(region).create_tags(
+                        Resources=[m.id], Tags=tags.as_list(changed)
+                    ),
+                )
+            if surplus:
+                run.do(
+                    f"{region}: free seats on {m.name}",
+                    lambda m=m, surplus=surplus: run.cloud.ec2(region).delete_tags(
+                        Resources=[m.id], Tags=[{"Key": k} for k in surplus]
+                    ),
+                )
+
+
+# ---- Elastic IPs ----
+
+
+def read_addresses(run: Run, region: str) -> list[dict[str, Any]]:
+    """Return the class's Elastic IPs of a region."""
+    with doing("list the Elastic IPs", region):
+        return run.cloud.ec2(region).describe_addresses(
+            Filters=[{"Name": f"tag:{tags.CLASS}", "Values": [run.spec.name]}]
+        )["Addresses"]
+
+
+def addresses(
+    run: Run, region: str, machines: list[Machine], keep: Callable[[str], bool] = lambda _: False
+) -> list[str]:
+    """Give each machine one Elastic IP (if the class has them), release surplus ones; return the
+    allocation ids."""
+    ec2 = run.cloud.ec2(region)
+    wanted = {m.name: m for m in machines if m.id} if run.spec.elastic_ip else {}
+
+    def read() -> dict[str, list[dict[str, Any]]]:
+        by: dict[str, list[dict[str, Any]]] = {}
+        for a in read_addresses(run, region):
+            by.setdefault(tags.as_dict(a.get("Tags")).get(tags.MACHINE, ""), []).append(a)
+        return {
+            name: sorted(found, key=lambda a: not a.get("AssociationId"))
+            for name, found in by.items()
+        }
+
+    have = read()
+
+    def allocate(name: str) -> None:
+        label = {
+            **tags.common(run.spec, wanted[name].tags.get(tags.OWNER, name)),
+            tags.MACHINE: name,
+            "Name": f"{run.spec.name}-{name}",
+        }
+        run.do(
+            f"{region}: allocate an Elastic IP for {name}",
+            lambda: ec2.allocate_address(
+                Domain="vpc", TagSpecifications=tags.spec_for(["elastic-ip"], label)
+            ),
+        )
+
+    missing = [n for n in wanted if n not in have]
+    failed = [error for _, _, error in each(allocate, missing) if error]
+    if missing and not run.check:
+        have = (
+            read()
+        )  # allocation knows no client token: a lost answer shows up here as a surplus address
+    for error in failed:
+        run.warn(
+            f"{region}: some machines have no Elastic IP yet:"
+            f" {AWS_ERRORS.get(code_of(error), (str(error), ''))[0]}"
+        )
+
+    def associate(name: str) -> None:
+        m, first = wanted[name], have[name][0]
+        if first.get("InstanceId") != m.id:
+            answer = run.do(
+                f"{region}: associate the Elastic IP of {name}",
+                lambda: ec2.associate_address(
+                    AllocationId=first["AllocationId"], InstanceId=m.id, AllowReassociation=True
+                ),
+            )
+            first["InstanceId"] = m.id if answer else ""
+        m.ip = first["PublicIp"]
+
+    for _, _, problem in each(
+        associate, [n for n in wanted if n in have and wanted[n].state in ("running", "stopped")]
+    ):
+        if problem:
+            run.warn(
+                f"{region}: an Elastic IP could not be associated; run provision again"
+                f" ({code_of(problem) or problem})"
+            )
+    surplus = [
+        a
+        for name, found in have.items()
+        for a in (found[1:] if name in wanted else [] if keep(name) else found)
+    ]
+    release(run, region, surplus)
+    gone = {a["AllocationId"] for a in surplus}
+    return sorted(
+        a["AllocationId"] for found in have.values() for a in found if a["AllocationId"] not in gone
+    )
+
+
+def release(run: Run, region: str, surplus: list[dict[str, Any]]) -> None:
+    """Release Elastic IPs, wherever they are attached."""
+    ec2 = run.cloud.ec2(region)
+
+    def one(a: dict[str, Any]) -> None:
+        def act() -> None:
+            try:
+                if a.get("AssociationId"):
+                    ec2.disassociate_address(AssociationId=a["AssociationId"])
+            except be.ClientError as error:
+                if "NotFound" not in code_of(error):
+                    raise
+            try:
+                ec2.release_address(AllocationId=a["AllocationId"])
+            except be.ClientError as error:
+                if "NotFound" not in code_of(error):
+                    raise
+
+        run.do(f"{region}: release {a['PublicIp']}", act)
+
+    with doing("release Elastic IPs", region):
+        every(one, surplus)
+
+
+def retire(run: Run, machines: list[Machine]) -> None:
+    """Terminate machines and remove what belongs to them; their disks go with them."""
+    for region in sorted({m.region for m in machines}):
+        here = [m for m in machines if m.region == region]
+        with doing("terminate machines", region):
+            run.do(
+                f"{region}: terminate {', '.join(m.name for m in here)}",
+                lambda here=here, region=region: run.cloud.ec2(region).terminate_instances(
+                    InstanceIds=[m.id for m in here]
+                ),
+            )
+        wait(run, region, [m.id for m in here], {"terminated", "shutting-down"})
+        release(
+            run,
+            region,
+            [
+                a
+                for a in read_addresses(run, region)
+                if tags.as_dict(a.get("Tags")).get(tags.MACHINE) in {m.name for m in here}
+            ],
+        )
+        guards.delete_alarms(run, region, [m.name for m in here])

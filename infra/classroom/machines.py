@@ -1,0 +1,60 @@
+"""What the supported instance types are: sizes, quotas, prices. Each figure has one home: here or
+prices.yml."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+PRICES = Path(__file__).with_name("prices.yml")
+
+
+@dataclass(frozen=True)
+class MachineType:
+    """Describe one instance type as far as a class needs it."""
+
+    name: str
+    vcpus: int
+    # NeuronCores that NEURON_RT_VISIBLE_CORES counts (trn2: logical cores at the default LNC=2)
+    cores: int
+    family: str  # trn1 | trn2 | inf2
+    capacity_block_only: bool = False
+
+
+# Sizes: EC2 instance type pages of Trn1, Trn2, Inf2 (documented). trn2.3xlarge: one Trainium2 chip
+# of 8 physical cores.
+TYPES: dict[str, MachineType] = {
+    t.name: t
+    for t in (
+        MachineType("trn1.2xlarge", 8, 2, "trn1"),
+        MachineType("trn1.32xlarge", 128, 32, "trn1"),
+        MachineType("trn2.3xlarge", 12, 4, "trn2", capacity_block_only=True),
+        MachineType("inf2.xlarge", 4, 2, "inf2"),
+        MachineType("inf2.8xlarge", 32, 2, "inf2"),
+        MachineType("inf2.24xlarge", 96, 12, "inf2"),
+        MachineType("inf2.48xlarge", 192, 24, "inf2"),
+    )
+}
+
+# Service Quotas codes (service "ec2"), counted in vCPUs. (documented)
+QUOTAS = {
+    ("trn", "on-demand"): ("L-2C3B7624", "Running On-Demand Trn instances"),
+    ("trn", "spot"): ("L-6B0D517C", "All Trn Spot Instance Requests"),
+    ("inf", "on-demand"): ("L-1945791B", "Running On-Demand Inf instances"),
+    ("inf", "spot"): ("L-B5D1601B", "All Inf Spot Instance Requests"),
+}
+
+
+def quota_for(machine: MachineType, market: str) -> tuple[str, str] | None:
+    """Return (code, name) of the vCPU quota, or None for capacity blocks, which need none."""
+    return QUOTAS.get((machine.family[:3], market))
+
+
+@cache
+def price_table(path: str = str(PRICES)) -> dict[str, Any]:
+    """Read the dated price table."""
+    return yaml.safe_load(Path(path).read_text(encoding="utf-8"))

@@ -1,0 +1,265 @@
+"""Bring a class up: guards first, machines after, and partial success kept as a state that the next
+run continues."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import access, blocks, cost, fleet, guards, launch, preflight, roles
+from .cloud import every
+from .fleet import Machine, Wanted
+from .problems import ClassroomError
+from .run import Run
+
+
+@dataclass
+class Outcome:
+    """Hold what a provision run achieved."""
+
+    machines: list[Machine] = field(default_factory=list)
+    launched: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    unplaced: dict[str, str] = field(default_factory=dict)
+    unarmed: list[str] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0 when everybody has a guarded machine, else 1."""
+        return 1 if self.unplaced or self.unarmed else 0
+
+
+def survey(run: Run) -> tuple[list[Machine], fleet.Plan]:
+    """Read what exists in the class's regions and compare it with the roster."""
+    existing = [m for found in every(lambda r: fleet.read(run, r), run.spec.regions) for m in found]
+    if run.limit is not None:
+        unknown = sorted(
+            run.limit
+            - {s.id for s in run.spec.students}
+            - {m.name for m in existing}
+            - {s for m in existing for s in m.students}
+        )
+        if unknown:
+            raise ClassroomError(
+                f"--limit names {', '.join(unknown)}, who is not in the roster.",
+                "Check the spelling.",
+            )
+    return existing, fleet.plan(run.spec, existing, run.limit)
+
+
+def check_removals(plan: fleet.Plan, existing: list[Machine], confirmed: bool) -> None:
+    """Refuse to terminate many machines because of a truncated roster."""
+    n = len(plan.remove)
+    if n > max(1, len(existing) // 5) and not confirmed:
+        names = ", ".join(m.name for m in plan.remove[:8]) + (" ..." if n > 8 else "")
+        raise ClassroomError(
+            f"The roster would terminate {n} of {len(existing)} machines ({names}).",
+            "If that is meant, say so: `-e confirm_removals=yes` (or --confirm-removals).",
+        )
+
+
+def provision(run: Run, confirm_removals: bool = False) -> Outcome:
+    """Make the cloud match class.yml and the roster. Safe to interrupt anywhere and to run
+    again."""
+    preflight.check(run)
+    existing, plan = survey(run)
+    check_removals(plan, existing, confirm_removals)
+    outcome = Outcome()
+    images: dict[str, str] = {}
+    first = run.spec.regions[0]
+    images[first] = access.image(run, first)  # before money is spent: does the SDK exist at all?
+
+    role = roles.roles(run)
+    guards.budgets(run, _owners(run, plan))
+    todo: list[Wanted] = list(plan.launch)
+    reasons: dict[str, str] = {}
+    for region in run.spec.regions:
+        kept = [m for m in plan.keep if m.region == region]
+        if not todo and not kept and not any(m.region == region for m in plan.remove):
+            continue
+        todo, reasons = _region(
+            run, region, role, images, kept, todo, plan, outcome, reasons, existing
+        )
+    outcome.unplaced = {w.name: reasons.get(w.name, "no region has room") for w in todo}
+    gone = plan.remove + plan.duplicates
+    if gone:
+        launch.retire(run, gone)
+        outcome.removed = [m.name for m in gone]
+    if run.limit is None:
+        _stop_actions(run, role, outcome.machines)
+    elif outcome.launched or gone:
+        ids = {m.id for m in gone}
+        everyone = [m for m in existing if m.id not in ids] + [
+            m for m in outcome.machines if m.name in outcome.launched
+        ]
+        _stop_actions(run, role, everyone)
+    remember(run, outcome.machines)
+    return outcome
+
+
+def _owners(run: Run, plan: fleet.Plan) -> dict[str, str]:
+    mails = {s.id: s.email for s in run.spec.students}
+    return {w.owner: mails.get(w.owner, run.spec.contact) for w in plan.wanted.values()}
+
+
+def _region(
+    run: Run,
+    region: str,
+    role: str,
+    images: dict[str, str],
+    kept: list[Machine],
+    todo: list[Wanted],
+    plan: fleet.Plan,
+    outcome: Outcome,
+    reasons: dict[str, str],
+    existing: list[Machine],
+) -> tuple[list[Wanted], dict[str, str]]:
+    """Guard a region, then launch there what it has room for; return what is left and why."""
+    live = [m for m in existing if m.region == region]
+    net = access.network(run, region)
+    if not net.subnets:
+        for w in todo:
+            reasons[w.name] = f"{region} does not offer {run.spec.instance_type}"
+        if not live:
+            return todo, reasons
+    held = (
+        sorted(a["AllocationId"] for a in launch.read_addresses(run, region))
+        if run.spec.elastic_ip
+        else []
+    )
+    guards.schedules(run, region, role, held)
+    if not run.check:
+        guards.verify(run, region, role)
+    access.key_pair(run, region)
+    fresh: list[Machine] = []
+    if todo and net.subnets:
+        todo, fresh = _launch(run, region, net, images, todo, reasons, len(live))
+        outcome.launched += [m.name for m in fresh]
+    machines = kept + fresh
+    slow = launch.wait(run, region, [m.id for m in fresh if m.state == "pending"], {"running"})
+    for m in fresh:
+        if m.state == "pending" and m.id not in slow:
+            m.state = "running"
+    outcome.unarmed += launch.arm(run, region, machines)
+    launch.retag(run, region, kept, plan.wanted)
+    others = {m.name for m in live}
+    ids = launch.addresses(
+        run, region, machines, keep=lambda name: name in others and run.limit is not None
+    )
+    if run.spec.elastic_ip and ids != held:
+        guards.schedules(run, region, role, ids)
+    outcome.machines += machines
+    return todo, reasons
+
+
+def _launch(
+    run: Run,
+    region: str,
+    net: access.Network,
+    images: dict[str, str],
+    todo: list[Wanted],
+    reasons: dict[str, str],
+    live: int,
+) -> tuple[list[Wanted], list[Machine]]:
+    room = preflight.room(run, region, live)
+    block = None
+    if run.spec.market == "capacity-block":
+        block = blocks.ensure(run, region, len(todo) + live)
+        if block is None:
+            reasons.update({w.name: f"no active capacity block in {region}" for w in todo})
+            return todo, []
+    now, later = todo[: room.machines], todo[room.machines :]
+    if later:
+        reasons.update(
+            {
+                w.name: f"the quota {room.name} of {room.quota:g} vCPUs in {region} has no room"
+                for w in later
+            }
+        )
+        run.warn(
+            f"{region}: quota {room.code} ({room.name}) is {room.quota:g} vCPUs. Ask for more"
+            " (hours to days): " + preflight.quota_request(run, room, live + len(todo))
+        )
+    if not now:
+        return later, []
+    if region not in images:
+        images[region] = access.image(run, region)
+    template = access.launch_template(run, net, images[region], block)
+    results = launch.launch(run, net, template, now)
+    for r in results:
+        if r.machine is None:
+            reasons[r.wanted.name] = f"{region}: {r.reason}"
+    unseen = [r.wanted for r in results if r.machine is None and not r.elsewhere]
+    elsewhere = [r.wanted for r in results if r.machine is None and r.elsewhere]
+    if unseen:  # perhaps launched, answer lost: look before anybody asks again
+        found = {m.name: m for m in fleet.read(run, region)}
+        for w in list(unseen):
+            if w.name in found:
+                unseen.remove(w)
+                results.append(launch.Result(w, found[w.name]))
+    return later + elsewhere + unseen, [r.machine for r in results if r.machine is not None]
+
+
+def _stop_actions(run: Run, role: str, machines: list[Machine]) -> None:
+    by_region: dict[str, list[str]] = {}
+    for m in machines:
+        if m.id:
+            by_region.setdefault(m.region, []).append(m.id)
+    guards.stop_actions(run, role, by_region)
+
+
+def remember(run: Run, machines: list[Machine]) -> None:
+    """Keep the ids of all machines ever seen, for hours and dollars after AWS has forgotten them.
+    Holds no secret."""
+    if run.check:
+        return
+    path = run.spec.out / "ledger.json"
+    ledger: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    for m in machines:
+        if m.id:
+            ledger[m.id] = {
+                "machine": m.name,
+                "students": m.students,
+                "region": m.region,
+                "type": m.type,
+                "market": m.market,
+                "first_seen": ledger.get(m.id, {}).get("first_seen") or run.cloud.now().isoformat(),
+            }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(ledger, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+def extend(run: Run) -> Outcome:
+    """Apply a later teardown date, stop time or budget to everything that exists; launches and
+    removes nothing."""
+    preflight.check(run)
+    existing, plan = survey(run)
+    role = roles.roles(run)
+    guards.budgets(run, _owners(run, plan))
+    outcome = Outcome()
+    for region in sorted({m.region for m in existing}):
+        here = [m for m in plan.keep if m.region == region]
+        held = (
+            sorted(a["AllocationId"] for a in launch.read_addresses(run, region))
+            if run.spec.elastic_ip
+            else []
+        )
+        guards.schedules(run, region, role, held)
+        if not run.check:
+            guards.verify(run, region, role)
+        outcome.unarmed += launch.arm(run, region, here)
+        launch.retag(run, region, here, plan.wanted)
+        outcome.machines += here
+    return outcome
+
+
+def forecast(run: Run) -> cost.Forecast:
+    """Return what the class will cost, before anybody says yes."""
+    return cost.forecast(run.spec, run.cloud.now())
+
+
+__all__ = ["Outcome", "dt", "extend", "forecast", "provision", "remember", "survey"]

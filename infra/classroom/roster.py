@@ -1,0 +1,205 @@
+"""The roster: one student a row, checked row by row so that all mistakes come out at once."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import csv
+import io
+import re
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from .problems import Problem
+
+STUDENT = re.compile(r"[a-z][a-z0-9-]{0,29}[a-z0-9]")
+EMAIL = re.compile(r"[^@\s,;]+@[^@\s,;]+\.[A-Za-z]{2,}")
+# Accounts that exist on the images or that would confuse an inventory.
+RESERVED = {
+    "root",
+    "ubuntu",
+    "admin",
+    "ec2-user",
+    "daemon",
+    "nobody",
+    "sshd",
+    "influxdb",
+    "staff",
+    "all",
+    "ungrouped",
+    "localhost",
+    "students",
+    "machines",
+    "class",
+    "bin",
+    "sys",
+    "games",
+    "mail",
+    "www-data",
+    "backup",
+    "list",
+}
+COLUMNS = ("student", "email", "public_key")
+MAX_STUDENTS = 1000
+
+
+@dataclass(frozen=True)
+class Student:
+    """Hold one row; `public_key` is empty when a key is to be generated."""
+
+    id: str
+    email: str
+    public_key: str = ""
+
+
+def key_problem(text: str) -> tuple[str, str] | None:
+    """Return (what, remedy) when `text` is not an OpenSSH ed25519 or RSA (>= 2048 bit) public
+    key."""
+    ask = "Ask for the one line of ~/.ssh/id_ed25519.pub (made by `ssh-keygen -t ed25519`)."
+    if "PRIVATE KEY" in text:
+        return (
+            "The key is a PRIVATE key, which nobody may send.",
+            "Delete it, tell its owner to make a new pair, and " + ask[0].lower() + ask[1:],
+        )
+    if text.startswith(("---- BEGIN SSH2", "PuTTY-User-Key-File")):
+        return (
+            "The key is in PuTTY's format.",
+            "Export it as OpenSSH in PuTTYgen, or " + ask[0].lower() + ask[1:],
+        )
+    parts = text.split()
+    if len(parts) < 2:
+        return "The public key has no `type base64` form.", ask
+    kind, blob = parts[0], parts[1]
+    if kind not in ("ssh-ed25519", "ssh-rsa"):
+        return f"The key type {kind[:40]!r} is not accepted (only ssh-ed25519 and ssh-rsa).", ask
+    try:
+        raw = base64.b64decode(blob, validate=True)
+        fields = _fields(raw)
+    except (binascii.Error, struct.error, ValueError):
+        return "The public key is cut off or has stray characters.", ask
+    if not fields or fields[0] != kind.encode():
+        return "The public key is cut off or has stray characters.", ask
+    if kind == "ssh-ed25519" and (len(fields) != 2 or len(fields[1]) != 32):
+        return "The ed25519 key has the wrong length.", ask
+    if kind == "ssh-rsa":
+        bits = int.from_bytes(fields[2], "big").bit_length() if len(fields) == 3 else 0
+        if bits < 2048:
+            return f"The RSA key has {bits} bits; 2048 is the least.", ask
+    return None
+
+
+def _fields(raw: bytes) -> list[bytes]:
+    out, at = [], 0
+    while at < len(raw):
+        (size,) = struct.unpack_from(">I", raw, at)
+        if at + 4 + size > len(raw):
+            raise ValueError("truncated")
+        out.append(raw[at + 4 : at + 4 + size])
+        at += 4 + size
+    return out
+
+
+def read(path: Path, shown: str) -> tuple[list[Student], list[Problem]]:
+    """Read roster.csv; return the good rows and every mistake. Rows are never printed, they are
+    personal data."""
+    problems: list[Problem] = []
+
+    def bad(line: int, what: str, remedy: str) -> None:
+        problems.append(Problem(shown, line, what, remedy))
+
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        bad(
+            1,
+            "The roster does not exist.",
+            f"Write it with the header `{','.join(COLUMNS)}`, or fix `roster:`.",
+        )
+        return [], problems
+    except UnicodeDecodeError:
+        bad(1, "The roster is not UTF-8 text.", "Save it as CSV (UTF-8).")
+        return [], problems
+    reader = csv.reader(io.StringIO(text, newline=""))
+    header = [c.strip().lower() for c in next(reader, [])]
+    if len(header) == 1 and ";" in header[0]:
+        bad(1, "The columns are separated by semicolons.", "Save it with commas.")
+        return [], problems
+    for column in ("student", "email"):
+        if column not in header:
+            bad(1, f"The column `{column}` is missing.", f"The header is `{','.join(COLUMNS)}`.")
+    for column in header:
+        if column and column not in COLUMNS:
+            bad(
+                1,
+                f"The column {column!r} is not known.",
+                f"Remove it; the header is `{','.join(COLUMNS)}`.",
+            )
+    if problems:
+        return [], problems
+
+    students: list[Student] = []
+    seen: dict[str, dict[str, int]] = {c: {} for c in COLUMNS}
+    for cells in reader:
+        line = reader.line_num
+        if not any(c.strip() for c in cells):
+            continue
+        if len(cells) > len(header):
+            bad(
+                line,
+                f"The row has {len(cells)} cells, the header {len(header)}.",
+                "Quote cells that hold commas.",
+            )
+            continue
+        row = dict(zip(header, (c.strip() for c in cells)))
+        row = {c: row.get(c, "") for c in COLUMNS}
+        before = len(problems)
+        sid = row["student"]
+        if not STUDENT.fullmatch(sid):
+            bad(
+                line,
+                f"The student id {sid[:40]!r} is not a name that Linux and AWS both take.",
+                "Use 2 to 31 of a-z, 0-9 and -, starting with a letter.",
+            )
+        elif sid in RESERVED:
+            bad(
+                line,
+                f"The student id {sid!r} is the name of an account or group that exists.",
+                "Use another id.",
+            )
+        if not EMAIL.fullmatch(row["email"]):
+            bad(
+                line,
+                "The e-mail address is missing or not an address.",
+                "Write it as name@example.edu.",
+            )
+        if row["public_key"]:
+            found = key_problem(row["public_key"])
+            if found:
+                bad(line, *found)
+            row["public_key"] = " ".join(row["public_key"].split()[:2])  # a comment may hold a name
+        for column, label in (
+            ("student", "student id"),
+            ("email", "e-mail address"),
+            ("public_key", "public key"),
+        ):
+            value = row[column].lower() if column == "email" else row[column]
+            if value and value in seen[column]:
+                bad(
+                    line,
+                    f"The {label} is the same as in line {seen[column][value]}.",
+                    "Give each student one row and one of their own.",
+                )
+            elif value:
+                seen[column][value] = line
+        if len(problems) == before:
+            students.append(Student(sid, row["email"], row["public_key"]))
+    if not students and not problems:
+        bad(1, "The roster is empty.", "Add a row for each student (a class of one works too).")
+    if len(students) > MAX_STUDENTS:
+        bad(
+            1,
+            f"The roster has {len(students)} students; {MAX_STUDENTS} is the most.",
+            "Split the class.",
+        )
+    return students, problems

@@ -1,0 +1,510 @@
+"""class.yml: what a class is. Every mistake of both files is found in one pass, with its line and a
+remedy."""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+import ipaddress
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+from zoneinfo import ZoneInfo, available_timezones
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic_core import PydanticCustomError
+
+from . import machines, yamllines
+from . import roster as rosters
+from . import sdk as sdks
+from .problems import BadClass, Problem
+from .roster import Student
+
+ALLOW_WORLD = "yes-i-mean-it"
+
+
+def _fail(what: str, remedy: str) -> PydanticCustomError:
+    return PydanticCustomError("classroom", "{what}", {"what": what, "remedy": remedy})
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9-]{1,22}[a-z0-9]", value):
+        raise _fail(
+            f"The class name {value!r} does not fit into AWS names.",
+            "Use 3 to 24 of a-z, 0-9 and -, starting with a letter.",
+        )
+    return value
+
+
+def _email(value: str) -> str:
+    if not rosters.EMAIL.fullmatch(value):
+        raise _fail(
+            f"{value!r} is not an e-mail address.",
+            "Budget alerts need one, such as staff@example.edu.",
+        )
+    return value
+
+
+def _region(value: str) -> str:
+    if not re.fullmatch(r"(us|eu|ap|sa|ca|me|af|il|mx)(-gov)?-[a-z]+-\d", value):
+        raise _fail(f"{value!r} is not the name of an AWS region.", "Write it like us-east-2.")
+    return value
+
+
+def _machine(value: str) -> str:
+    if value not in machines.TYPES:
+        near = difflib.get_close_matches(value, machines.TYPES, 1)
+        raise _fail(
+            f"The instance type {value!r} is not supported.",
+            f"Did you mean {near[0]}?" if near else "Use one of " + ", ".join(machines.TYPES) + ".",
+        )
+    return value
+
+
+def _sdk(value: Any) -> str:
+    if isinstance(value, float):
+        raise _fail(
+            f"The SDK pin {value} is a number, so 2.30 would read as 2.3.",
+            f'Quote it: sdk: "{value}".',
+        )
+    try:
+        version = sdks.normal(str(value))
+    except ValueError:
+        raise _fail(
+            f"The SDK pin {value!r} is not a version (and `latest` is a surprise, not a pin).",
+            'Write it as in sdk: "2.26.1".',
+        ) from None
+    if version not in sdks.RELEASES:
+        raise _fail(
+            f"There is no SDK {version} in the table of releases.",
+            f"Known: {', '.join(sorted(sdks.RELEASES, key=sdks.parse))}; newer ones are added in"
+            " classroom/sdk.py.",
+        )
+    return version
+
+
+def _cidr(value: str) -> str:
+    try:
+        net = ipaddress.ip_network(value, strict=True)
+    except ValueError as error:
+        raise _fail(
+            f"{value!r} is not a network: {error}.",
+            "Write it as 203.0.113.0/24, one address as 203.0.113.7/32.",
+        ) from None
+    return str(net)
+
+
+def _clock(value: Any) -> str:
+    if isinstance(value, int):  # YAML 1.1 reads 23:30 without quotes as minutes
+        raise _fail("The time is not quoted, so YAML reads it as a number.", 'Write it as "23:30".')
+    match = re.fullmatch(r"([01]\d|2[0-3]):([0-5]\d)", str(value))
+    if not match:
+        raise _fail(f"{value!r} is not a time of day.", 'Write it as "23:30" (24 hours).')
+    return str(value)
+
+
+def _zone(value: str) -> str:
+    if value not in available_timezones():
+        near = difflib.get_close_matches(value, sorted(available_timezones()), 1)
+        raise _fail(
+            f"{value!r} is not a time zone.",
+            f"Did you mean {near[0]}?" if near else "Write it as America/New_York.",
+        )
+    return value
+
+
+def _repository(value: str) -> str:
+    if not re.fullmatch(r"(https://|ssh://git@|git@)[^\s@]+", value):
+        raise _fail(
+            "The lab repository is not an https:// or git@ address (one with a password in it is"
+            " refused).",
+            "Write it as https://github.com/course/labs.git; use a deploy key for private ones.",
+        )
+    return value
+
+
+def _commit(value: Any) -> str:
+    if not re.fullmatch(r"[0-9a-f]{40}", str(value)):
+        raise _fail(
+            f"The lab commit {str(value)[:40]!r} is not a full commit id.",
+            "Write all 40 hex digits (quoted), from `git rev-parse HEAD`: a branch name moves"
+            " during the course.",
+        )
+    return str(value)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Budget(_Strict):
+    """Say how many dollars a student and the class may cost."""
+
+    per_student_usd: Annotated[float, Field(gt=0, le=10_000)] = 50
+    class_usd: Annotated[float, Field(gt=0, le=1_000_000)]
+
+
+class Idle(_Strict):
+    """Say when a machine counts as idle."""
+
+    cpu_percent: Annotated[float, Field(gt=0, le=20)] = 1
+    minutes: Annotated[int, Field(ge=5, le=120, multiple_of=5)] = 15
+    grace_minutes: Annotated[int, Field(ge=1, le=60)] = 5
+
+
+class Lab(_Strict):
+    """Say which commit of which repository students work on."""
+
+    repository: Annotated[str, AfterValidator(_repository)]
+    commit: Annotated[str, BeforeValidator(_commit)]
+    extras: list[str] = ["labs"]
+
+
+class Block(_Strict):
+    """Say how long a capacity block lasts and what it may cost, in all."""
+
+    hours: Annotated[int, Field(ge=24, le=4368, multiple_of=24)]
+    max_upfront_usd: Annotated[float, Field(gt=0)]
+
+
+class ClassSpec(_Strict):
+    """Hold a class as class.yml describes it."""
+
+    name: Annotated[str, AfterValidator(_name)]
+    contact: Annotated[str, AfterValidator(_email)]
+    regions: Annotated[
+        list[Annotated[str, AfterValidator(_region)]], Field(min_length=1, max_length=6)
+    ]
+    instance_type: Annotated[str, AfterValidator(_machine)] = "trn1.2xlarge"
+    mode: Literal["per-student", "shared"] = "per-student"
+    market: Literal["on-demand", "spot", "capacity-block"] = "on-demand"
+    capacity_block: Block | None = None
+    sdk: Annotated[str, BeforeValidator(_sdk)]
+    dialect: Literal["neuronxcc.nki", "nki"] = "neuronxcc.nki"
+    profiler: Literal["auto", "neuron-profile", "neuron-explorer"] = "auto"
+    influx_org: str = "trainium-labs"
+    influx_bucket: str = "neuron-profile"
+    disk_gib: Annotated[int, Field(ge=110, le=2000)] = (
+        150  # the Neuron image's snapshot alone is 100 GiB
+    )
+    ssh_cidrs: Annotated[
+        list[Annotated[str, AfterValidator(_cidr)]], Field(min_length=1, max_length=50)
+    ]
+    allow_world: str = ""
+    staff_key: str = "~/.ssh/id_ed25519.pub"
+    elastic_ip: bool = False
+    budget: Budget
+    hours_per_student: Annotated[float, Field(gt=0, le=2000)] = 30
+    stop_nightly: Annotated[str, BeforeValidator(_clock)]
+    time_zone: Annotated[str, AfterValidator(_zone)]
+    idle: Idle = Idle()
+    teardown: dt.date
+    save_work: bool = True
+    lab: Lab
+    roster: str = "roster.csv"
+    prices: str = ""
+
+    _folder: Path = PrivateAttr(default=Path("."))
+    _students: list[Student] = PrivateAttr(default_factory=list)
+    _staff_public_key: str = PrivateAttr(default="")
+
+    @property
+    def students(self) -> list[Student]:
+        """Return the rows of the roster."""
+        return self._students
+
+    @property
+    def staff_public_key(self) -> str:
+        """Return the text of the staff key file."""
+        return self._staff_public_key
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of class.yml."""
+        return self._folder
+
+    @property
+    def out(self) -> Path:
+        """Return the folder for student pages, keys and reports; git ignores it."""
+        return self._folder / "out" / self.name
+
+    @property
+    def machine(self) -> machines.MachineType:
+        """Return the facts about the instance type."""
+        return machines.TYPES[self.instance_type]
+
+    @property
+    def teardown_at(self) -> dt.datetime:
+        """Return the moment of the final teardown, 06:00 local time."""
+        return dt.datetime.combine(self.teardown, dt.time(6), ZoneInfo(self.time_zone))
+
+    @property
+    def profiler_kind(self) -> str:
+        """Return the profiler with `auto` resolved."""
+        return sdks.profiler_for(self.sdk) if self.profiler == "auto" else self.profiler
+
+
+# What pydantic finds by itself, said in our words: type -> (what, remedy). {…} come from the
+# error's context.
+_WORDS = {
+    "missing": ("`{field}` is missing.", "See infra/examples/class.yml for a filled-in one."),
+    "extra_forbidden": ("`{field}` is not a known key.", "{near}"),
+    "literal_error": ("`{field}` is {value}, which is not one of the choices.", "Use {expected}."),
+    "date_from_datetime_parsing": (
+        "`{field}` is {value}, which is not a date.",
+        "Write it as 2027-01-15.",
+    ),
+    "date_parsing": ("`{field}` is {value}, which is not a date.", "Write it as 2027-01-15."),
+    "date_type": ("`{field}` is {value}, which is not a date.", "Write it as 2027-01-15."),
+    "greater_than": ("`{field}` is {value}; it must be above {gt}.", "Write a larger number."),
+    "greater_than_equal": ("`{field}` is {value}; the least is {ge}.", "Write a larger number."),
+    "less_than_equal": ("`{field}` is {value}; the most is {le}.", "Write a smaller number."),
+    "multiple_of": ("`{field}` is {value}; it must be a multiple of {multiple_of}.", "Round it."),
+    "too_short": ("`{field}` is empty.", "Write at least one."),
+    "too_long": ("`{field}` has too many entries.", "At most {max_length}."),
+    "list_type": ("`{field}` is {value}, which is not a list.", "Write it in brackets: [a, b]."),
+    "string_type": ("`{field}` is {value}, which is not text.", "Put it in quotes."),
+    "model_type": (
+        "`{field}` is {value}, which has no keys of its own.",
+        "See infra/examples/class.yml.",
+    ),
+}
+
+
+def _say(error: dict[str, Any]) -> tuple[str, str]:
+    context = error.get("ctx") or {}
+    if error["type"] == "classroom":
+        return context["what"], context["remedy"]
+    loc = error["loc"]
+    field = ".".join(str(p) for p in loc)
+    model: Any = ClassSpec
+    for part in loc[:-1]:
+        model = {"budget": Budget, "idle": Idle, "lab": Lab, "capacity_block": Block}.get(
+            part, model
+        )
+    near = difflib.get_close_matches(str(loc[-1]) if loc else "", list(model.model_fields), 1, 0.5)
+    words = _WORDS.get(
+        error["type"],
+        ("`{field}` is {value}: " + error["msg"] + ".", "See infra/examples/class.yml."),
+    )
+    values = {
+        "field": field,
+        "value": repr(error.get("input"))[:60],
+        "near": f"Did you mean `{near[0]}`?" if near else "Remove it.",
+        **context,
+    }
+    return words[0].format_map(values), words[1].format_map(values)
+
+
+def _cross_checks(
+    good: dict[str, Any], students: list[Student], now: dt.datetime
+) -> list[tuple[tuple, str, str]]:
+    """Check fields against each other; works on whatever fields are right, so it never hides a
+    mistake."""
+    out: list[tuple[tuple, str, str]] = []
+    nets = good.get("ssh_cidrs") or []
+    for i, net in enumerate(nets if isinstance(nets, list) else []):
+        try:
+            size = ipaddress.ip_network(net).prefixlen
+        except ValueError:
+            continue
+        if size == 0 and good.get("allow_world", "") != ALLOW_WORLD:
+            out.append(
+                (
+                    ("ssh_cidrs", i),
+                    f"{net} opens port 22 to the whole world.",
+                    (
+                        "Name the campus network; if you must, ask a second time with"
+                        f" `allow_world: {ALLOW_WORLD}`."
+                    ),
+                )
+            )
+        elif 0 < size < 8:
+            out.append(
+                (
+                    ("ssh_cidrs", i),
+                    f"{net} is a large part of the internet.",
+                    "Name the campus network.",
+                )
+            )
+    allow = good.get("allow_world", "")
+    if allow not in ("", ALLOW_WORLD):
+        out.append(
+            (("allow_world",), f"`allow_world` is {allow!r}.", f"Write {ALLOW_WORLD} or remove it.")
+        )
+    teardown, zone = good.get("teardown"), good.get("time_zone", "UTC")
+    if isinstance(teardown, dt.date):
+        today = now.astimezone(ZoneInfo(zone)).date()
+        if teardown <= today:
+            out.append(
+                (
+                    ("teardown",),
+                    f"The teardown date {teardown} is not in the future.",
+                    "Write the day after the course ends.",
+                )
+            )
+        elif teardown > today + dt.timedelta(days=366):
+            out.append(
+                (
+                    ("teardown",),
+                    f"The teardown date {teardown} is more than a year away.",
+                    "A class lasts a term; extend it later.",
+                )
+            )
+    version, dialect = good.get("sdk"), good.get("dialect", "neuronxcc.nki")
+    if version and dialect:
+        found = sdks.dialect_problem(version, dialect)
+        if found:
+            out.append((("sdk",), *found))
+        if (
+            good.get("profiler") == "neuron-profile"
+            and sdks.profiler_for(version) != "neuron-profile"
+        ):
+            out.append(
+                (
+                    ("profiler",),
+                    f"SDK {version} has no neuron-profile; it ended with 2.29.",
+                    "Use `profiler: auto`.",
+                )
+            )
+    machine, market = (
+        machines.TYPES.get(good.get("instance_type", "")),
+        good.get("market", "on-demand"),
+    )
+    if machine and machine.capacity_block_only and market != "capacity-block":
+        out.append(
+            (
+                ("market",) if "market" in good else ("instance_type",),
+                f"{machine.name} is sold in capacity blocks only.",
+                "Set `market: capacity-block` and `capacity_block:`.",
+            )
+        )
+    if market == "capacity-block" and good.get("capacity_block") is None:
+        out.append(
+            (
+                ("market",),
+                "A capacity block is paid for in advance, and nothing says how long or how much.",
+                "Add capacity_block: {hours: 24, max_upfront_usd: 60}.",
+            )
+        )
+    if machine and machine.family == "inf2" and market == "capacity-block":
+        out.append((("market",), "inf2 is not sold in capacity blocks.", "Use on-demand or spot."))
+    budget = good.get("budget")
+    if (
+        isinstance(budget, Budget)
+        and students
+        and budget.class_usd > budget.per_student_usd * len(students) * 2
+    ):
+        out.append(
+            (
+                ("budget", "class_usd"),
+                (
+                    f"The class budget (${budget.class_usd:,.0f}) is more than twice what"
+                    f" {len(students)} students at ${budget.per_student_usd:,.0f} may cost."
+                ),
+                "Lower it, or raise per_student_usd.",
+            )
+        )
+    return out
+
+
+def load(path: str | Path, now: dt.datetime | None = None) -> ClassSpec:
+    """Read class.yml and its roster; raise BadClass with every mistake, or return the class."""
+    path = Path(path)
+    now = now or dt.datetime.now(dt.timezone.utc)
+    shown = path.name
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        data, lines, duplicates = yamllines.load(text)
+    except FileNotFoundError:
+        raise BadClass(
+            [Problem(str(path), 1, "The file does not exist.", "Copy infra/examples/class.yml.")]
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        what = f"This is not YAML: {getattr(error, 'problem', None) or error}."
+        raise BadClass(
+            [
+                Problem(
+                    shown,
+                    mark.line + 1 if mark else 1,
+                    what,
+                    "Check the indentation and the quotes.",
+                )
+            ]
+        ) from None
+    if not isinstance(data, dict):
+        raise BadClass(
+            [
+                Problem(
+                    shown,
+                    1,
+                    "The file holds no `key: value` pairs.",
+                    "Copy infra/examples/class.yml.",
+                )
+            ]
+        )
+
+    problems = [
+        Problem(shown, line, f"`{key}` is written twice.", "Remove one.")
+        for line, key in duplicates
+    ]
+
+    def add(loc: tuple, what: str, remedy: str) -> None:
+        problems.append(Problem(shown, yamllines.line_of(lines, tuple(loc)), what, remedy))
+
+    spec, good = None, dict(data)
+    try:
+        spec = ClassSpec.model_validate(data)
+        good = {name: getattr(spec, name) for name in ClassSpec.model_fields if name in data}
+    except ValidationError as error:
+        for e in error.errors():
+            add(e["loc"], *_say(dict(e)))
+            if e["loc"]:
+                good.pop(e["loc"][0], None)
+        for name in list(good):  # coerce what is right, so that cross checks see the same types
+            field = ClassSpec.model_fields.get(name)
+            if field is not None:
+                hints = (field.annotation, *(field.metadata or [None]))
+                good[name] = TypeAdapter(cast(Any, Annotated[hints])).validate_python(good[name])
+    folder = path.resolve().parent
+    students, roster_problems = rosters.read(
+        folder / str(data.get("roster") or "roster.csv"), str(data.get("roster") or "roster.csv")
+    )
+    problems += roster_problems
+    for loc, what, remedy in _cross_checks(good, students, now):
+        add(loc, what, remedy)
+    key_file = Path(
+        str(data.get("staff_key") or ClassSpec.model_fields["staff_key"].default)
+    ).expanduser()
+    key_file = key_file if key_file.is_absolute() else folder / key_file
+    staff_key = ""
+    try:
+        staff_key = " ".join(key_file.read_text(encoding="utf-8").split()[:2])
+        found = rosters.key_problem(key_file.read_text(encoding="utf-8"))
+        if found:
+            add(
+                ("staff_key",),
+                found[0].replace("The key", "The staff key"),
+                "Name the .pub file of an ed25519 key.",
+            )
+    except (OSError, UnicodeDecodeError):
+        add(
+            ("staff_key",),
+            f"The staff key {data.get('staff_key', '~/.ssh/id_ed25519.pub')!r} cannot be read.",
+            "Make one with `ssh-keygen -t ed25519`, or name another .pub file.",
+        )
+    if problems or spec is None:
+        raise BadClass(problems)
+    spec._folder, spec._students, spec._staff_public_key = folder, students, staff_key
+    return spec

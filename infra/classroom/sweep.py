@@ -1,0 +1,194 @@
+"""Find everything that carries a class's tag, type by type and region by region.
+
+The tagging API misses Elastic IPs, key pairs, launch templates, schedule groups and more, so each
+type is described itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import tags
+from .cloud import GLOBAL, Cloud, each
+
+# kind -> (operation, key of the answer, key of the id, billable by itself)
+EC2_KINDS: dict[str, tuple[str, str, str, bool]] = {
+    "spot-request": (
+        "describe_spot_instance_requests",
+        "SpotInstanceRequests",
+        "SpotInstanceRequestId",
+        True,
+    ),
+    "elastic-ip": ("describe_addresses", "Addresses", "AllocationId", True),
+    "volume": ("describe_volumes", "Volumes", "VolumeId", True),
+    "snapshot": ("describe_snapshots", "Snapshots", "SnapshotId", True),
+    "network-interface": (
+        "describe_network_interfaces",
+        "NetworkInterfaces",
+        "NetworkInterfaceId",
+        False,
+    ),
+    "security-group": ("describe_security_groups", "SecurityGroups", "GroupId", False),
+    "key-pair": ("describe_key_pairs", "KeyPairs", "KeyName", False),
+    "launch-template": ("describe_launch_templates", "LaunchTemplates", "LaunchTemplateId", False),
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """Hold one resource of the class."""
+
+    kind: str
+    region: str
+    id: str
+    state: str = ""
+    billable: bool = False
+    raw: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        """Return kind, id, state, region."""
+        return (
+            f"{self.kind} {self.id}{' (' + self.state + ')' if self.state else ''} in {self.region}"
+        )
+
+
+@dataclass
+class Sweep:
+    """Hold what was found, and where we could not look."""
+
+    found: list[Found] = field(default_factory=list)
+    blind: list[str] = field(default_factory=list)
+    regions: list[str] = field(default_factory=list)
+    looks: int = 0
+
+    @property
+    def billable(self) -> list[Found]:
+        """Return what costs money."""
+        return [f for f in self.found if f.billable]
+
+
+def sweep(cloud: Cloud, name: str, regions: list[str]) -> Sweep:
+    """Look at every type in every region, and at the global ones."""
+    jobs: list[tuple[str, str, Callable[[], list[Found]]]] = []
+    for region in regions:
+        jobs.append(("instances", region, lambda r=region: _instances(cloud, name, r)))
+        for kind in EC2_KINDS:
+            jobs.append((kind, region, lambda r=region, k=kind: _ec2(cloud, name, r, k)))
+        jobs.append(("alarms", region, lambda r=region: _alarms(cloud, name, r)))
+        jobs.append(("schedules", region, lambda r=region: _schedules(cloud, name, r)))
+    jobs.append(("budgets", GLOBAL, lambda: _budgets(cloud, name)))
+    jobs.append(("roles", GLOBAL, lambda: _iam(cloud, name)))
+    out = Sweep(regions=list(regions), looks=len(jobs))
+    for (what, region, _), found, error in each(lambda job: job[2](), jobs):
+        if error is not None:
+            out.blind.append(f"{what} in {region}: {error}")
+        else:
+            out.found += found or []
+    return out
+
+
+def _instances(cloud: Cloud, name: str, region: str) -> list[Found]:
+    reservations = cloud.pages(
+        "ec2",
+        region,
+        "describe_instances",
+        "Reservations",
+        Filters=[{"Name": f"tag:{tags.CLASS}", "Values": [name]}],
+    )
+    return [
+        Found("instance", region, i["InstanceId"], i["State"]["Name"], True, i)
+        for r in reservations
+        for i in r["Instances"]
+        if i["State"]["Name"] != "terminated"
+    ]
+
+
+def _ec2(cloud: Cloud, name: str, region: str, kind: str) -> list[Found]:
+    operation, key, id_key, billable = EC2_KINDS[kind]
+    more: dict[str, Any] = {"OwnerIds": ["self"]} if kind == "snapshot" else {}
+    items = cloud.pages(
+        "ec2",
+        region,
+        operation,
+        key,
+        Filters=[{"Name": f"tag:{tags.CLASS}", "Values": [name]}],
+        **more,
+    )
+    gone = ("cancelled", "closed", "failed", "deleting", "deleted")
+    # The filter is checked again here: nothing without our tag may ever get into a list of things
+    # to delete.
+    return [
+        Found(kind, region, i[id_key], str(i.get("State") or i.get("Status") or ""), billable, i)
+        for i in items
+        if tags.ours(i.get("Tags") or i.get("TagSet"), name) and i.get("State") not in gone
+    ]
+
+
+def _alarms(cloud: Cloud, name: str, region: str) -> list[Found]:
+    client = cloud.client("cloudwatch", region)
+    out = []
+    for a in cloud.pages(
+        "cloudwatch",
+        region,
+        "describe_alarms",
+        "MetricAlarms",
+        AlarmNamePrefix=f"trainium-labs.{name}.",
+    ):
+        if tags.ours(client.list_tags_for_resource(ResourceARN=a["AlarmArn"])["Tags"], name):
+            out.append(Found("alarm", region, a["AlarmName"], a["StateValue"], True, a))
+    return out
+
+
+def _schedules(cloud: Cloud, name: str, region: str) -> list[Found]:
+    client = cloud.client("scheduler", region)
+    out = []
+    for g in cloud.pages(
+        "scheduler",
+        region,
+        "list_schedule_groups",
+        "ScheduleGroups",
+        NamePrefix=f"trainium-labs.{name}",
+    ):
+        if g["State"] == "ACTIVE" and tags.ours(
+            client.list_tags_for_resource(ResourceArn=g["Arn"])["Tags"], name
+        ):
+            for s in cloud.pages(
+                "scheduler", region, "list_schedules", "Schedules", GroupName=g["Name"]
+            ):
+                out.append(
+                    Found("schedule", region, f"{g['Name']}/{s['Name']}", s["State"], False, s)
+                )
+            out.append(Found("schedule-group", region, g["Name"], "", False, g))
+    return out
+
+
+def _budgets(cloud: Cloud, name: str) -> list[Found]:
+    client = cloud.client("budgets")
+    out = []
+    for b in cloud.pages("budgets", GLOBAL, "describe_budgets", "Budgets", AccountId=cloud.account):
+        if b["BudgetName"].startswith(f"trainium-labs.{name}."):
+            arn = f"arn:aws:budgets::{cloud.account}:budget/{b['BudgetName']}"
+            if tags.ours(client.list_tags_for_resource(ResourceARN=arn)["ResourceTags"], name):
+                out.append(Found("budget", GLOBAL, b["BudgetName"], "", False, b))
+    return out
+
+
+def _iam(cloud: Cloud, name: str) -> list[Found]:
+    iam = cloud.client("iam")
+    out = []
+    for p in cloud.pages("iam", GLOBAL, "list_instance_profiles", "InstanceProfiles"):
+        if p["InstanceProfileName"].startswith(f"trainium-labs.{name}.") and tags.ours(
+            iam.get_instance_profile(InstanceProfileName=p["InstanceProfileName"])[
+                "InstanceProfile"
+            ].get("Tags"),
+            name,
+        ):
+            out.append(Found("instance-profile", GLOBAL, p["InstanceProfileName"], "", False, p))
+    for r in cloud.pages("iam", GLOBAL, "list_roles", "Roles"):
+        if r["RoleName"].startswith(f"trainium-labs.{name}.") and tags.ours(
+            iam.list_role_tags(RoleName=r["RoleName"])["Tags"], name
+        ):
+            out.append(Found("role", GLOBAL, r["RoleName"], "", False, r))
+    return out

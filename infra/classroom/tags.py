@@ -1,0 +1,57 @@
+"""Names and tags: how a class recognises what is its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .spec import ClassSpec
+
+CLASS = "trainium-labs:class"
+OWNER = "trainium-labs:owner"
+EXPIRES = "trainium-labs:expires"
+MACHINE = "trainium-labs:machine"
+# "pending" until the alarm and the budget's stop action that name the machine are verified, then
+# "armed".
+# The `unarmed` schedule stops every pending machine, whoever launched it and whatever happened to
+# the laptop.
+GUARD = "trainium-labs:guard"
+SEAT = "trainium-labs:core-"  # + two digits = student; shared machines only
+STAFF = "staff"
+
+
+def prefix(spec: ClassSpec) -> str:
+    """Return what every name starts with. Class names hold no dot, so no class is a prefix of
+    another."""
+    return f"trainium-labs.{spec.name}."
+
+
+def group(spec: ClassSpec) -> str:
+    """Return the name of the schedule group."""
+    return prefix(spec).rstrip(".")
+
+
+def common(spec: ClassSpec, owner: str = STAFF) -> dict[str, str]:
+    """Return the tags of everything that is made."""
+    return {CLASS: spec.name, OWNER: owner, EXPIRES: spec.teardown.isoformat()}
+
+
+def as_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return tags in the form most of AWS wants."""
+    return [{"Key": k, "Value": v} for k, v in tags.items()]
+
+
+def spec_for(kinds: Iterable[str], tags: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return EC2 TagSpecifications: tagged in the same call that creates, so nothing exists
+    untagged."""
+    return [{"ResourceType": kind, "Tags": as_list(tags)} for kind in kinds]
+
+
+def as_dict(tags: Iterable[Mapping[str, str]] | None) -> dict[str, str]:
+    """Return tags as a dictionary, whichever capitals the service uses."""
+    return {t.get("Key", t.get("key", "")): t.get("Value", t.get("value", "")) for t in tags or []}
+
+
+def ours(tags: Iterable[Mapping[str, str]] | None, name: str) -> bool:
+    """Say whether a resource belongs to the class."""
+    return as_dict(tags).get(CLASS) == name

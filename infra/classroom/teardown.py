@@ -1,0 +1,307 @@
+"""Remove everything of a class, in an order that AWS accepts, as often as it takes, and prove that
+nothing is left."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import botocore.exceptions as be
+
+from .cloud import GLOBAL, Cloud, code_of, each
+from .sweep import Found, Sweep, sweep
+
+# What must be gone before what. Guards go last: while a machine lives, something must be able to
+# end it.
+ORDER = (
+    "spot-request",
+    "instance",
+    "elastic-ip",
+    "snapshot",
+    "volume",
+    "network-interface",
+    "key-pair",
+    "launch-template",
+    "security-group",
+    "alarm",
+    "budget",
+    "instance-profile",
+    "schedule",
+    "schedule-group",
+    "role",
+)
+PASSES = 6
+
+
+@dataclass
+class Report:
+    """Hold what was removed, what is left, and where we could not look."""
+
+    name: str
+    removed: list[str] = field(default_factory=list)
+    left: list[Found] = field(default_factory=list)
+    blind: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    regions: list[str] = field(default_factory=list)
+    looks: int = 0
+    at: str = ""
+
+    @property
+    def clean(self) -> bool:
+        """Say whether AWS itself showed that nothing is left."""
+        return not self.left and not self.blind
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0 for a proven empty account, else 1."""
+        return 0 if self.clean else 1
+
+    def summary(self) -> str:
+        """Return the closing line."""
+        if self.clean:
+            return (
+                f"0 billable resources of class {self.name} (read back from {len(self.regions)}"
+                f" regions, {self.looks} listings)"
+            )
+        billable = sum(f.billable for f in self.left)
+        return (
+            f"{billable} billable and {len(self.left) - billable} other resources of class"
+            f" {self.name} are left"
+            + (f"; {len(self.blind)} places could not be read" if self.blind else "")
+            + ". Run teardown again."
+        )
+
+    def save(self, folder: Path) -> Path:
+        """Write the proof next to the students' pages."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"teardown-{self.at.replace(':', '')[:17]}.json"
+        path.write_text(
+            json.dumps(
+                {
+                    "class": self.name,
+                    "at": self.at,
+                    "summary": self.summary(),
+                    "regions": self.regions,
+                    "removed": self.removed,
+                    "left": list(map(str, self.left)),
+                    "not_readable": self.blind,
+                    "errors": self.errors,
+                },
+                indent=1,
+            )
+            + "\n",
+            encoding="utf-8",
+        )
+        return path
+
+
+def teardown(
+    cloud: Cloud,
+    name: str,
+    regions: list[str] | None = None,
+    *,
+    dry_run: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+    pause: float = 3.0,
+) -> Report:
+    """Remove all that carries the class's tag in every enabled region; needs no state but the name
+    of the class."""
+    regions = sorted(set(regions or cloud.regions()))
+    report = Report(name, regions=regions, at=cloud.now().isoformat(timespec="seconds"))
+    state = _look(cloud, name, regions, report, say)
+    if dry_run:
+        return report
+    for k in range(PASSES):
+        if not state.found and not state.blind:
+            break
+        report.errors = []
+        for kind in ORDER:
+            batch = [f for f in state.found if f.kind == kind]
+            if batch:
+                say(f"removing {len(batch)} x {kind}")
+                _remove(cloud, kind, batch, report)
+        if any(f.kind == "instance" for f in state.found):
+            _wait_for_end(cloud, [f for f in state.found if f.kind == "instance"], say)
+            _remove_dependents(cloud, name, state, report)
+        state = _look(cloud, name, regions, report, say)
+        if (state.found or state.blind) and k < PASSES - 1:
+            time.sleep(pause * (k + 1))
+    return report
+
+
+def _look(
+    cloud: Cloud, name: str, regions: list[str], report: Report, say: Callable[[str], None]
+) -> Sweep:
+    state = sweep(cloud, name, regions)
+    report.left, report.blind, report.looks = state.found, state.blind, state.looks
+    say(f"found {len(state.found)} resources in {len(regions)} regions ({state.looks} listings)")
+    return state
+
+
+def _remove_dependents(cloud: Cloud, name: str, state: Sweep, report: Report) -> None:
+    """Try again what only failed because machines were still ending."""
+    waiting = [
+        f
+        for f in state.found
+        if f.kind
+        in (
+            "elastic-ip",
+            "network-interface",
+            "volume",
+            "security-group",
+            "role",
+            "instance-profile",
+        )
+    ]
+    for kind in ORDER:
+        batch = [f for f in waiting if f.kind == kind and str(f) not in report.removed]
+        if batch:
+            _remove(cloud, kind, batch, report)
+
+
+def _wait_for_end(
+    cloud: Cloud, machines: list[Found], say: Callable[[str], None], minutes: float = 10
+) -> None:
+    end = time.monotonic() + minutes * 60
+    for region in sorted({m.region for m in machines}):
+        ids = [m.id for m in machines if m.region == region]
+        while True:
+            try:
+                found = cloud.pages(
+                    "ec2",
+                    region,
+                    "describe_instances",
+                    "Reservations",
+                    Filters=[
+                        {"Name": "instance-id", "Values": ids},
+                        {
+                            "Name": "instance-state-name",
+                            "Values": [
+                                "pending",
+                                "running",
+                                "stopping",
+                                "stopped",
+                                "shutting-down",
+                            ],
+                        },
+                    ],
+                )
+            except (be.ClientError, be.BotoCoreError):
+                return  # the next pass looks again
+            left = sum(len(r["Instances"]) for r in found)
+            if not left or time.monotonic() > end:
+                break
+            say(f"{region}: waiting for {left} machines to end")
+            time.sleep(5)
+
+
+def _remove(cloud: Cloud, kind: str, batch: list[Found], report: Report) -> None:
+    if kind == "instance":
+        groups: dict[str, list[Found]] = {}
+        for f in batch:
+            groups.setdefault(f.region, []).append(f)
+        chunks = [g[i : i + 100] for g in groups.values() for i in range(0, len(g), 100)]
+        done = each(
+            lambda chunk: cloud.ec2(chunk[0].region).terminate_instances(
+                InstanceIds=[f.id for f in chunk]
+            ),
+            chunks,
+        )
+        results: list[tuple[Found, Any, Exception | None]] = [
+            (f, None, error) for chunk, _, error in done for f in chunk
+        ]
+        if any(error for *_, error in results):  # one bad id fails a whole chunk
+            results = each(
+                lambda f: cloud.ec2(f.region).terminate_instances(InstanceIds=[f.id]), batch
+            )
+    else:
+        results = each(lambda f: _REMOVERS[kind](cloud, f), batch)
+    for f, _, error in results:
+        if error is None or _is_gone(error):
+            if str(f) not in report.removed:
+                report.removed.append(str(f))
+        else:
+            report.errors.append(f"{f}: {code_of(error) or error}")
+
+
+def _is_gone(error: Exception) -> bool:
+    code = code_of(error)
+    return "NotFound" in code or code in ("NoSuchEntity", "ResourceNotFoundException")
+
+
+def _elastic_ip(cloud: Cloud, f: Found) -> None:
+    ec2 = cloud.ec2(f.region)
+    if f.raw.get("AssociationId"):
+        try:
+            ec2.disassociate_address(AssociationId=f.raw["AssociationId"])
+        except be.ClientError as error:
+            if not _is_gone(error):
+                raise
+    ec2.release_address(AllocationId=f.id)
+
+
+def _volume(cloud: Cloud, f: Found) -> None:
+    if f.state == "available":  # attached ones go with their machine
+        cloud.ec2(f.region).delete_volume(VolumeId=f.id)
+
+
+def _network_interface(cloud: Cloud, f: Found) -> None:
+    if f.state == "available":
+        cloud.ec2(f.region).delete_network_interface(NetworkInterfaceId=f.id)
+
+
+def _schedule(cloud: Cloud, f: Found) -> None:
+    group, name = f.id.split("/", 1)
+    cloud.client("scheduler", f.region).delete_schedule(GroupName=group, Name=name)
+
+
+def _profile(cloud: Cloud, f: Found) -> None:
+    iam = cloud.client("iam")
+    for role in f.raw.get("Roles", []):
+        try:
+            iam.remove_role_from_instance_profile(
+                InstanceProfileName=f.id, RoleName=role["RoleName"]
+            )
+        except be.ClientError as error:
+            if not _is_gone(error):
+                raise
+    iam.delete_instance_profile(InstanceProfileName=f.id)
+
+
+def _role(cloud: Cloud, f: Found) -> None:
+    iam = cloud.client("iam")
+    for policy in cloud.pages("iam", GLOBAL, "list_role_policies", "PolicyNames", RoleName=f.id):
+        iam.delete_role_policy(RoleName=f.id, PolicyName=policy)
+    for policy in cloud.pages(
+        "iam", GLOBAL, "list_attached_role_policies", "AttachedPolicies", RoleName=f.id
+    ):
+        iam.detach_role_policy(RoleName=f.id, PolicyArn=policy["PolicyArn"])
+    iam.delete_role(RoleName=f.id)
+
+
+_REMOVERS: dict[str, Callable[[Cloud, Found], Any]] = {
+    "spot-request": (
+        lambda c, f: c.ec2(f.region).cancel_spot_instance_requests(SpotInstanceRequestIds=[f.id])
+    ),
+    "elastic-ip": _elastic_ip,
+    "snapshot": lambda c, f: c.ec2(f.region).delete_snapshot(SnapshotId=f.id),
+    "volume": _volume,
+    "network-interface": _network_interface,
+    "key-pair": lambda c, f: c.ec2(f.region).delete_key_pair(KeyName=f.id),
+    "launch-template": lambda c, f: c.ec2(f.region).delete_launch_template(LaunchTemplateId=f.id),
+    "security-group": lambda c, f: c.ec2(f.region).delete_security_group(GroupId=f.id),
+    "alarm": lambda c, f: c.client("cloudwatch", f.region).delete_alarms(AlarmNames=[f.id]),
+    "budget": lambda c, f: c.client("budgets").delete_budget(AccountId=c.account, BudgetName=f.id),
+    "instance-profile": _profile,
+    "schedule": _schedule,
+    "schedule-group": lambda c, f: c.client("scheduler", f.region).delete_schedule_group(Name=f.id),
+    "role": _role,
+}
+
+
+__all__ = ["Report", "dt", "teardown"]

@@ -1,0 +1,84 @@
+"""Run a command of the classroom library on the controller, with live progress and a table at the
+end."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from ansible.plugins.action import ActionBase  # noqa: E402
+from ansible.utils.display import Display  # noqa: E402
+
+OPTIONS = ("command", "class_file", "students", "confirm_removals", "dry_run", "rotate", "name")
+
+
+class ActionModule(ActionBase):
+    """Honour check mode; put sentences, not tracebacks, into failures."""
+
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Run one command."""
+        result = super().run(tmp, task_vars)
+        args = dict(self._task.args)
+        unknown = sorted(set(args) - set(OPTIONS))
+        if unknown:
+            return {
+                **result,
+                "failed": True,
+                "msg": f"trainium_class has no option {', '.join(unknown)}.",
+            }
+        if not args.get("class_file"):
+            return {**result, "failed": True, "msg": "Say which class: -e class=path/to/class.yml"}
+        from classroom import commands
+        from classroom.problems import ClassroomError
+
+        display = Display()
+        options = {
+            k: self._bool(args[k]) for k in ("confirm_removals", "dry_run", "rotate") if k in args
+        }
+        if args.get("name"):
+            options["name"] = str(args["name"])
+        try:
+            answer = commands.run(
+                str(args["command"]),
+                str(args["class_file"]),
+                limit=list(args.get("students") or []),
+                check=bool(self._task.check_mode),
+                say=lambda text: display.display(f"    {text}"),
+                **options,
+            )
+        except ClassroomError as error:
+            return {**result, "failed": True, "msg": str(error), "exit_code": error.exit_code}
+        display.display(self._text(answer))
+        plain = json.loads(json.dumps(answer, default=str))
+        failed = bool(plain.pop("exit_code", 0))
+        msg = "\n".join([*plain.get("lines", []), plain.get("summary", "")])
+        return {
+            **result,
+            **plain,
+            "changed": bool(plain.get("changed")),
+            "failed": failed,
+            "msg": msg,
+        }
+
+    @staticmethod
+    def _bool(value: Any) -> bool:
+        return str(value).lower() in ("1", "true", "yes", "on")
+
+    @staticmethod
+    def _text(answer: dict[str, Any]) -> str:
+        from rich.console import Console
+
+        from classroom.cli import show
+
+        out = Console(file=io.StringIO(), width=120, highlight=False)
+        show({k: v for k, v in answer.items() if k != "changes" or answer.get("check")}, out)
+        return out.file.getvalue().rstrip()  # type: ignore[attr-defined]

@@ -1,0 +1,64 @@
+#!/usr/bin/python
+"""Documentation of the trainium_class action; the code is in ../action_plugins, where progress can
+be shown."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: trainium_class
+short_description: Bring a class of Trainium machines into a state
+version_added: "0.1.0"
+description:
+  - Calls the classroom library, which creates guards before machines, is idempotent, and
+    honours check mode.
+  - Runs on the controller as an action, so that long waits show progress.
+options:
+  command:
+    description: What to do.
+    required: true
+    type: str
+    choices: [provision, forecast, start, stop, status, cost, extend, teardown, keys, pages, doctor]
+  class_file:
+    description: Path of class.yml or of its folder.
+    required: true
+    type: str
+  students:
+    description: Students to limit the command to; empty means all.
+    type: list
+    elements: str
+    default: []
+  confirm_removals:
+    description: Terminate the machines of many removed students.
+    type: bool
+    default: false
+  dry_run:
+    description: For C(teardown), list and remove nothing.
+    type: bool
+    default: false
+  rotate:
+    description: For C(keys), replace generated keys.
+    type: bool
+    default: false
+  name:
+    description: For C(teardown), the name of a class whose class.yml is lost.
+    type: str
+    default: ""
+author:
+  - trainium-labs (@trainium-labs)
+"""
+EXAMPLES = r"""
+- name: Bring the class up
+  trainium_class:
+    command: provision
+    class_file: class.yml
+"""
+RETURN = r"""
+summary:
+  description: The closing line.
+  returned: always
+  type: str
+changes:
+  description: What was changed, or would be in check mode.
+  returned: always
+  type: list
+"""

@@ -1,0 +1,128 @@
+"""Shared parts of the tests: a fake cloud, and classes written to a temporary folder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+INFRA = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(INFRA), str(INFRA / "tests")]
+
+from cryptography.hazmat.primitives import serialization as ser  # noqa: E402
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: E402
+
+from labcloud.client import LabCloud  # noqa: E402
+
+
+def public_key(number: int) -> str:
+    """Return a valid ed25519 public key; the same number gives the same key."""
+    key = Ed25519PrivateKey.from_private_bytes(number.to_bytes(32, "big")).public_key()
+    return key.public_bytes(ser.Encoding.OpenSSH, ser.PublicFormat.OpenSSH).decode()
+
+
+class ClassFolder:
+    """Hold a class.yml and a roster that a test can change."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        (path / "staff.pub").write_text(public_key(1) + " staff@laptop\n")
+        self.data: dict[str, Any] = {
+            "name": "lab",
+            "contact": "staff@example.edu",
+            "regions": ["us-east-2", "us-west-2"],
+            "instance_type": "trn1.2xlarge",
+            "sdk": "2.26.1",
+            "ssh_cidrs": ["203.0.113.0/24"],
+            "staff_key": "staff.pub",
+            "budget": {"per_student_usd": 50, "class_usd": 100},
+            "stop_nightly": "23:30",
+            "time_zone": "America/New_York",
+            "teardown": "2027-01-15",
+            "lab": {"repository": "https://github.com/example/labs.git", "commit": "0" * 40},
+        }
+        self.students: list[str] = []
+
+    def write(self, students: int | list[str] | None = None, **changes: Any) -> Path:
+        """Write both files; `students` is a number or the ids; changes are keys of class.yml."""
+        if students is not None:
+            self.students = (
+                [f"s{i:03d}" for i in range(students)]
+                if isinstance(students, int)
+                else list(students)
+            )
+            self.data["budget"] = {
+                "per_student_usd": 50,
+                "class_usd": 50 * max(1, len(self.students)),
+            }
+        self.data.update(changes)
+        self.data = {k: v for k, v in self.data.items() if v is not None}
+        rows = [
+            f"{s},{s}@example.edu,{public_key(1000 + int.from_bytes(s.encode()[-4:], 'big'))}"
+            for s in self.students
+        ]
+        (self.path / "roster.csv").write_text("\n".join(["student,email,public_key", *rows]) + "\n")
+        (self.path / "class.yml").write_text(yaml.safe_dump(self.data, sort_keys=False))
+        return self.path / "class.yml"
+
+    @property
+    def file(self) -> Path:
+        """Return the path of class.yml."""
+        return self.path / "class.yml"
+
+
+@pytest.fixture()
+def folder(tmp_path: Path) -> ClassFolder:
+    """Return a class of two in a temporary folder, written."""
+    made = ClassFolder(tmp_path)
+    made.write(["alice", "bob"])
+    return made
+
+
+START = "2026-11-21T12:00:00"
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[LabCloud]:
+    """Run one fake cloud for all tests; each starts it over."""
+    with LabCloud(START) as lab:
+        yield lab
+
+
+@pytest.fixture()
+def cloud(server: LabCloud, monkeypatch: pytest.MonkeyPatch) -> LabCloud:
+    """Return an empty fake cloud; boto3 in this process talks to it."""
+    from botocore.retries.standard import ExponentialBackoff
+
+    server.post("reset", at=START)
+    for key, value in server.environ.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setenv("CLASSROOM_NOW", START + "+00:00")
+    monkeypatch.setenv("CLASSROOM_ATTEMPTS", "2")
+    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.01)
+    return server
+
+
+@pytest.fixture()
+def classroom(cloud: LabCloud, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """Return a function that runs a command at the fake cloud's time."""
+    from classroom import commands
+    from classroom.cloud import Cloud
+
+    def shared() -> Cloud:
+        if not hasattr(cloud, "cached"):
+            cloud.cached = Cloud()  # type: ignore[attr-defined]
+        return cloud.cached  # type: ignore[attr-defined]
+
+    def call(command: str, file: Path, fresh: bool = False, **options: Any) -> dict[str, Any]:
+        monkeypatch.setenv("CLASSROOM_NOW", cloud.post("now")["now"])
+        monkeypatch.setattr(
+            commands, "Cloud", Cloud if fresh else shared
+        )  # making clients takes longer than the calls
+        return commands.run(command, str(file), **options)
+
+    return call

@@ -1,0 +1,311 @@
+"""Real hosts for the roles: Debian with systemd booted by systemd-nspawn, each listening on an
+address of its own.
+
+What is real: systemd, SSH, sudo, apt, accounts, timers. What stands in, and says so in its text:
+the Neuron tools, the
+Neuron environments, and InfluxDB 2 (a small service in a package of the same name, from a signed
+local repository).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+PACKAGES = "systemd,systemd-sysv,dbus,openssh-server,python3,python3-apt,sudo,acl,ca-certificates,iproute2,git,rsync,gpg,curl,procps,bsdutils,gawk"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "trainium-labs"
+
+BOOT = r"""
+set -e
+mount -t tmpfs tmpfs /run; mkdir -p /run/systemd
+mount -t tmpfs -o size=2g tmpfs "$W"; mkdir -p "$W/u" "$W/w" "$W/m"
+mount -t overlay overlay -o "lowerdir=$ROOTFS,upperdir=$W/u,workdir=$W/w" "$W/m"
+echo "$NAME" > "$W/m/etc/hostname"; printf '127.0.0.1 localhost %s\n' "$NAME" > "$W/m/etc/hosts"
+mkdir -p "$W/m/etc/ssh/sshd_config.d"
+printf 'ListenAddress %s\nPort 22\nPasswordAuthentication no\nUseDNS no\n' "$IP" > "$W/m/etc/ssh/sshd_config.d/00-lab.conf"
+exec systemd-nspawn -q -D "$W/m" --boot --register=no --keep-unit --machine="$NAME" --resolv-conf=off --timezone=off --link-journal=no --console=pipe
+"""
+
+INFLUXD = r'''#!/usr/bin/python3
+"""A stand-in for InfluxDB 2 in tests: /health and /api/v2/setup only. Not InfluxDB."""
+import json, os
+from http.server import BaseHTTPRequestHandler, HTTPServer
+STATE = "/var/lib/influxdb-stand-in.json"
+class H(BaseHTTPRequestHandler):
+    def answer(self, code, body):
+        data = json.dumps(body).encode()
+        self.send_response(code); self.send_header("Content-Type", "application/json"); self.send_header("Content-Length", str(len(data))); self.end_headers(); self.wfile.write(data)
+    def do_GET(self):
+        self.answer(200, {"status": "pass"} if self.path == "/health" else {"allowed": not os.path.exists(STATE)})
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if os.path.exists(STATE): return self.answer(422, {"code": "conflict"})
+        json.dump({k: body[k] for k in ("org", "bucket", "username")}, open(STATE, "w")); self.answer(201, {"ok": True})
+    def log_message(self, *a): pass
+host, port = os.environ["INFLUXD_HTTP_BIND_ADDRESS"].rsplit(":", 1)
+HTTPServer((host, int(port)), H).serve_forever()
+'''
+
+
+def why_not() -> str:
+    """Return why hosts cannot be booted here, or an empty string."""
+    if os.geteuid() != 0:
+        return "needs root"
+    missing = [
+        t
+        for t in ("systemd-nspawn", "mmdebstrap", "unshare", "ssh", "ssh-keygen", "gpg", "dpkg-deb")
+        if not shutil.which(t)
+    ]
+    return (
+        f"needs {', '.join(missing)} (apt-get install mmdebstrap systemd-container openssh-client"
+        " gpg)"
+        if missing
+        else ""
+    )
+
+
+def rootfs(work: Path) -> Path:
+    """Unpack the root file system, making it first if it is not in the cache."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    tar = CACHE / f"rootfs-{hashlib.sha256(PACKAGES.encode()).hexdigest()[:12]}.tar"
+    if not tar.exists():
+        temporary = tar.with_suffix(".tmp.tar")
+        sources = [str(p) for p in Path("/etc/apt/sources.list.d").glob("*.sources")][:1]
+        subprocess.run(
+            [
+                "mmdebstrap",
+                "--quiet",
+                "--variant=minbase",
+                f"--include={PACKAGES}",
+                "bookworm",
+                str(temporary),
+                *sources,
+            ],
+            check=True,
+        )
+        temporary.rename(tar)
+    root = work / "rootfs"
+    root.mkdir()
+    subprocess.run(["tar", "-xf", str(tar), "-C", str(root), "--exclude=./dev/*"], check=True)
+    return root
+
+
+def write(path: Path, text: str, mode: int = 0o644) -> None:
+    """Write a file of the image."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+
+
+def prepare(root: Path, staff_key: str, work: Path) -> dict[str, str]:
+    """Make the image look like a Neuron image; return the variables that name the local package
+    repository."""
+    for source in [root / "etc/apt/sources.list", *(root / "etc/apt/sources.list.d").glob("*")]:
+        source.unlink(missing_ok=True)  # the hosts need nothing from outside
+    subprocess.run(["chroot", str(root), "useradd", "-m", "-s", "/bin/bash", "ubuntu"], check=True)
+    subprocess.run(["chroot", str(root), "usermod", "-p", "*", "ubuntu"], check=True)
+    write(root / "etc/sudoers.d/ubuntu", "ubuntu ALL=(ALL) NOPASSWD:ALL\n", 0o440)
+    write(root / "home/ubuntu/.ssh/authorized_keys", staff_key + "\n", 0o600)
+    subprocess.run(
+        ["chroot", str(root), "chown", "-R", "ubuntu:ubuntu", "/home/ubuntu"], check=True
+    )
+    for name in ("pytorch_2_7", "pytorch_2_8", "pytorch_2_8_nxd_inference", "jax_0_6"):
+        write(
+            root / f"opt/aws_neuronx_venv_{name}/bin/activate",
+            f"VIRTUAL_ENV=/opt/aws_neuronx_venv_{name}; export VIRTUAL_ENV\n",
+        )
+    write(
+        root / "opt/aws/neuron/bin/neuron-ls",
+        '#!/bin/sh\n# stand-in for tests\necho \'[{"neuron_device": 0, "nc_count": 2}]\'\n',
+        0o755,
+    )
+    monitor = (
+        "#!/bin/sh\n# stand-in for tests: prints what /srv/neuron-use says\necho"
+        ' "{\\"neuron_runtime_data\\": [{\\"report\\": {\\"neuroncore_counters\\":'
+        ' {\\"neuroncores_in_use\\": {\\"0\\": {\\"neuroncore_utilization\\": $(cat'
+        ' /srv/neuron-use)}}}}}]}"\nsleep 60\n'
+    )
+    write(root / "opt/aws/neuron/bin/neuron-monitor", monitor, 0o755)
+    write(root / "srv/neuron-use", "0\n")
+    write(root / "srv/stat", "cpu  100 0 100 10000 0 0 0 0 0 0\n")
+    commit = _labs(root)
+    return {"commit": commit, **_packages(root, work)}
+
+
+def _labs(root: Path) -> str:
+    labs = root / "srv/labs.git"
+    git = [
+        "git",
+        "-c",
+        "user.name=labs",
+        "-c",
+        "user.email=labs@example.edu",
+        "-c",
+        "safe.directory=*",
+        "-C",
+        str(labs),
+    ]
+    labs.mkdir(parents=True)
+    subprocess.run([*git, "init", "-q"], check=True)
+    write(labs / "README.md", "labs\n")
+    subprocess.run([*git, "add", "-A"], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "labs"], check=True)
+    write(
+        root / "etc/gitconfig",
+        '[safe]\n\tdirectory = *\n[url "file:///srv/labs.git"]\n\tinsteadOf ='
+        " https://github.com/example/labs.git\n",
+    )
+    return subprocess.run(
+        [*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def _packages(root: Path, work: Path) -> dict[str, str]:
+    """Build stand-in packages and a repository signed with a key made here."""
+    apt, packages = root / "srv/apt", []
+    pool = apt / "pool"
+    pool.mkdir(parents=True)
+    unit = "[Service]\nExecStart=/usr/bin/influxd\n[Install]\nWantedBy=multi-user.target\n"
+    for name, version in (("influxdb2", "2.7.12-1"), ("influxdb2-cli", "2.7.5-1")):
+        tree = work / f"deb-{name}"
+        control = (
+            f"Package: {name}\nVersion: {version}\nArchitecture: all\nMaintainer: tests"
+            " <tests@example.edu>\nDescription: stand-in for tests\n"
+        )
+        write(tree / "DEBIAN/control", control)
+        if name == "influxdb2":
+            write(tree / "usr/bin/influxd", INFLUXD, 0o755)
+            write(tree / "lib/systemd/system/influxdb.service", unit)
+        deb = pool / f"{name}_{version}_all.deb"
+        subprocess.run(
+            ["dpkg-deb", "--root-owner-group", "--build", str(tree), str(deb)],
+            check=True,
+            capture_output=True,
+        )
+        data = deb.read_bytes()
+        packages.append(
+            control + f"Filename: pool/{deb.name}\nSize: {len(data)}\nSHA256:"
+            f" {hashlib.sha256(data).hexdigest()}\n"
+        )
+    index = "\n".join(packages) + "\n"
+    write(apt / "dists/stable/main/binary-amd64/Packages", index)
+    write(apt / "dists/stable/main/binary-all/Packages", index)
+    sums = "".join(
+        f" {hashlib.sha256(index.encode()).hexdigest()} {len(index)} main/binary-{a}/Packages\n"
+        for a in ("amd64", "all")
+    )
+    write(
+        apt / "dists/stable/Release",
+        "Suite: stable\nCodename: stable\nComponents: main\nArchitectures: amd64"
+        f" all\nSHA256:\n{sums}",
+    )
+    home = work / "gpg"
+    home.mkdir(mode=0o700)
+    gpg = [
+        "gpg",
+        "--homedir",
+        str(home),
+        "--batch",
+        "--quiet",
+        "--pinentry-mode",
+        "loopback",
+        "--passphrase",
+        "",
+    ]
+    subprocess.run(
+        [*gpg, "--quick-gen-key", "tests <tests@example.edu>", "rsa2048", "sign", "never"],
+        check=True,
+        capture_output=True,
+    )
+    subprocess.run(
+        [
+            *gpg,
+            "--clearsign",
+            "-o",
+            str(apt / "dists/stable/InRelease"),
+            str(apt / "dists/stable/Release"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    key = subprocess.run([*gpg, "--armor", "--export"], check=True, capture_output=True).stdout
+    subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False)
+    write(apt / "key.asc", key.decode())
+    return {
+        "influxdb_repository": "file:///srv/apt",
+        "influxdb_key_url": "file:///srv/apt/key.asc",
+        "influxdb_key_checksum": "sha256:" + hashlib.sha256(key).hexdigest(),
+    }
+
+
+class Host:
+    """Hold one booted host."""
+
+    def __init__(self, name: str, ip: str, root: Path, work: Path, key: Path) -> None:
+        self.name, self.ip, self.key = name, ip, key
+        place = work / f"host-{name}"
+        place.mkdir()
+        environ = {**os.environ, "NAME": name, "IP": ip, "W": str(place), "ROOTFS": str(root)}
+        self.process = subprocess.Popen(
+            ["unshare", "--mount", "--propagation", "private", "bash", "-c", BOOT],
+            env=environ,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=(work / f"{name}.log").open("w"),
+            stderr=subprocess.STDOUT,
+        )
+
+    def ssh(
+        self, command: str, user: str = "ubuntu", key: Path | None = None, check: bool = True
+    ) -> str:
+        """Run a command on the host; return what it printed."""
+        options = [
+            "-oStrictHostKeyChecking=no",
+            "-oUserKnownHostsFile=/dev/null",
+            "-oLogLevel=ERROR",
+            "-oBatchMode=yes",
+            "-oConnectTimeout=3",
+        ]
+        done = subprocess.run(
+            ["ssh", "-i", str(key or self.key), *options, f"{user}@{self.ip}", command],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        if check and done.returncode:
+            raise AssertionError(f"{self.name}: {command}: {done.stderr}")
+        return done.stdout.strip()
+
+    def wait(self, seconds: float = 30) -> None:
+        """Wait until SSH answers."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                if self.ssh("echo up", check=False) == "up":
+                    return
+            except subprocess.TimeoutExpired:
+                pass
+            time.sleep(0.3)
+        raise AssertionError(f"{self.name} did not answer")
+
+    def ended(self, seconds: float = 30) -> bool:
+        """Say whether the host has powered off."""
+        try:
+            self.process.wait(seconds)
+            return True
+        except subprocess.TimeoutExpired:
+            return False
+
+    def close(self) -> None:
+        """Power it off."""
+        if self.process.poll() is None:
+            try:
+                self.ssh("sudo systemctl poweroff --force --force", check=False)
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, 9)
+                self.process.wait()

@@ -1,0 +1,106 @@
+"""Start the fake cloud in a process of its own and steer it from a test."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).resolve().parents[1]
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "AKIAFAKE",
+    "AWS_SECRET_ACCESS_KEY": "fake",
+    "AWS_SESSION_TOKEN": "",
+}
+
+
+class LabCloud:
+    """Hold one running fake cloud; use as a context manager."""
+
+    def __init__(self, at: str | None = None) -> None:
+        environ = {**os.environ, "PYTHONPATH": str(TESTS), "PYTHONDONTWRITEBYTECODE": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "labcloud", "0", *([at] if at else [])],
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        line = self.process.stdout.readline() if self.process.stdout else ""
+        if not line.strip():
+            raise RuntimeError(
+                "the fake cloud did not start; run `python -m labcloud` in infra/tests to see why"
+            )
+        self.url = f"http://127.0.0.1:{int(line)}"
+
+    def __enter__(self) -> LabCloud:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the server."""
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """Return the environment that makes boto3 and Ansible talk to this cloud."""
+        return {
+            **CREDENTIALS,
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_REGION": "us-east-1",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_CONFIG_FILE": "/dev/null",
+            "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+        }
+
+    def post(self, what: str, **body: Any) -> Any:
+        """Send one control request."""
+        request = urllib.request.Request(
+            f"{self.url}/lab/{what}",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=300) as answer:
+            reply = json.load(answer)
+        if isinstance(reply, dict) and "lab_error" in reply:
+            raise RuntimeError(reply["lab_error"])
+        return reply
+
+    def fault(
+        self, op: str | None = None, code: str = "InternalError", status: int = 500, **more: Any
+    ) -> None:
+        """Queue a fault; see server.pick_fault."""
+        self.post("fault", **({"op": op} if op else {}), code=code, status=status, **more)
+
+    def log(self, since: int = 0) -> list[dict[str, Any]]:
+        """Return the calls so far."""
+        return self.post("log", since=since)
+
+    def writes(self, since: int = 0) -> list[str]:
+        """Return the operations since `since` that could have changed something."""
+        return [
+            c["op"]
+            for c in self.log(since)
+            if not c["op"].startswith(("Describe", "Get", "List", "Simulate"))
+            and c["status"] == 200
+        ]
+
+    def leftovers(self) -> list[dict[str, Any]]:
+        """Return everything that exists, read from the fake's memory."""
+        return self.post("leftovers")
+
+    def running(self) -> list[str]:
+        """Return the ids of running machines, from the events."""
+        state: dict[str, str] = {}
+        for e in self.post("events"):
+            if e["kind"] in ("running", "stopped", "terminated"):
+                state[e["instance"]] = e["kind"]
+        return [i for i, s in state.items() if s == "running"]

@@ -1,0 +1,319 @@
+"""Move virtual time and let schedules, alarms and budgets act as AWS lets them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterator
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from moto.budgets.models import budgets_backends
+from moto.cloudwatch.models import cloudwatch_backends
+from moto.ec2.models import ec2_backends
+from moto.scheduler.models import scheduler_backends
+
+from . import guards
+from .world import ACCOUNT, HOUR_USD, WORLD, tags_of, utc
+
+PERIOD = dt.timedelta(minutes=5)
+DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
+
+
+def _field(text: str, low: int, high: int) -> set[int]:
+    out: set[int] = set()
+    for part in text.split(","):
+        base, _, step = part.partition("/")
+        if base in ("*", "?"):
+            a, b = low, high
+        elif "-" in base:
+            a, b = map(int, base.split("-"))
+        else:
+            a = int(base)
+            b = high if step else a
+        out |= set(range(a, b + 1, int(step or 1)))
+    return out
+
+
+def fires(
+    expression: str, zone: str, created: dt.datetime, after: dt.datetime
+) -> Iterator[dt.datetime]:
+    """Yield the moments (UTC) after `after` at which a schedule fires: at(), rate() and cron() as
+    in AWS."""
+    tz = ZoneInfo(zone or "UTC")
+    if match := re.fullmatch(r"at\((.+)\)", expression):
+        moment = dt.datetime.fromisoformat(match[1]).replace(tzinfo=tz).astimezone(dt.timezone.utc)
+        if moment > after:
+            yield moment
+    elif match := re.fullmatch(r"rate\((\d+) (minute|hour|day)s?\)", expression):
+        step = int(match[1]) * {"minute": 60, "hour": 3600, "day": 86400}[match[2]]
+        n = int((after - created).total_seconds() // step) + 1
+        while True:
+            yield created + dt.timedelta(seconds=n * step)
+            n += 1
+    elif match := re.fullmatch(r"cron\((\S+) (\S+) (\S+) (\S+) (\S+) (\S+)\)", expression):
+        minutes, hours = sorted(_field(match[1], 0, 59)), sorted(_field(match[2], 0, 23))
+        doms, months, years = (
+            _field(match[3], 1, 31),
+            _field(match[4], 1, 12),
+            _field(match[6], 1970, 2199),
+        )
+        dow = match[5].upper()
+        dows = (
+            set(range(1, 8))
+            if dow in "*?"
+            else {DAYS.index(d) + 1 if d in DAYS else int(d) for d in dow.split(",")}
+        )
+        day = after.astimezone(tz).date()
+        for _ in range(800):
+            if (
+                day.day in doms
+                and day.month in months
+                and day.year in years
+                and (day.isoweekday() % 7) + 1 in dows
+            ):
+                for h in hours:
+                    for m in minutes:
+                        moment = dt.datetime.combine(day, dt.time(h, m), tz).astimezone(
+                            dt.timezone.utc
+                        )
+                        if moment > after:
+                            yield moment
+            day += dt.timedelta(days=1)
+    else:
+        raise ValueError(f"not a schedule expression: {expression}")
+
+
+def _moment(value: Any) -> dt.datetime | None:
+    if value in (None, ""):
+        return None
+    if isinstance(value, (int, float)):
+        return dt.datetime.fromtimestamp(value, dt.timezone.utc)
+    return dt.datetime.fromisoformat(str(value).replace("Z", "+00:00"))
+
+
+_cache: dict[tuple, dt.datetime | None] = {}
+
+
+def reset() -> None:
+    """Forget when schedules fire next."""
+    _cache.clear()
+
+
+def _next_fire(schedule: Any, after: dt.datetime) -> dt.datetime | None:
+    key = (
+        schedule.arn,
+        schedule.schedule_expression,
+        schedule.schedule_expression_timezone,
+        str(schedule.start_date),
+        str(schedule.end_date),
+    )
+    if key in _cache and (_cache[key] is None or _cache[key] > after):
+        return _cache[key]
+    start, end = _moment(schedule.start_date), _moment(schedule.end_date)
+    created = start or dt.datetime.fromtimestamp(schedule.creation_date, dt.timezone.utc)
+    base = max(after, start - dt.timedelta(seconds=1)) if start else after
+    found = next(
+        iter(
+            fires(
+                schedule.schedule_expression, schedule.schedule_expression_timezone, created, base
+            )
+        ),
+        None,
+    )
+    if found and end and found > end:
+        found = None
+    _cache[key] = found
+    return found
+
+
+def _machines(region: str) -> list[Any]:
+    return [i for r in ec2_backends[ACCOUNT][region].reservations.values() for i in r.instances]
+
+
+def run_target(region: str, schedule: Any) -> str:
+    """Do what a universal target does; return a line for the log."""
+    operation, inputs = guards.target_of(schedule)
+    ec2 = ec2_backends[ACCOUNT][region]
+    with guards.because(f"schedule {schedule.name}"):
+        if operation == "ssm:startAutomationExecution":
+            document = inputs["DocumentName"]
+            if document in ("AWS-StopEC2Instance", "AWS-TerminateEC2Instance"):
+                act = "stop_instances" if "Stop" in document else "terminate_instances"
+                chosen = [
+                    i
+                    for i in _machines(region)
+                    if guards.selects(inputs, tags_of(i), i.id)
+                    and (
+                        i.state == "running"
+                        or (act == "terminate_instances" and i.state == "stopped")
+                    )
+                ]
+                for instance in chosen:
+                    getattr(ec2, act)([instance.id])
+                return f"{document}: {len(chosen)} machines"
+            if document == "AWS-ReleaseElasticIP":
+                done = 0
+                for allocation in inputs["Targets"][0]["Values"]:
+                    address = next(
+                        (a for a in ec2.addresses if a.allocation_id == allocation), None
+                    )
+                    if address is not None and not (
+                        address.instance and address.instance.state != "terminated"
+                    ):
+                        ec2.release_address(allocation_id=allocation)
+                        done += 1
+                return f"{document}: {done} addresses"
+        elif operation == "cloudwatch:setAlarmState":
+            cloudwatch_backends[ACCOUNT][region].set_alarm_state(
+                inputs["AlarmName"], inputs["StateReason"], "{}", inputs["StateValue"]
+            )
+            return f"{operation}: {inputs['AlarmName']}"
+        elif operation in ("ec2:stopInstances", "ec2:terminateInstances"):
+            ids = [
+                i
+                for i in inputs["InstanceIds"]
+                if any(m.id == i and m.state != "terminated" for m in _machines(region))
+            ]
+            getattr(ec2, "stop_instances" if "stop" in operation else "terminate_instances")(ids)
+            return f"{operation}: {len(ids)}"
+    raise ValueError(f"the fake has no target {operation} {inputs}")
+
+
+def evaluate_alarms(now: dt.datetime) -> None:
+    """Evaluate idle alarms as CloudWatch does: an action runs when the state changes, not while it
+    lasts."""
+    for region, backend in list(cloudwatch_backends[ACCOUNT].items()):
+        for name, alarm in list(backend.alarms.items()):
+            iid = next((d.value for d in alarm.dimensions if d.name == "InstanceId"), None)
+            if iid is None or alarm.metric_name != "CPUUtilization":
+                continue
+            n, period = int(alarm.evaluation_periods), dt.timedelta(seconds=int(alarm.period))
+            points: list[float] = []
+            for k in range(
+                n + 2
+            ):  # the evaluation range is a little longer than the periods asked for
+                end = now - k * period
+                if WORLD.ran_through(iid, end - period, end):
+                    points.append(WORLD.cpu(iid, end - period, end))
+            missing = alarm.treat_missing_data or "missing"
+            if not points:
+                new = {"notBreaching": "OK", "breaching": "ALARM", "ignore": alarm.state_value}.get(
+                    missing, "INSUFFICIENT_DATA"
+                )
+            else:
+                taken = points[:n]
+                breaching = [v <= float(alarm.threshold) for v in taken]
+                if len(taken) < n and missing == "missing":
+                    new = (
+                        "ALARM"
+                        if all(breaching) and len(taken) == n
+                        else alarm.state_value
+                        if all(breaching)
+                        else "OK"
+                    )
+                else:
+                    breaching += [missing == "breaching"] * (n - len(taken))
+                    new = "ALARM" if all(breaching) else "OK"
+            if new != alarm.state_value:
+                backend.set_alarm_state(name, "evaluated", "{}", new)
+                WORLD.note("alarm", region=region, alarm=name, state=new)
+                if new == "ALARM" and alarm.actions_enabled:
+                    for action in alarm.alarm_actions:
+                        if action.endswith(":ec2:stop"):
+                            machine = next(
+                                (
+                                    m
+                                    for m in _machines(region)
+                                    if m.id == iid and m.state == "running"
+                                ),
+                                None,
+                            )
+                            if machine:
+                                with guards.because(f"alarm {name}"):
+                                    machine.stop()
+
+
+def evaluate_budgets() -> None:
+    """Compare what machines cost so far with each budget; fire notifications and stop actions
+    once."""
+    for name, budget in list(budgets_backends[ACCOUNT]["aws"].budgets[ACCOUNT].items()):
+        wanted = [
+            v.split("$", 1) for v in (budget.budget.get("CostFilters") or {}).get("TagKeyValue", [])
+        ]
+        spend = sum(
+            WORLD.hours(i) * HOUR_USD.get(m["type"], 2.0)
+            for i, m in WORLD.machines.items()
+            if all(m["tags"].get(k.removeprefix("user:")) == v for k, v in wanted)
+        )
+        percent = 100 * spend / float(budget.budget["BudgetLimit"]["Amount"])
+        for notification in budget.notifications:
+            threshold = float(notification.details["Threshold"])
+            key = (name, "mail", threshold)
+            if (
+                notification.details["NotificationType"] == "ACTUAL"
+                and percent >= threshold
+                and key not in WORLD.budget_fired
+            ):
+                WORLD.budget_fired.add(key)
+                WORLD.note("budget-mail", budget=name, percent=threshold)
+        for action in WORLD.budget_actions.get(name, []):
+            key = (name, action["ActionId"])
+            if (
+                percent >= float(action["ActionThreshold"]["ActionThresholdValue"])
+                and key not in WORLD.budget_fired
+            ):
+                WORLD.budget_fired.add(key)
+                ssm = action["Definition"]["SsmActionDefinition"]
+                WORLD.note("budget-stop", budget=name, region=ssm["Region"])
+                with guards.because(f"budget {name}"):
+                    for machine in _machines(ssm["Region"]):
+                        if machine.id in ssm["InstanceIds"] and machine.state == "running":
+                            machine.stop()
+
+
+def advance(seconds: float) -> dict[str, Any]:
+    """Move the clock; everything that is due on the way happens at its moment."""
+    goal = WORLD.now() + dt.timedelta(seconds=seconds)
+    while True:
+        now = WORLD.now()
+        step = min(goal, _ceil(now))
+        due: list[tuple[dt.datetime, str, Any, Any]] = []
+        for region, backend in list(scheduler_backends[ACCOUNT].items()):
+            for group in backend.schedule_groups.values():
+                for schedule in group.schedules.values():
+                    if schedule.state != "DISABLED":
+                        moment = _next_fire(schedule, now)
+                        if moment and moment <= step:
+                            due.append((moment, region, group, schedule))
+        if due:
+            step = min(d[0] for d in due)
+        _move(step)
+        for moment, region, group, schedule in due:
+            if moment == step:
+                WORLD.note(
+                    "schedule", region=region, name=schedule.name, did=run_target(region, schedule)
+                )
+                if (
+                    schedule.action_after_completion == "DELETE"
+                    and _next_fire(schedule, step) is None
+                ):
+                    group.schedules.pop(schedule.name, None)
+        if int(step.timestamp()) % int(PERIOD.total_seconds()) == 0:
+            evaluate_alarms(step)
+            if int(step.timestamp()) % (8 * 3600) == 0:
+                evaluate_budgets()
+        if step >= goal:
+            return {"now": WORLD.now().isoformat()}
+
+
+def _ceil(now: dt.datetime) -> dt.datetime:
+    size = int(PERIOD.total_seconds())
+    return dt.datetime.fromtimestamp((int(now.timestamp()) // size + 1) * size, dt.timezone.utc)
+
+
+def _move(to: dt.datetime) -> None:
+    WORLD.frozen.move_to(to.replace(tzinfo=None))
+
+
+__all__ = ["advance", "fires", "utc"]

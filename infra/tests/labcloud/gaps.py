@@ -1,0 +1,512 @@
+"""What moto lacks or gets wrong and a class depends on, patched in. Import before the first
+call."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import uuid
+from typing import Any
+
+from moto.budgets.exceptions import DuplicateRecordException, NotFoundException
+from moto.budgets.models import BudgetsBackend
+from moto.budgets.responses import BudgetsResponse
+from moto.cloudwatch.models import Alarm
+from moto.cloudwatch.responses import CloudWatchResponse
+from moto.core.responses import ActionResult, EmptyResult
+from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.models.amis import Ami
+from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBackend
+from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
+from moto.ec2.models.instances import Instance, InstanceBackend
+from moto.ec2.models.security_groups import SecurityGroupBackend
+from moto.ec2.responses import EC2Response
+from moto.ec2.utils import convert_tag_spec
+from moto.iam.responses import IamResponse
+from moto.servicequotas.models import ServiceQuotasBackend
+from moto.servicequotas.responses import ServiceQuotasResponse
+from moto.ssm.models import Parameter
+
+from . import guards
+from .world import ACCOUNT, WORLD, tags_of
+
+# Image dates and names as AWS publishes them; deprecated ones show only when asked for.
+IMAGES = [
+    ("22.04", "20250918", True),
+    ("22.04", "20251029", True),
+    ("22.04", "20251112", True),
+    ("24.04", "20251219", True),
+    ("24.04", "20260406", True),
+    ("24.04", "20260821", False),
+]
+LATEST = "/aws/service/neuron/dlami/multi-framework/ubuntu-24.04/latest/image_id"
+
+
+def image_id(ubuntu: str, day: str, region: str) -> str:
+    """Return a stable image id: they differ from region to region, as in AWS."""
+    return "ami-" + hashlib.sha256(f"{ubuntu}{day}{region}".encode()).hexdigest()[:17]
+
+
+def preload_images(ec2: Any, ssm: Any, region: str) -> None:
+    """Put the Neuron images and their SSM parameter into a region."""
+    for ubuntu, day, deprecated in IMAGES:
+        iid = image_id(ubuntu, day, region)
+        ami = Ami(
+            ec2,
+            iid,
+            name=f"Deep Learning AMI Neuron (Ubuntu {ubuntu}) {day}",
+            owner_id="898082745236",
+            owner_alias="amazon",
+            public=True,
+            virtualization_type="hvm",
+            architecture="x86_64",
+            description="Neuron multi-framework image",
+            root_device_type="ebs",
+            root_device_name="/dev/sda1",
+            creation_date=dt.datetime.strptime(day, "%Y%m%d"),
+            region_name=region,
+        )
+        ami.deprecated = deprecated
+        ec2.amis[iid] = ami
+        if not deprecated:
+            ssm._parameters[LATEST].append(
+                Parameter(
+                    account_id=ACCOUNT,
+                    name=LATEST,
+                    value=iid,
+                    parameter_type="String",
+                    description="",
+                    allowed_pattern=None,
+                    keyid=None,
+                    last_modified_date=0.0,
+                    version=1,
+                    data_type="aws:ec2:image",
+                    labels=[],
+                )
+            )
+
+
+# ---- EC2 ----
+
+_describe_images = EC2Response.describe_images
+
+
+def describe_images(self: Any) -> ActionResult:
+    result = _describe_images(self)
+    if not self._get_param("IncludeDeprecated") and not self._get_param("ImageIds", []):
+        images = result.result["Images"]
+        result.result["Images"] = [i for i in images if not getattr(i, "deprecated", False)]
+    return result
+
+
+_run_response = EC2Response.run_instances
+
+
+def run_instances(self: Any) -> ActionResult:
+    """Honour the client token: the same token gives the same machines, other parameters with it are
+    refused."""
+    token = self._get_param("ClientToken")
+    same = json.dumps(
+        {k: v for k, v in sorted(self.data.items()) if k not in ("ClientToken", "DryRun")},
+        sort_keys=True,
+        default=str,
+    )
+    key = (self.region, token)
+    with WORLD.lock:
+        if token and key in WORLD.tokens:
+            known, reservation = WORLD.tokens[key]
+            if known != same:
+                raise EC2ClientError(
+                    "IdempotentParameterMismatch",
+                    "The client token was used with other parameters.",
+                )
+            return ActionResult(reservation)
+        result = _run_response(self)
+        if token:
+            WORLD.tokens[key] = (same, result.result)
+        return result
+
+
+_run_backend = InstanceBackend.run_instances
+
+
+def run_backend(
+    self: Any, image_id: str, count: int, user_data: Any, security_group_names: list, **kwargs: Any
+) -> Any:
+    """Apply the launch template as AWS does, and refuse zones that lack the type."""
+    template = kwargs.get("launch_template")
+    data = self._get_template_from_args(template).data if template else {}
+    if template and kwargs.get("is_instance_type_default") and data.get("InstanceType"):
+        kwargs["instance_type"], kwargs["is_instance_type_default"] = data["InstanceType"], False
+    if not kwargs.get("metadata_options"):
+        kwargs["metadata_options"] = data.get("MetadataOptions") or {}
+    if not kwargs.get("nics"):
+        kwargs["nics"] = data.get("NetworkInterfaces") or []
+    subnet_id = kwargs.get("subnet_id") or next(
+        (n["SubnetId"] for n in kwargs["nics"] if n.get("SubnetId")), None
+    )
+    zone = self.get_subnet(subnet_id).availability_zone if subnet_id else kwargs.get("placement")
+    itype = kwargs.get("instance_type")
+    offers = INSTANCE_TYPE_OFFERINGS["availability-zone"].get(self.region_name, [])
+    if zone and not any(o["Location"] == zone and o["InstanceType"] == itype for o in offers):
+        raise EC2ClientError(
+            "Unsupported", f"Your requested instance type ({itype}) is not supported in {zone}."
+        )
+    market = (data.get("InstanceMarketOptions") or {}).get("MarketType") or kwargs.get(
+        "instance_market_options"
+    )
+    if market == "capacity-block":
+        block = WORLD.blocks.get(
+            (
+                (data.get("CapacityReservationSpecification") or {}).get(
+                    "CapacityReservationTarget"
+                )
+                or {}
+            ).get("CapacityReservationId", "")
+        )
+        if not block or block["State"] not in ("active", "payment-pending", "scheduled"):
+            raise EC2ClientError(
+                "InvalidCapacityReservationId.NotFound", "There is no such capacity block."
+            )
+        if block["AvailableInstanceCount"] < count:
+            raise EC2ClientError("ReservationCapacityExceeded", "The capacity block is used up.")
+        block["AvailableInstanceCount"] -= count
+    if data.get("BlockDeviceMappings"):
+        kwargs.setdefault(
+            "block_device_mappings", data["BlockDeviceMappings"]
+        )  # else moto adds an 8 GB disk that stays
+    tags = kwargs.setdefault("tags", {})
+    for kind, more in convert_tag_spec(data.get("TagSpecifications", {})).items():
+        tags[kind] = {**more, **tags.get(kind, {})}
+    nic_tags = dict(tags.get("network-interface", {}))
+    reservation = _run_backend(self, image_id, count, user_data, security_group_names, **kwargs)
+    profile = (data.get("IamInstanceProfile") or {}).get("Name")
+    for instance in reservation.instances:
+        for nic in instance.nics.values():
+            nic.add_tags(nic_tags)
+        instance.lifecycle = {"spot": "spot", "capacity-block": "capacity-block"}.get(market or "")
+        if profile:
+            self.associate_iam_instance_profile(
+                instance_id=instance.id, iam_instance_profile_name=profile
+            )
+        WORLD.machine_started(instance, guards.covering(instance))
+    return reservation
+
+
+def _state_hook(name: str) -> Any:
+    original = getattr(Instance, name)
+
+    def changed(self: Any) -> Any:
+        before = self.state
+        if name == "start" and before == "terminated":
+            raise EC2ClientError("IncorrectInstanceState", f"The instance {self.id} is terminated.")
+        result = original(self)
+        if name == "start" and before != "running":
+            for address in self.ec2_backend.addresses:
+                if address.instance is self:  # an Elastic IP stays; moto hands out a new one
+                    self.nics[0].public_ip = address.public_ip
+            WORLD.machine_started(self, guards.covering(self))
+        elif name != "start" and before == "running":
+            WORLD.machine_stopped(self, self.state, guards.reason())
+        elif name == "terminate" and before != "terminated":
+            WORLD.note("terminated", instance=self.id, region=self.region_name, why=guards.reason())
+        return result
+
+    return changed
+
+
+_delete_group = SecurityGroupBackend.delete_security_group
+
+
+def delete_security_group(self: Any, name: str | None = None, group_id: str | None = None) -> None:
+    """Refuse to delete a group that a network interface uses."""
+    for eni in self.enis.values():
+        if group_id in {g.id for g in eni.group_set}:
+            raise EC2ClientError(
+                "DependencyViolation", f"resource {group_id} has a dependent object"
+            )
+    return _delete_group(self, name, group_id)
+
+
+_regions = RegionsAndZonesBackend.describe_regions
+
+
+def describe_regions(self: Any, region_names: list[str] | None = None) -> list:
+    return [r for r in _regions(self, region_names) if r.name in WORLD.regions]
+
+
+def _offer(hours: int, region: str) -> dict[str, Any]:
+    start = (WORLD.now() + dt.timedelta(days=1)).replace(
+        hour=11, minute=30, second=0, microsecond=0
+    )
+    return {
+        "CapacityBlockOfferingId": f"cbo-{hours}",
+        "InstanceType": "trn2.3xlarge",
+        "AvailabilityZone": f"{region}a",
+        "InstanceCount": 1,
+        "CapacityBlockDurationHours": hours,
+        "UpfrontFee": f"{hours * 2.235:.4f}",
+        "CurrencyCode": "USD",
+        "Tenancy": "default",
+        "StartDate": start,
+        "EndDate": start + dt.timedelta(hours=hours),
+    }
+
+
+def describe_capacity_block_offerings(self: Any) -> ActionResult:
+    hours, count = (
+        int(self._get_param("CapacityDurationHours")),
+        int(self._get_param("InstanceCount", 1)),
+    )
+    offer = _offer(hours, self.region)
+    offer["InstanceCount"], offer["UpfrontFee"] = count, f"{hours * count * 2.235:.4f}"
+    offer["CapacityBlockOfferingId"] = f"cbo-{hours}-{count}"
+    known = self._get_param("InstanceType") == "trn2.3xlarge" and self.region == "ap-southeast-4"
+    return ActionResult({"CapacityBlockOfferings": [offer] if known else []})
+
+
+def purchase_capacity_block(self: Any) -> ActionResult:
+    hours, count = map(int, self._get_param("CapacityBlockOfferingId").split("-")[1:])
+    offer = _offer(hours, self.region)
+    tags = self._parse_tag_specification().get("capacity-reservation", {})
+    cr = f"cr-{uuid.uuid4().hex[:17]}"
+    WORLD.blocks[cr] = {
+        "CapacityReservationId": cr,
+        "InstanceType": offer["InstanceType"],
+        "AvailabilityZone": offer["AvailabilityZone"],
+        "TotalInstanceCount": count,
+        "AvailableInstanceCount": count,
+        "State": "active",
+        "StartDate": offer["StartDate"],
+        "EndDate": offer["EndDate"],
+        "EndDateType": "limited",
+        "ReservationType": "capacity-block",
+        "Tags": [{"Key": k, "Value": v} for k, v in tags.items()],
+        "region": self.region,
+    }
+    return ActionResult({"CapacityReservation": WORLD.blocks[cr]})
+
+
+def describe_capacity_reservations(self: Any) -> ActionResult:
+    return ActionResult(
+        {"CapacityReservations": [b for b in WORLD.blocks.values() if b["region"] == self.region]}
+    )
+
+
+# ---- Budgets: actions, updates ----
+
+
+def _actions(self: Any) -> list[dict[str, Any]]:
+    return WORLD.budget_actions.setdefault(self._get_param("BudgetName"), [])
+
+
+def create_budget_action(self: Any) -> str:
+    self.backend.describe_budget(ACCOUNT, self._get_param("BudgetName"))
+    kept = (
+        "BudgetName",
+        "NotificationType",
+        "ActionType",
+        "ActionThreshold",
+        "Definition",
+        "ExecutionRoleArn",
+        "ApprovalModel",
+        "Subscribers",
+    )
+    action = {k: self._get_param(k) for k in kept}
+    action.update(ActionId=str(uuid.uuid4()), Status="STANDBY")
+    if any(a["Definition"] == action["Definition"] for a in _actions(self)):
+        raise DuplicateRecordException("action", "the same action")
+    _actions(self).append(action)
+    return json.dumps(
+        {"AccountId": ACCOUNT, "BudgetName": action["BudgetName"], "ActionId": action["ActionId"]}
+    )
+
+
+def describe_budget_actions_for_budget(self: Any) -> str:
+    self.backend.describe_budget(ACCOUNT, self._get_param("BudgetName"))
+    return json.dumps({"Actions": _actions(self)})
+
+
+def delete_budget_action(self: Any) -> str:
+    actions, wanted = _actions(self), self._get_param("ActionId")
+    found = [a for a in actions if a["ActionId"] == wanted]
+    if not found:
+        raise NotFoundException("Unable to find action")
+    actions.remove(found[0])
+    return json.dumps(
+        {"AccountId": ACCOUNT, "BudgetName": self._get_param("BudgetName"), "Action": found[0]}
+    )
+
+
+def update_budget(self: Any) -> str:
+    new = self._get_param("NewBudget")
+    self.backend.describe_budget(ACCOUNT, new["BudgetName"])
+    self.backend.budgets[ACCOUNT][new["BudgetName"]].budget.update(new)
+    return json.dumps({})
+
+
+def describe_subscribers_for_notification(self: Any) -> str:
+    budget = self.backend.budgets[ACCOUNT][self._get_param("BudgetName")]
+    found = [
+        n.subscribers for n in budget.notifications if n.details == self._get_param("Notification")
+    ]
+    return json.dumps({"Subscribers": found[0] if found else []})
+
+
+_create_budget = BudgetsResponse.create_budget
+
+
+def create_budget(self: Any) -> str:
+    answer = _create_budget(self)
+    budget = self.backend.budgets[ACCOUNT][self._get_param("Budget")["BudgetName"]]
+    budget.resource_tags = self._get_param("ResourceTags", [])
+    return answer
+
+
+def budget_tags(self: Any) -> str:
+    name = self._get_param("ResourceARN").split("budget/", 1)[1]
+    if name not in self.backend.budgets[ACCOUNT]:
+        raise NotFoundException("no such budget")
+    return json.dumps(
+        {"ResourceTags": getattr(self.backend.budgets[ACCOUNT][name], "resource_tags", [])}
+    )
+
+
+_delete_budget = BudgetsBackend.delete_budget
+
+
+def delete_budget(self: Any, account_id: str, budget_name: str) -> None:
+    _delete_budget(self, account_id, budget_name)
+    WORLD.budget_actions.pop(budget_name, None)
+
+
+# ---- Service quotas ----
+
+
+def get_service_quota(self: Any, service_code: str, quota_code: str) -> dict[str, Any]:
+    value = WORLD.quotas.get(quota_code, WORLD.quotas.get("*", 5000.0))
+    return {
+        "ServiceCode": service_code,
+        "QuotaCode": quota_code,
+        "QuotaName": quota_code,
+        "Value": value,
+        "Adjustable": True,
+    }
+
+
+def request_service_quota_increase(self: Any) -> str:
+    request = {k: self._get_param(k) for k in ("ServiceCode", "QuotaCode", "DesiredValue")}
+    WORLD.quota_requests.append({**request, "region": self.region})
+    return json.dumps(
+        {"RequestedQuota": {"Id": str(len(WORLD.quota_requests)), "Status": "PENDING", **request}}
+    )
+
+
+def list_requested_service_quota_change_history_by_quota(self: Any) -> str:
+    code = self._get_param("QuotaCode")
+    mine = [
+        {**r, "Status": "PENDING"}
+        for r in WORLD.quota_requests
+        if r["QuotaCode"] == code and r["region"] == self.region
+    ]
+    return json.dumps(
+        {"RequestedQuotas": [{k: v for k, v in r.items() if k != "region"} for r in mine]}
+    )
+
+
+# ---- IAM ----
+
+
+def simulate_principal_policy(self: Any) -> ActionResult:
+    """Decide by the list of denied actions that a test sets."""
+    names = self._get_param("ActionNames", [])
+    return ActionResult(
+        {
+            "IsTruncated": False,
+            "EvaluationResults": [
+                {
+                    "EvalActionName": a,
+                    "EvalResourceName": "*",
+                    "EvalDecision": "implicitDeny" if a in WORLD.denied else "allowed",
+                }
+                for a in names
+            ],
+        }
+    )
+
+
+# ---- CloudWatch ----
+
+_alarm_init = Alarm.__init__
+
+
+def alarm_init(self: Any, *args: Any, **kwargs: Any) -> None:
+    _alarm_init(self, *args, **kwargs)
+    self.state_value = "INSUFFICIENT_DATA"
+
+
+def get_metric_data(self: Any) -> ActionResult:
+    """Answer CPUUtilization/SampleCount of EC2 instances from the hours that they really ran (a
+    sample per 5 minutes)."""
+
+    def when(value: Any) -> dt.datetime:
+        if isinstance(value, dt.datetime):
+            return value if value.tzinfo else value.replace(tzinfo=dt.timezone.utc)
+        if isinstance(value, (int, float)):
+            return dt.datetime.fromtimestamp(value, dt.timezone.utc)
+        return dt.datetime.fromisoformat(str(value).replace("Z", "+00:00"))
+
+    start, end = when(self._get_param("StartTime")), when(self._get_param("EndTime"))
+    results = []
+    for query in self._get_param("MetricDataQueries"):
+        iid = query["MetricStat"]["Metric"]["Dimensions"][0]["Value"]
+        hours = WORLD.hours(iid, start, min(end, WORLD.now()))
+        results.append(
+            {
+                "Id": query["Id"],
+                "Label": iid,
+                "StatusCode": "Complete",
+                "Timestamps": [start] if hours else [],
+                "Values": [round(hours * 12)] if hours else [],
+            }
+        )
+    return ActionResult({"MetricDataResults": results})
+
+
+def install() -> None:
+    """Patch moto's classes."""
+    EC2Response.describe_images, EC2Response.run_instances = describe_images, run_instances
+    for f in (
+        describe_capacity_block_offerings,
+        purchase_capacity_block,
+        describe_capacity_reservations,
+    ):
+        setattr(EC2Response, f.__name__, f)
+    InstanceBackend.run_instances = run_backend
+    for name in ("start", "stop", "terminate"):
+        setattr(Instance, name, _state_hook(name))
+    SecurityGroupBackend.delete_security_group = delete_security_group
+    RegionsAndZonesBackend.describe_regions = describe_regions
+    for f in (
+        create_budget_action,
+        describe_budget_actions_for_budget,
+        delete_budget_action,
+        update_budget,
+        create_budget,
+        describe_subscribers_for_notification,
+    ):
+        setattr(BudgetsResponse, f.__name__, f)
+    BudgetsResponse.list_tags_for_resource = budget_tags
+    BudgetsBackend.delete_budget = delete_budget
+    ServiceQuotasBackend.get_service_quota = get_service_quota
+    ServiceQuotasResponse.request_service_quota_increase = request_service_quota_increase
+    ServiceQuotasResponse.list_requested_service_quota_change_history_by_quota = (
+        list_requested_service_quota_change_history_by_quota
+    )
+    IamResponse.simulate_principal_policy = simulate_principal_policy
+    Alarm.__init__ = alarm_init
+    CloudWatchResponse.get_metric_data = get_metric_data
+
+
+__all__ = ["EmptyResult", "image_id", "install", "preload_images", "tags_of"]

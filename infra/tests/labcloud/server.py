@@ -1,0 +1,261 @@
+"""The HTTP server: moto behind it, faults and a call log in front, /lab/* to steer it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import socket
+import traceback
+import urllib.parse
+from collections.abc import Callable
+from typing import Any
+
+for _switch in (
+    "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION",
+    "MOTO_ENABLE_AMI_VALIDATION",
+    "MOTO_ENABLE_KEYPAIR_VALIDATION",
+):
+    os.environ.setdefault(_switch, "1")
+os.environ.setdefault("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")
+os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
+
+from moto.ec2.models import ec2_backends  # noqa: E402
+from moto.moto_api._internal.models import moto_api_backend  # noqa: E402
+from moto.server import DomainDispatcherApplication, create_backend_app  # noqa: E402
+from moto.ssm.models import ssm_backends  # noqa: E402
+from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: E402
+
+from . import clock, gaps, leftovers  # noqa: E402
+from .world import ACCOUNT, WORLD  # noqa: E402
+
+REST = [
+    ("POST", r"/schedules/[^/]+", "CreateSchedule"),
+    ("PUT", r"/schedules/[^/]+", "UpdateSchedule"),
+    ("GET", r"/schedules/[^/]+", "GetSchedule"),
+    ("DELETE", r"/schedules/[^/]+", "DeleteSchedule"),
+    ("GET", r"/schedules", "ListSchedules"),
+    ("POST", r"/schedule-groups/[^/]+", "CreateScheduleGroup"),
+    ("GET", r"/schedule-groups/[^/]+", "GetScheduleGroup"),
+    ("DELETE", r"/schedule-groups/[^/]+", "DeleteScheduleGroup"),
+    ("GET", r"/schedule-groups", "ListScheduleGroups"),
+    ("GET", r"/tags/.+", "ListTagsForResource"),
+    ("POST", r"/tags/.+", "TagResource"),
+]
+SECRET = re.compile(r"UserData|Password|PrivateKey")
+
+
+def identify(env: dict[str, Any], body: bytes) -> tuple[str, str, str, dict[str, Any]]:
+    """Return (service, region, operation, parameters) of a request."""
+    scope = re.search(r"Credential=[^/]+/\d+/([^/]+)/([^/]+)/", env.get("HTTP_AUTHORIZATION", ""))
+    region, service = (scope[1], scope[2]) if scope else ("us-east-1", "unknown")
+    if env.get("CONTENT_TYPE", "").startswith("application/x-www-form"):
+        form = {k: v[0] for k, v in urllib.parse.parse_qs(body.decode("utf-8", "replace")).items()}
+        return service, region, form.pop("Action", "?"), form
+    try:
+        params = json.loads(body or b"{}")
+    except ValueError:
+        params = {}
+    if target := env.get("HTTP_X_AMZ_TARGET"):
+        return service, region, target.split(".")[-1], params
+    for method, path, name in REST:
+        if env["REQUEST_METHOD"] == method and re.fullmatch(path, env["PATH_INFO"]):
+            return service, region, name, {**params, "path": env["PATH_INFO"]}
+    return service, region, "?", params
+
+
+def error(
+    env: dict[str, Any], service: str, code: str, message: str
+) -> tuple[bytes, list[tuple[str, str]]]:
+    """Return an error body in the protocol of the service."""
+    if service in ("ec2",):
+        xml = (
+            "<?xml"
+            f' version="1.0"?><Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors><RequestID>lab</RequestID></Response>'
+        )
+        return xml.encode(), [("Content-Type", "text/xml")]
+    if service in ("iam", "sts", "sns"):
+        xml = f"<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error><RequestId>lab</RequestId></ErrorResponse>"
+        return xml.encode(), [("Content-Type", "text/xml")]
+    return (
+        json.dumps({"__type": code, "message": message}).encode(),
+        [("Content-Type", "application/x-amz-json-1.1"), ("x-amzn-ErrorType", code)],
+    )
+
+
+def pick_fault(service: str, region: str, op: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the fault that applies to this call, if any, and count it down."""
+    with WORLD.lock:
+        WORLD.calls += 1
+        for fault in WORLD.faults:
+            if (
+                fault.get("op", op) != op
+                or fault.get("region", region) != region
+                or fault.get("service", service) != service
+            ):
+                continue
+            if any(str(params.get(k, "")) != str(v) for k, v in fault.get("match", {}).items()):
+                continue
+            if fault.get("skip", 0) > 0:
+                fault["skip"] -= 1
+                continue
+            if fault.get("times", 1) <= 0:
+                continue
+            fault["times"] = fault.get("times", 1) - 1
+            return dict(fault)
+    return None
+
+
+READY: set[str] = set()
+
+
+class App:
+    """Route /lab/* to the controls and the rest to moto."""
+
+    def __init__(self) -> None:
+        self.moto = DomainDispatcherApplication(create_backend_app)
+
+    def __call__(self, env: dict[str, Any], start: Callable[..., Any]) -> list[bytes]:
+        n = int(env.get("CONTENT_LENGTH") or 0)
+        body = env["wsgi.input"].read(n) if n else b""
+        env["wsgi.input"] = io.BytesIO(body)
+        if env["PATH_INFO"].startswith("/lab/"):
+            try:
+                reply = control(env["PATH_INFO"][5:], json.loads(body or b"{}"))
+            except Exception:  # noqa: BLE001 - shown to the test's author
+                reply = {"lab_error": traceback.format_exc()}
+            answer = json.dumps(reply, default=str).encode()
+            start(
+                "200 OK",
+                [("Content-Type", "application/json"), ("Content-Length", str(len(answer)))],
+            )
+            return [answer]
+        return self.aws(env, start, body)
+
+    def aws(self, env: dict[str, Any], start: Callable[..., Any], body: bytes) -> list[bytes]:
+        service, region, op, params = identify(env, body)
+        entry = {
+            "n": WORLD.calls,
+            "t": WORLD.now().isoformat(),
+            "service": service,
+            "region": region,
+            "op": op,
+            "params": {k: v for k, v in params.items() if not SECRET.search(k)},
+            "status": 0,
+        }
+        with WORLD.lock:
+            WORLD.log.append(entry)
+            if region in WORLD.regions and region not in READY:
+                gaps.preload_images(
+                    ec2_backends[ACCOUNT][region], ssm_backends[ACCOUNT][region], region
+                )
+                READY.add(region)
+        if region not in WORLD.regions:
+            return self.fail(
+                env,
+                start,
+                entry,
+                service,
+                {"code": "AuthFailure", "status": 401, "message": "region not enabled"},
+            )
+        if f"{service}:{op}" in WORLD.denied:
+            code = "UnauthorizedOperation" if service == "ec2" else "AccessDenied"
+            return self.fail(
+                env,
+                start,
+                entry,
+                service,
+                {
+                    "code": code,
+                    "status": 403,
+                    "message": f"not authorized to perform {service}:{op}",
+                },
+            )
+        fault = pick_fault(service, region, op, params)
+        if fault and not fault.get("after"):
+            return self.fail(env, start, entry, service, fault)
+        status: list[Any] = []
+        chunks = list(self.moto(env, lambda s, h, *_: status.append((s, h))))
+        if fault:
+            entry["performed"] = True
+            return self.fail(env, start, entry, service, fault)
+        entry["status"] = int(status[0][0].split()[0])
+        if entry["status"] >= 400:
+            entry["error"] = b"".join(chunks).decode("utf-8", "replace")[:300]
+        start(*status[0])
+        return chunks
+
+    def fail(
+        self,
+        env: dict[str, Any],
+        start: Callable[..., Any],
+        entry: dict[str, Any],
+        service: str,
+        fault: dict[str, Any],
+    ) -> list[bytes]:
+        if fault.get("drop"):
+            entry["status"], entry["error"] = -1, "dropped"
+            env["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            return []
+        code = fault.get("code", "InternalError")
+        entry["status"], entry["error"] = fault.get("status", 400), code
+        payload, headers = error(env, service, code, fault.get("message", code))
+        start(f"{entry['status']} Error", [*headers, ("Content-Length", str(len(payload)))])
+        return [payload]
+
+
+def control(what: str, j: dict[str, Any]) -> Any:
+    """Answer one /lab/ request."""
+    if what == "fault":
+        WORLD.faults.append(j)
+    elif what == "reset":
+        if not j.get(
+            "soft"
+        ):  # soft: the resources are gone already, only logs and faults start over
+            moto_api_backend.reset()
+            READY.clear()
+        clock.reset()
+        WORLD.reset(j.get("at"))
+    elif what == "clear":
+        WORLD.faults.clear()
+    elif what == "log":
+        return WORLD.log[j.get("since", 0) :]
+    elif what == "events":
+        return WORLD.events[j.get("since", 0) :]
+    elif what == "advance":
+        return clock.advance(j["seconds"])
+    elif what == "now":
+        return {"now": WORLD.now().isoformat()}
+    elif what == "set":
+        for key, value in j.items():
+            setattr(WORLD, key, value)
+    elif what == "busy":
+        WORLD.busy.setdefault(j["instance"], []).append(
+            (clock._moment(j["start"]), clock._moment(j["end"]))
+        )
+    elif what == "hours":
+        return {i: WORLD.hours(i) for i in WORLD.usage}
+    elif what == "leftovers":
+        return leftovers.everything()
+    elif what == "stray":
+        return leftovers.plant(j["region"])
+    return {"ok": True}
+
+
+class Quiet(WSGIRequestHandler):
+    """Keep connections open, and say nothing."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log(self, *_: Any) -> None:
+        """Drop the access log."""
+
+
+def serve(port: int, at: str | None) -> None:
+    """Serve on loopback until killed; print the port."""
+    gaps.install()
+    WORLD.start_clock(at)
+    server = make_server("127.0.0.1", port, App(), threaded=True, request_handler=Quiet)
+    print(server.port, flush=True)
+    server.serve_forever()

@@ -1,0 +1,516 @@
+"""A class against the fake cloud: bring up, again, change the roster, fall back, start, extend,
+tear down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+import pytest
+
+from classroom.problems import ClassroomError
+from conftest import ClassFolder
+from labcloud.client import LabCloud
+
+Classroom = Callable[..., dict[str, Any]]
+
+
+def machines(cloud: LabCloud) -> list[dict[str, Any]]:
+    """Return the machines that exist, from the fake's memory."""
+    return [r for r in cloud.leftovers() if r["kind"] == "instance"]
+
+
+def owners(cloud: LabCloud) -> set[str]:
+    """Return owner tags of everything that exists, staff aside."""
+    return {
+        (r["tags"] or {}).get("trainium-labs:owner", "") for r in cloud.leftovers() if r["tags"]
+    } - {"staff"}
+
+
+def untagged(cloud: LabCloud) -> list[dict[str, Any]]:
+    """Return what lacks the class tag (schedules carry it through their group)."""
+    return [
+        r
+        for r in cloud.leftovers()
+        if r["kind"] != "schedule" and not (r["tags"] or {}).get("trainium-labs:class")
+    ]
+
+
+def test_sixty_students_come_up_with_few_calls_and_a_second_run_changes_nothing(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(60, elastic_ip=True)
+    first = classroom("provision", folder.file)
+    assert first["exit_code"] == 0 and len(first["launched"]) == 60 and len(machines(cloud)) == 60
+    assert len(cloud.log()) < 400
+    assert untagged(cloud) == []
+    mark = len(cloud.log())
+    second = classroom("provision", folder.file)
+    assert second["changed"] is False and second["changes"] == [] and cloud.writes(mark) == []
+
+
+def test_guards_are_there_before_each_machine_and_name_it_after(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    started = [e for e in cloud.post("events") if e["kind"] == "running"]
+    assert len(started) == 2
+    for event in started:
+        assert {"nightly", "teardown", "unarmed", "budget"} <= set(event["guards"]), event
+    tags = [m["tags"] for m in machines(cloud)]
+    assert all(t["trainium-labs:guard"] == "armed" for t in tags)
+    ec2 = boto3.client("ec2", region_name="us-east-2")
+    for instance in (i for r in ec2.describe_instances()["Reservations"] for i in r["Instances"]):
+        assert instance["MetadataOptions"]["HttpTokens"] == "required"
+        volume = ec2.describe_volumes(
+            VolumeIds=[instance["BlockDeviceMappings"][0]["Ebs"]["VolumeId"]]
+        )["Volumes"][0]
+        assert (volume["Size"], volume["Encrypted"], volume["VolumeType"]) == (150, True, "gp3")
+    groups = ec2.describe_security_groups(
+        Filters=[{"Name": "group-name", "Values": ["trainium-labs.lab.ssh"]}]
+    )["SecurityGroups"]
+    assert [r["CidrIp"] for p in groups[0]["IpPermissions"] for r in p["IpRanges"]] == [
+        "203.0.113.0/24"
+    ]
+
+
+def test_no_machine_starts_while_a_guard_is_missing(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from classroom import guards
+
+    real = guards.desired
+    calls = {"n": 0}
+
+    def forget(run: Any, role: str, addresses: list[str]) -> dict[str, Any]:
+        calls["n"] += 1
+        wanted = real(run, role, addresses)
+        if calls["n"] == 1:  # what is written lacks the teardown; what is verified does not
+            wanted.pop("teardown")
+        return wanted
+
+    monkeypatch.setattr(guards, "desired", forget)
+    with pytest.raises(guards.GuardMissing, match="schedule teardown in us-east-2"):
+        classroom("provision", folder.file)
+    assert machines(cloud) == [] and not any(c["op"] == "RunInstances" for c in cloud.log())
+
+
+def test_a_student_more_or_less_is_one_students_resources_more_or_less(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(["alice", "bob", "carol", "dave", "erin", "frank"], elastic_ip=True)
+    classroom("provision", folder.file)
+    before = cloud.leftovers()
+    folder.write([*folder.students, "grace"])
+    assert classroom("provision", folder.file)["launched"] == ["grace"]
+    after = cloud.leftovers()
+    more = sorted(
+        r["kind"] for r in after if r["tags"] and r["tags"].get("trainium-labs:owner") == "grace"
+    )
+    assert more == ["alarm", "budget", "elastic-ip", "instance", "network-interface", "volume"]
+    assert len(after) == len(before) + len(more)
+    folder.write([s for s in folder.students if s != "grace"])
+    assert classroom("provision", folder.file)["removed"] == ["grace"]
+    assert sorted(r["id"] for r in cloud.leftovers()) == sorted(r["id"] for r in before)
+
+
+def test_a_truncated_roster_terminates_nobody_without_a_second_yes(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(10)
+    classroom("provision", folder.file)
+    folder.write(folder.students[:4])
+    with pytest.raises(ClassroomError, match="would terminate 6 of 10"):
+        classroom("provision", folder.file)
+    assert len(machines(cloud)) == 10
+    assert len(classroom("provision", folder.file, confirm_removals=True)["removed"]) == 6
+    assert len(machines(cloud)) == 4
+
+
+def test_check_mode_changes_nothing_and_says_what_it_would(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    result = classroom("provision", folder.file, check=True)
+    assert cloud.writes() == [] and cloud.leftovers() == []
+    assert any("launch alice" in c for c in result["changes"]) and any(
+        "create schedule teardown" in c for c in result["changes"]
+    )
+    assert (
+        not (folder.path / "class.lock.yml").exists()
+        and not (folder.path / "out" / "lab" / "alice.md").exists()
+    )
+
+
+def test_limit_touches_one_student_and_refuses_unknown_ones(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    assert classroom("provision", folder.file, limit=["bob"])["launched"] == ["bob"]
+    assert owners(cloud) == {"bob"}
+    assert classroom("provision", folder.file)["launched"] == ["alice"]
+    with pytest.raises(ClassroomError, match="mallory, who is not in the roster"):
+        classroom("stop", folder.file, limit=["mallory"])
+    classroom("stop", folder.file, limit=["alice"])
+    assert len(cloud.running()) == 1
+
+
+def test_a_lost_answer_never_launches_twice(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    cloud.fault("RunInstances", drop=True, after=True, times=1)
+    cloud.fault("RunInstances", code="InternalError", status=500, after=True, times=3)
+    classroom("provision", folder.file)
+    classroom("provision", folder.file)
+    assert sorted(m["tags"]["trainium-labs:machine"] for m in machines(cloud)) == ["alice", "bob"]
+
+
+def test_full_zones_fall_back_to_other_zones_then_to_the_next_region_with_its_guards(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(6, regions=["us-west-2", "us-east-2"])
+    zones = {
+        s["AvailabilityZone"]: s["SubnetId"]
+        for s in boto3.client("ec2", region_name="us-west-2").describe_subnets()["Subnets"]
+    }
+    cloud.fault(
+        "RunInstances",
+        code="InsufficientInstanceCapacity",
+        status=500,
+        times=1000,
+        region="us-west-2",
+        match={"NetworkInterface.1.SubnetId": zones["us-west-2b"]},
+    )
+    first = classroom("provision", folder.file)
+    assert first["exit_code"] == 0 and {row[3] for row in first["tables"][0]["rows"]} == {
+        "us-west-2d"
+    }
+    folder.write(9)
+    cloud.fault(
+        "RunInstances",
+        code="InsufficientInstanceCapacity",
+        status=500,
+        times=1000,
+        region="us-west-2",
+    )
+    second = classroom("provision", folder.file)
+    assert second["exit_code"] == 0 and len(second["launched"]) == 3
+    assert sum(m["region"] == "us-east-2" for m in machines(cloud)) == 3
+    for event in (e for e in cloud.post("events") if e["kind"] == "running"):
+        assert {"nightly", "teardown", "unarmed", "budget"} <= set(event["guards"])
+    assert classroom("teardown", folder.file)["exit_code"] == 0 and cloud.leftovers() == []
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("VcpuLimitExceeded", "quota"),
+        ("PendingVerification", "validating"),
+        ("InsufficientInstanceCapacity", "no free machine"),
+    ],
+)
+def test_partial_success_is_a_state_that_the_next_run_continues(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, code: str, words: str
+) -> None:
+    folder.write(["alice", "bob", "carol"], regions=["us-east-2"])
+    cloud.fault("RunInstances", code=code, status=400, times=1000, skip=1)
+    first = classroom("provision", folder.file)
+    assert first["exit_code"] == 1 and len(first["launched"]) == 1 and len(first["unplaced"]) == 2
+    assert all(words in why for why in first["unplaced"].values())
+    cloud.post("clear")
+    second = classroom("provision", folder.file)
+    assert second["exit_code"] == 0 and len(second["launched"]) == 2 and len(machines(cloud)) == 3
+
+
+def test_a_small_quota_launches_what_fits_and_prepares_the_request(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    cloud.post("set", quotas={"L-2C3B7624": 8.0})
+    folder.write(["alice", "bob", "carol"], regions=["us-east-2"])
+    result = classroom("provision", folder.file)
+    assert len(result["launched"]) == 1 and len(result["unplaced"]) == 2
+    assert any("--quota-code L-2C3B7624 --desired-value 24" in w for w in result["warnings"])
+    assert classroom("doctor", folder.file)["exit_code"] == 1
+    asked = classroom("doctor", folder.file, request_quota=True)
+    assert any("24 asked for" in row[2] for row in asked["tables"][0]["rows"])
+
+
+def test_the_instance_profile_race_is_waited_for(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    cloud.fault(
+        "RunInstances",
+        code="InvalidParameterValue",
+        status=400,
+        times=3,
+        message="Invalid IAM Instance Profile name",
+    )
+    assert classroom("provision", folder.file)["exit_code"] == 0
+
+
+def test_a_role_that_is_not_known_everywhere_yet_is_waited_for(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    words = (
+        "The execution role you provide must allow AWS EventBridge Scheduler to assume the role."
+    )
+    cloud.fault("CreateSchedule", code="ValidationException", status=400, times=2, message=words)
+    words = "Budgets cannot assume the role"
+    cloud.fault("CreateBudgetAction", code="AccessDeniedException", status=400, message=words)
+    assert classroom("provision", folder.file)["exit_code"] == 0
+
+
+def test_the_image_is_locked_and_an_older_sdk_is_found_although_deprecated(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    lock = (folder.path / "class.lock.yml").read_text()
+    assert "(Ubuntu 22.04) 20251112" in lock and "2.26.1" in lock
+    folder.write(sdk="2.25.0")
+    with pytest.raises(ClassroomError, match="no Neuron image of SDK 2.25.0"):
+        classroom("provision", folder.file)
+    folder.write(sdk="2.32.0", dialect="nki")
+    classroom("provision", folder.file)
+    assert "(Ubuntu 24.04) 20260821" in (folder.path / "class.lock.yml").read_text()
+
+
+def test_shared_machines_keep_everybodys_seat(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(["alice", "bob", "carol", "dave", "erin"], mode="shared")
+    classroom("provision", folder.file)
+
+    def seats() -> dict[str, tuple[str, str]]:
+        return {
+            v: (m["tags"]["trainium-labs:machine"], k[-2:])
+            for m in machines(cloud)
+            for k, v in m["tags"].items()
+            if ":core-" in k
+        }
+
+    before = seats()
+    assert len(machines(cloud)) == 3 and set(before) == set(folder.students)
+    folder.write(["bob", "carol", "dave", "erin", "frank"])
+    result = classroom("provision", folder.file)
+    after = seats()
+    assert (
+        result["launched"] == [] and after.pop("frank") == before.pop("alice") and after == before
+    )
+
+
+def test_a_capacity_block_is_bought_once_within_its_price(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(
+        instance_type="trn2.3xlarge",
+        market="capacity-block",
+        regions=["ap-southeast-4"],
+        capacity_block={"hours": 24, "max_upfront_usd": 60},
+    )
+    with pytest.raises(ClassroomError, match=r"costs \$107.28, above the limit"):
+        classroom("provision", folder.file)
+    assert machines(cloud) == []
+    folder.write(capacity_block={"hours": 24, "max_upfront_usd": 120})
+    first = classroom("provision", folder.file)
+    assert first["exit_code"] == 0, first
+    assert len(machines(cloud)) == 2
+    classroom("provision", folder.file)
+    assert sum(c["op"] == "PurchaseCapacityBlock" for c in cloud.log()) == 1
+
+
+def test_spot_requests_are_persistent_but_end_with_the_class(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(market="spot")
+    classroom("provision", folder.file)
+    ec2 = boto3.client("ec2", region_name="us-east-2")
+    data = ec2.describe_launch_template_versions(
+        LaunchTemplateName="trainium-labs.lab.machine", Versions=["$Latest"]
+    )["LaunchTemplateVersions"][0]["LaunchTemplateData"]
+    options = data["InstanceMarketOptions"]["SpotOptions"]
+    assert options["SpotInstanceType"] == "persistent" and "2027-01-15" in str(
+        options["ValidUntil"]
+    )
+
+
+def test_start_rearms_and_refuses_without_guards(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    classroom("stop", folder.file)
+    assert cloud.running() == []
+    scheduler = boto3.client("scheduler", region_name="us-east-2")
+    scheduler.delete_schedule(GroupName="trainium-labs.lab", Name="nightly")
+    with pytest.raises(ClassroomError, match="schedule nightly in us-east-2"):
+        classroom("start", folder.file)
+    assert cloud.running() == []
+    classroom("provision", folder.file)
+    assert classroom("start", folder.file)["exit_code"] == 0 and len(cloud.running()) == 2
+
+
+def test_extend_moves_the_end_and_every_expiry(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    folder.write(teardown="2027-02-20", stop_nightly="01:00")
+    classroom("extend", folder.file)
+    assert {m["tags"]["trainium-labs:expires"] for m in machines(cloud)} == {"2027-02-20"}
+    scheduler = boto3.client("scheduler", region_name="us-east-2")
+    assert (
+        scheduler.get_schedule(GroupName="trainium-labs.lab", Name="nightly")["ScheduleExpression"]
+        == "cron(0 1 * * ? *)"
+    )
+    assert (
+        scheduler.get_schedule(GroupName="trainium-labs.lab", Name="teardown")["StartDate"].month
+        == 2
+    )
+    mark = len(cloud.log())
+    assert classroom("extend", folder.file)["changed"] is False and cloud.writes(mark) == []
+
+
+def test_teardown_touches_only_its_own_and_finds_far_regions(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    strangers = cloud.post("stray", region="us-west-2")
+    folder.write(elastic_ip=True)
+    classroom("provision", folder.file)
+    other = folder.path / "other"
+    other.mkdir()
+    neighbour = ClassFolder(other)
+    neighbour.write(["alice"], name="lab-2")  # same prefix, another class
+    classroom("provision", neighbour.file)
+    ec2 = boto3.client("ec2", region_name="ap-southeast-4")
+    ec2.create_volume(
+        AvailabilityZone="ap-southeast-4a",
+        Size=9,
+        TagSpecifications=[
+            {"ResourceType": "volume", "Tags": [{"Key": "trainium-labs:class", "Value": "lab"}]}
+        ],
+    )  # left by an older class.yml
+    listed = classroom("teardown", folder.file, dry_run=True)
+    assert (
+        any("ap-southeast-4" in line for line in listed["left"])
+        and cloud.writes()[-1] == "CreateVolume"
+    )
+    result = classroom("teardown", folder.file)
+    assert result["exit_code"] == 0 and result["summary"].startswith(
+        "0 billable resources of class lab "
+    )
+    left = cloud.leftovers()
+    assert {r["id"] for r in left if not r["tags"] and r["kind"] != "schedule"} == set(
+        strangers.values()
+    )
+    assert {(r["tags"] or {}).get("trainium-labs:class") for r in left if r["tags"]} == {"lab-2"}
+    again = classroom("teardown", folder.file)
+    assert again["exit_code"] == 0 and again["removed"] == []
+    assert classroom("provision", neighbour.file)["changed"] is False, "the neighbour is whole"
+
+
+def test_teardown_admits_what_it_could_not_see_or_remove(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from classroom import teardown
+
+    monkeypatch.setattr(teardown, "PASSES", 1)
+    classroom("provision", folder.file)
+    cloud.fault("DeleteSecurityGroup", code="DependencyViolation", status=400, times=1000)
+    cloud.fault("DescribeVolumes", code="InternalError", status=500, times=1000, region="us-west-2")
+    result = classroom("teardown", folder.file)
+    assert (
+        result["exit_code"] == 1
+        and "0 billable and 1 other" in result["summary"]
+        and "1 places could not be read" in result["summary"]
+    )
+    cloud.post("clear")
+    assert classroom("teardown", folder.file)["exit_code"] == 0
+
+
+def test_teardown_needs_nothing_but_the_name(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    folder.file.unlink()
+    with pytest.raises(ClassroomError, match="--name"):
+        classroom("teardown", folder.file)
+    assert (
+        classroom("teardown", folder.file, name="lab")["exit_code"] == 0 and cloud.leftovers() == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (
+            {"op": "GetCallerIdentity", "code": "ExpiredToken", "status": 403},
+            "credentials have expired",
+        ),
+        (
+            {"op": "GetCallerIdentity", "code": "InvalidClientTokenId", "status": 403},
+            "does not know this access key",
+        ),
+        ({"op": "DescribeRegions", "code": "RequestLimitExceeded", "status": 503}, "slow down"),
+    ],
+)
+def test_what_aws_refuses_is_a_sentence_and_nothing_is_created(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, fault: dict, words: str
+) -> None:
+    cloud.fault(times=1000, **fault)
+    with pytest.raises(ClassroomError, match=words):
+        classroom("provision", folder.file)
+    assert cloud.leftovers() == []
+
+
+def test_missing_permission_wrong_region_no_credentials(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud.post("set", denied=["scheduler:CreateSchedule", "ec2:RunInstances"])
+    with pytest.raises(ClassroomError, match="may not: ec2:RunInstances, scheduler:CreateSchedule"):
+        classroom("provision", folder.file)
+    cloud.post("set", denied=[])
+    folder.write(regions=["eu-north-1"])
+    with pytest.raises(ClassroomError, match="eu-north-1 is not enabled"):
+        classroom("provision", folder.file)
+    for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(key)
+    with pytest.raises(ClassroomError, match="no usable AWS credentials"):
+        classroom("provision", folder.file, fresh=True)
+    assert cloud.leftovers() == []
+
+
+def test_generated_keys_are_encrypted_and_never_said(
+    folder: ClassFolder,
+    cloud: LabCloud,
+    classroom: Classroom,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Any,
+) -> None:
+    (folder.path / "roster.csv").write_text("student,email,public_key\nalice,alice@example.edu,\n")
+    monkeypatch.delenv("ANSIBLE_VAULT_PASSWORD_FILE", raising=False)
+    with pytest.raises(ClassroomError, match="ANSIBLE_VAULT_PASSWORD_FILE"):
+        classroom("provision", folder.file)
+    assert cloud.leftovers() == []
+    (tmp_path / "password").write_text("a long enough password\n")
+    monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", str(tmp_path / "password"))
+    result = classroom("provision", folder.file)
+    keys = folder.path / "out" / "lab" / "keys"
+    assert (keys / "alice.vault").read_text().startswith("$ANSIBLE_VAULT")
+    assert (
+        sorted(p.name for p in keys.iterdir()) == ["alice.pub", "alice.vault"]
+        and (keys / "alice.vault").stat().st_mode & 0o077 == 0
+    )
+    from ansible.constants import DEFAULT_VAULT_ID_MATCH
+    from ansible.parsing.vault import VaultLib, VaultSecret
+
+    clear = VaultLib([(DEFAULT_VAULT_ID_MATCH, VaultSecret(b"a long enough password"))]).decrypt(
+        (keys / "alice.vault").read_bytes()
+    )
+    assert b"BEGIN OPENSSH PRIVATE KEY" in clear
+    everywhere = (
+        str(result)
+        + str(cloud.log())
+        + "".join(
+            p.read_text() for p in folder.path.rglob("*") if p.is_file() and p.suffix != ".vault"
+        )
+    )
+    assert "PRIVATE KEY" not in everywhere
+    page = (folder.path / "out" / "lab" / "alice.md").read_text()
+    assert "LocalForward 3001" in page and "LocalForward 8086" in page and "37 hours" in page

@@ -1,0 +1,74 @@
+"""Forecasts say what they are made of: a dated table, one's own table, or today's price."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from classroom import cost, machines, spec
+from classroom.run import Run
+from conftest import ClassFolder
+
+NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.timezone.utc)
+
+
+def test_the_table_has_a_date_a_source_and_every_type() -> None:
+    table = machines.price_table()
+    assert isinstance(table["as_of"], dt.date) and table["source"].startswith("https://")
+    assert set(table["on_demand_hour"]) | set(table["capacity_block_hour"]) == set(machines.TYPES)
+
+
+def test_a_forecast_is_the_sum_of_its_parts_and_never_above_the_worst_case(
+    folder: ClassFolder,
+) -> None:
+    folder.write(4, hours_per_student=10)
+    f = cost.forecast(spec.load(folder.file, NOW), NOW)
+    assert f.planned_usd == pytest.approx(4 * 10 * 1.34375)
+    assert f.disk_usd == pytest.approx(4 * 150 * 0.08 * 55 / 30.4, rel=0.02)
+    assert f.planned_usd < f.total_usd < f.worst_usd
+    assert f.hours_in_budget == pytest.approx(50 / 1.34375) and "2025-11-01" in f.source
+
+
+def test_a_table_of_ones_own_counts(folder: ClassFolder) -> None:
+    table = {**machines.price_table(), "on_demand_hour": {"trn1.2xlarge": 2.0}, "as_of": "today"}
+    (folder.path / "prices.yml").write_text(yaml.safe_dump(table))
+    folder.write(1, prices="prices.yml")
+    assert cost.forecast(spec.load(folder.file, NOW), NOW).hourly_usd == 2.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "price"),
+    [
+        (
+            [
+                {
+                    "terms": {
+                        "OnDemand": {
+                            "a": {"priceDimensions": {"b": {"pricePerUnit": {"USD": "1.5"}}}}
+                        }
+                    }
+                }
+            ],
+            1.5,
+        ),
+        ([], None),
+        ([{"terms": {}}], None),
+    ],
+)
+def test_todays_price_is_used_only_if_the_answer_holds_one(
+    folder: ClassFolder, answer: list, price: float | None
+) -> None:
+    class Pricing:
+        def get_products(self, **_: Any) -> dict[str, Any]:
+            return {"PriceList": [json.dumps(item) for item in answer]}
+
+    class Cloud:
+        def client(self, *_: str) -> Pricing:
+            return Pricing()
+
+    run = Run(spec.load(folder.file, NOW), Cloud())  # type: ignore[arg-type]
+    assert cost.live_price(run, "us-east-2") == price

@@ -1,0 +1,91 @@
+"""The commands of AWS_SETUP.md and AWS_TEARDOWN.md work as written, against the fake cloud."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from classroom import preflight, problems
+from conftest import INFRA, START, public_key
+from labcloud.client import LabCloud
+
+ROOT = INFRA.parent
+DOCUMENTS = ("AWS_SETUP.md", "AWS_TEARDOWN.md")
+
+
+def blocks(name: str) -> list[str]:
+    """Return the shell blocks that a document marks for testing."""
+    return re.findall(
+        r"<!-- test -->\n```sh\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), re.S
+    )
+
+
+def test_the_documents_mark_their_commands() -> None:
+    assert len(blocks("AWS_SETUP.md")) >= 4 and len(blocks("AWS_TEARDOWN.md")) >= 3
+
+
+def test_every_command_of_the_documents_works(cloud: LabCloud, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh/id_ed25519.pub").write_text(public_key(1) + " staff\n")
+    shutil.copytree(INFRA / "examples", home / "my-class")
+    (home / "password").write_text("a long enough password\n")
+    environ = {
+        **os.environ,
+        **cloud.environ,
+        "HOME": str(home),
+        "PYTHONPATH": "infra",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "CLASSROOM_NOW": START + "+00:00",
+        "ANSIBLE_VAULT_PASSWORD_FILE": str(home / "password"),
+        "ANSIBLE_LOCAL_TEMP": str(tmp_path / "ansible"),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    last = ""
+    for document in DOCUMENTS:
+        for block in blocks(document):
+            for command in block.strip().splitlines():
+                done = subprocess.run(
+                    ["bash", "-c", command],
+                    cwd=ROOT,
+                    env=environ,
+                    capture_output=True,
+                    text=True,
+                    timeout=300,
+                    stdin=subprocess.DEVNULL,
+                )
+                assert done.returncode == 0, f"{document}: {command}\n{done.stdout}\n{done.stderr}"
+                last = done.stdout
+    assert "0 billable resources of class nki-fall" in last and cloud.leftovers() == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_paths_and_playbooks_that_the_documents_name_exist(document: str) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    for path in re.findall(r"infra/[\w./-]+\.(?:yml|txt|csv|py)", text):
+        assert (ROOT / path).exists(), path
+
+
+def test_every_answer_that_the_setup_explains_has_a_sentence_of_ours() -> None:
+    text = (ROOT / "AWS_SETUP.md").read_text(encoding="utf-8").split("## When AWS says no")[1]
+    codes = set(re.findall(r"`([A-Z][a-z]\w+[a-z])`", text)) - {"Unsupported"}
+    codes = {c for c in codes if not c.startswith(("Deep", "ADDRESS"))}
+    assert {"VcpuLimitExceeded", "PendingVerification"} <= codes and codes <= set(
+        problems.AWS_ERRORS
+    ), codes - set(problems.AWS_ERRORS)
+
+
+def test_the_policy_names_every_service_that_the_code_calls() -> None:
+    called = set()
+    for file in (INFRA / "classroom").glob("*.py"):
+        called |= set(re.findall(r'client\("([a-z-]+)"', file.read_text(encoding="utf-8"))) | set(
+            re.findall(r'pages\(\s*"([a-z0-9-]+)"', file.read_text(encoding="utf-8"))
+        )
+    named = {s.replace("servicequotas", "service-quotas") for s in preflight.ACTIONS} | {"sts"}
+    assert called <= named, called - named

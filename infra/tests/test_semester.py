@@ -1,0 +1,209 @@
+"""A semester on the virtual clock: hours equal the plan, nothing runs after the end, with the
+laptop off."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import boto3
+import pytest
+
+from conftest import ClassFolder
+from labcloud.client import LabCloud
+
+HOME = ZoneInfo("America/New_York")
+Classroom = Callable[..., dict[str, Any]]
+
+
+class Term:
+    """Move through days at local times."""
+
+    def __init__(self, cloud: LabCloud) -> None:
+        self.cloud = cloud
+
+    def now(self) -> dt.datetime:
+        """Return the virtual time at the class."""
+        return dt.datetime.fromisoformat(self.cloud.post("now")["now"]).astimezone(HOME)
+
+    def until(self, day: dt.date, clock: str) -> None:
+        """Advance to a local time."""
+        moment = dt.datetime.combine(day, dt.time.fromisoformat(clock), HOME)
+        self.cloud.post(
+            "advance",
+            seconds=(
+                moment.astimezone(dt.timezone.utc) - self.now().astimezone(dt.timezone.utc)
+            ).total_seconds(),
+        )
+
+    def ids(self, region: str = "us-east-2") -> dict[str, str]:
+        """Return machine -> instance id."""
+        found = boto3.client("ec2", region_name=region).describe_instances()["Reservations"]
+        return {
+            t["Value"]: i["InstanceId"]
+            for r in found
+            for i in r["Instances"]
+            for t in i["Tags"]
+            if t["Key"] == "trainium-labs:machine"
+        }
+
+    def busy(self, iid: str, day: dt.date, start: str, end: str) -> None:
+        """Let a machine compute between two local times."""
+        at = [
+            dt.datetime.combine(day, dt.time.fromisoformat(c), HOME).isoformat()
+            for c in (start, end)
+        ]
+        self.cloud.post("busy", instance=iid, start=at[0], end=at[1])
+
+
+def test_a_hundred_days_cost_what_was_planned_and_end(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    first = dt.date(2027, 1, 10)  # the term crosses the start of daylight saving time
+    cloud.post("reset", at="2027-01-10T15:00:00")
+    students = ["diligent", "idler", "away"]
+    folder.write(
+        students,
+        teardown=str(first + dt.timedelta(days=100)),
+        budget={"per_student_usd": 2000, "class_usd": 6000},
+        elastic_ip=True,
+    )
+    classroom("provision", folder.file)
+    classroom("stop", folder.file)
+    # From here on the laptop is off: students start machines in the console, AWS does the rest.
+    term, ec2 = Term(cloud), boto3.client("ec2", region_name="us-east-2")
+    ids = term.ids()
+    before = cloud.post("hours")
+    for n in range(1, 100):
+        day = first + dt.timedelta(days=n)
+        term.until(day, "10:00")
+        ec2.start_instances(InstanceIds=[ids["idler"]])
+        term.until(day, "14:00")
+        ec2.start_instances(InstanceIds=[ids["diligent"]])
+        term.busy(ids["diligent"], day, "14:00", "23:59")
+    after = cloud.post("hours")  # at 14:00 of day 99
+    term.until(first + dt.timedelta(days=100), "05:00")
+    after = cloud.post("hours")
+    assert after[ids["diligent"]] - before[ids["diligent"]] == pytest.approx(99 * 9.5, abs=0.1), (
+        "14:00 to 23:30 each day"
+    )
+    idle_each = (after[ids["idler"]] - before[ids["idler"]]) / 99
+    assert 0.25 <= idle_each <= 0.5, "15 idle minutes after the boot, each of 99 days"
+    assert after[ids["away"]] == before[ids["away"]]
+    assert cloud.running() == []
+    ec2.start_instances(InstanceIds=[ids["away"]])  # somebody starts one an hour before the end
+    term.until(first + dt.timedelta(days=100), "09:00")
+    kinds = {r["kind"] for r in cloud.leftovers()}
+    assert not kinds & {
+        "instance",
+        "volume",
+        "elastic-ip",
+        "network-interface",
+    }, "the schedules alone end all that bills by the hour"
+    cloud.post("advance", seconds=20 * 86400)
+    assert cloud.running() == []
+    assert classroom("teardown", folder.file)["exit_code"] == 0 and cloud.leftovers() == []
+
+
+@pytest.mark.parametrize("rearmed", [True, False])
+def test_an_alarm_that_fired_stops_again_only_if_it_is_rearmed(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, rearmed: bool
+) -> None:
+    """The trap of the handouts: restart right after the alarm's stop, idle at once. The twin shows
+    the machine left running."""
+    cloud.post("reset", at="2027-01-11T15:00:00")
+    cloud.post("set", boot_cpu={"*": 0.0})  # the worst case: not even booting shows as work
+    folder.write(["idler"])
+    classroom("provision", folder.file)
+    for _ in range(40):
+        cloud.post("advance", seconds=60)
+        if not cloud.running():
+            break
+    assert cloud.running() == [], "the alarm stopped it the first time"
+    if rearmed:
+        classroom("start", folder.file)
+    else:
+        boto3.client("ec2", region_name="us-east-2").start_instances(
+            InstanceIds=list(Term(cloud).ids().values())
+        )
+    cloud.post("advance", seconds=12 * 60)
+    assert len(cloud.running()) == 1, "the samples from before the stop do not end the new session"
+    cloud.post("advance", seconds=48 * 60)
+    assert (cloud.running() == []) is rearmed
+
+
+def test_an_alarm_is_ok_again_after_a_longer_stop_without_anybodys_help(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    cloud.post("reset", at="2027-01-11T15:00:00")
+    cloud.post("set", boot_cpu={"*": 0.0})
+    folder.write(["idler"])
+    classroom("provision", folder.file)
+    cloud.post("advance", seconds=100 * 60)
+    boto3.client("ec2", region_name="us-east-2").start_instances(
+        InstanceIds=list(Term(cloud).ids().values())
+    )
+    cloud.post("advance", seconds=60 * 60)
+    assert cloud.running() == []
+
+
+def test_a_machine_that_never_got_its_alarm_is_stopped_in_minutes(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(["alice", "bob"])
+    cloud.fault("PutMetricAlarm", code="InternalFailure", status=500, times=1000)
+    result = classroom("provision", folder.file)
+    assert result["exit_code"] == 1 and any("not armed" in line for line in result["lines"])
+    assert len(cloud.running()) == 2
+    cloud.post("advance", seconds=16 * 60)
+    assert cloud.running() == []
+    cloud.post("clear")
+    assert classroom("provision", folder.file)["exit_code"] == 0
+    classroom("start", folder.file)
+    for iid in Term(cloud).ids().values():
+        now = Term(cloud).now()
+        Term(cloud).busy(iid, now.date(), now.strftime("%H:%M"), "23:59")
+    cloud.post("advance", seconds=3600)
+    assert len(cloud.running()) == 2, "armed and busy: nothing stops them before the night"
+
+
+def test_the_budget_stops_a_class_that_never_sleeps(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(
+        ["alice", "bob"],
+        budget={"per_student_usd": 15, "class_usd": 30},
+        stop_nightly="11:59",
+        time_zone="UTC",
+    )
+    classroom("provision", folder.file)
+    term = Term(cloud)
+    for iid in term.ids().values():
+        cloud.post(
+            "busy", instance=iid, start="2026-11-21T12:00:00+00:00", end="2026-12-21T12:00:00+00:00"
+        )
+    cloud.post("advance", seconds=23 * 3600)
+    stops = [e for e in cloud.post("events") if e["kind"] == "stopped"]
+    assert {e["why"] for e in stops} == {"budget trainium-labs.lab.class"} and cloud.running() == []
+    mails = {e["percent"] for e in cloud.post("events") if e["kind"] == "budget-mail"}
+    assert mails == {50.0, 80.0, 100.0}
+
+
+def test_status_shows_hours_and_dollars_also_of_machines_long_gone(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(["alice", "bob"])
+    classroom("provision", folder.file)
+    for iid in Term(cloud).ids().values():
+        cloud.post(
+            "busy", instance=iid, start="2026-11-21T12:00:00+00:00", end="2026-11-21T23:00:00+00:00"
+        )
+    cloud.post("advance", seconds=4 * 3600)
+    classroom("teardown", folder.file)
+    hours = classroom("status", folder.file)["hours"]
+    for name in ("alice", "bob"):
+        assert hours[name]["hours"] == pytest.approx(4, abs=0.1) and hours[name][
+            "usd"
+        ] == pytest.approx(4 * 1.34375, abs=0.2)

@@ -1,0 +1,213 @@
+"""A bad description of a class gives one sentence for each mistake, with its line, and touches
+nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from classroom import roster, sdk, spec
+from classroom.problems import BadClass
+from conftest import INFRA, ClassFolder, public_key
+
+NOW = dt.datetime(2026, 11, 21, tzinfo=dt.timezone.utc)
+TEN = """\
+name: NKI Fall
+contact: staff
+regions: [us-east-2, ohio]
+instance_type: trn1.2xlrge
+mode: per_student
+sdk: "2.30"
+ssh_cidrs: [0.0.0.0/0]
+staff_key: staff.pub
+budget: {per_student_usd: 50, class_usdd: 100}
+stop_nightly: 23:30
+time_zone: America/NewYork
+teardown: 2026-01-15
+lab: {repository: https://github.com/x/y.git, commit: main}
+"""
+
+
+def problems(file: Path) -> list[str]:
+    """Return the sentences that loading a class gives."""
+    try:
+        spec.load(file, NOW)
+    except BadClass as error:
+        return list(map(str, error.problems))
+    return []
+
+
+def test_many_mistakes_are_told_in_one_pass_each_with_its_line(folder: ClassFolder) -> None:
+    folder.file.write_text(TEN)
+    found = problems(folder.file)
+    wanted = [
+        (1, "class name"),
+        (2, "e-mail"),
+        (3, "'ohio'"),
+        (4, "Did you mean trn1.2xlarge?"),
+        (5, "`mode`"),
+        (6, "compile error"),
+        (7, "whole world"),
+        (9, "`budget.class_usd` is missing"),
+        (9, "Did you mean `class_usd`?"),
+        (10, "not quoted"),
+        (11, "Did you mean America/New_York?"),
+        (12, "not in the future"),
+        (13, "40 hex digits"),
+    ]
+    for line, words in wanted:
+        assert any(p.startswith(f"class.yml:{line}: ") and words in p for p in found), (
+            line,
+            words,
+            found,
+        )
+    assert len(found) == len(wanted), found
+
+
+def test_the_example_is_right_but_for_the_key(folder: ClassFolder) -> None:
+    for name in ("class.yml", "roster.csv"):
+        (folder.path / name).write_text(
+            (INFRA / "examples" / name).read_text().replace("~/.ssh/id_ed25519.pub", "staff.pub")
+        )
+    loaded = spec.load(folder.file, NOW)
+    assert [s.id for s in loaded.students] == ["alice", "bob"]
+
+
+def test_the_world_must_be_asked_for_twice(folder: ClassFolder) -> None:
+    folder.write(ssh_cidrs=["0.0.0.0/0", "::/0"])
+    assert sum("whole world" in p for p in problems(folder.file)) == 2
+    folder.write(allow_world="yes")
+    assert any("`allow_world` is 'yes'" in p for p in problems(folder.file))
+    folder.write(allow_world="yes-i-mean-it")
+    assert problems(folder.file) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "dialect", "good"),
+    [
+        ("2.26.1", "neuronxcc.nki", True),
+        ("2.29.1", "neuronxcc.nki", True),
+        ("2.30.0", "neuronxcc.nki", False),
+        ("2.26.1", "nki", False),
+        ("2.27.0", "nki", True),
+        ("2.32.0", "nki", True),
+    ],
+)
+def test_sdk_and_dialect_must_fit(version: str, dialect: str, good: bool) -> None:
+    assert (sdk.dialect_problem(version, dialect) is None) is good
+
+
+def test_latest_is_not_a_pin(folder: ClassFolder) -> None:
+    for bad in ("latest", 2.3, "2.99.0"):
+        folder.write(sdk=bad)
+        assert len(problems(folder.file)) == 1
+
+
+def test_trn2_needs_a_block_with_a_price_limit(folder: ClassFolder) -> None:
+    folder.write(instance_type="trn2.3xlarge")
+    assert any("capacity blocks only" in p for p in problems(folder.file))
+    folder.write(market="capacity-block")
+    assert any("how long or how much" in p for p in problems(folder.file))
+    folder.write(capacity_block={"hours": 24, "max_upfront_usd": 120})
+    assert problems(folder.file) == []
+
+
+def test_a_key_written_twice_and_broken_yaml(folder: ClassFolder) -> None:
+    folder.file.write_text(folder.file.read_text() + "name: other\n")
+    assert any("`name` is written twice" in p for p in problems(folder.file))
+    folder.file.write_text("name: [\n")
+    assert "not YAML" in problems(folder.file)[0]
+    folder.file.unlink()
+    assert "does not exist" in problems(folder.file)[0]
+
+
+ROWS = [
+    ("alice,alice@example.edu,", 2, "student id is the same as in line 2"),
+    ("Carol,carol@example.edu,", 3, "not a name that Linux and AWS both take"),
+    ("root,r@example.edu,", 3, "name of an account"),
+    ("dave,dave,", 3, "not an address"),
+    ("erin,erin@example.edu,-----BEGIN OPENSSH PRIVATE KEY-----", 3, "PRIVATE key"),
+    ("erin,erin@example.edu,PuTTY-User-Key-File-3: ssh-ed25519", 3, "PuTTY"),
+    ("erin,erin@example.edu,ssh-dss AAAAB3NzaC1kc3MAAAAB", 3, "not accepted"),
+    (f"erin,erin@example.edu,{public_key(5)[:-8]}", 3, "cut off"),
+    ("erin,erin@example.edu,ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQC", 3, "cut off"),
+    ("a,b,c,d,e", 3, "cells"),
+]
+
+
+@pytest.mark.parametrize(("row", "line", "words"), ROWS)
+def test_a_bad_row_is_told_with_its_line(
+    folder: ClassFolder, row: str, line: int, words: str
+) -> None:
+    (folder.path / "roster.csv").write_text(
+        f"student,email,public_key\nalice,alice@example.edu,{public_key(3)}\n{row}\n"
+        if line == 3
+        else f"student,email,public_key\n{row}\n{row}\n"
+    )
+    found = problems(folder.file)
+    assert any(p.startswith("roster.csv:3: ") and words in p for p in found), found
+
+
+def test_messages_never_show_a_key_or_a_name(folder: ClassFolder) -> None:
+    secret = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmU"
+    (folder.path / "roster.csv").write_text(
+        "student,email,public_key\nerin,Erin Example <e@x.edu>,-----BEGIN OPENSSH PRIVATE KEY-----"
+        f" {secret}\n"
+    )
+    text = " ".join(problems(folder.file))
+    assert "PRIVATE key" in text and secret not in text and "Erin Example" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "column `student` is missing"),
+        ("student,email,public_key\n", "roster is empty"),
+        ("student;email\n", "semicolons"),
+        ("student,mail\n", "`email` is missing"),
+    ],
+)
+def test_an_unusable_roster(folder: ClassFolder, text: str, words: str) -> None:
+    (folder.path / "roster.csv").write_text(text)
+    assert any(words in p for p in problems(folder.file))
+
+
+def test_excel_marks_and_windows_lines_are_fine(folder: ClassFolder) -> None:
+    (folder.path / "roster.csv").write_bytes(
+        f"\ufeffStudent,Email,public_key\r\nalice,a@x.edu,{public_key(9)} me\r\n\r\n".encode()
+    )
+    loaded = spec.load(folder.file, NOW)
+    assert loaded.students[0].public_key == public_key(9)
+
+
+@given(st.text(max_size=300))
+def test_any_text_as_a_key_gives_a_sentence_or_nothing(text: str) -> None:
+    found = roster.key_problem(text)
+    assert found is not None and all(isinstance(part, str) and part for part in found)
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_as_class_and_roster_give_sentences(
+    tmp_path_factory: pytest.TempPathFactory, raw: bytes
+) -> None:
+    path = tmp_path_factory.mktemp("any")
+    (path / "class.yml").write_bytes(raw)
+    (path / "roster.csv").write_bytes(raw)
+    found = problems(path / "class.yml")
+    assert found and all(re.match(r".+:\d+: ", p) for p in found)
+
+
+def test_the_image_is_the_newest_of_the_pinned_release_and_never_a_later_one() -> None:
+    images = [
+        {"ImageId": f"ami-{d}", "Name": f"Deep Learning AMI Neuron (Ubuntu 22.04) {d}"}
+        for d in ("20250918", "20251029", "20251112", "20251219")
+    ]
+    assert sdk.pick_image(images, sdk.image_query("2.26.1"))["ImageId"] == "ami-20251112"
+    assert sdk.pick_image(images, sdk.image_query("2.26.0"))["ImageId"] == "ami-20250918"
+    assert sdk.pick_image(images, sdk.image_query("2.25.0")) is None
+    assert sdk.image_query("2.32.0").parameter and not sdk.image_query("2.26.1").parameter

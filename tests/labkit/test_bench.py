@@ -1,0 +1,49 @@
+"""`nox -s benchmark` and `nox -s profile` where there is no hardware."""
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from labkit.bench import has_neuron_devices
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.skipif(has_neuron_devices(), reason="would measure on this machine")
+
+
+def labkit(*args: str, cwd: Path) -> subprocess.CompletedProcess:
+    env = {**os.environ, "NKI_BANNER": "0", "COLUMNS": "120", "PYTHONPATH": str(ROOT / "shared")}
+    (cwd / "labs").symlink_to(ROOT / "labs") if not (cwd / "labs").exists() else None
+    return subprocess.run([sys.executable, "-m", "labkit", *args], cwd=cwd, env=env,
+                          capture_output=True, text=True, timeout=120)
+
+
+def test_benchmark_says_that_it_predicts_and_records_it(tmp_path):
+    done = labkit("benchmark", "vecadd", "--case", "stream_256000_free1000", "--target", "trn2",
+                  "--in-process", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Latency, predicted" in done.stdout and "not measured" in done.stdout
+    (run,) = json.loads((tmp_path / "results" / "results.json").read_text())["runs"]
+    (case,) = run["cases"]
+    assert case["latency_kind"] == "predicted" and case["latency_us"]["p50"] > 0
+
+
+def test_profile_writes_a_page_and_a_trace_for_each_case(tmp_path):
+    done = labkit("profile", "vecadd", "--case", "stream_256000_free1000", "--target", "trn2",
+                  "--in-process", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    names = {p.name for p in (tmp_path / "profiles").iterdir()}
+    assert names == {"vecadd_stream_256000_free1000_trn2.html",
+                     "vecadd_stream_256000_free1000_trn2.pftrace"}
+
+
+@pytest.mark.parametrize("args, sentence", [
+    (["vecad"], "there is no lab 'vecad'"), (["vecadd", "--case", "nothing"], "no case nothing")])
+def test_wrong_arguments_end_in_a_sentence(tmp_path, args, sentence):
+    done = labkit("benchmark", *args, cwd=tmp_path)
+    assert done.returncode == 2
+    assert sentence in done.stderr and "Traceback" not in done.stderr
