@@ -96,7 +96,7 @@ def stream(kind: Kind, hw: NeuronCore, engine: str) -> float:
 
 def fast_copy(kind: Kind, hw: NeuronCore, engine: str) -> float:
     """One element per cycle; on v3 the Vector Engine moves 16-bit data 2 or 4 times as fast."""
-    n = max(_in(kind), _out(kind))
+    n: float = max(_in(kind), _out(kind))
     if hw.generation >= 3 and engine == "vector":
         tiles = [p for p in kind.operands if free(p) > 1 or n == 1]
         if all(_is16(p) for p in tiles):
@@ -339,7 +339,7 @@ def transfer(kind: Kind, hw: NeuronCore) -> Transfer:
         if dst.kind is HBM and each <= t.dma_small_write_bytes else 1.0
     ns = per_engine * max(t.dma_descriptor_floor_ns,
                           t.dma_descriptor_ns + slower * each / t.dma_engine_gbps)
-    if joined:                                      # each partition is still addressed
+    if joined and chip is not None:                 # each partition is still addressed
         ns = max(ns, chip.shape[0] / engines * t.dma_descriptor_floor_ns)
     if kind.row.cost is transposing_dma:
         ns = moved.elements / engines * t.dma_transpose_ns

@@ -332,6 +332,7 @@ def _conflicts(trace: Trace, ev: dict[str, np.ndarray], vid: np.ndarray, kinds: 
     tables: list[Any] = [None] * (int(vid.max(initial=-1)) + 1)
     before, after = array("q"), array("q")
     first, second = before.append, after.append
+    region: Any
     queues = np.array(queue, np.int64)[instr] if len(instr) else instr
     for e, (i, w, key, q, v, own) in enumerate(zip(
             instr.tolist(), ev["write"].tolist(), keys.tolist(), queues.tolist(), vid.tolist(),

@@ -8,6 +8,7 @@ import json
 import os
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ class Timeline:
         self.kind, self.line, self.node = (rows[starts + k] for k in range(3))
         self._plan = plan
 
-    @property
+    @cached_property
     def dma_segments(self) -> np.ndarray:
         """Return what each DMA engine did: engine, start_us, end_us, instr, bytes."""
         plan = self._plan
