@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,13 +25,24 @@ def steps():
                 yield pytest.param(page, command, shown, code, id=f"{page.parent.name}: {command}")
 
 
+@pytest.fixture(scope="module")
+def copy_of(tmp_path_factory):
+    """Return a function that copies a page's folder once, for commands that build on each other."""
+    copies: dict[Path, Path] = {}
+
+    def copy(folder: Path) -> Path:
+        if folder not in copies:
+            copies[folder] = tmp_path_factory.mktemp("docs") / folder.name
+            shutil.copytree(folder, copies[folder], ignore=shutil.ignore_patterns("__pycache__"))
+        return copies[folder]
+    return copy
+
+
 @pytest.mark.parametrize("page, command, shown, code", list(steps()))
-def test_command(page: Path, command: str, shown: list[str], code: int, tmp_path):
+def test_command(page: Path, command: str, shown: list[str], code: int, copy_of):
     program, script, *args = shlex.split(command)
     assert program == "python", "commands in console blocks begin with python"
-    if script == "tester.py":  # keep the results of a test run out of the repository
-        args += ["--results", str(tmp_path / "results.json")]
-    done = subprocess.run([sys.executable, script, *args], cwd=page.parent, text=True,
+    done = subprocess.run([sys.executable, script, *args], cwd=copy_of(page.parent), text=True,
                           capture_output=True, encoding="utf-8", timeout=300)
     said = " ".join((done.stdout + done.stderr).split())
     assert done.returncode == code, said
