@@ -124,7 +124,7 @@ class Machine:
                        limit="a tile starts with its partition dim",
                        hint="index the block dims first: t[i] or t[i, :, :]")
         if len(x.shape) > checks.MAX_DIMS:
-            checks.rank(x, name)
+            checks.rank(self, x, name)
         if x.oob is not None:
             return x
         st = x.storage

@@ -165,3 +165,105 @@ def test_one_over_a_tile_is_one_instruction():
     run = nkisim.run(kernel, x)
     np.testing.assert_allclose(run.outputs, 1 / x, rtol=1e-6)
     assert run.instructions == {"load": 1, "reciprocal": 1, "store": 1}
+
+
+def test_one_dim_marked_as_the_partition_dim():
+    """nl.ndarray((nl.par_dim(128),)) has one element a partition; unmarked it is refused."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+        column = nl.ndarray((nl.par_dim(128),), dtype=x.dtype, buffer=nl.sbuf)
+        column[...] = nl.load(x)
+        nl.store(out, column)
+        return out
+    x = data(128)
+    np.testing.assert_array_equal(nkisim.simulate(kernel, x), x[:, None])
+
+
+def test_numbers_of_buffers_do_not_matter_without_block_dims():
+    """A course's allocator passes num_free_tiles for tensors with and without block dims."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((128, 4, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+        a = nl.ndarray((nl.par_dim(128), 4, 8), dtype=x.dtype,
+                       buffer=ncc.sbuf.mod_alloc(base_addr=0, num_free_tiles=(4,)))
+        b = nl.ndarray((128, 8), dtype=x.dtype,
+                       buffer=ncc.sbuf.mod_alloc(base_addr=4 * 8 * 4, num_free_tiles=(1,)))
+        b[...] = nl.load(x)
+        for i in nl.affine_range(4):
+            a[:, i, :] = nl.copy(b)
+        nl.store(out, a)
+        return out
+    x = data(128, 8)
+    run = nkisim.run(kernel, x)
+    np.testing.assert_array_equal(run.outputs, np.broadcast_to(x[:, None], (128, 4, 8)))
+    assert not run.findings
+
+
+def test_more_dims_than_an_access_pattern_are_split():
+    """Interpolation kernels add tiles of seven dims; the compiler makes several instructions."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((128, 4, 4, 4), dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        result = nl.ndarray((128, 4, 4, 4), dtype=x.dtype, buffer=nl.sbuf)
+        p, i, j, k, a, b, c = nl.mgrid[0:128, 0:2, 0:2, 0:2, 0:2, 0:2, 0:2]
+        result[p, 2 * i + a, 2 * j + b, 2 * k + c] = \
+            tile[p, i, j, k] + tile[p, i + a, j + b, k + c]
+        nl.store(out, result)
+        return out
+    x = data(128, 3, 3, 3)
+    run = nkisim.run(kernel, x)
+    at = np.arange(4)
+    low, near = np.ix_(at // 2, at // 2, at // 2), np.ix_(*[at // 2 + at % 2] * 3)
+    np.testing.assert_allclose(run.outputs, x[(slice(None), *low)] + x[(slice(None), *near)])
+    assert {f.id for f in run.findings} == {"NKI-S03"}
+
+
+def test_contiguous_dims_count_once():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        result = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
+        result.reshape((128, 2, 2, 2, 2, 2, 2))[...] = nl.exp(tile.reshape((128, *[2] * 6)))
+        nl.store(out, result)
+        return out
+    assert not nkisim.run(kernel, data(128, 64)).findings
+
+
+def test_a_load_and_a_store_can_skip_rows_outside_of_the_tensor():
+    """Padded token lists index past the end; mode=oob_mode.skip leaves those rows alone."""
+    @nki.jit
+    def kernel(x, rows):
+        out = nl.ndarray((96, 32), dtype=x.dtype, buffer=nl.shared_hbm)
+        i_p, i_f = nl.arange(64)[:, None], nl.arange(32)[None, :]
+        for part in nl.affine_range(2):
+            nl.store(out[part * 48 + nl.arange(48)[:, None], i_f], nl.zeros((48, 32), x.dtype))
+        at = nl.load(rows)
+        tile = nl.ndarray((64, 32), dtype=x.dtype, buffer=nl.sbuf)
+        tile[...] = nl.full((64, 32), 7, x.dtype)
+        tile[i_p, i_f] = nl.load(x[at, i_f], mode=nisa.oob_mode.skip)
+        nl.store(out[at, i_f], tile, mode=nisa.oob_mode.skip)
+        return out
+    x = data(80, 32)
+    rows = np.arange(30, 94, dtype=np.int32)
+    rows[::3] = 1000
+    expected = np.zeros((96, 32), np.float32)
+    inside = rows[rows < 96]
+    expected[inside] = np.where((inside < 80)[:, None], x[np.minimum(inside, 79)], 7)
+    np.testing.assert_array_equal(nkisim.simulate(kernel, x, rows[:, None]), expected)
+
+
+def test_a_profile_writes_a_file_for_each_execution_it_records(tmp_path):
+    """Scripts look for profile_exec_10.ntff when they ask for every tenth execution."""
+    @nki.profile(working_directory=str(tmp_path), save_neff_name="k.neff",
+                 save_trace_name="k.ntff", num_execs=20, profile_nth=10)
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x))
+        return out
+    kernel(data(128, 8))
+    names = {p.name for p in tmp_path.iterdir()}
+    assert {"k.neff", "k_exec_10.ntff", "k_exec_20.ntff"} <= names
+    assert len(list((tmp_path / "json_reports").iterdir())) == 2

@@ -27,6 +27,11 @@ def _hbm(x: Any, name: str, api: str) -> Any:
                hint="kernel arguments and nl.ndarray(..., buffer=nl.shared_hbm) are in HBM")
 
 
+def _skips(mode: Any) -> bool:
+    """Tell whether an `nisa.oob_mode` drops what lies outside."""
+    return int(mode) == 1
+
+
 def as_tile_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape of the tile that an HBM access loads into: 1-D goes to partitions."""
     return shape if len(shape) > 1 else (*shape, 1) if shape else (1, 1)
@@ -114,11 +119,12 @@ def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
 @instruction("load", engines=(DMA,), run=_run_copy, writes=(SBUF,), masks_itself=True,
              on_partitions=False, cost=cost.plain_dma,
              source="Neuron SDK 2.26 API reference: nl.load")
-def load(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
+def load(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None, mode: Any = 0) -> Instr:
     """Load an HBM access into a new SBUF tile, casting to `dtype` if given.
 
     The first dim of the access becomes the partition dim (at most 128); a 1-D access of n
-    elements gives a tile of shape (n, 1).
+    elements gives a tile of shape (n, 1). `mode=nisa.oob_mode.skip` leaves out the rows whose
+    run-time index is outside of the tensor: their part of the destination keeps what it had.
     """
     src = _hbm(src, "src", "nl.load")
     shape = as_tile_shape(src.shape)
@@ -126,7 +132,8 @@ def load(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     if mask is None and shape[0] > m.hw.pmax:
         allocate.check_tile(m.hw, SBUF, shape, dt)
     if isinstance(src, Indirect):
-        ins = Instr((src.rows,), shape, dt, params={"src": src}, extra=("indirect",))
+        ins = Instr((src.rows,), shape, dt, params={"src": src, "skip": _skips(mode)},
+                    extra=("indirect",))
     else:
         ins = Instr((_with_shape(src, shape),), shape, dt, params={})
     if mask is not None:
@@ -152,8 +159,11 @@ def _fit(dst: Any, shape: tuple[int, ...], api: str) -> Any:
 @instruction("store", engines=(DMA,), run=_run_copy, writes=(HBM,), masks_itself=True,
              on_partitions=False, cost=cost.plain_dma,
              source="Neuron SDK 2.26 API reference: nl.store")
-def store(m: Machine, dst: Any, value: Any, *, mask: Any = None) -> Instr:
-    """Store an SBUF tile or a number into an HBM access of the same shape (1-D from (n, 1))."""
+def store(m: Machine, dst: Any, value: Any, *, mask: Any = None, mode: Any = 0) -> Instr:
+    """Store an SBUF tile or a number into an HBM access of the same shape (1-D from (n, 1)).
+
+    `mode=nisa.oob_mode.skip` drops the rows whose run-time index is outside of the tensor.
+    """
     dst = _hbm(dst, "dst", "nl.store")
     if isinstance(value, (int, float, np.generic)):
         ins = Instr((), dst.shape, dst.dtype, dst=dst, kind=HBM, params={"scalar": value})
@@ -163,7 +173,7 @@ def store(m: Machine, dst: Any, value: Any, *, mask: Any = None) -> Instr:
     if value.kind is PSUM:                                  # since SDK 2.26 the compiler copies
         value = m.op("copy", value, mask=mask).settle()
     target = _fit(dst, value.shape, "nl.store")
-    return _copy(m, target, value, mask, {}, value.shape)
+    return _copy(m, target, value, mask, {"skip": _skips(mode)}, value.shape)
 
 
 def _copy(m: Machine, dst: Any, src: Any, mask: Any, params: dict,
@@ -213,7 +223,7 @@ def dma_copy(m: Machine, *, dst: Any, src: Any, mask: Any = None, dst_rmw_op: An
         raise fail("NKI-E03", "hardware descriptor generation is asked for",
                    given=f"dge_mode=hwdge on {m.hw.name}", limit="NeuronCore-v3 (trn2) or newer",
                    hint="leave dge_mode out, or simulate for trn2")
-    params: dict[str, Any] = {"skip": int(oob_mode) == 1}
+    params: dict[str, Any] = {"skip": _skips(oob_mode)}
     if dst_rmw_op is not None:
         if ops.resolve_alu(dst_rmw_op).name != "add" or params["skip"]:
             raise fail("NKI-E04", "this read-modify-write is not supported",
