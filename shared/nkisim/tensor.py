@@ -13,7 +13,7 @@ import numpy as np
 
 from . import affine, dtypes
 from .errors import fail
-from .index import Index, Slice, _no_truth, as_int
+from .index import Index, Mask, Slice, _no_truth, as_int
 from .memory import HBM, Storage, contiguous_strides, merge_dims
 
 if TYPE_CHECKING:
@@ -152,6 +152,8 @@ class Tensor:
         rank = len(self.shape)
         if any(isinstance(k, Tensor) or k.__class__ is Indirect for k in keys):
             return Indirect.make(self, keys)
+        if len(keys) == 1 and keys[0].__class__ is Mask:
+            return self.masked(keys[0])
         if Ellipsis in [k for k in keys if k.__class__ is type(Ellipsis)]:
             at = next(i for i, k in enumerate(keys) if k is Ellipsis)
             keys = (*keys[:at], *[_ALL] * (rank - len(keys) + 1), *keys[at + 1:])
@@ -254,6 +256,19 @@ class Tensor:
                     oob.append((d, n, const, coeffs))
             t.oob = oob or None
         return t
+
+    def masked(self, mask: Mask) -> Tensor:
+        """Return the part of the view that a mask selects: `t[i_p, i_f][i_f < n]`."""
+        box = mask.box(self.shape)
+        if box is None:
+            raise fail("NKI-X02", "this mask does not cut a box out of the operand",
+                       limit="a subscript by a mask selects a range of each dimension",
+                       hint="use the mask= of the instruction")
+        if any(lo >= hi for lo, hi in box):
+            raise fail("NKI-I01", "a subscript by a mask selects nothing",
+                       given=f"tensor of shape {self.shape}",
+                       hint="leave out the iterations in which nothing is left: if i < n: ...")
+        return self.narrow(box)
 
     def flat_index(self, shape: tuple[int, ...] | None = None) -> Array:
         """Return the element index in the storage of every element of the view (int64)."""

@@ -267,3 +267,49 @@ def test_a_profile_writes_a_file_for_each_execution_it_records(tmp_path):
     names = {p.name for p in tmp_path.iterdir()}
     assert {"k.neff", "k_exec_10.ntff", "k_exec_20.ntff"} <= names
     assert len(list((tmp_path / "json_reports").iterdir())) == 2
+
+
+def test_a_mask_as_a_subscript_cuts_the_operand():
+    """MoE kernels write tile[i_p, i_f][i_f < n] for the last, partial tile of a weight."""
+    @nki.jit
+    def kernel(w, x):
+        out = nl.ndarray((100, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+        weights, tile = nl.load(w), nl.load(x)
+        i_k, i_m = nl.arange(128)[:, None], nl.arange(128)[None, :]
+        for m in nl.affine_range(1):
+            product = nisa.nc_matmul(weights[i_k, i_m][m * 128 + i_m < 100], tile)
+            nl.store(out, nl.copy(product))
+        return out
+    w, x = data(128, 128), data(128, 64)
+    np.testing.assert_allclose(nkisim.simulate(kernel, w, x), w[:, :100].T @ x, rtol=1e-5)
+
+
+def test_iterations_may_scatter_into_one_tensor():
+    """Which rows an index tile selects is data: a promise that iterations differ is believed."""
+    @nki.jit
+    def kernel(x, rows):
+        out = nl.ndarray((256, 32), dtype=x.dtype, buffer=nl.shared_hbm)
+        i_p, i_f = nl.arange(128)[:, None], nl.arange(32)[None, :]
+        at = nl.load(rows)
+        for i in nl.affine_range(2):
+            nl.store(out[at[i_p, i], i_f], nl.load(x[i]))
+        return out
+    x, order = data(2, 128, 32), RNG.permutation(256).astype(np.int32)
+    expected = np.empty((256, 32), np.float32)
+    expected[order] = x.reshape(256, 32)
+    run = nkisim.run(kernel, x, np.ascontiguousarray(order.reshape(2, 128).T))
+    np.testing.assert_array_equal(run.outputs, expected)
+    assert not run.findings
+
+
+def test_instances_that_all_do_the_same_are_a_warning():
+    """A grid on a kernel that never asks for its place repeats the work; the result is right."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x))
+        return out
+    x = data(128, 8)
+    run = nkisim.run(kernel[4], x)
+    np.testing.assert_array_equal(run.outputs, x)
+    assert [f.id for f in run.findings] == ["NKI-L05"]

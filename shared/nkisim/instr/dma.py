@@ -191,7 +191,8 @@ def _copy(m: Machine, dst: Any, src: Any, mask: Any, params: dict,
         srcs.append(dst.rows)
         target = dst.base
     ins = Instr(tuple(srcs), target.shape, target.dtype, dst=target, kind=target.kind,
-                params=params, extra=("indirect",) if params.keys() & {"src", "dst"} else ())
+                params=params, extra=("indirect", "scatter") if "dst" in params else
+                ("indirect",) if "src" in params else ())
     if mask is not None:
         if target is not dst or "src" in params:
             raise fail("NKI-X02", "a mask on an indirect access is not modelled",
