@@ -260,6 +260,8 @@ class Mask:
             if len(t.coeffs) > n:
                 raise fail("NKI-I07", "a mask has more dimensions than the instruction",
                            given=f"mask over {t.shape}, instruction over {shape}")
+            if t.bounds()[0] >= 0:               # true wherever its own indices are
+                continue
             live = [(d, c) for d, c in enumerate(t.coeffs_in(n)) if c and shape[d] > 1]
             if len(live) > 1:
                 return None

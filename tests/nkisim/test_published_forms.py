@@ -313,3 +313,18 @@ def test_instances_that_all_do_the_same_are_a_warning():
     run = nkisim.run(kernel[4], x)
     np.testing.assert_array_equal(run.outputs, x)
     assert [f.id for f in run.findings] == ["NKI-L05"]
+
+
+def test_a_mask_that_holds_everywhere_cuts_nothing():
+    """A matmul's mask may be over an operand's columns, fewer than those of the result."""
+    @nki.jit
+    def kernel(w, x):
+        out = nl.ndarray((64, 256), dtype=nl.float32, buffer=nl.shared_hbm)
+        weights, tile = nl.load(w), nl.load(x)
+        i_k, i_m = nl.arange(128)[:, None], nl.arange(64)[None, :]
+        product = nl.zeros((64, 256), dtype=nl.float32, buffer=nl.psum)
+        product += nisa.nc_matmul(weights[i_k, i_m], tile, mask=(i_m < 64))
+        nl.store(out, nl.copy(product))
+        return out
+    w, x = data(128, 64), data(128, 256)
+    np.testing.assert_allclose(nkisim.simulate(kernel, w, x), w.T @ x, rtol=1e-5)
