@@ -152,7 +152,7 @@ class Tensor:
         rank = len(self.shape)
         if any(isinstance(k, Tensor) or k.__class__ is Indirect for k in keys):
             return Indirect.make(self, keys)
-        if len(keys) == 1 and keys[0].__class__ is Mask:
+        if len(keys) == 1 and isinstance(keys[0], (Mask, bool)):
             return self.masked(keys[0])
         if Ellipsis in [k for k in keys if k.__class__ is type(Ellipsis)]:
             at = next(i for i, k in enumerate(keys) if k is Ellipsis)
@@ -257,9 +257,14 @@ class Tensor:
             t.oob = oob or None
         return t
 
-    def masked(self, mask: Mask) -> Tensor:
-        """Return the part of the view that a mask selects: `t[i_p, i_f][i_f < n]`."""
-        box = mask.box(self.shape)
+    def masked(self, mask: Mask | bool) -> Tensor:
+        """Return the part of the view that a mask selects: `t[i_p, i_f][i_f < n]`.
+
+        A mask over loop variables only is a bool, for all or nothing.
+        """
+        if mask is True:
+            return self
+        box = mask.box(self.shape) if isinstance(mask, Mask) else [(0, 0)]
         if box is None:
             raise fail("NKI-X02", "this mask does not cut a box out of the operand",
                        limit="a subscript by a mask selects a range of each dimension",

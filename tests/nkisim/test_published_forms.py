@@ -277,7 +277,7 @@ def test_a_mask_as_a_subscript_cuts_the_operand():
         weights, tile = nl.load(w), nl.load(x)
         i_k, i_m = nl.arange(128)[:, None], nl.arange(128)[None, :]
         for m in nl.affine_range(1):
-            product = nisa.nc_matmul(weights[i_k, i_m][m * 128 + i_m < 100], tile)
+            product = nisa.nc_matmul(weights[i_k, i_m][m * 128 + i_m < 100][m < 1], tile)
             nl.store(out, nl.copy(product))
         return out
     w, x = data(128, 128), data(128, 64)
