@@ -328,3 +328,25 @@ def test_a_mask_that_holds_everywhere_cuts_nothing():
         return out
     w, x = data(128, 64), data(128, 256)
     np.testing.assert_allclose(nkisim.simulate(kernel, w, x), w.T @ x, rtol=1e-5)
+
+
+def test_quotients_and_remainders_of_indices_that_are_affine():
+    """Flattened positions are taken apart again: i // width, i % width within one row."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((128, 16, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+        i_p, row, column = nl.arange(128)[:, None, None], nl.arange(16)[None, :, None], \
+            nl.arange(8)[None, None, :]
+        flat = row * 8 + column
+        tile = nl.load(x[i_p, flat])
+        nl.store(out[i_p, flat // 8, (7 - flat % 8) % 8], tile)
+        return out
+    x = data(128, 128)
+    np.testing.assert_array_equal(nkisim.simulate(kernel, x), x.reshape(128, 16, 8)[:, :, ::-1])
+
+
+@pytest.mark.parametrize("broken", [lambda i: i // 8, lambda i: i % 8, lambda i: i // 0,
+                                    lambda i: i % -8])
+def test_quotients_and_remainders_that_are_not_affine_are_refused(broken):
+    with pytest.raises(nkisim.NkiError, match="NKI-I05"):
+        broken(nl.arange(16)[None, :])
