@@ -249,9 +249,8 @@ def run(deps: Dependencies, queue_of_kind: list[int], works: list[cost.Work | No
                 ready_at = coming[0][0]
                 if ready_at < at:
                     ready_at = at
-                if ready_at < due[q]:
-                    due[q] = ready_at
-                    again = (ready_at, q)
+                due[q] = ready_at
+                again = (ready_at, q)
         seen[i] = done
         tile = tile_of[i]
         if tile != -1:
