@@ -84,11 +84,12 @@ def _meet(d: int, strides: list[int], na: dict, nb: dict, wa: int, wb: int, at: 
 
 
 def pairs(trace: Trace, ev: dict[str, np.ndarray], vid: np.ndarray, kinds: np.ndarray,
-          queue: np.ndarray, apart: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+          queue: np.ndarray, apart: np.ndarray, whole: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the pairs (earlier, later) of instructions of which the later has to wait.
 
     `ev`: accesses in program order, `vid`: the version of each, `kinds` and `queue`: of each
-    instruction, `apart`: accesses of which only those to the very same region matter.
+    instruction, `apart`: accesses of which only those to the very same region matter,
+    `whole`: accesses to all bytes of their version.
     A read waits for the last write; a write for the last write and, queue by queue, the last read
     since. A matmul need not wait for the partial sums that its own engine adds to.
     """
@@ -115,7 +116,7 @@ def pairs(trace: Trace, ev: dict[str, np.ndarray], vid: np.ndarray, kinds: np.nd
     some = heads[~apart[heads]]
     if len(some) and np.bincount(vid[some]).max() > 1:
         found += acc.across(*_links(geo, ev, vid, keys, heads, written & ~apart[heads],
-                                    ~apart[heads]))
+                                    ~apart[heads], whole[heads]))
     before, after = (np.concatenate(x) for x in zip(*found))
     keep = before != after
     return before[keep], after[keep]
@@ -196,12 +197,12 @@ def _ranges(begin: np.ndarray, count: np.ndarray) -> np.ndarray:
 
 
 def _links(geo: _Geometry, ev: dict[str, np.ndarray], vid: np.ndarray, keys: np.ndarray,
-           heads: np.ndarray, written: np.ndarray, wanted: np.ndarray
+           heads: np.ndarray, written: np.ndarray, wanted: np.ndarray, whole: np.ndarray
            ) -> tuple[np.ndarray, np.ndarray]:
     """Return the pairs of regions that share a byte, of which at least one is written.
 
-    Each pair is there both ways. Regions are sorted by version and first byte, so that what may
-    overlap one is a range behind it.
+    Each pair is there both ways. What is `whole` covers its version. Regions are sorted by version
+    and first byte, so that what may overlap one is a range behind it.
     """
     mine = np.flatnonzero(wanted)
     v, lo, hi = vid[heads[mine]], ev["lo"][heads[mine]], ev["hi"][heads[mine]]
@@ -218,10 +219,15 @@ def _links(geo: _Geometry, ev: dict[str, np.ndarray], vid: np.ndarray, keys: np.
         a, b = mine[a], mine[b]
         keep = written[a] | written[b]
         a, b = a[keep], b[keep]
-        ka, kb = keys[heads[a]], keys[heads[b]]
-        case = np.stack([ka % _SHIFT, kb % _SHIFT, kb // _SHIFT - ka // _SHIFT])
-        cases, which = np.unique(case, axis=1, return_inverse=True)
-        meet = np.array([geo.overlap(*c) for c in cases.T.tolist()], bool)[which.reshape(-1)]
+        meet = whole[a] | whole[b]
+        rest = np.flatnonzero(~meet)
+        ka, kb = keys[heads[a[rest]]], keys[heads[b[rest]]]
+        shapes, shape = np.unique(ka % _SHIFT * _SHIFT + kb % _SHIFT, return_inverse=True)
+        apart, distance = np.unique(kb // _SHIFT - ka // _SHIFT, return_inverse=True)
+        cases, which = np.unique(shape * len(apart) + distance, return_inverse=True)
+        meet[rest] = np.array([geo.overlap(s // _SHIFT, s % _SHIFT, d) for s, d in zip(
+            shapes[cases // len(apart)].tolist(), apart[cases % len(apart)].tolist())],
+            bool)[which]
         found += [(a[meet], b[meet]), (b[meet], a[meet])]
     if not found:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)

@@ -36,6 +36,7 @@ class Versions:
     bytes: np.ndarray           # per partition (PSUM: whole banks); 0 for what is not placed here
     psum: np.ndarray            # bool
     resident: np.ndarray        # bytes per partition that it takes, wherever it lies
+    line: np.ndarray            # of the allocation, as in the trace
 
 
 @dataclass
@@ -56,7 +57,7 @@ class _Stores:
     """The storages of a run as arrays."""
 
     def __init__(self, storages: Storages):
-        code, self.nparts, self.row_bytes, _, _, flags = \
+        code, self.nparts, self.row_bytes, self.line, _, flags = \
             np.frombuffer(storages.data, np.int64).reshape(-1, 6).T
         self.hbm = code == storages._CODE[HBM]
         self.psum = code == storages._CODE[PSUM]
@@ -73,12 +74,12 @@ def analyse(trace: Trace, storages: Storages, hw: NeuronCore, queue_of: np.ndarr
     queue = queue_of[kinds]
     stores = _Stores(storages)
     ev = _events(trace, stores, rows, starts, kinds)
-    versions, vid = _versions(stores, hw, ev)
+    versions, vid, whole = _versions(stores, hw, ev)
     waits, overflow = _place(versions, vid, ev["instr"], queue, hw)
     read = np.zeros(len(stores.hbm), bool)
     read[ev["storage"][~ev["write"]]] = True
     apart = (stores.hbm & ~read)[ev["storage"]]         # outputs: only the same region matters
-    before, after = conflicts.pairs(trace, ev, vid, kinds, queue, apart)
+    before, after = conflicts.pairs(trace, ev, vid, kinds, queue, apart, whole)
     each = np.unique(np.concatenate([before, waits[0]]) * (len(kinds) + 1)
                      + np.concatenate([after, waits[1]]))
     before, after = np.divmod(each, len(kinds) + 1)
@@ -153,8 +154,9 @@ def _tiles(stores: _Stores, ev: dict[str, np.ndarray]
 
 
 def _versions(stores: _Stores, hw: NeuronCore, ev: dict[str, np.ndarray]
-              ) -> tuple[Versions, np.ndarray]:
-    """Number the lives of all tiles; return them and the version of each access."""
+              ) -> tuple[Versions, np.ndarray, np.ndarray]:
+    """Number the lives of all tiles; return them, the version of each access, and whether it
+    writes all of the tile, with which a version begins."""
     tile, lo, hi = _tiles(stores, ev)
     nparts = np.where(stores.arena, -1, stores.nparts)
     renewed = ev["write"].astype(bool) & (ev["solid"] == nparts[ev["storage"]]) \
@@ -181,7 +183,8 @@ def _versions(stores: _Stores, hw: NeuronCore, ev: dict[str, np.ndarray]
         used = np.maximum.reduceat(ev["hi"][order], heads) \
             - np.minimum.reduceat(ev["lo"][order], heads)
         resident = np.where(arena, used, size)
-    return Versions(storage, instr[heads], instr[tails], size, psum, resident), vid
+    return Versions(storage, instr[heads], instr[tails], size, psum, resident,
+                    stores.line[storage]), vid, renewed
 
 
 def _place(v: Versions, vid: np.ndarray, instr: np.ndarray, queue: np.ndarray, hw: NeuronCore

@@ -50,6 +50,7 @@ class Schedule:
     dma_ends: np.ndarray
     works: list[cost.Work | None]           # by kind
     transfers: list[cost.Transfer | None]   # by kind
+    engines: list[str]                      # by kind
     deps: Dependencies
 
 
@@ -118,7 +119,7 @@ def schedule(trace: Trace, storages: Storages, hw: NeuronCore, *, dge: bool = Fa
     busy["dma"] = times.dma_busy / hw.dma_engines
     return Schedule(np.array(times.start), np.array(times.seen) - hop, np.array(times.issue),
                     np.array(times.pred, np.int32), ran_on, triggers[deps.queue], busy, times.dma,
-                    times.dma_ends, works, transfers, deps)
+                    times.dma_ends, works, transfers, engines, deps)
 
 
 __all__ = ["ENGINES", "Schedule", "assign_engines", "schedule"]
