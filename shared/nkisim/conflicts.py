@@ -130,12 +130,9 @@ class _Accesses:
         self.instr, self.write, self.adds, self.queue = instr, write, adds, queue
         self.when, self.region, self.begin = when, region, begin
 
-    def _waits(self, last: np.ndarray, e: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return who waits of accesses `e` for the last writes before; -1: there is none."""
-        there = last >= 0
-        last, e = last[there], e[there]
-        own = self.adds[e] & (self.queue[last] == self.queue[e])
-        return self.instr[last[~own]], self.instr[e[~own]]
+    def _own(self, last: np.ndarray, e: np.ndarray) -> np.ndarray:
+        """Tell whether accesses `e` add to what their own engine wrote last."""
+        return self.adds[e] & (self.queue[last] == self.queue[e])
 
     def within(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the pairs that conflict in one region."""
@@ -144,7 +141,17 @@ class _Accesses:
         last = np.full(n, -1)                           # the last write before each access
         last[1:] = np.maximum.accumulate(np.where(self.write, at, -1))[:-1]
         last[last < self.begin[self.region]] = -1
-        before, after = self._waits(last, at)
+        there = last >= 0
+        own = np.zeros(n, bool)
+        own[there] = self._own(last[there], at[there])
+        there &= ~own
+        found = [(last[there], at[there])]
+        # partial sums that are not the last: who ends their chain waits for all of them
+        ends = np.minimum.accumulate(np.where(own, n, at)[::-1])[::-1]
+        ends = np.append(ends[1:], n)                   # the first to come that does not add
+        part = np.flatnonzero(self.write & np.append(own[1:], False) & (ends < n))
+        part = part[self.region[ends[part]] == self.region[part]]
+        found.append((part, ends[part]))
         # the last read of each queue between two writes
         step = np.cumsum(self.write)                    # of a read: the write that follows, +1
         writes = np.flatnonzero(self.write)
@@ -154,9 +161,10 @@ class _Accesses:
         queues = int(self.queue.max()) + 1
         reader = np.full(len(writes) * queues, -1)
         reader[step[reads] * queues + self.queue[reads]] = reads    # the last one stays
-        there = np.flatnonzero(reader >= 0)
-        return (np.concatenate([before, self.instr[reader[there]]]),
-                np.concatenate([after, self.instr[writes[there // queues]]]))
+        slots = np.flatnonzero(reader >= 0)
+        found.append((reader[slots], writes[slots // queues]))
+        before, after = (np.concatenate(x) for x in zip(*found))
+        return self.instr[before], self.instr[after]
 
     def across(self, a: np.ndarray, b: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return the pairs of accesses to regions `a` and accesses to regions `b` before."""
@@ -167,7 +175,9 @@ class _Accesses:
         other = np.repeat(b, count[a])                  # ... with the region it meets
         span = len(self.instr) + 1
         last = self._last(self.write, other, e, span)
-        out = [self._waits(last, e)]
+        there = np.flatnonzero(last >= 0)
+        there = there[~self._own(last[there], e[there])]
+        out = [(self.instr[last[there]], self.instr[e[there]])]
         writes = self.write[e]
         e, other, last = e[writes], other[writes], last[writes]
         since = np.where(last >= 0, self.when[last], -1)
