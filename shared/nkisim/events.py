@@ -33,6 +33,7 @@ class Times:
     dma_ends: np.ndarray        # when each of their engines was done
     pe_busy: float
     dma_busy: float             # of all DMA engines
+    psum_missing: int           # bytes per partition of PSUM that were lent to end a deadlock
 
 
 def _ports(deps: Dependencies, works: list[cost.Work | None], queue_of: list[int]
@@ -278,11 +279,9 @@ def run(deps: Dependencies, queue_of_kind: list[int], works: list[cost.Work | No
                     if ready_at < due[q]:
                         due[q] = ready_at
                         heappush(events, (ready_at, q))
-    if banks.forced:
-        deps.overflow["psum"] = banks.forced
     log = np.frombuffer(dma_log, np.int64)
     counts = np.array([c for _, c in dma_us])[deps.kind[log]] if len(log) else log
     listed = np.frombuffer(ends_of, np.int64)
     each = np.repeat(np.where(listed < counts, counts, 1), listed)      # engines of each end
     return Times(issue, start, seen, pred, log, np.repeat(np.frombuffer(ends, np.float64), each),
-                 pe_busy, dma_busy)
+                 pe_busy, dma_busy, banks.forced)

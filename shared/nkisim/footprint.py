@@ -37,6 +37,8 @@ class Versions:
     psum: np.ndarray            # bool
     resident: np.ndarray        # bytes per partition that it takes, wherever it lies
     line: np.ndarray            # of the allocation, as in the trace
+    lo: np.ndarray              # bytes of a partition of the storage
+    hi: np.ndarray
 
 
 @dataclass
@@ -65,21 +67,44 @@ class _Stores:
         self.readonly = (flags & 2) > 0
 
 
-def analyse(trace: Trace, storages: Storages, hw: NeuronCore, queue_of: np.ndarray
-            ) -> Dependencies:
-    """Find what each instruction of a trace waits for; `queue_of` gives the queue of a kind."""
+@dataclass
+class Accesses:
+    """All accesses of a run, in program order, an instruction's reads first.
+
+    `ev`: arrays of an element per access (instr, write, storage, offset, operand, lo, hi, solid);
+    `vid`: its version; `whole`: it writes all of a tile, with which a version begins.
+    """
+
+    ev: dict[str, np.ndarray]
+    vid: np.ndarray
+    whole: np.ndarray
+    versions: Versions
+    kinds: np.ndarray           # by instruction
+    stores: _Stores
+
+
+def accesses(trace: Trace, hw: NeuronCore) -> Accesses:
+    """Find the accesses of a trace and the lives of its tiles."""
     rows = np.frombuffer(trace.rows, dtype=np.int64)
     starts = np.frombuffer(trace.starts, dtype=np.int64)
     kinds = rows[starts]
-    queue = queue_of[kinds]
-    stores = _Stores(storages)
+    stores = _Stores(trace.storages)
     ev = _events(trace, stores, rows, starts, kinds)
     versions, vid, whole = _versions(stores, hw, ev)
+    return Accesses(ev, vid, whole, versions, kinds, stores)
+
+
+def analyse(trace: Trace, hw: NeuronCore, queue_of: np.ndarray) -> Dependencies:
+    """Find what each instruction of a trace waits for; `queue_of` gives the queue of a kind."""
+    acc = accesses(trace, hw)
+    ev, versions, vid, kinds, stores = acc.ev, acc.versions, acc.vid, acc.kinds, acc.stores
+    queue = queue_of[kinds]
     waits, overflow = _place(versions, vid, ev["instr"], queue, hw)
     read = np.zeros(len(stores.hbm), bool)
     read[ev["storage"][~ev["write"]]] = True
     apart = (stores.hbm & ~read)[ev["storage"]]         # outputs: only the same region matters
-    before, after = conflicts.pairs(trace, ev, vid, kinds, queue, apart, whole)
+    before, after = conflicts.pairs(trace, ev, vid, kinds, queue, apart,
+                                                 acc.whole)
     each = np.unique(np.concatenate([before, waits[0]]) * (len(kinds) + 1)
                      + np.concatenate([after, waits[1]]))
     before, after = np.divmod(each, len(kinds) + 1)
@@ -173,7 +198,8 @@ def _versions(stores: _Stores, hw: NeuronCore, ev: dict[str, np.ndarray]
     storage = ev["storage"][order][heads]
     placed = ~stores.hbm & ~stores.arena
     psum = stores.psum[storage]
-    size = (hi - lo)[tile[order][heads]]
+    begin, end = lo[tile[order][heads]], hi[tile[order][heads]]
+    size = end - begin
     bank = hw.psum_bank_bytes
     size = np.where(psum, -(-size // bank) * bank, size) * placed[storage]
     instr = ev["instr"][order]
@@ -184,7 +210,7 @@ def _versions(stores: _Stores, hw: NeuronCore, ev: dict[str, np.ndarray]
             - np.minimum.reduceat(ev["lo"][order], heads)
         resident = np.where(arena, used, size)
     return Versions(storage, instr[heads], instr[tails], size, psum, resident,
-                    stores.line[storage]), vid, renewed
+                    stores.line[storage], begin, end), vid, renewed
 
 
 def _place(v: Versions, vid: np.ndarray, instr: np.ndarray, queue: np.ndarray, hw: NeuronCore

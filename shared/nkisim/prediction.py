@@ -128,8 +128,12 @@ class Profile:
         self.trace, self.machine = run.trace, run.machine
         self.model_error = MODEL_ERROR if core.calibrated else "not calibrated"
         self.outputs, self.findings = run.outputs, list(run.findings)
-        plan = schedule(run.trace, run.machine.storages, core, dge=descriptors == "dge")
+        plan = schedule(run.trace, core, dge=descriptors == "dge")
         self.schedule = plan
+        moved = run.hbm_read_bytes + run.hbm_write_bytes
+        run = replace(run, trace=plan.trace)                # with spills, if there are any
+        self.trace = plan.trace
+        self.spill_bytes = run.hbm_read_bytes + run.hbm_write_bytes - moved
         for k, engine in enumerate(plan.engines):           # they are chosen by now
             self.trace.kinds[k] = replace(self.trace.kinds[k], engine=engine)
         self.timeline = Timeline(run.trace, plan)
@@ -193,8 +197,9 @@ class Profile:
             self.findings.append(Finding(
                 "NKI-M10", "warning", f"tiles that are alive at the same time take "
                 f"{limit + missing} bytes per partition of {memory.upper()}, which has {limit}; "
-                "the compiler would have to spill to HBM or refuse. The predicted time assumes "
-                "that they fit."))
+                + ("the rest is copied to SBUF and read there" if memory == "psum" else
+                   f"spills to HBM and loads again move {self.spill_bytes:,} bytes")
+                + ". The predicted time has that; the compiler may do it otherwise, or refuse."))
 
     # -- files and text ---------------------------------------------------------------------
     def to_dict(self) -> dict[str, Any]:
@@ -209,7 +214,7 @@ class Profile:
             "profile_total_us": self.profile_total_us, "engine_busy": self.engine_busy,
             "flops": self.flops, "mfu": self.mfu, "hbm_read_bytes": self.hbm_read_bytes,
             "hbm_write_bytes": self.hbm_write_bytes,
-            "dma_transfer_count": self.dma_transfer_count,
+            "dma_transfer_count": self.dma_transfer_count, "spill_bytes": self.spill_bytes,
             "sbuf_peak_bytes": self.sbuf_peak_bytes, "psum_peak_banks": self.psum_peak_banks,
             "sbuf_peak_lines": [[place(p.where), p.amount] for p in self.sbuf_peak_lines],
             "psum_peak_lines": [[place(p.where), p.amount] for p in self.psum_peak_lines],

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from . import cost, events
+from . import cost, events, spill
 from .footprint import ACT, DVE, LOADS, PE, POOL, STORES, Dependencies, analyse
 from .hw import NeuronCore
 from .memory import HBM, PSUM
 from .table import ANY
-from .trace import Kind, Storages, Trace
+from .trace import Kind, Trace
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
 _QUEUE = {"tensor": PE, "vector": DVE, "scalar": ACT, "gpsimd": POOL, "sync": LOADS}
@@ -52,6 +52,7 @@ class Schedule:
     transfers: list[cost.Transfer | None]   # by kind
     engines: list[str]                      # by kind
     deps: Dependencies
+    trace: Trace                            # what ran: with spills, if there are any
 
 
 def assign_engines(kinds: list[Kind], counts: dict[int, int], hw: NeuronCore) -> list[str]:
@@ -85,12 +86,22 @@ def _queue_of(kind: Kind, engine: str) -> int:
     return STORES if to_hbm and any(p.kind is not HBM for p in kind.operands) else LOADS
 
 
-def schedule(trace: Trace, storages: Storages, hw: NeuronCore, *, dge: bool = False,
-             window: int = WINDOW) -> Schedule:
-    """Compute when each instruction runs; `dge`: hardware descriptor generation."""
+@dataclass
+class _Plan:
+    """A trace whose instructions have engines and costs."""
+
+    trace: Trace
+    engines: list[str]
+    works: list[cost.Work | None]
+    transfers: list[cost.Transfer | None]
+    queue_of: np.ndarray
+    deps: Dependencies
+
+
+def _plan(trace: Trace, hw: NeuronCore) -> _Plan:
+    """Choose engines, and find costs and dependencies."""
     kinds = np.frombuffer(trace.rows, np.int64)[np.frombuffer(trace.starts, np.int64)]
-    counts = dict(enumerate(np.bincount(kinds).tolist()))
-    engines = assign_engines(trace.kinds, counts, hw)
+    engines = assign_engines(trace.kinds, dict(enumerate(np.bincount(kinds).tolist())), hw)
     works: list[cost.Work | None] = []
     transfers: list[cost.Transfer | None] = []
     for kind, engine in zip(trace.kinds, engines):
@@ -98,14 +109,46 @@ def schedule(trace: Trace, storages: Storages, hw: NeuronCore, *, dge: bool = Fa
         works.append(None if is_dma else cost.work(kind, hw, engine))
         transfers.append(cost.transfer(kind, hw) if is_dma else None)
     queue_of = np.array([_queue_of(k, e) for k, e in zip(trace.kinds, engines)] or [0], np.int64)
+    return _Plan(trace, engines, works, transfers, queue_of, analyse(trace, hw, queue_of))
+
+
+def schedule(trace: Trace, hw: NeuronCore, *, dge: bool = False, window: int = WINDOW) -> Schedule:
+    """Compute when each instruction runs; `dge`: hardware descriptor generation.
+
+    Tiles that do not fit are spilled: the schedule is then that of `Schedule.trace`, which has
+    the instructions for it.
+    """
     collecting = gc.isenabled()
     gc.disable()                        # millions of small lists, and no garbage among them
     try:
-        deps = analyse(trace, storages, hw, queue_of)
-        times = events.run(deps, queue_of.tolist(), works, transfers, hw, dge, window)
+        plan, times = _run(trace, hw, dge, window)
     finally:
         if collecting:
             gc.enable()
+    return _schedule(plan, times, hw)
+
+
+def _run(trace: Trace, hw: NeuronCore, dge: bool, window: int) -> tuple[_Plan, events.Times]:
+    """Run a trace; if tiles do not fit, again with instructions that spill them."""
+    overflow: dict[str, int] = {}
+    while True:
+        plan = _plan(trace, hw)
+        overflow.update(plan.deps.overflow)
+        if "sbuf" in plan.deps.overflow:
+            plan = _plan(spill.spill_sbuf(trace, hw), hw)
+        times = events.run(plan.deps, plan.queue_of.tolist(), plan.works, plan.transfers, hw, dge,
+                           window)
+        if not times.psum_missing or "psum" in overflow:
+            break
+        overflow["psum"] = times.psum_missing
+        trace = spill.spill_psum(trace, hw)
+    plan.deps.overflow = overflow
+    return plan, times
+
+
+def _schedule(plan: _Plan, times: events.Times, hw: NeuronCore) -> Schedule:
+    """Gather what a run says."""
+    deps, engines, works = plan.deps, plan.engines, plan.works
     code = np.array([ENGINES.index(e) for e in engines] or [0], np.int8)
     triggers = np.array([0, 1, 2, 3, TRIGGERED_BY[LOADS], TRIGGERED_BY[STORES]], np.int8)
     ran_on = code[deps.kind]
@@ -119,7 +162,7 @@ def schedule(trace: Trace, storages: Storages, hw: NeuronCore, *, dge: bool = Fa
     busy["dma"] = times.dma_busy / hw.dma_engines
     return Schedule(np.array(times.start), np.array(times.seen) - hop, np.array(times.issue),
                     np.array(times.pred, np.int32), ran_on, triggers[deps.queue], busy, times.dma,
-                    times.dma_ends, works, transfers, engines, deps)
+                    times.dma_ends, works, plan.transfers, engines, deps, plan.trace)
 
 
 __all__ = ["ENGINES", "Schedule", "assign_engines", "schedule"]
