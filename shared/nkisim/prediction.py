@@ -7,12 +7,14 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from . import compiler as compiling
 from . import dtypes, hw
 from .errors import Where, fail
 from .footprint import Dependencies
@@ -123,12 +125,14 @@ class Peak:
 class Profile:
     """A kernel's predicted performance on a target (design.md 3.4)."""
 
-    def __init__(self, run: Run, core: NeuronCore, descriptors: str, kernel_name: str):
+    def __init__(self, run: Run, core: NeuronCore, descriptors: str, kernel_name: str,
+                 options: frozenset[str] = frozenset(compiling.DEFAULT)):
         self.kernel_name, self.hw, self.descriptors = kernel_name, core, descriptors
         self.trace, self.machine = run.trace, run.machine
         self.model_error = MODEL_ERROR if core.calibrated else "not calibrated"
         self.outputs, self.findings = run.outputs, list(run.findings)
-        plan = schedule(run.trace, core, dge=descriptors == "dge")
+        plan = schedule(run.trace, core, dge=descriptors == "dge", on=options)
+        self.compiler = tuple(name for name in compiling.OPTIONS if name in options)
         self.schedule = plan
         moved = run.hbm_read_bytes + run.hbm_write_bytes
         run = replace(run, trace=plan.trace)                # with spills, if there are any
@@ -209,7 +213,7 @@ class Profile:
         return {
             "kernel": self.kernel_name, "target": self.hw.name, "predicted": True,
             "calibrated": self.hw.calibrated, "model_error": self.model_error,
-            "descriptors": self.descriptors,
+            "descriptors": self.descriptors, "compiler": list(self.compiler),
             "latency_us": self.latency_us, "body_us": self.body_us,
             "profile_total_us": self.profile_total_us, "engine_busy": self.engine_busy,
             "flops": self.flops, "mfu": self.mfu, "hbm_read_bytes": self.hbm_read_bytes,
@@ -272,7 +276,8 @@ def descriptor_path(core: NeuronCore, options: str, wanted: str | None) -> str:
 
 
 def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = True,
-            descriptors: str | None = None, **kwargs: Any) -> Profile:
+            descriptors: str | None = None, compiler: Iterable[str] | None = None,
+            **kwargs: Any) -> Profile:
     """Predict how long a kernel takes, and where the time goes.
 
     Args:
@@ -282,6 +287,8 @@ def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = 
         compute: False leaves out the arithmetic; `outputs` is then None.
         descriptors: "static" or "dge"; default: static on trn1 and where the kernel's
             `additional_compile_opt` has --disable-dge, else hardware descriptor generation.
+        compiler: what the compiler is taken to do, names of `nkisim.compiler.OPTIONS`; default
+            ("reorder", "engines", "rename"), () is strictly as written.
 
     Raises: NkiError when the kernel breaks a rule of NKI or of the chip.
     """
@@ -289,8 +296,9 @@ def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = 
     inner = as_kernel(getattr(kernel, "kernel", kernel))
     core = hw.get(target or inner.target)
     path = descriptor_path(core, options, descriptors)
+    on = compiling.options(compiler)
     run = launch(inner, args, kwargs, target=core.name, compute=compute)
-    return Profile(run, core, path, getattr(inner, "__name__", "kernel"))
+    return Profile(run, core, path, getattr(inner, "__name__", "kernel"), on)
 
 
 __all__ = ["ENGINES", "Memory", "Peak", "Profile", "Timeline", "profile"]

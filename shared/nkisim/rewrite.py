@@ -64,9 +64,12 @@ class Draft:
     def kind_of(self, i: int) -> Kind:
         return self.kinds[self.rows[self.starts[i]]]
 
-    def move(self, i: int, j: int, storage: int, memory: str | None = None) -> None:
-        """Let operand `j` of instruction `i` be in another storage, at the same offset."""
-        self.rows[self.starts[i] + 3 + 2 * j] = storage
+    def move(self, i: int, j: int, storage: int, memory: str | None = None, shift: int = 0
+             ) -> None:
+        """Let operand `j` of instruction `i` be in another storage, `shift` bytes further."""
+        at = self.starts[i] + 3 + 2 * j
+        self.rows[at] = storage
+        self.rows[at + 1] += shift
         if memory is not None:
             kind = self.kind_of(i)
             operands = tuple(replace(p, kind=memory) if k == j else p

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from . import cost, events, spill
+from . import compiler, cost, events, spill
 from .footprint import ACT, DVE, LOADS, PE, POOL, STORES, Dependencies, analyse
 from .hw import NeuronCore
 from .memory import HBM, PSUM
@@ -55,13 +55,17 @@ class Schedule:
     trace: Trace                            # what ran: with spills, if there are any
 
 
-def assign_engines(kinds: list[Kind], counts: dict[int, int], hw: NeuronCore) -> list[str]:
+def assign_engines(kinds: list[Kind], counts: dict[int, int], hw: NeuronCore,
+                   balance: bool = True) -> list[str]:
     """Choose the engines of copies that leave it open: the one with less to do, by workload.
+    Without `balance`: the first that the instruction names.
 
     What must run somewhere is counted first; then the largest kinds choose. PSUM drains go to
     the Scalar Engine when it makes no difference, as in profiles.
     """
     load = {"vector": 0.0, "scalar": 0.0}
+    if not balance:
+        return [k.row.engines[0] if k.engine == ANY else k.engine for k in kinds]
     out = [k.engine for k in kinds]
     open_: list[tuple[float, int]] = []
     for k, kind in enumerate(kinds):
@@ -98,10 +102,11 @@ class _Plan:
     deps: Dependencies
 
 
-def _plan(trace: Trace, hw: NeuronCore) -> _Plan:
+def _plan(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> _Plan:
     """Choose engines, and find costs and dependencies."""
     kinds = np.frombuffer(trace.rows, np.int64)[np.frombuffer(trace.starts, np.int64)]
-    engines = assign_engines(trace.kinds, dict(enumerate(np.bincount(kinds).tolist())), hw)
+    engines = assign_engines(trace.kinds, dict(enumerate(np.bincount(kinds).tolist())), hw,
+                             "engines" in on)
     works: list[cost.Work | None] = []
     transfers: list[cost.Transfer | None] = []
     for kind, engine in zip(trace.kinds, engines):
@@ -109,11 +114,14 @@ def _plan(trace: Trace, hw: NeuronCore) -> _Plan:
         works.append(None if is_dma else cost.work(kind, hw, engine))
         transfers.append(cost.transfer(kind, hw) if is_dma else None)
     queue_of = np.array([_queue_of(k, e) for k, e in zip(trace.kinds, engines)] or [0], np.int64)
-    return _Plan(trace, engines, works, transfers, queue_of, analyse(trace, hw, queue_of))
+    return _Plan(trace, engines, works, transfers, queue_of,
+                 analyse(trace, hw, queue_of, "rename" in on))
 
 
-def schedule(trace: Trace, hw: NeuronCore, *, dge: bool = False, window: int = WINDOW) -> Schedule:
-    """Compute when each instruction runs; `dge`: hardware descriptor generation.
+def schedule(trace: Trace, hw: NeuronCore, *, dge: bool = False,
+             on: frozenset[str] = frozenset(compiler.DEFAULT)) -> Schedule:
+    """Compute when each instruction runs; `dge`: hardware descriptor generation, `on`: what the
+    compiler may do (compiler.py).
 
     Tiles that do not fit are spilled: the schedule is then that of `Schedule.trace`, which has
     the instructions for it.
@@ -121,27 +129,29 @@ def schedule(trace: Trace, hw: NeuronCore, *, dge: bool = False, window: int = W
     collecting = gc.isenabled()
     gc.disable()                        # millions of small lists, and no garbage among them
     try:
-        plan, times = _run(trace, hw, dge, window)
+        plan, times = _run(compiler.rewrite(trace, hw, on), hw, dge, on)
     finally:
         if collecting:
             gc.enable()
     return _schedule(plan, times, hw)
 
 
-def _run(trace: Trace, hw: NeuronCore, dge: bool, window: int) -> tuple[_Plan, events.Times]:
+def _run(trace: Trace, hw: NeuronCore, dge: bool, on: frozenset[str]
+         ) -> tuple[_Plan, events.Times]:
     """Run a trace; if tiles do not fit, again with instructions that spill them."""
     overflow: dict[str, int] = {}
+    rename = "rename" in on
     while True:
-        plan = _plan(trace, hw)
+        plan = _plan(trace, hw, on)
         overflow.update(plan.deps.overflow)
         if "sbuf" in plan.deps.overflow:
-            plan = _plan(spill.spill_sbuf(trace, hw), hw)
+            plan = _plan(spill.spill_sbuf(trace, hw, rename), hw, on)
         times = events.run(plan.deps, plan.queue_of.tolist(), plan.works, plan.transfers, hw, dge,
-                           window)
+                           WINDOW if "reorder" in on else 1)
         if not times.psum_missing or "psum" in overflow:
             break
         overflow["psum"] = times.psum_missing
-        trace = spill.spill_psum(trace, hw)
+        trace = spill.spill_psum(trace, hw, rename)
     plan.deps.overflow = overflow
     return plan, times
 

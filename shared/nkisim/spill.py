@@ -33,14 +33,14 @@ def _row(name: str) -> Row:
     return replace(ROWS[name], name=f"spill_{name}")
 
 
-def spill_sbuf(trace: Trace, hw: NeuronCore) -> Trace:
+def spill_sbuf(trace: Trace, hw: NeuronCore, rename: bool) -> Trace:
     """Return the trace with loads and stores for what does not fit SBUF."""
-    return _Sbuf(trace, accesses(trace, hw), hw, hw.sbuf_usable_bytes, psum=False).run()
+    return _Sbuf(trace, accesses(trace, hw, rename), hw, hw.sbuf_usable_bytes, psum=False).run()
 
 
-def spill_psum(trace: Trace, hw: NeuronCore) -> Trace:
+def spill_psum(trace: Trace, hw: NeuronCore, rename: bool) -> Trace:
     """Return the trace with copies to SBUF for what does not fit PSUM."""
-    return _Psum(trace, accesses(trace, hw), hw, hw.psum_bytes, psum=True).run()
+    return _Psum(trace, accesses(trace, hw, rename), hw, hw.psum_bytes, psum=True).run()
 
 
 @dataclass
