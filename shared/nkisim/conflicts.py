@@ -54,33 +54,36 @@ class _Geometry:
     def _compute(self, a: int, b: int, distance: int) -> bool:
         na, sa, wa = self.dims[a]
         nb, sb, wb = self.dims[b]
-        strides = sorted({*sa, *sb}, reverse=True)
-        return _meet(distance, strides, dict(zip(sa, na)), dict(zip(sb, nb)), wa, wb, 0)
+        reach_a, reach_b = dict(zip(sa, na)), dict(zip(sb, nb))
+        dims = []                   # stride, steps backwards and forwards, what smaller ones add
+        lo = hi = 0
+        for s in sorted({*sa, *sb}):
+            if s:
+                back, ahead = 1 - reach_a.get(s, 1), reach_b.get(s, 1) - 1
+                dims.append((s, back, ahead, lo, hi))
+                lo, hi = lo + back * s, hi + ahead * s
+        return _meet(distance, dims, wa, wb, len(dims) - 1)
 
 
-def _meet(d: int, strides: list[int], na: dict, nb: dict, wa: int, wb: int, at: int) -> bool:
+def _meet(d: int, dims: list[tuple[int, int, int, int, int]], wa: int, wb: int, at: int) -> bool:
     """Is there i < na, j < nb per stride with an element of b on one of a?
 
     b - a = d + sum (j - i) * stride must lie in (-wb, wa). Strides are tried from the largest;
     the smaller ones bound what a larger one may leave over.
     """
-    rest_lo = sum((1 - na.get(s, 1)) * s for s in strides[at:])
-    rest_hi = sum((nb.get(s, 1) - 1) * s for s in strides[at:])
-    if d + rest_lo >= wa or d + rest_hi <= -wb:
+    if at < 0:
+        return -wb < d < wa
+    s, back, ahead, lo, hi = dims[at]
+    # d + k * s + [lo, hi] must reach (-wb, wa)
+    first = max(back, -((d + hi + wb - 1) // s))
+    last = min(ahead, (wa - 1 - d - lo) // s)
+    if last < first:
         return False
-    if at == len(strides):
-        return True
-    s = strides[at]
-    if s == 0:
-        return _meet(d, strides, na, nb, wa, wb, at + 1)
-    lo, hi = 1 - na.get(s, 1), nb.get(s, 1) - 1
-    inner_lo, inner_hi = rest_lo - lo * s, rest_hi - hi * s
-    # d + k * s + [inner_lo, inner_hi] must reach (-wb, wa)
-    k_lo = max(lo, -((d + inner_hi + wb - 1) // s))
-    k_hi = min(hi, (wa - 1 - d - inner_lo) // s)
-    if k_hi - k_lo > 64:
+    if last - first > 64:
         return True                                     # too many to try: assume they meet
-    return any(_meet(d + k * s, strides, na, nb, wa, wb, at + 1) for k in range(k_lo, k_hi + 1))
+    if at == 0:                                         # nothing smaller: each of these does
+        return True
+    return any(_meet(d + k * s, dims, wa, wb, at - 1) for k in range(first, last + 1))
 
 
 def pairs(trace: Trace, ev: dict[str, np.ndarray], vid: np.ndarray, kinds: np.ndarray,

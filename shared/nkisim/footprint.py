@@ -115,7 +115,7 @@ def analyse(trace: Trace, hw: NeuronCore, queue_of: np.ndarray, rename: bool = T
     before, after = np.divmod(each, len(kinds) + 1)
     banked = (versions.psum & (versions.bytes > 0))[vid]
     return Dependencies(kinds, queue, before, after, versions, overflow, ev["instr"][banked],
-                        vid[banked], _contended(acc, queue, hw))
+                        vid[banked], _contended(acc, queue, hw) if hw.timing.shared_banks else {})
 
 
 def _contended(acc: Accesses, queue: np.ndarray, hw: NeuronCore) -> dict[int, int]:

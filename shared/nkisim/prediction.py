@@ -134,23 +134,27 @@ class Profile:
         plan = schedule(run.trace, core, dge=descriptors == "dge", on=options)
         self.compiler = tuple(name for name in compiling.OPTIONS if name in options)
         self.schedule = plan
-        moved = run.hbm_read_bytes + run.hbm_write_bytes
-        run = replace(run, trace=plan.trace)                # with spills, if there are any
-        self.trace = plan.trace
-        self.spill_bytes = run.hbm_read_bytes + run.hbm_write_bytes - moved
+        self.trace = plan.trace                             # with spills, if there are any
+        self.spill_bytes = plan.spill_bytes
         for k, engine in enumerate(plan.engines):           # they are chosen by now
-            self.trace.kinds[k] = replace(self.trace.kinds[k], engine=engine)
-        self.timeline = Timeline(run.trace, plan)
+            if self.trace.kinds[k].engine != engine:
+                self.trace.kinds[k] = replace(self.trace.kinds[k], engine=engine)
+        self.timeline = Timeline(self.trace, plan)
         self.memory = Memory(run.machine, plan)
         first = float(plan.issue.min(initial=np.inf)) if len(plan.issue) else 0.0
         self.body_us = float(plan.end.max(initial=0.0)) - (first if np.isfinite(first) else 0.0)
         self.latency_us = self.body_us + core.timing.launch_us
         self.profile_total_us = self.body_us + core.timing.profile_us
         self.engine_busy = {e: min(1.0, us / self.latency_us) for e, us in plan.busy.items()}
-        self.instructions = run.instructions
-        self.dma_transfer_count = run.dma_transfers
-        self.hbm_read_bytes, self.hbm_write_bytes = run.hbm_read_bytes, run.hbm_write_bytes
-        self.flops, self.mfu = self._flops()
+        counts = np.bincount(plan.deps.kind, minlength=len(self.trace.kinds)).tolist()
+        every = list(zip(self.trace.kinds, counts))
+        self.instructions: Counter = Counter()
+        for kind, n in every:
+            self.instructions[kind.row.name] += n
+        self.dma_transfer_count = sum(n for kind, n in every if kind.engine == "dma")
+        self.hbm_read_bytes = sum(n * kind.read_bytes for kind, n in every)
+        self.hbm_write_bytes = sum(n * kind.write_bytes for kind, n in every)
+        self.flops, self.mfu = self._flops(counts)
         self.sbuf_peak_bytes = int(self.memory.sbuf_bytes.max(initial=0))
         self.psum_peak_banks = int(self.memory.psum_banks.max(initial=0))
         self.bound = self._bound()
@@ -173,11 +177,11 @@ class Profile:
     def _peak(self, psum: bool) -> list[Peak]:
         return [Peak(self.trace.where(line), n) for line, n in self.memory.holders(psum)]
 
-    def _flops(self) -> tuple[int, float]:
+    def _flops(self, counts: list[int]) -> tuple[int, float]:
         """Return the flops of all matmuls, and their share of the peak of the dtypes in use."""
         total, ideal = 0, 0.0
         peaks = self.hw.peak_tflops
-        for k, n in self.trace.counts().items():
+        for k, n in enumerate(counts):
             work = self.schedule.works[k]
             if work is None or not work.flops:
                 continue

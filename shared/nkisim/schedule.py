@@ -53,6 +53,7 @@ class Schedule:
     engines: list[str]                      # by kind
     deps: Dependencies
     trace: Trace                            # what ran: with spills, if there are any
+    spill_bytes: int                        # that they move to and from HBM
 
 
 def assign_engines(kinds: list[Kind], counts: dict[int, int], hw: NeuronCore,
@@ -129,11 +130,13 @@ def schedule(trace: Trace, hw: NeuronCore, *, dge: bool = False,
     collecting = gc.isenabled()
     gc.disable()                        # millions of small lists, and no garbage among them
     try:
-        plan, times = _run(compiler.rewrite(trace, hw, on), hw, dge, on)
+        written = compiler.rewrite(trace, hw, on)
+        plan, times = _run(written, hw, dge, on)
+        spilled = 0 if plan.trace is written else _hbm_bytes(plan.trace) - _hbm_bytes(written)
     finally:
         if collecting:
             gc.enable()
-    return _schedule(plan, times, hw)
+    return _schedule(plan, times, hw, spilled)
 
 
 def _run(trace: Trace, hw: NeuronCore, dge: bool, on: frozenset[str]
@@ -156,7 +159,13 @@ def _run(trace: Trace, hw: NeuronCore, dge: bool, on: frozenset[str]
     return plan, times
 
 
-def _schedule(plan: _Plan, times: events.Times, hw: NeuronCore) -> Schedule:
+def _hbm_bytes(trace: Trace) -> int:
+    """Return the bytes that a trace moves to and from HBM."""
+    return sum(n * (trace.kinds[k].read_bytes + trace.kinds[k].write_bytes)
+               for k, n in trace.counts().items())
+
+
+def _schedule(plan: _Plan, times: events.Times, hw: NeuronCore, spilled: int) -> Schedule:
     """Gather what a run says."""
     deps, engines, works = plan.deps, plan.engines, plan.works
     code = np.array([ENGINES.index(e) for e in engines] or [0], np.int8)
@@ -172,7 +181,8 @@ def _schedule(plan: _Plan, times: events.Times, hw: NeuronCore) -> Schedule:
     busy["dma"] = times.dma_busy / hw.dma_engines
     return Schedule(np.array(times.start), np.array(times.seen) - hop, np.array(times.issue),
                     np.array(times.pred, np.int32), ran_on, triggers[deps.queue], busy, times.dma,
-                    times.dma_ends, works, plan.transfers, engines, deps, plan.trace)
+                    times.dma_ends, works, plan.transfers, engines, deps, plan.trace,
+                    spilled)
 
 
 __all__ = ["ENGINES", "Schedule", "assign_engines", "schedule"]
