@@ -88,9 +88,9 @@ def load(path: str | None = None) -> list[Record]:
 
 
 #: what the fields of a record are
-_FIELDS: dict[str, Any] = {"id": str, "target": str, "metric": str, "value_us": (int, float), "source": dict,
-           "args": list, "descriptors": str, "set": dict, "kwargs": dict,
-           "confidence": str}
+_FIELDS: dict[str, Any] = {
+    "id": str, "target": str, "metric": str, "value_us": (int, float), "source": dict,
+    "args": list, "descriptors": str, "set": dict, "kwargs": dict, "confidence": str}
 _NEEDED = ("id", "target", "metric", "value_us", "source", "args")
 
 
