@@ -123,6 +123,7 @@ class Trace:
         self.storages = Storages()
         self.lines: list[Where] = []
         self._line_ids: dict[tuple[CodeType, int], int] = {}
+        self._place_ids: dict[Where, int] = {}
         # a row: kind, line, loop node, then (storage, byte offset) of each operand
         self.rows = array("q")
         self.starts = array("q")
@@ -141,8 +142,11 @@ class Trace:
         got = self._line_ids.get(key)
         if got is None:
             where = Where(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-            got = self._line_ids[key] = len(self.lines)
-            self.lines.append(where)
+            got = self._place_ids.get(where)        # several instructions lie on one line
+            if got is None:
+                got = self._place_ids[where] = len(self.lines)
+                self.lines.append(where)
+            self._line_ids[key] = got
         return got
 
     def where(self, line: int) -> Where | None:
