@@ -87,7 +87,7 @@ class Memory:
         life["first_us"] = plan.issue[v.first[keep]]
         life["last_us"] = np.maximum(plan.end[v.last[keep]], plan.end[v.first[keep]])
         life["bytes_per_partition"] = v.resident[keep]
-        life["line"] = [machine.storages[s].where for s in life["storage"].tolist()]
+        life["line"] = v.line[keep]
         self.lifetimes = life
         psum = self.psum = v.psum[keep]
         times = np.concatenate([life["first_us"], life["last_us"]])
@@ -130,9 +130,8 @@ class Profile:
         self.outputs, self.findings = run.outputs, list(run.findings)
         plan = schedule(run.trace, run.machine.storages, core, dge=descriptors == "dge")
         self.schedule = plan
-        names = {k: ENGINES[int(e)] for k, e in zip(plan.deps.kind, plan.engine)}
-        for k, kind in enumerate(self.trace.kinds):         # engines are chosen by now
-            self.trace.kinds[k] = replace(kind, engine=names.get(k, kind.engine))
+        for k, engine in enumerate(plan.engines):           # they are chosen by now
+            self.trace.kinds[k] = replace(self.trace.kinds[k], engine=engine)
         self.timeline = Timeline(run.trace, plan)
         self.memory = Memory(run.machine, plan)
         first = float(plan.issue.min(initial=np.inf)) if len(plan.issue) else 0.0

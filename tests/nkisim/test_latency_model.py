@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import nkisim
 from nkisim import NkiError, hw
-from nkisim.footprint import _Geometry
+from nkisim.conflicts import _Geometry
 from nkisim.prediction import ENGINES
 from nkisim.trace import Pattern
 
@@ -23,6 +23,7 @@ CASES = {
     "products": (kernels.products, (ones(128, 128), ones(128, 512))),
     "transpose": (kernels.transpose, (ones(512, 256),)),
     "rounds": (kernels.rounds, (ones(128, 64),)),
+    "crowd": (kernels.crowd, (ones(128, 128), ones(128, 512))),
 }
 every_case = pytest.mark.parametrize("case", CASES)
 targets = pytest.mark.parametrize("target", ["trn1", "trn2"])
