@@ -383,7 +383,8 @@ def zero_in_psum(t: Tensor) -> None:
     """Make a new PSUM tensor zero without an instruction: the first matmul overwrites it."""
     st = t.storage
     assert st is not None
-    st.adopt(np.zeros(st.nbytes, dtype=np.uint8))
+    if t.m.compute:
+        st.adopt(np.zeros(st.nbytes, dtype=np.uint8))
     st.lazy_zero = True
 
 
