@@ -54,33 +54,36 @@ class _Geometry:
     def _compute(self, a: int, b: int, distance: int) -> bool:
         na, sa, wa = self.dims[a]
         nb, sb, wb = self.dims[b]
-        strides = sorted({*sa, *sb}, reverse=True)
-        return _meet(distance, strides, dict(zip(sa, na)), dict(zip(sb, nb)), wa, wb, 0)
+        reach_a, reach_b = dict(zip(sa, na)), dict(zip(sb, nb))
+        dims = []                   # stride, steps backwards and forwards, what smaller ones add
+        lo = hi = 0
+        for s in sorted({*sa, *sb}):
+            if s:
+                back, ahead = 1 - reach_a.get(s, 1), reach_b.get(s, 1) - 1
+                dims.append((s, back, ahead, lo, hi))
+                lo, hi = lo + back * s, hi + ahead * s
+        return _meet(distance, dims, wa, wb, len(dims) - 1)
 
 
-def _meet(d: int, strides: list[int], na: dict, nb: dict, wa: int, wb: int, at: int) -> bool:
+def _meet(d: int, dims: list[tuple[int, int, int, int, int]], wa: int, wb: int, at: int) -> bool:
     """Is there i < na, j < nb per stride with an element of b on one of a?
 
     b - a = d + sum (j - i) * stride must lie in (-wb, wa). Strides are tried from the largest;
     the smaller ones bound what a larger one may leave over.
     """
-    rest_lo = sum((1 - na.get(s, 1)) * s for s in strides[at:])
-    rest_hi = sum((nb.get(s, 1) - 1) * s for s in strides[at:])
-    if d + rest_lo >= wa or d + rest_hi <= -wb:
+    if at < 0:
+        return -wb < d < wa
+    s, back, ahead, lo, hi = dims[at]
+    # d + k * s + [lo, hi] must reach (-wb, wa)
+    first = max(back, -((d + hi + wb - 1) // s))
+    last = min(ahead, (wa - 1 - d - lo) // s)
+    if last < first:
         return False
-    if at == len(strides):
-        return True
-    s = strides[at]
-    if s == 0:
-        return _meet(d, strides, na, nb, wa, wb, at + 1)
-    lo, hi = 1 - na.get(s, 1), nb.get(s, 1) - 1
-    inner_lo, inner_hi = rest_lo - lo * s, rest_hi - hi * s
-    # d + k * s + [inner_lo, inner_hi] must reach (-wb, wa)
-    k_lo = max(lo, -((d + inner_hi + wb - 1) // s))
-    k_hi = min(hi, (wa - 1 - d - inner_lo) // s)
-    if k_hi - k_lo > 64:
+    if last - first > 64:
         return True                                     # too many to try: assume they meet
-    return any(_meet(d + k * s, strides, na, nb, wa, wb, at + 1) for k in range(k_lo, k_hi + 1))
+    if at == 0:                                         # nothing smaller: each of these does
+        return True
+    return any(_meet(d + k * s, dims, wa, wb, at - 1) for k in range(first, last + 1))
 
 
 def pairs(trace: Trace, ev: dict[str, np.ndarray], vid: np.ndarray, kinds: np.ndarray,
@@ -130,12 +133,9 @@ class _Accesses:
         self.instr, self.write, self.adds, self.queue = instr, write, adds, queue
         self.when, self.region, self.begin = when, region, begin
 
-    def _waits(self, last: np.ndarray, e: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return who waits of accesses `e` for the last writes before; -1: there is none."""
-        there = last >= 0
-        last, e = last[there], e[there]
-        own = self.adds[e] & (self.queue[last] == self.queue[e])
-        return self.instr[last[~own]], self.instr[e[~own]]
+    def _own(self, last: np.ndarray, e: np.ndarray) -> np.ndarray:
+        """Tell whether accesses `e` add to what their own engine wrote last."""
+        return self.adds[e] & (self.queue[last] == self.queue[e])
 
     def within(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the pairs that conflict in one region."""
@@ -144,7 +144,17 @@ class _Accesses:
         last = np.full(n, -1)                           # the last write before each access
         last[1:] = np.maximum.accumulate(np.where(self.write, at, -1))[:-1]
         last[last < self.begin[self.region]] = -1
-        before, after = self._waits(last, at)
+        there = last >= 0
+        own = np.zeros(n, bool)
+        own[there] = self._own(last[there], at[there])
+        there &= ~own
+        found = [(last[there], at[there])]
+        # partial sums that are not the last: who ends their chain waits for all of them
+        ends = np.minimum.accumulate(np.where(own, n, at)[::-1])[::-1]
+        ends = np.append(ends[1:], n)                   # the first to come that does not add
+        part = np.flatnonzero(self.write & np.append(own[1:], False) & (ends < n))
+        part = part[self.region[ends[part]] == self.region[part]]
+        found.append((part, ends[part]))
         # the last read of each queue between two writes
         step = np.cumsum(self.write)                    # of a read: the write that follows, +1
         writes = np.flatnonzero(self.write)
@@ -154,9 +164,10 @@ class _Accesses:
         queues = int(self.queue.max()) + 1
         reader = np.full(len(writes) * queues, -1)
         reader[step[reads] * queues + self.queue[reads]] = reads    # the last one stays
-        there = np.flatnonzero(reader >= 0)
-        return (np.concatenate([before, self.instr[reader[there]]]),
-                np.concatenate([after, self.instr[writes[there // queues]]]))
+        slots = np.flatnonzero(reader >= 0)
+        found.append((reader[slots], writes[slots // queues]))
+        before, after = (np.concatenate(x) for x in zip(*found))
+        return self.instr[before], self.instr[after]
 
     def across(self, a: np.ndarray, b: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return the pairs of accesses to regions `a` and accesses to regions `b` before."""
@@ -167,7 +178,9 @@ class _Accesses:
         other = np.repeat(b, count[a])                  # ... with the region it meets
         span = len(self.instr) + 1
         last = self._last(self.write, other, e, span)
-        out = [self._waits(last, e)]
+        there = np.flatnonzero(last >= 0)
+        there = there[~self._own(last[there], e[there])]
+        out = [(self.instr[last[there]], self.instr[e[there]])]
         writes = self.write[e]
         e, other, last = e[writes], other[writes], last[writes]
         since = np.where(last >= 0, self.when[last], -1)

@@ -33,6 +33,7 @@ class Times:
     dma_ends: np.ndarray        # when each of their engines was done
     pe_busy: float
     dma_busy: float             # of all DMA engines
+    psum_missing: int           # bytes per partition of PSUM that were lent to end a deadlock
 
 
 def _ports(deps: Dependencies, works: list[cost.Work | None], queue_of: list[int]
@@ -74,6 +75,8 @@ def run(deps: Dependencies, queue_of_kind: list[int], works: list[cost.Work | No
     ports = _ports(deps, works, queue_of_kind) if t.shared_ports else []
     shared = any(ports)
     port = [0.0, 0.0]
+    bank_of = deps.contended if t.shared_banks else {}
+    bank_free: dict[int, float] = {}
     now_ready: list[list[int]] = [[] for _ in range(QUEUES)]
     later: list[list[tuple[float, int]]] = [[] for _ in range(QUEUES)]
     events: list[tuple[float, int]] = []
@@ -98,6 +101,11 @@ def run(deps: Dependencies, queue_of_kind: list[int], works: list[cost.Work | No
     all_engines = hw.dma_engines
     engines = [0.0] * all_engines
     even, same = 0.0, True                      # all DMA engines are free at the same time
+    # HBM serves so many bytes a microsecond; a DMA from HBM to HBM moves its bytes twice
+    hbm_rate = hw.hbm_gbps * 1e3
+    capped = 2 * all_engines * t.dma_engine_gbps > hw.hbm_gbps
+    hbm_us = [0.0 if x is None else (x.hbm_read + x.hbm_write) / hbm_rate for x in transfers]
+    hbm_free = 0.0
     dma_log, ends = array("q"), array("d")      # of an `even` DMA there is one end
     ends_of = array("q")
     banks = Banks(deps, hw.psum_bytes)
@@ -152,6 +160,10 @@ def run(deps: Dependencies, queue_of_kind: list[int], works: list[cost.Work | No
                     even = at
                 start[i] = even
                 done = even = even + us
+                if capped:
+                    hbm_free = max(hbm_free, start[i]) + hbm_us[kind_of[i]]
+                    if hbm_free > done:
+                        done = even = hbm_free
                 ends.append(done)
                 ends_of.append(1)
             else:
@@ -169,6 +181,12 @@ def run(deps: Dependencies, queue_of_kind: list[int], works: list[cost.Work | No
                     if s > done:
                         done = s
                     ends.append(s)
+                if capped:
+                    hbm_free = max(hbm_free, begin) + hbm_us[kind_of[i]]
+                    if hbm_free > done:                 # its engines wait for HBM
+                        done = hbm_free
+                        engines[:count] = [done] * count
+                        ends[-count:] = array("d", [done] * count)
                 ends_of.append(count)
                 start[i] = begin
                 if count == all_engines and min(engines) == done:
@@ -216,6 +234,11 @@ def run(deps: Dependencies, queue_of_kind: list[int], works: list[cost.Work | No
                         heappush(coming, (when[j], j))
             limit[q] = ahead + 1
             interval, latency, need = timing[k]
+            if i in bank_of:
+                bank = bank_of[i]
+                if bank_free.get(bank, 0.0) > at:
+                    at = bank_free[bank]
+                bank_free[bank] = at + interval
             if shared:
                 for p in ports[k]:
                     if port[p] > at:
@@ -278,11 +301,9 @@ def run(deps: Dependencies, queue_of_kind: list[int], works: list[cost.Work | No
                     if ready_at < due[q]:
                         due[q] = ready_at
                         heappush(events, (ready_at, q))
-    if banks.forced:
-        deps.overflow["psum"] = banks.forced
     log = np.frombuffer(dma_log, np.int64)
     counts = np.array([c for _, c in dma_us])[deps.kind[log]] if len(log) else log
     listed = np.frombuffer(ends_of, np.int64)
     each = np.repeat(np.where(listed < counts, counts, 1), listed)      # engines of each end
     return Times(issue, start, seen, pred, log, np.repeat(np.frombuffer(ends, np.float64), each),
-                 pe_busy, dma_busy)
+                 pe_busy, dma_busy, banks.forced)

@@ -37,6 +37,8 @@ class Versions:
     psum: np.ndarray            # bool
     resident: np.ndarray        # bytes per partition that it takes, wherever it lies
     line: np.ndarray            # of the allocation, as in the trace
+    lo: np.ndarray              # bytes of a partition of the storage
+    hi: np.ndarray
 
 
 @dataclass
@@ -51,6 +53,7 @@ class Dependencies:
     overflow: dict[str, int]    # memory -> bytes per partition beyond what there is
     psum_instr: np.ndarray      # accesses to tiles in PSUM: instruction ...
     psum_version: np.ndarray    # ... and version, in program order
+    contended: dict[int, int]   # instruction -> bank of PSUM that both DVE and ACT use
 
 
 class _Stores:
@@ -65,27 +68,72 @@ class _Stores:
         self.readonly = (flags & 2) > 0
 
 
-def analyse(trace: Trace, storages: Storages, hw: NeuronCore, queue_of: np.ndarray
-            ) -> Dependencies:
-    """Find what each instruction of a trace waits for; `queue_of` gives the queue of a kind."""
+@dataclass
+class Accesses:
+    """All accesses of a run, in program order, an instruction's reads first.
+
+    `ev`: arrays of an element per access (instr, write, storage, offset, operand, lo, hi, solid);
+    `vid`: its version; `whole`: it writes all of a tile, with which a version begins.
+    """
+
+    ev: dict[str, np.ndarray]
+    vid: np.ndarray
+    whole: np.ndarray
+    versions: Versions
+    kinds: np.ndarray           # by instruction
+    stores: _Stores
+
+
+def accesses(trace: Trace, hw: NeuronCore, rename: bool = True) -> Accesses:
+    """Find the accesses of a trace and the lives of its tiles.
+
+    `rename`: a tile that is overwritten as a whole begins a new life, in other memory.
+    """
     rows = np.frombuffer(trace.rows, dtype=np.int64)
     starts = np.frombuffer(trace.starts, dtype=np.int64)
     kinds = rows[starts]
-    queue = queue_of[kinds]
-    stores = _Stores(storages)
+    stores = _Stores(trace.storages)
     ev = _events(trace, stores, rows, starts, kinds)
-    versions, vid, whole = _versions(stores, hw, ev)
+    versions, vid, whole = _versions(stores, hw, ev, rename)
+    return Accesses(ev, vid, whole, versions, kinds, stores)
+
+
+def analyse(trace: Trace, hw: NeuronCore, queue_of: np.ndarray, rename: bool = True
+            ) -> Dependencies:
+    """Find what each instruction of a trace waits for; `queue_of` gives the queue of a kind."""
+    acc = accesses(trace, hw, rename)
+    ev, versions, vid, kinds, stores = acc.ev, acc.versions, acc.vid, acc.kinds, acc.stores
+    queue = queue_of[kinds]
     waits, overflow = _place(versions, vid, ev["instr"], queue, hw)
     read = np.zeros(len(stores.hbm), bool)
     read[ev["storage"][~ev["write"]]] = True
     apart = (stores.hbm & ~read)[ev["storage"]]         # outputs: only the same region matters
-    before, after = conflicts.pairs(trace, ev, vid, kinds, queue, apart, whole)
+    before, after = conflicts.pairs(trace, ev, vid, kinds, queue, apart,
+                                                 acc.whole)
     each = np.unique(np.concatenate([before, waits[0]]) * (len(kinds) + 1)
                      + np.concatenate([after, waits[1]]))
     before, after = np.divmod(each, len(kinds) + 1)
     banked = (versions.psum & (versions.bytes > 0))[vid]
     return Dependencies(kinds, queue, before, after, versions, overflow, ev["instr"][banked],
-                        vid[banked])
+                        vid[banked], _contended(acc, queue, hw) if hw.timing.shared_banks else {})
+
+
+def _contended(acc: Accesses, queue: np.ndarray, hw: NeuronCore) -> dict[int, int]:
+    """Return the bank of instructions on DVE and ACT, if the other one uses the bank as well.
+
+    A tile that the allocator places has banks of its own, so its version stands for the bank.
+    """
+    ev, stores = acc.ev, acc.stores
+    sides = queue[ev["instr"]]
+    mine = stores.psum[ev["storage"]] & ((sides == DVE) | (sides == ACT))
+    instr, sides = ev["instr"][mine], sides[mine]
+    own = -1 - ev["lo"][mine] // hw.psum_bank_bytes
+    bank = np.where(stores.arena[ev["storage"][mine]], own, acc.vid[mine])
+    banks, which = np.unique(bank, return_inverse=True)
+    both = (np.bincount(which, sides == DVE, len(banks)) > 0) \
+        & (np.bincount(which, sides == ACT, len(banks)) > 0)
+    found = both[which]
+    return dict(zip(instr[found].tolist(), bank[found].tolist()))
 
 
 def _events(trace: Trace, stores: _Stores, rows: np.ndarray, starts: np.ndarray,
@@ -153,7 +201,7 @@ def _tiles(stores: _Stores, ev: dict[str, np.ndarray]
     return tile, first, last
 
 
-def _versions(stores: _Stores, hw: NeuronCore, ev: dict[str, np.ndarray]
+def _versions(stores: _Stores, hw: NeuronCore, ev: dict[str, np.ndarray], rename: bool
               ) -> tuple[Versions, np.ndarray, np.ndarray]:
     """Number the lives of all tiles; return them, the version of each access, and whether it
     writes all of the tile, with which a version begins."""
@@ -162,7 +210,7 @@ def _versions(stores: _Stores, hw: NeuronCore, ev: dict[str, np.ndarray]
     renewed = ev["write"].astype(bool) & (ev["solid"] == nparts[ev["storage"]]) \
         & (ev["hi"] - ev["lo"] == (hi - lo)[tile])
     order = np.argsort(tile, kind="stable")
-    fresh = renewed[order].copy()
+    fresh = renewed[order] & rename
     if len(order):
         fresh[0] = True
         fresh[1:] |= np.diff(tile[order]) != 0
@@ -173,7 +221,8 @@ def _versions(stores: _Stores, hw: NeuronCore, ev: dict[str, np.ndarray]
     storage = ev["storage"][order][heads]
     placed = ~stores.hbm & ~stores.arena
     psum = stores.psum[storage]
-    size = (hi - lo)[tile[order][heads]]
+    begin, end = lo[tile[order][heads]], hi[tile[order][heads]]
+    size = end - begin
     bank = hw.psum_bank_bytes
     size = np.where(psum, -(-size // bank) * bank, size) * placed[storage]
     instr = ev["instr"][order]
@@ -184,7 +233,7 @@ def _versions(stores: _Stores, hw: NeuronCore, ev: dict[str, np.ndarray]
             - np.minimum.reduceat(ev["lo"][order], heads)
         resident = np.where(arena, used, size)
     return Versions(storage, instr[heads], instr[tails], size, psum, resident,
-                    stores.line[storage]), vid, renewed
+                    stores.line[storage], begin, end), vid, renewed
 
 
 def _place(v: Versions, vid: np.ndarray, instr: np.ndarray, queue: np.ndarray, hw: NeuronCore

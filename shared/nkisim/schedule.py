@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from . import cost, events
+from . import compiler, cost, events, spill
 from .footprint import ACT, DVE, LOADS, PE, POOL, STORES, Dependencies, analyse
 from .hw import NeuronCore
 from .memory import HBM, PSUM
 from .table import ANY
-from .trace import Kind, Storages, Trace
+from .trace import Kind, Trace
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
 _QUEUE = {"tensor": PE, "vector": DVE, "scalar": ACT, "gpsimd": POOL, "sync": LOADS}
@@ -52,15 +52,21 @@ class Schedule:
     transfers: list[cost.Transfer | None]   # by kind
     engines: list[str]                      # by kind
     deps: Dependencies
+    trace: Trace                            # what ran: with spills, if there are any
+    spill_bytes: int                        # that they move to and from HBM
 
 
-def assign_engines(kinds: list[Kind], counts: dict[int, int], hw: NeuronCore) -> list[str]:
+def assign_engines(kinds: list[Kind], counts: dict[int, int], hw: NeuronCore,
+                   balance: bool = True) -> list[str]:
     """Choose the engines of copies that leave it open: the one with less to do, by workload.
+    Without `balance`: the first that the instruction names.
 
     What must run somewhere is counted first; then the largest kinds choose. PSUM drains go to
     the Scalar Engine when it makes no difference, as in profiles.
     """
     load = {"vector": 0.0, "scalar": 0.0}
+    if not balance:
+        return [k.row.engines[0] if k.engine == ANY else k.engine for k in kinds]
     out = [k.engine for k in kinds]
     open_: list[tuple[float, int]] = []
     for k, kind in enumerate(kinds):
@@ -85,12 +91,23 @@ def _queue_of(kind: Kind, engine: str) -> int:
     return STORES if to_hbm and any(p.kind is not HBM for p in kind.operands) else LOADS
 
 
-def schedule(trace: Trace, storages: Storages, hw: NeuronCore, *, dge: bool = False,
-             window: int = WINDOW) -> Schedule:
-    """Compute when each instruction runs; `dge`: hardware descriptor generation."""
+@dataclass
+class _Plan:
+    """A trace whose instructions have engines and costs."""
+
+    trace: Trace
+    engines: list[str]
+    works: list[cost.Work | None]
+    transfers: list[cost.Transfer | None]
+    queue_of: np.ndarray
+    deps: Dependencies
+
+
+def _plan(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> _Plan:
+    """Choose engines, and find costs and dependencies."""
     kinds = np.frombuffer(trace.rows, np.int64)[np.frombuffer(trace.starts, np.int64)]
-    counts = dict(enumerate(np.bincount(kinds).tolist()))
-    engines = assign_engines(trace.kinds, counts, hw)
+    engines = assign_engines(trace.kinds, dict(enumerate(np.bincount(kinds).tolist())), hw,
+                             "engines" in on)
     works: list[cost.Work | None] = []
     transfers: list[cost.Transfer | None] = []
     for kind, engine in zip(trace.kinds, engines):
@@ -98,14 +115,59 @@ def schedule(trace: Trace, storages: Storages, hw: NeuronCore, *, dge: bool = Fa
         works.append(None if is_dma else cost.work(kind, hw, engine))
         transfers.append(cost.transfer(kind, hw) if is_dma else None)
     queue_of = np.array([_queue_of(k, e) for k, e in zip(trace.kinds, engines)] or [0], np.int64)
+    return _Plan(trace, engines, works, transfers, queue_of,
+                 analyse(trace, hw, queue_of, "rename" in on))
+
+
+def schedule(trace: Trace, hw: NeuronCore, *, dge: bool = False,
+             on: frozenset[str] = frozenset(compiler.DEFAULT)) -> Schedule:
+    """Compute when each instruction runs; `dge`: hardware descriptor generation, `on`: what the
+    compiler may do (compiler.py).
+
+    Tiles that do not fit are spilled: the schedule is then that of `Schedule.trace`, which has
+    the instructions for it.
+    """
     collecting = gc.isenabled()
     gc.disable()                        # millions of small lists, and no garbage among them
     try:
-        deps = analyse(trace, storages, hw, queue_of)
-        times = events.run(deps, queue_of.tolist(), works, transfers, hw, dge, window)
+        written = compiler.rewrite(trace, hw, on)
+        plan, times = _run(written, hw, dge, on)
+        spilled = 0 if plan.trace is written else _hbm_bytes(plan.trace) - _hbm_bytes(written)
     finally:
         if collecting:
             gc.enable()
+    return _schedule(plan, times, hw, spilled)
+
+
+def _run(trace: Trace, hw: NeuronCore, dge: bool, on: frozenset[str]
+         ) -> tuple[_Plan, events.Times]:
+    """Run a trace; if tiles do not fit, again with instructions that spill them."""
+    overflow: dict[str, int] = {}
+    rename = "rename" in on
+    while True:
+        plan = _plan(trace, hw, on)
+        overflow.update(plan.deps.overflow)
+        if "sbuf" in plan.deps.overflow:
+            plan = _plan(spill.spill_sbuf(trace, hw, rename), hw, on)
+        times = events.run(plan.deps, plan.queue_of.tolist(), plan.works, plan.transfers, hw, dge,
+                           WINDOW if "reorder" in on else 1)
+        if not times.psum_missing or "psum" in overflow:
+            break
+        overflow["psum"] = times.psum_missing
+        trace = spill.spill_psum(trace, hw, rename)
+    plan.deps.overflow = overflow
+    return plan, times
+
+
+def _hbm_bytes(trace: Trace) -> int:
+    """Return the bytes that a trace moves to and from HBM."""
+    return sum(n * (trace.kinds[k].read_bytes + trace.kinds[k].write_bytes)
+               for k, n in trace.counts().items())
+
+
+def _schedule(plan: _Plan, times: events.Times, hw: NeuronCore, spilled: int) -> Schedule:
+    """Gather what a run says."""
+    deps, engines, works = plan.deps, plan.engines, plan.works
     code = np.array([ENGINES.index(e) for e in engines] or [0], np.int8)
     triggers = np.array([0, 1, 2, 3, TRIGGERED_BY[LOADS], TRIGGERED_BY[STORES]], np.int8)
     ran_on = code[deps.kind]
@@ -119,7 +181,8 @@ def schedule(trace: Trace, storages: Storages, hw: NeuronCore, *, dge: bool = Fa
     busy["dma"] = times.dma_busy / hw.dma_engines
     return Schedule(np.array(times.start), np.array(times.seen) - hop, np.array(times.issue),
                     np.array(times.pred, np.int32), ran_on, triggers[deps.queue], busy, times.dma,
-                    times.dma_ends, works, transfers, engines, deps)
+                    times.dma_ends, works, plan.transfers, engines, deps, plan.trace,
+                    spilled)
 
 
 __all__ = ["ENGINES", "Schedule", "assign_engines", "schedule"]

@@ -80,6 +80,30 @@ def test_an_engine_runs_one_instruction_at_a_time(case, target):
         assert (mine["start_us"][1:] >= mine["end_us"][:-1] - 1e-9).all()
 
 
+def test_a_sum_is_drained_after_all_its_parts():
+    """The first product waits for a long load and the compiler takes the others first."""
+    import neuronxcc.nki as nki
+    import neuronxcc.nki.isa as nisa
+    import neuronxcc.nki.language as nl
+
+    @nki.jit
+    def late_first(a, b, c):
+        out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+        s, early, late = nl.load(a), nl.load(b), nl.load(c)
+        acc = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
+        acc += nisa.nc_matmul(s, late[:, 0:512])
+        for _ in nl.affine_range(3):
+            acc += nisa.nc_matmul(s, early)
+        nl.store(out, nl.copy(acc))
+        return out
+    prof = predict(late_first, ones(128, 128), ones(128, 512), ones(128, 8192))
+    tl = prof.timeline
+    products = [i for i, (kind, *_) in enumerate(prof.trace) if kind.row.name == "nc_matmul"]
+    drain, = (i for i, (kind, *_) in enumerate(prof.trace) if kind.row.name == "tensor_copy")
+    assert tl.start_us[products[0]] > tl.end_us[products[1]]
+    assert tl.start_us[drain] >= max(tl.end_us[products])
+
+
 @every_case
 def test_times_do_not_change_from_run_to_run_nor_with_the_arithmetic(case):
     kernel, args = CASES[case]
