@@ -30,7 +30,7 @@ OPTIONS = {
     "rename": "a tile that is overwritten as a whole gets other memory, so that nobody waits for "
               "the readers of its old contents",
     "hoist": "a load that was done before, of an input, into a tile that nobody changes, is not "
-             "done again",
+             "done again while less than half of SBUF is filled in between",
     "merge-dma": "loads of one line that follow each other in an input, and stores that follow "
                  "each other in an output, are done up to 16 at once",
 }
@@ -121,20 +121,32 @@ class _Moves:
 
 
 def hoist(trace: Trace, hw: NeuronCore) -> Trace:
-    """Leave out loads that were done before; their readers use the tile of the first one."""
+    """Leave out loads that were done before; their readers use the tile of the first one.
+
+    A tile is kept for the next such load while less than half of SBUF is filled in between.
+    """
     acc = accesses(trace, hw)
     dmas, draft = _Dmas(trace, acc), Draft(trace)
-    moves, lo = _Moves(draft, acc), acc.versions.lo
-    same: dict[tuple, list[int]] = {}                   # (kind, source) -> loads
+    v = acc.versions
+    moves, lo = _Moves(draft, acc), v.lo
+    filled = np.cumsum(np.bincount(v.first, np.where(v.psum, 0, v.bytes), len(acc.kinds)))
+    last: dict[tuple, list[int]] = {}                   # (kind, source) -> loads of one tile
+    same: list[list[int]] = []
     for i in dmas.loads:
-        same.setdefault((int(acc.kinds[i]), *draft.operand(i, 1)), []).append(i)
-    for first, *others in same.values():
+        key = (int(acc.kinds[i]), *draft.operand(i, 1))
+        group = last.get(key)
+        if group is None or filled[i] - filled[v.last[dmas.version[group[-1]]]] \
+                > hw.sbuf_usable_bytes // 2:
+            group = last[key] = []
+            same.append(group)
+        group.append(i)
+    for first, *others in same:
         if others:
             home = int(dmas.version[first])
             storage = moves.storage(home)
             for i in (first, *others):
-                v = int(dmas.version[i])
-                moves.move(v, storage, int(lo[home] - lo[v]))
+                mine = int(dmas.version[i])
+                moves.move(mine, storage, int(lo[home] - lo[mine]))
             for i in others:
                 draft.drop(i)
     return draft.finish()

@@ -110,9 +110,10 @@ def analyse(trace: Trace, hw: NeuronCore, queue_of: np.ndarray, rename: bool = T
     apart = (stores.hbm & ~read)[ev["storage"]]         # outputs: only the same region matters
     before, after = conflicts.pairs(trace, ev, vid, kinds, queue, apart,
                                                  acc.whole)
-    each = np.unique(np.concatenate([before, waits[0]]) * (len(kinds) + 1)
-                     + np.concatenate([after, waits[1]]))
-    before, after = np.divmod(each, len(kinds) + 1)
+    each = np.concatenate([before, waits[0]]) << 32 | np.concatenate([after, waits[1]])
+    each.sort()
+    each = each[np.append(True, each[1:] != each[:-1])] if len(each) else each
+    before, after = each >> 32, each & 0xFFFFFFFF
     banked = (versions.psum & (versions.bytes > 0))[vid]
     return Dependencies(kinds, queue, before, after, versions, overflow, ev["instr"][banked],
                         vid[banked], _contended(acc, queue, hw) if hw.timing.shared_banks else {})

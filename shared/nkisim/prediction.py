@@ -30,7 +30,7 @@ SEGMENT = np.dtype([("engine", np.int8), ("start_us", np.float64), ("end_us", np
 LIFETIME = np.dtype([("storage", np.int64), ("first_us", np.float64), ("last_us", np.float64),
                      ("bytes_per_partition", np.int64), ("line", np.int64)])
 #: what `python -m nkisim calibrate` says of the records that nkisim carries
-MODEL_ERROR = ("median |error| 6 %, 90th percentile 27 % on 62 published measurements "
+MODEL_ERROR = ("median |error| 6 %, 90th percentile 18 % on 62 published measurements "
                "(docs/latency-model.md)")
 #: an engine that is busy for so much of the body is what limits a kernel
 BOUND = 0.75

@@ -93,6 +93,14 @@ def test_the_table_and_the_explanation_are_for_people(world, capsys):
     assert code == 0 and "tensor_tensor vector" in out and "measured" in out
 
 
+def test_other_assumptions_about_the_compiler(world, capsys):
+    default, merged = (json.loads(run(world, capsys, "--json", "--only", "slices", *more)[1])
+                       for more in ((), ("--compiler", "reorder,engines,rename,merge-dma")))
+    assert merged["records"][0]["predicted_us"] < default["records"][0]["predicted_us"]
+    code, _, err = run(world, capsys, "--compiler", "fuse")
+    assert code == 2 and "'fuse'" in err
+
+
 def test_nothing_to_compare_is_not_a_success(world, capsys, tmp_path):
     assert run(world, capsys, "--only", "elsewhere")[0] == 2
     assert run(world, capsys, "--target", "trn9")[0] == 2

@@ -87,6 +87,20 @@ def test_a_load_that_does_not_change_is_done_once():
     assert hoisted.latency_us < plain.latency_us
 
 
+def test_what_does_not_fit_is_not_kept():
+    """Weights of 160 KiB a partition, used once a round: half of SBUF is filled in between."""
+    @nki.jit
+    def rounds_of_weights(w):
+        out = nl.ndarray((2, 10, 128, 1), dtype=w.dtype, buffer=nl.shared_hbm)
+        for r in nl.affine_range(2):
+            for i in nl.affine_range(10):
+                nl.store(out[r, i], nl.max(nl.load(w[i]), axis=1))
+        return out
+    for free, loads in ((4096, 20), (1024, 10)):
+        prof = predict(rounds_of_weights, ones(10, 128, free), compiler=(*DEFAULT, "hoist"))
+        assert prof.instructions["load"] == loads and prof.spill_bytes == 0
+
+
 def test_neighbours_are_one_dma_of_the_same_bytes():
     x = ones(128 * 64)
     plain, merged = (predict(kernels.add(2), x, x, compiler=(*DEFAULT, *more))
