@@ -10,12 +10,14 @@ import json
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from . import compiler as compiling
 from . import hw, records
 from .errors import NkiError
 from .prediction import Profile, profile
@@ -43,8 +45,11 @@ class Outcome:
     seconds: float = 0.0                # of our own time
 
 
-def predict(record: Record, sources: Path, cache: dict[str, Profile]) -> Profile:
+def predict(record: Record, sources: Path, cache: dict[str, Profile],
+            compiler: Iterable[str] | None = None) -> Profile:
     """Run a record's kernel, timing only; the same kernel is run once for all its records."""
+    if record.metric not in METRICS:
+        raise Skipped(f"there is no metric {record.metric!r}; known are {', '.join(METRICS)}")
     key = json.dumps([record.source, record.set, record.args, record.kwargs, record.target,
                       record.descriptors], sort_keys=True, default=str)
     if key not in cache:
@@ -52,21 +57,23 @@ def predict(record: Record, sources: Path, cache: dict[str, Profile]) -> Profile
         args, kwargs = records.arguments(record)
         cache.clear()                   # profiles are large; the same kernels come in a row
         cache[key] = profile(func, *args, target=record.target, compute=False,
-                             descriptors=record.descriptors, **kwargs)
+                             descriptors=record.descriptors, compiler=compiler, **kwargs)
     return cache[key]
 
 
-def compare(record: Record, sources: Path, cache: dict[str, Profile]) -> Outcome:
+def compare(record: Record, sources: Path, cache: dict[str, Profile],
+            compiler: Iterable[str] | None = None) -> Outcome:
     """Return the outcome of one record; whatever goes wrong becomes the reason to skip it."""
     out = Outcome(record.id, record.target, record.metric, record.value_us, family=record.family,
                   variant=record.variant)
     begin = time.perf_counter()
     try:
-        prof = predict(record, sources, cache)
+        prof = predict(record, sources, cache, compiler)
     except Skipped as exc:
         out.skipped = str(exc)
     except Exception as exc:            # other people's code: it can fail in any way
-        out.skipped = f"{type(exc).__name__}: {' '.join(str(exc).split())}"[:300]
+        kind = "" if isinstance(exc, NkiError) else f"{type(exc).__name__}: "
+        out.skipped = f"{kind}{' '.join(str(exc).split())}"[:300]
     else:
         out.predicted_us = float(getattr(prof, METRICS[record.metric]))
         out.error_pct = 100.0 * (out.predicted_us / record.value_us - 1.0)
@@ -196,6 +203,8 @@ def command(argv: list[str]) -> int:
                              "kernels are executed)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     parser.add_argument("--explain", metavar="ID", help="show where the time of one record goes")
+    parser.add_argument("--compiler", metavar="NAMES", help="what the compiler may do, as for "
+                        "python -m nkisim profile")
     parser.add_argument("--target", help="only records of this target")
     parser.add_argument("--only", metavar="TEXT", action="append", default=[],
                         help="only records whose id contains this (may be repeated)")
@@ -203,14 +212,16 @@ def command(argv: list[str]) -> int:
     try:
         wanted = records.load(options.measurements)
         target = hw.get(options.target).name if options.target else None
+        on = compiling.options(options.compiler)
     except NkiError as exc:
         print(f"nkisim calibrate: {exc}", file=sys.stderr)
         return 2
-    wanted = [r for r in wanted if (not target or hw.get(r.target).name == target)
+    wanted = [r for r in wanted if (not target or _name(r.target) == target)
               and (not options.only or any(text in r.id for text in options.only))]
     sources = Path(options.sources)
     if options.explain:
-        return _explain([r for r in wanted if r.id == options.explain], options.explain, sources)
+        return _explain([r for r in wanted if r.id == options.explain], options.explain, sources,
+                        on)
     if not wanted:
         print("nkisim calibrate: no record is left after --target and --only", file=sys.stderr)
         return 2
@@ -219,22 +230,30 @@ def command(argv: list[str]) -> int:
     for n, record in enumerate(wanted, 1):
         if sys.stderr.isatty():
             print(f"\r{n}/{len(wanted)} {record.id:<60.60}", end="", file=sys.stderr, flush=True)
-        outcomes.append(compare(record, sources, cache))
+        outcomes.append(compare(record, sources, cache, on))
     if sys.stderr.isatty():
         print("\r" + " " * 75 + "\r", end="", file=sys.stderr)
     print(json.dumps(report(outcomes), indent=1) if options.json else "\n".join(lines(outcomes)))
     return 0 if any(o.predicted_us is not None for o in outcomes) else 2
 
 
-def _explain(found: list[Record], id: str, sources: Path) -> int:
+def _name(target: str) -> str:
+    """Return the name of a record's target; of an unknown one, what the record says."""
+    try:
+        return hw.get(target).name
+    except NkiError:
+        return target
+
+
+def _explain(found: list[Record], id: str, sources: Path, on: Iterable[str]) -> int:
     if not found:
         print(f"nkisim calibrate: there is no record {id!r}", file=sys.stderr)
         return 2
     try:
-        prof = predict(found[0], sources, {})
+        prof = predict(found[0], sources, {}, on)
     except Exception as exc:            # other people's code: it can fail in any way
-        print(f"nkisim calibrate: {id} cannot be run: {type(exc).__name__}: {exc}",
-              file=sys.stderr)
+        kind = "" if isinstance(exc, (NkiError, Skipped)) else f"{type(exc).__name__}: "
+        print(f"nkisim calibrate: {id} cannot be run: {kind}{exc}", file=sys.stderr)
         return 2
     print("\n".join(explain(found[0], prof)))
     return 0

@@ -202,11 +202,10 @@ def _plain_for(frame: Any) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _collects_nothing(code: CodeType, at: int) -> bool:
-    if at < 0 or code.co_code[at] != dis.opmap["FOR_ITER"]:
+    head = [i for i in dis.get_instructions(code) if i.offset <= at][-1:]
+    if not head or head[0].opname != "FOR_ITER":
         return False
-    head = next(i for i in dis.get_instructions(code) if i.offset == at)
-    body = code.co_code[at:head.argval:2]
-    return not _COLLECTS.intersection(body)
+    return not _COLLECTS.intersection(code.co_code[at:head[0].argval:2])
 
 
 def iterate(m: Machine, loop: int, parent: int, values: range) -> Iterator[int]:

@@ -109,36 +109,33 @@ class Tensor:
         part = self.nblock if self.kind is not HBM else -1
         new_shape: list[int] = []
         new_strides: list[int] = []
-        for k in keys:
-            n = shape[d]
+        for k, n, s in zip(keys, shape, strides):
             cls = k.__class__
             if cls is int:
-                if k < 0 or k >= n:
+                if not 0 <= k < n:
                     return self._subscript(keys)
-                offset += k * strides[d]
+                offset += k * s
                 if d == part:           # on chip the partition dim never goes away
                     new_shape.append(1)
-                    new_strides.append(strides[d])
+                    new_strides.append(s)
                 elif d < part:
                     nblock -= 1
-            elif cls is slice:
+            elif cls is slice and k.step is None:
                 lo, hi = k.start, k.stop
-                if lo is None and hi is None and k.step is None:
+                if lo.__class__ is int and hi.__class__ is int and 0 <= lo < hi <= n:
+                    offset += lo * s
+                    new_shape.append(hi - lo)
+                elif lo is None and hi is None:
                     new_shape.append(n)
-                    new_strides.append(strides[d])
-                    d += 1
-                    continue
-                if k.step is not None or lo.__class__ is not int or hi.__class__ is not int \
-                        or lo < 0 or hi > n or hi <= lo:
+                else:
                     return self._subscript(keys)
-                offset += lo * strides[d]
-                new_shape.append(hi - lo)
-                new_strides.append(strides[d])
+                new_strides.append(s)
             else:
                 return self._subscript(keys)
             d += 1
-        new_shape += shape[d:]
-        new_strides += strides[d:]
+        if d < len(shape):
+            new_shape += shape[d:]
+            new_strides += strides[d:]
         if part >= 0 and len(new_shape) < 2:
             new_shape.append(1)         # tile[:, k] is (P, 1)
             new_strides.append(self.dtype.itemsize)
