@@ -9,7 +9,7 @@ from .block import BlockTensor
 from .errors import fail
 from .index import Index, Mask
 from .memory import HBM, NEVER
-from .tensor import Indirect, Tensor
+from .tensor import Indirect, Shifted, Tensor
 
 if TYPE_CHECKING:
     from .instruction import Instr
@@ -25,14 +25,15 @@ def not_a_tile(x: Any, name: str) -> NoReturn:
                    given=f"shape {x.shape}", hint="index the block dims first: t[i]")
     if isinstance(x, Indirect):
         raise fail("NKI-I11", f"operand {name} is an indirect access",
-                   limit="only nl.load, nl.store and nisa.dma_copy take index tiles",
+                   limit="only nl.load, nl.store, nisa.dma_copy and nisa.tensor_copy_dynamic_* "
+                         "take index tiles",
                    hint="load it into a tile first")
     if isinstance(x, np.ndarray):
         raise fail("NKI-M02", f"operand {name} is a NumPy array",
                    given=f"numpy array of shape {x.shape}",
                    limit="instructions work on tiles",
                    hint="pass it as a kernel argument, or use nl.shared_constant and nl.load")
-    if isinstance(x, (Index, Mask)):
+    if isinstance(x, (Index, Mask, Shifted)):
         raise fail("NKI-M02", f"operand {name} is an index expression, not a tile",
                    hint="nisa.iota(expr, dtype) turns it into a tile")
     raise fail("NKI-M02", f"operand {name} is not a tile", given=f"{type(x).__name__}",

@@ -276,7 +276,8 @@ class Machine:
             self._prepare_accumulation(dst, ins)
         st = dst.storage
         whole = (st.init == NEVER and ins.mask is None and not ins.also
-                 and dst.size * dst.dtype.itemsize == st.nbytes and 0 not in dst.strides)
+                 and dst.size * dst.dtype.itemsize == st.nbytes and 0 not in dst.strides
+                 and "scatter" not in ins.extra)
         if whole:
             st.fresh()
         if ins.mask is None or row.masks_itself:
@@ -287,7 +288,7 @@ class Machine:
             st.init = FULLY
         for t in outs:
             st = t.storage
-            if st.init != FULLY:
+            if st.init != FULLY and "scatter" not in ins.extra:     # that marks what it hits
                 st.mark(t.offset, t.shape, t.strides, t.dtype.itemsize,
                         ins.mask if t is dst else None)
             if st.shadow is not None:

@@ -147,7 +147,7 @@ class Tensor:
     def _subscript(self, keys: tuple) -> Tensor:
         """Resolve the subscripts that the fast path leaves: `...`, ds, indices, out of range."""
         rank = len(self.shape)
-        if any(isinstance(k, Tensor) or k.__class__ is Indirect for k in keys):
+        if any(isinstance(k, (Tensor, Indirect, Shifted)) for k in keys):
             return Indirect.make(self, keys)
         if len(keys) == 1 and isinstance(keys[0], (Mask, bool)):
             return self.masked(keys[0])
@@ -398,6 +398,8 @@ class Tensor:
 
 def _binary(name: str, swap: bool = False) -> Any:
     def method(self: Tensor, other: Any) -> Any:
+        if other.__class__ is Index and name == "add" and self.dtype.kind in "iu":
+            return Shifted(self, other)
         return self.m.op(name, other, self) if swap else self.m.op(name, self, other)
     return method
 
@@ -421,4 +423,4 @@ def new_tensor(m: Machine, storage: Storage, shape: tuple[int, ...], dtype: np.d
     return Tensor(m, storage, 0, shape, contiguous_strides(shape, dtype.itemsize), dtype, 0, kind)
 
 
-from .indirect import Indirect  # noqa: E402 (it subscripts tensors, and tensors make it)
+from .indirect import Indirect, Shifted  # noqa: E402 (it subscripts tensors, and tensors make it)

@@ -350,3 +350,56 @@ def test_quotients_and_remainders_of_indices_that_are_affine():
 def test_quotients_and_remainders_that_are_not_affine_are_refused(broken):
     with pytest.raises(nkisim.NkiError, match="NKI-I05"):
         broken(nl.arange(16)[None, :])
+
+
+def test_a_copy_may_start_where_data_says():
+    """nisa.tensor_copy_dynamic_src: one offset for all partitions, as a subscript or plus one."""
+    @nki.jit
+    def kernel(x, offsets):
+        out = nl.ndarray((2, 128, 3, 4), dtype=x.dtype, buffer=nl.shared_hbm)
+        tile, at = nl.load(x), nl.load(offsets)
+        i_p, i_f = nl.arange(128)[:, None, None], nl.arange(4)[None, None, :]
+        for form in nl.static_range(2):
+            picked = nl.ndarray((128, 3, 4), dtype=x.dtype, buffer=nl.sbuf)
+            for k in nl.affine_range(3):
+                row = at[0, k] if form == 0 else at[0, k] + nl.arange(1)[None, :, None]
+                picked[i_p, k, i_f] = nisa.tensor_copy_dynamic_src(tile[i_p, row, i_f])
+            nl.store(out[form], picked)
+        return out
+    x, offsets = data(128, 16, 4), np.array([[5, 0, 15]], np.int32)
+    run = nkisim.run(kernel, x, offsets)
+    np.testing.assert_array_equal(run.outputs, np.stack([x[:, offsets[0]]] * 2))
+    assert run.instructions["tensor_copy_dynamic_src"] == 6
+    with pytest.raises(IndexError):
+        nkisim.run(kernel, x, offsets + 1)
+
+
+def test_a_copy_may_end_where_data_says():
+    @nki.jit
+    def kernel(x, offsets):
+        out = nl.ndarray((128, 16), dtype=x.dtype, buffer=nl.shared_hbm)
+        tile, at, result = nl.load(x), nl.load(offsets), nl.zeros((128, 16), x.dtype)
+        i_p, i_f = nl.arange(128)[:, None], nl.arange(4)[None, :]
+        for k in nl.affine_range(2):
+            nisa.tensor_copy_dynamic_dst(dst=result[i_p, at[0, k] + i_f],
+                                         src=tile[i_p, 4 * k + i_f])
+        nl.store(out, result)
+        return out
+    x, expected = data(128, 8), np.zeros((128, 16), np.float32)
+    expected[:, 9:13], expected[:, 2:6] = x[:, :4], x[:, 4:]
+    out = nkisim.simulate(kernel, x, np.array([[9, 2]], np.int32))
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_rows_that_no_index_chose_were_never_written():
+    @nki.jit
+    def kernel(x, rows):
+        out = nl.ndarray((128, 32), dtype=x.dtype, buffer=nl.shared_hbm)
+        i_f = nl.arange(32)[None, :]
+        nl.store(out[nl.load(rows), i_f], nl.load(x))
+        return out
+    x, rows = data(64, 32), np.arange(0, 128, 2, dtype=np.int32)[:, None]
+    run = nkisim.run(kernel, x, rows)
+    np.testing.assert_array_equal(run.outputs[::2], x)
+    assert np.isnan(run.outputs[1::2]).all()
+    assert [f.id for f in run.findings] == ["NKI-O04"]

@@ -62,12 +62,12 @@ def _gather(src: Any, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray |
     return data[safe], valid
 
 
-def _scatter(m: Machine, dst: Indirect, value: np.ndarray, rmw: bool, skip: bool) -> None:
+def scatter(m: Machine, dst: Indirect, value: np.ndarray, rmw: bool, skip: bool) -> None:
     """Write rows chosen at run time."""
     flat, valid = dst.flat()
     data = dst.base.storage.data.view(dtypes.storage(dst.base.dtype))
     if not valid.all() and not skip:
-        _raise_oob(dst.base, flat, valid)
+        raise_out_of_bound(dst.base, flat, valid)
     value = np.broadcast_to(dtypes.cast(value, dst.dtype), flat.shape)
     if rmw:
         np.add.at(data, flat[valid], value[valid])
@@ -80,7 +80,7 @@ def _scatter(m: Machine, dst: Indirect, value: np.ndarray, rmw: bool, skip: bool
         st.mark(0, hit.shape, (dst.dtype.itemsize,), dst.dtype.itemsize, hit)
 
 
-def _raise_oob(base: Tensor, flat: np.ndarray, valid: np.ndarray) -> None:
+def raise_out_of_bound(base: Tensor, flat: np.ndarray, valid: np.ndarray) -> None:
     bad = flat[~valid]
     size = base.storage.nbytes // base.dtype.itemsize       # type: ignore[union-attr]
     raise out_of_bound_at_run_time(int(bad.min() if bad.min() < 0 else bad[bad >= 0].min()), size)
@@ -97,11 +97,11 @@ def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
         value, valid = _gather(src, ins.mask)
         if valid is not None and not valid.all() and not ins.params.get("skip"):
             if ins.mask is None or not valid[np.broadcast_to(ins.mask, valid.shape)].all():
-                _raise_oob(src.base, *src.flat())           # type: ignore[union-attr]
+                raise_out_of_bound(src.base, *src.flat())           # type: ignore[union-attr]
     else:
         value, valid = src.np, None
     if out_at is not None:
-        _scatter(m, out_at, value, ins.params.get("rmw", False), ins.params.get("skip", False))
+        scatter(m, out_at, value, ins.params.get("rmw", False), ins.params.get("skip", False))
         return
     if ins.params.get("rmw"):
         value = dst.np + value
