@@ -1,7 +1,8 @@
 """`python -m nkisim calibrate`: compare the latency model with published measurements.
 
 Every record is listed: with its error, or with the reason why it could not be run. The records
-that nkisim carries were used to fit constants of `hw.py`; other records judge the model.
+that nkisim carries were used to fit constants of `hw.py`; other records judge the model. Kernels of
+ours that have the structure of a record's kernel need no sources and are compared in any case.
 """
 from __future__ import annotations
 
@@ -45,15 +46,19 @@ class Outcome:
     seconds: float = 0.0                # of our own time
 
 
-def predict(record: Record, sources: Path, cache: dict[str, Profile],
+def predict(record: Record, sources: Path | None, cache: dict[str, Profile],
             compiler: Iterable[str] | None = None) -> Profile:
-    """Run a record's kernel, timing only; the same kernel is run once for all its records."""
+    """Run a record's kernel, timing only; the same kernel is run once for all its records.
+
+    Without sources: the kernel of ours that has its structure.
+    """
     if record.metric not in METRICS:
         raise Skipped(f"there is no metric {record.metric!r}; known are {', '.join(METRICS)}")
-    key = json.dumps([record.source, record.set, record.args, record.kwargs, record.target,
-                      record.descriptors], sort_keys=True, default=str)
+    key = json.dumps([record.twin if sources is None else [record.source, record.set], record.args,
+                      record.kwargs, record.target, record.descriptors], sort_keys=True,
+                     default=str)
     if key not in cache:
-        func = records.kernel(record, sources)
+        func = records.kernel(record, sources) if sources else records.twin(record)
         args, kwargs = records.arguments(record)
         cache.clear()                   # profiles are large; the same kernels come in a row
         cache[key] = profile(func, *args, target=record.target, compute=False,
@@ -61,7 +66,7 @@ def predict(record: Record, sources: Path, cache: dict[str, Profile],
     return cache[key]
 
 
-def compare(record: Record, sources: Path, cache: dict[str, Profile],
+def compare(record: Record, sources: Path | None, cache: dict[str, Profile],
             compiler: Iterable[str] | None = None) -> Outcome:
     """Return the outcome of one record; whatever goes wrong becomes the reason to skip it."""
     out = Outcome(record.id, record.target, record.metric, record.value_us, family=record.family,
@@ -114,8 +119,8 @@ def families(outcomes: list[Outcome]) -> dict[str, tuple[int, float]]:
         for name, g in sorted(groups.items()) if len(g) >= 2}
 
 
-def report(outcomes: list[Outcome]) -> dict[str, Any]:
-    """Return everything as one JSON-ready dict."""
+def report(outcomes: list[Outcome], twins: Iterable[Outcome] = ()) -> dict[str, Any]:
+    """Return everything as one JSON-ready dict; figures are of the records, not of our twins."""
     errors = [abs(o.error_pct) for o in outcomes if o.error_pct is not None]
     return {
         "records": [asdict(o) for o in outcomes],
@@ -124,17 +129,23 @@ def report(outcomes: list[Outcome]) -> dict[str, Any]:
         "p90_error_pct": float(np.percentile(errors, 90)) if errors else None,
         "families": [{"family": f, "variants": n, "rank_correlation": None if r != r else r}
                      for f, (n, r) in families(outcomes).items()],
+        "twins": [asdict(o) for o in twins],
     }
 
 
-def lines(outcomes: list[Outcome]) -> list[str]:
-    """Return the table as text."""
+def _table(outcomes: list[Outcome]) -> list[str]:
     width = max((len(o.id) for o in outcomes), default=2)
     out = [f"{'id':<{width}}  target  metric         measured us  predicted us   error %"]
     for o in outcomes:
         head = f"{o.id:<{width}}  {o.target:<6}  {o.metric:<13} {o.measured_us:>12.1f}"
         out.append(f"{head}  skipped: {o.skipped}" if o.predicted_us is None else
                    f"{head}  {o.predicted_us:>12.1f}  {o.error_pct:>+8.1f}")
+    return out
+
+
+def lines(outcomes: list[Outcome], twins: list[Outcome] | None = None) -> list[str]:
+    """Return the tables as text."""
+    out = _table(outcomes)
     facts = report(outcomes)
     out.append("")
     if facts["compared"]:
@@ -147,6 +158,13 @@ def lines(outcomes: list[Outcome]) -> list[str]:
         rank = f["rank_correlation"]
         out.append(f"  rank correlation {'   n/a' if rank is None else f'{rank:6.3f}'} over "
                    f"{f['variants']} variants of {f['family']}")
+    if twins:
+        out += ["", "Kernels of ours with the structure of the published ones (no sources needed):",
+                *_table(twins)]
+        errors = [abs(o.error_pct) for o in twins if o.error_pct is not None]
+        if errors:
+            out += ["", f"{len(errors)} compared; |error|: median {np.median(errors):.1f} %, "
+                    f"90th percentile {np.percentile(errors, 90):.1f} %"]
     return out
 
 
@@ -198,9 +216,9 @@ def command(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m nkisim calibrate", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measurements", metavar="FILE", help="records (default: nkisim's own)")
-    parser.add_argument("--sources", metavar="DIR", default="sources",
+    parser.add_argument("--sources", metavar="DIR",
                         help="public repositories, checked out as DIR/<owner>+<name> (their "
-                             "kernels are executed)")
+                             "kernels are executed; default: sources)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     parser.add_argument("--explain", metavar="ID", help="show where the time of one record goes")
     parser.add_argument("--compiler", metavar="NAMES", help="what the compiler may do, as for "
@@ -218,7 +236,7 @@ def command(argv: list[str]) -> int:
         return 2
     wanted = [r for r in wanted if (not target or _name(r.target) == target)
               and (not options.only or any(text in r.id for text in options.only))]
-    sources = Path(options.sources)
+    sources = Path(options.sources or "sources")
     if options.explain:
         return _explain([r for r in wanted if r.id == options.explain], options.explain, sources,
                         on)
@@ -226,15 +244,19 @@ def command(argv: list[str]) -> int:
         print("nkisim calibrate: no record is left after --target and --only", file=sys.stderr)
         return 2
     cache: dict[str, Profile] = {}
-    outcomes = []
-    for n, record in enumerate(wanted, 1):
+    outcomes: list[Outcome] = []
+    twins: list[Outcome] = []
+    jobs = [(outcomes, r, sources) for r in wanted] + [(twins, r, None) for r in wanted if r.twin]
+    for n, (done, record, where) in enumerate(jobs, 1):
         if sys.stderr.isatty():
-            print(f"\r{n}/{len(wanted)} {record.id:<60.60}", end="", file=sys.stderr, flush=True)
-        outcomes.append(compare(record, sources, cache, on))
+            print(f"\r{n}/{len(jobs)} {record.id:<60.60}", end="", file=sys.stderr, flush=True)
+        done.append(compare(record, where, cache, on))
     if sys.stderr.isatty():
         print("\r" + " " * 75 + "\r", end="", file=sys.stderr)
-    print(json.dumps(report(outcomes), indent=1) if options.json else "\n".join(lines(outcomes)))
-    return 0 if any(o.predicted_us is not None for o in outcomes) else 2
+    print(json.dumps(report(outcomes, twins), indent=1) if options.json
+          else "\n".join(lines(outcomes, twins)))
+    asked = outcomes if options.sources else outcomes + twins
+    return 0 if any(o.predicted_us is not None for o in asked) else 2
 
 
 def _name(target: str) -> str:

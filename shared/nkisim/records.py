@@ -45,6 +45,7 @@ class Record:
     set: dict[str, Any] = field(default_factory=dict)
     kwargs: dict[str, Any] = field(default_factory=dict)
     confidence: str = ""
+    twin: dict[str, Any] = field(default_factory=dict)  # a kernel of ours with its structure
 
     @property
     def variant(self) -> str:
@@ -90,7 +91,7 @@ def load(path: str | None = None) -> list[Record]:
 #: what the fields of a record are
 _FIELDS: dict[str, Any] = {
     "id": str, "target": str, "metric": str, "value_us": (int, float), "source": dict,
-    "args": list, "descriptors": str, "set": dict, "kwargs": dict, "confidence": str}
+    "args": list, "descriptors": str, "set": dict, "kwargs": dict, "confidence": str, "twin": dict}
 _NEEDED = ("id", "target", "metric", "value_us", "source", "args")
 
 
@@ -187,13 +188,27 @@ def kernel(record: Record, sources: Path) -> Any:
     if "candidate" in record.source:
         text = candidate(text, record.source["candidate"])
         name += f"#{record.source['candidate']}"
+    return _function(text, name, record.source["function"], record.set)
+
+
+def twin(record: Record) -> Any:
+    """Return the kernel of ours that has the structure of the record's (data/twins.py)."""
+    if not record.twin:
+        raise Skipped("no kernel of ours has its structure")
+    text = resources.files("nkisim").joinpath("data/twins.py").read_text("utf-8")
+    return _function(text, "nkisim/data/twins.py", str(record.twin.get("function")),
+                     record.twin.get("set", {}))
+
+
+def _function(text: str, name: str, function: str, constants: dict[str, Any]) -> Any:
+    """Return a function of a source, with constants of the source set."""
     try:
         tree = ast.parse(text)
     except SyntaxError as exc:
         raise Skipped(f"the source does not parse: {exc}") from None
-    setter = _Set(record.set)
+    setter = _Set(constants)
     tree = setter.visit(tree)
-    missing = set(record.set) - setter.done
+    missing = set(constants) - setter.done
     if missing:
         raise Skipped("the source has no assignment to " + ", ".join(sorted(missing)))
     import neuronxcc.nki as nki
@@ -204,9 +219,9 @@ def kernel(record: Record, sources: Path) -> Any:
                              "np": np, "math": math}
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     exec(compile(tree, name, "exec"), space)
-    func = space.get(record.source["function"])
+    func = space.get(function)
     if func is None:
-        raise Skipped(f"the source has no function {record.source['function']}")
+        raise Skipped(f"the source has no function {function}")
     return func
 
 
