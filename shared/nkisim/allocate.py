@@ -105,6 +105,8 @@ def create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "") -> T
     if not isinstance(buffer, (Buffer, DirectBuffer)):
         raise fail("NKI-M05", "buffer is not a memory", given=repr(buffer)[:60],
                    limit="nl.sbuf, nl.psum, nl.hbm, nl.shared_hbm, ncc.sbuf.mod_alloc(...) ...")
+    if len(dims) == 1 and isinstance(dims[0], ParDim):
+        dims = (*dims, 1)       # (nl.par_dim(128),) is accepted: one element a partition
     marks = [d for d, n in enumerate(dims) if isinstance(n, ParDim)]
     plain = tuple(int(n) for n in dims)
     line = m.here()
@@ -335,6 +337,8 @@ def mod_alloc(kind: str, base_addr: Any, base_partition: Any = 0, num_par_tiles:
     banks = _tiles(num_bank_tiles, "num_bank_tiles")
 
     def check_rank(blocks: int) -> None:
+        if not blocks:          # nothing to place in turns: the SDK ignores the numbers
+            return
         for text, tiles in (("num_free_tiles", free), ("num_par_tiles", par),
                             ("num_bank_tiles", banks)):
             if tiles and len(tiles) != blocks:

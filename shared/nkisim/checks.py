@@ -9,7 +9,7 @@ from .block import BlockTensor
 from .errors import fail
 from .index import Index, Mask
 from .memory import HBM, NEVER
-from .tensor import Indirect, Tensor
+from .tensor import Indirect, Shifted, Tensor
 
 if TYPE_CHECKING:
     from .instruction import Instr
@@ -25,30 +25,36 @@ def not_a_tile(x: Any, name: str) -> NoReturn:
                    given=f"shape {x.shape}", hint="index the block dims first: t[i]")
     if isinstance(x, Indirect):
         raise fail("NKI-I11", f"operand {name} is an indirect access",
-                   limit="only nl.load, nl.store and nisa.dma_copy take index tiles",
+                   limit="only nl.load, nl.store, nisa.dma_copy and nisa.tensor_copy_dynamic_* "
+                         "take index tiles",
                    hint="load it into a tile first")
     if isinstance(x, np.ndarray):
         raise fail("NKI-M02", f"operand {name} is a NumPy array",
                    given=f"numpy array of shape {x.shape}",
                    limit="instructions work on tiles",
                    hint="pass it as a kernel argument, or use nl.shared_constant and nl.load")
-    if isinstance(x, (Index, Mask)):
+    if isinstance(x, (Index, Mask, Shifted)):
         raise fail("NKI-M02", f"operand {name} is an index expression, not a tile",
                    hint="nisa.iota(expr, dtype) turns it into a tile")
     raise fail("NKI-M02", f"operand {name} is not a tile", given=f"{type(x).__name__}",
                limit="a tensor in SBUF or PSUM")
 
 
-def rank(x: Tensor, name: str) -> None:
-    """Raise if a tile has more dims than an access pattern, contiguous ones counting once."""
+def rank(m: Machine, x: Tensor, name: str) -> None:
+    """Report a tile of more dims than an access pattern has, contiguous ones counting once.
+
+    The compiler splits such an instruction; here it stays one, so that its start-up cost is
+    counted once only.
+    """
     real = [(n, s) for n, s in zip(x.shape[1:], x.strides[1:]) if n > 1]
     dims = 1 + sum(1 for (_, s), (n, inner) in zip(real, [*real[1:], (0, 0)])
                    if s != n * inner)
     if dims > MAX_DIMS:
-        raise fail("NKI-S03", f"operand {name} has too many dims for an access pattern",
-                   given=f"shape {x.shape}: {dims} dims, contiguous ones counted once",
-                   limit=f"{MAX_DIMS}: the partition dim and {MAX_DIMS - 1} free dims",
-                   hint="loop over one of the dims, or copy to a contiguous tile first")
+        m.find("NKI-S03", "warning",
+               f"operand {name} of shape {x.shape} has {dims} dims (contiguous ones counted once) "
+               f"and an access pattern has {MAX_DIMS}, the partition dim and {MAX_DIMS - 1} free "
+               "dims: the compiler splits this into several instructions, which are predicted "
+               "as one. Copy to a contiguous tile first, or loop over one of the dims", m.here())
 
 
 def out_of_scope(m: Machine, x: Tensor, name: str) -> NoReturn:

@@ -105,6 +105,11 @@ def fast_copy(kind: Kind, hw: NeuronCore, engine: str) -> float:
     return max(MIN_II, n)
 
 
+def dynamic_copy(kind: Kind, hw: NeuronCore, engine: str) -> float:
+    """A copy whose start is data: max(600, N), where the other operand is the whole tensor."""
+    return max(600, min(_out(kind), free(kind.operands[kind.outputs])))
+
+
 def two_inputs(kind: Kind, hw: NeuronCore, engine: str) -> float:
     """tensor_tensor: two reads of SBUF halve the rate of v2, unless both are bfloat16."""
     n = max(_in(kind), _out(kind))

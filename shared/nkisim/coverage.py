@@ -99,6 +99,8 @@ class _Tiles:
         self.out = nl.ndarray((32, 32), np.float32, buffer=nl.private_hbm)
         self.idx = nl.zeros((32, 1), np.int32)
         self.p, self.f = nl.mgrid[0:32, 0:32]
+        rows = nl.arange(32)[:, None]
+        self.at = self.t[rows, self.idx[0:1] + nl.arange(8)[None, :]]       # a run-time offset
 
 
 _UNARY = """abs arctan ceil cos erf erf_dx exp floor gelu gelu_apprx_sigmoid gelu_apprx_tanh gelu_dx
@@ -163,6 +165,9 @@ PROBES: dict[str, Callable[[_Tiles], Any]] = {
         dst=o.t, predicate=o.i32, on_true=o.other, on_false=0.0),
     "nisa.sequence_bounds": lambda o: nisa.sequence_bounds(segment_ids=o.row),
     "nisa.tensor_copy": lambda o: nisa.tensor_copy(o.t),
+    "nisa.tensor_copy_dynamic_dst": lambda o: nisa.tensor_copy_dynamic_dst(
+        dst=o.at, src=o.other[:, 0:8]),
+    "nisa.tensor_copy_dynamic_src": lambda o: nisa.tensor_copy_dynamic_src(o.at),
     "nisa.tensor_copy_predicated": lambda o: nisa.tensor_copy_predicated(
         src=0.0, dst=o.t, predicate=o.i32),
     "nisa.tensor_partition_reduce": lambda o: nisa.tensor_partition_reduce(np.add, o.t),

@@ -30,6 +30,7 @@ FACADE = "nkisim.facade"
 SERVED = {
     NKI: FACADE,
     f"{NKI}.language": f"{FACADE}.language",
+    f"{NKI}.language.constants": f"{FACADE}.language_constants",
     f"{NKI}.isa": f"{FACADE}.isa",
     f"{NKI}.isa.constants": f"{FACADE}.isa_constants",
     f"{NKI}.compiler": f"{FACADE}.compiler",

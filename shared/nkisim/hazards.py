@@ -79,8 +79,11 @@ def check_loops(m: Machine) -> NkiError | None:
 
 
 def _updates(kind: Kind) -> bool:
-    """Tell whether a DMA adds to its destination."""
-    return kind.row.name == "atomic_rmw"
+    """Tell whether a DMA adds to its destination, or writes rows that run-time indices choose.
+
+    Which rows two iterations choose is data, so a promise that they differ is believed.
+    """
+    return kind.row.name == "atomic_rmw" or "scatter" in kind.extra
 
 
 def _written_twice(m: Machine, loop: int, hbm: bool, line: int, other: int) -> NkiError | None:
@@ -88,6 +91,10 @@ def _written_twice(m: Machine, loop: int, hbm: bool, line: int, other: int) -> N
     kind = m.trace.loop_kind[loop]
     text = (f"more than one {_INDEPENDENT[kind]} writes the same "
             + ("HBM elements" if hbm else "tile"))
+    if kind == "grid" and not m.asked_id:
+        m.find("NKI-L05", "warning", "every instance of the grid does the same work and writes the "
+               "same HBM elements: the kernel does not use nl.program_id", line, other)
+        return None
     if hbm and not (m.skip_middle_end and kind == "affine_range"):
         return fail("NKI-L04", text, where=m.trace.where(line),
                     given="the destination does not depend on the loop variable"

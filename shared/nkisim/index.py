@@ -156,16 +156,28 @@ class Index:
                    limit="index expressions are const + sum of coefficient * index",
                    hint="reshape the tensor, or loop over the part that divides")
 
+    def _divided(self, other: Any, what: str) -> tuple[Index, Index]:
+        """Return (quotient, remainder) by a positive int where both are affine, or raise.
+
+        They are if the terms that `other` does not divide stay within one multiple of it.
+        """
+        by = as_int(other)
+        if not by or by < 0:
+            self._not_affine(what)
+        assert by is not None
+        rest = Index(self.const % by, self.shape,
+                     tuple(c % by if c >= 0 else -(-c % by) for c in self.coeffs))
+        lo, hi = rest.bounds()
+        if lo < 0 or hi >= by:
+            self._not_affine(what)
+        whole = self - rest
+        return Index(whole.const // by, self.shape, tuple(c // by for c in whole.coeffs)), rest
+
     def __floordiv__(self, other: Any) -> Index:
-        value = as_int(other)
-        if value and self.const % value == 0 and all(c % value == 0 for c in self.coeffs):
-            return Index(self.const // value, self.shape, tuple(c // value for c in self.coeffs))
-        self._not_affine("quotient of an index expression")
-        return self
+        return self._divided(other, "quotient of an index expression")[0]
 
     def __mod__(self, other: Any) -> Index:
-        self._not_affine("remainder of an index expression")
-        return self
+        return self._divided(other, "remainder of an index expression")[1]
 
     # -- comparison: masks -------------------------------------------------
     def _compare(self, other: Any, kind: str) -> Mask:
@@ -260,6 +272,8 @@ class Mask:
             if len(t.coeffs) > n:
                 raise fail("NKI-I07", "a mask has more dimensions than the instruction",
                            given=f"mask over {t.shape}, instruction over {shape}")
+            if t.bounds()[0] >= 0:               # true wherever its own indices are
+                continue
             live = [(d, c) for d, c in enumerate(t.coeffs_in(n)) if c and shape[d] > 1]
             if len(live) > 1:
                 return None

@@ -283,6 +283,15 @@ def _place(kernel: Kernel) -> Where | None:
 def _outputs(m: Machine, kernel: Kernel, args: _Arguments, result: Any) -> Any:
     """Return the kernel's outputs as arrays, after checking that they are outputs."""
     returned: list[Tensor] = []
+    kept = {t.storage.id for _, _, t, _ in args.inputs}     # their bytes are the caller's
+
+    def array_of(x: Tensor) -> np.ndarray:
+        """Return an output's elements: its own bytes, which nothing else uses any more."""
+        a = x.np
+        if x.storage.id in kept or not a.flags.c_contiguous:
+            return np.array(a, order="C")
+        kept.add(x.storage.id)
+        return a
 
     def convert(x: Any, what: str) -> Any:
         if isinstance(x, (tuple, list)):
@@ -320,7 +329,7 @@ def _outputs(m: Machine, kernel: Kernel, args: _Arguments, result: Any) -> Any:
                        f"{missing} of {seen.size} elements of an output were never stored; they "
                        "are NaN here and garbage on the chip. Does the loop cover a size that is "
                        "not a multiple of the tile?", st.where)
-        a = np.array(x.np, order="C")
+        a = array_of(x)
         return _to_torch(a) if args.torch else a
 
     if result is None:

@@ -58,6 +58,7 @@ class Machine:
         self.sites_seen: dict[tuple, int] = {}      # -> placement, and how often in an iteration
         self.program_id: tuple[int, ...] = ()
         self.grid: tuple[int, ...] = ()
+        self.asked_id = False           # the kernel has called nl.program_id
         self.shared: list[Tensor] = []  # shared_hbm tensors, in order of creation
         self.shared_at = 0
         self.rng = np.random.default_rng(0)
@@ -125,7 +126,7 @@ class Machine:
                        limit="a tile starts with its partition dim",
                        hint="index the block dims first: t[i] or t[i, :, :]")
         if len(x.shape) > checks.MAX_DIMS:
-            checks.rank(x, name)
+            checks.rank(self, x, name)
         if x.oob is not None:
             return x
         st = x.storage
@@ -275,7 +276,8 @@ class Machine:
             self._prepare_accumulation(dst, ins)
         st = dst.storage
         whole = (st.init == NEVER and ins.mask is None and not ins.also
-                 and dst.size * dst.dtype.itemsize == st.nbytes and 0 not in dst.strides)
+                 and dst.size * dst.dtype.itemsize == st.nbytes and 0 not in dst.strides
+                 and "scatter" not in ins.extra)
         if whole:
             st.fresh()
         if ins.mask is None or row.masks_itself:
@@ -286,7 +288,7 @@ class Machine:
             st.init = FULLY
         for t in outs:
             st = t.storage
-            if st.init != FULLY:
+            if st.init != FULLY and "scatter" not in ins.extra:     # that marks what it hits
                 st.mark(t.offset, t.shape, t.strides, t.dtype.itemsize,
                         ins.mask if t is dst else None)
             if st.shadow is not None:

@@ -85,7 +85,7 @@ NKI-S02 | - | Operands have matching shapes
 Equal free dims, or 1; the contraction dim of a matmul lies on the partitions of both operands.
 Try: slice both operands to the same tile.
 NKI-S03 | err_exceed_max_supported_dimension | The number of dims an instruction takes
-Instructions take tiles of a certain rank: an access pattern has a partition dim and up to four free dims, and matmul, transposes and 2-D loads take two dims.
+Matmul, transposes and 2-D loads take two dims. Elsewhere an access pattern has a partition dim and up to four free dims; the compiler splits an instruction on a tile of more, and the simulator warns because it predicts it as one.
 Try: reshape the free dims to one before the call.
 NKI-S04 | err_num_partition_mismatch | Operands lie on the same number of partitions
 A lane works on its own partition. nisa instructions and Python operators never repeat a partition; nl functions do, through the Tensor Engine.

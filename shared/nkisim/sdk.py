@@ -28,11 +28,17 @@ class Wrapped:
     def __getitem__(self, grid: Any) -> Any:
         return type(self)(self.kernel[grid], self.options)
 
-    def _write(self, option: str, what: str) -> None:
-        """Write a placeholder where a script expects a file of the compiler or profiler."""
+    def _write(self, option: str, what: str, suffix: str = "") -> None:
+        """Write a placeholder where a script expects a file of the compiler or profiler.
+
+        `suffix` goes before the file's extension.
+        """
         name = self.options.get(option)
         if not name:
             return
+        if suffix:
+            name = Path(str(name)).with_name(Path(str(name)).stem + suffix
+                                             + Path(str(name)).suffix)
         folder = self.options.get("working_directory") or "."
         path = Path(folder) / str(name)
         try:
@@ -87,10 +93,13 @@ class Benchmark(Wrapped):
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         prof = profile(self, *args, compute=False, **kwargs)
         self._write("save_neff_name", "NEFF")
-        self._write("save_trace_name", "NTFF")
+        self._write_traces(prof)
         self._write_perfetto(prof)
         self.benchmark_result = BenchmarkResult(prof)
         print(table(prof, str(self.options.get("save_neff_name") or "file.neff")))
+
+    def _write_traces(self, prof: Prediction) -> None:
+        self._write("save_trace_name", "NTFF")
 
     def _write_perfetto(self, prof: Prediction) -> None:
         """Write a trace for the Perfetto UI beside the profiler's file."""
@@ -133,3 +142,19 @@ class Profile(Benchmark):
     def __init__(self, kernel: Kernel, options: dict[str, Any]):
         super().__init__(kernel, {"save_neff_name": "file.neff",
                                   "save_trace_name": "profile.ntff", **options})
+
+    def _write_traces(self, prof: Prediction) -> None:
+        """Write a placeholder and a report for each execution that `profile_nth` asks for."""
+        super()._write_traces(prof)
+        nth, last = (int(self.options.get(k, 1)) for k in ("profile_nth", "num_execs"))
+        nth = max(nth, 1)
+        reports = Path(self.options.get("working_directory") or ".") / "json_reports"
+        for n in range(nth, max(nth, last) + 1, nth):
+            if n > 1:
+                self._write("save_trace_name", "NTFF", f"_exec_{n}")
+            try:
+                reports.mkdir(parents=True, exist_ok=True)
+                prof.save_json(reports / f"report_{n}.json")
+            except OSError as exc:
+                raise fail("NKI-K07", "a report of nki.profile cannot be written",
+                           given=str(reports), limit=exc.strerror or str(exc)) from None

@@ -13,7 +13,7 @@ import numpy as np
 
 from . import affine, dtypes
 from .errors import fail
-from .index import Index, Slice, _no_truth, as_int
+from .index import Index, Mask, Slice, _no_truth, as_int
 from .memory import HBM, Storage, contiguous_strides, merge_dims
 
 if TYPE_CHECKING:
@@ -147,8 +147,10 @@ class Tensor:
     def _subscript(self, keys: tuple) -> Tensor:
         """Resolve the subscripts that the fast path leaves: `...`, ds, indices, out of range."""
         rank = len(self.shape)
-        if any(isinstance(k, Tensor) or k.__class__ is Indirect for k in keys):
+        if any(isinstance(k, (Tensor, Indirect, Shifted)) for k in keys):
             return Indirect.make(self, keys)
+        if len(keys) == 1 and isinstance(keys[0], (Mask, bool)):
+            return self.masked(keys[0])
         if Ellipsis in [k for k in keys if k.__class__ is type(Ellipsis)]:
             at = next(i for i, k in enumerate(keys) if k is Ellipsis)
             keys = (*keys[:at], *[_ALL] * (rank - len(keys) + 1), *keys[at + 1:])
@@ -251,6 +253,24 @@ class Tensor:
                     oob.append((d, n, const, coeffs))
             t.oob = oob or None
         return t
+
+    def masked(self, mask: Mask | bool) -> Tensor:
+        """Return the part of the view that a mask selects: `t[i_p, i_f][i_f < n]`.
+
+        A mask over loop variables only is a bool, for all or nothing.
+        """
+        if mask is True:
+            return self
+        box = mask.box(self.shape) if isinstance(mask, Mask) else [(0, 0)]
+        if box is None:
+            raise fail("NKI-X02", "this mask does not cut a box out of the operand",
+                       limit="a subscript by a mask selects a range of each dimension",
+                       hint="use the mask= of the instruction")
+        if any(lo >= hi for lo, hi in box):
+            raise fail("NKI-I01", "a subscript by a mask selects nothing",
+                       given=f"tensor of shape {self.shape}",
+                       hint="leave out the iterations in which nothing is left: if i < n: ...")
+        return self.narrow(box)
 
     def flat_index(self, shape: tuple[int, ...] | None = None) -> Array:
         """Return the element index in the storage of every element of the view (int64)."""
@@ -378,6 +398,8 @@ class Tensor:
 
 def _binary(name: str, swap: bool = False) -> Any:
     def method(self: Tensor, other: Any) -> Any:
+        if other.__class__ is Index and name == "add" and self.dtype.kind in "iu":
+            return Shifted(self, other)
         return self.m.op(name, other, self) if swap else self.m.op(name, self, other)
     return method
 
@@ -401,4 +423,4 @@ def new_tensor(m: Machine, storage: Storage, shape: tuple[int, ...], dtype: np.d
     return Tensor(m, storage, 0, shape, contiguous_strides(shape, dtype.itemsize), dtype, 0, kind)
 
 
-from .indirect import Indirect  # noqa: E402 (it subscripts tensors, and tensors make it)
+from .indirect import Indirect, Shifted  # noqa: E402 (it subscripts tensors, and tensors make it)

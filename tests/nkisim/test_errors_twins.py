@@ -114,15 +114,9 @@ def max8_of_seven(x, bad):
 
 
 @twin("NKI-S03", "err_exceed_max_supported_dimension")
-def six_dims_in_an_instruction(x, bad):
-    t = sbuf(4, 4 ** 5).reshape((4, 4, 4, 4, 4, 4))
-    nl.exp(t[:, 0:2, 0:2, 0:2, 0:2, 0:2] if bad else t[:, 0:2, :, :, 0:2, 0:2])  # BUG
-
-
-@twin("NKI-S03", "err_exceed_max_supported_dimension")
-def six_dims_that_are_not_five(x, bad):
-    t = sbuf(4, 4 ** 5).reshape((4, 4, 4, 4, 4, 4))
-    nl.exp(t[:, 0:2, 0:2, 0:2, 0:2, 0:2] if bad else t)                         # BUG
+def matmul_of_three_dims(x, bad):
+    t = sbuf(64, 64).reshape((64, 8, 8) if bad else (64, 64))
+    nl.matmul(t, sbuf(64, 64))                                                  # BUG
 
 
 @twin("NKI-S12", "err_exceed_max_supported_dimension")

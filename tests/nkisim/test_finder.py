@@ -21,6 +21,8 @@ WHO = "import neuronxcc.nki as nki; print(getattr(nki, '__simulator__', False))"
     "from neuronxcc.nki.language import par_dim",
     "from neuronxcc.nki import baremetal, benchmark, trace",
     "from neuronxcc.nki.isa.constants import dge_mode",
+    "from neuronxcc.nki.language.constants import sizeinbytes",
+    "import neuronxcc.nki.language as nl; assert nl.constants.sizeinbytes(nl.bfloat16) == 2",
     "import neuronxcc.nki.isa as nisa; nisa.vector_engine, nisa.constants.engine",
     "import importlib; importlib.import_module('neuronxcc.nki.isa.constants').dge_mode",
 ])

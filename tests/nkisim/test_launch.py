@@ -192,3 +192,18 @@ def test_torch_in_torch_out():
         x = torch.ones((128, 8), dtype=dtype)
         out = nkisim.simulate(kernel, x)
         assert isinstance(out, torch.Tensor) and out.dtype == dtype and (out == 2).all()
+
+
+def test_outputs_share_no_bytes_with_each_other_or_the_inputs():
+    @nki.jit
+    def kernel(x):
+        out = output((128, 8))
+        nl.store(out, nl.load(x))
+        return out, out, x
+
+    x = data(128, 8)
+    first, second, third = nkisim.simulate(kernel, x)
+    first[...] = second[0, 0] + 1
+    np.testing.assert_array_equal(second, x)
+    third[...] = -1
+    np.testing.assert_array_equal(second, x)

@@ -165,3 +165,241 @@ def test_one_over_a_tile_is_one_instruction():
     run = nkisim.run(kernel, x)
     np.testing.assert_allclose(run.outputs, 1 / x, rtol=1e-6)
     assert run.instructions == {"load": 1, "reciprocal": 1, "store": 1}
+
+
+def test_one_dim_marked_as_the_partition_dim():
+    """nl.ndarray((nl.par_dim(128),)) has one element a partition; unmarked it is refused."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((128, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+        column = nl.ndarray((nl.par_dim(128),), dtype=x.dtype, buffer=nl.sbuf)
+        column[...] = nl.load(x)
+        nl.store(out, column)
+        return out
+    x = data(128)
+    np.testing.assert_array_equal(nkisim.simulate(kernel, x), x[:, None])
+
+
+def test_numbers_of_buffers_do_not_matter_without_block_dims():
+    """A course's allocator passes num_free_tiles for tensors with and without block dims."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((128, 4, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+        a = nl.ndarray((nl.par_dim(128), 4, 8), dtype=x.dtype,
+                       buffer=ncc.sbuf.mod_alloc(base_addr=0, num_free_tiles=(4,)))
+        b = nl.ndarray((128, 8), dtype=x.dtype,
+                       buffer=ncc.sbuf.mod_alloc(base_addr=4 * 8 * 4, num_free_tiles=(1,)))
+        b[...] = nl.load(x)
+        for i in nl.affine_range(4):
+            a[:, i, :] = nl.copy(b)
+        nl.store(out, a)
+        return out
+    x = data(128, 8)
+    run = nkisim.run(kernel, x)
+    np.testing.assert_array_equal(run.outputs, np.broadcast_to(x[:, None], (128, 4, 8)))
+    assert not run.findings
+
+
+def test_more_dims_than_an_access_pattern_are_split():
+    """Interpolation kernels add tiles of seven dims; the compiler makes several instructions."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((128, 4, 4, 4), dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        result = nl.ndarray((128, 4, 4, 4), dtype=x.dtype, buffer=nl.sbuf)
+        p, i, j, k, a, b, c = nl.mgrid[0:128, 0:2, 0:2, 0:2, 0:2, 0:2, 0:2]
+        result[p, 2 * i + a, 2 * j + b, 2 * k + c] = \
+            tile[p, i, j, k] + tile[p, i + a, j + b, k + c]
+        nl.store(out, result)
+        return out
+    x = data(128, 3, 3, 3)
+    run = nkisim.run(kernel, x)
+    at = np.arange(4)
+    low, near = np.ix_(at // 2, at // 2, at // 2), np.ix_(*[at // 2 + at % 2] * 3)
+    np.testing.assert_allclose(run.outputs, x[(slice(None), *low)] + x[(slice(None), *near)])
+    assert {f.id for f in run.findings} == {"NKI-S03"}
+
+
+def test_contiguous_dims_count_once():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        result = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
+        result.reshape((128, 2, 2, 2, 2, 2, 2))[...] = nl.exp(tile.reshape((128, *[2] * 6)))
+        nl.store(out, result)
+        return out
+    assert not nkisim.run(kernel, data(128, 64)).findings
+
+
+def test_a_load_and_a_store_can_skip_rows_outside_of_the_tensor():
+    """Padded token lists index past the end; mode=oob_mode.skip leaves those rows alone."""
+    @nki.jit
+    def kernel(x, rows):
+        out = nl.ndarray((96, 32), dtype=x.dtype, buffer=nl.shared_hbm)
+        i_p, i_f = nl.arange(64)[:, None], nl.arange(32)[None, :]
+        for part in nl.affine_range(2):
+            nl.store(out[part * 48 + nl.arange(48)[:, None], i_f], nl.zeros((48, 32), x.dtype))
+        at = nl.load(rows)
+        tile = nl.ndarray((64, 32), dtype=x.dtype, buffer=nl.sbuf)
+        tile[...] = nl.full((64, 32), 7, x.dtype)
+        tile[i_p, i_f] = nl.load(x[at, i_f], mode=nisa.oob_mode.skip)
+        nl.store(out[at, i_f], tile, mode=nisa.oob_mode.skip)
+        return out
+    x = data(80, 32)
+    rows = np.arange(30, 94, dtype=np.int32)
+    rows[::3] = 1000
+    expected = np.zeros((96, 32), np.float32)
+    inside = rows[rows < 96]
+    expected[inside] = np.where((inside < 80)[:, None], x[np.minimum(inside, 79)], 7)
+    np.testing.assert_array_equal(nkisim.simulate(kernel, x, rows[:, None]), expected)
+
+
+def test_a_profile_writes_a_file_for_each_execution_it_records(tmp_path):
+    """Scripts look for profile_exec_10.ntff when they ask for every tenth execution."""
+    @nki.profile(working_directory=str(tmp_path), save_neff_name="k.neff",
+                 save_trace_name="k.ntff", num_execs=20, profile_nth=10)
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x))
+        return out
+    kernel(data(128, 8))
+    names = {p.name for p in tmp_path.iterdir()}
+    assert {"k.neff", "k_exec_10.ntff", "k_exec_20.ntff"} <= names
+    assert len(list((tmp_path / "json_reports").iterdir())) == 2
+
+
+def test_a_mask_as_a_subscript_cuts_the_operand():
+    """MoE kernels write tile[i_p, i_f][i_f < n] for the last, partial tile of a weight."""
+    @nki.jit
+    def kernel(w, x):
+        out = nl.ndarray((100, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+        weights, tile = nl.load(w), nl.load(x)
+        i_k, i_m = nl.arange(128)[:, None], nl.arange(128)[None, :]
+        for m in nl.affine_range(1):
+            product = nisa.nc_matmul(weights[i_k, i_m][m * 128 + i_m < 100][m < 1], tile)
+            nl.store(out, nl.copy(product))
+        return out
+    w, x = data(128, 128), data(128, 64)
+    np.testing.assert_allclose(nkisim.simulate(kernel, w, x), w[:, :100].T @ x, rtol=1e-5)
+
+
+def test_iterations_may_scatter_into_one_tensor():
+    """Which rows an index tile selects is data: a promise that iterations differ is believed."""
+    @nki.jit
+    def kernel(x, rows):
+        out = nl.ndarray((256, 32), dtype=x.dtype, buffer=nl.shared_hbm)
+        i_p, i_f = nl.arange(128)[:, None], nl.arange(32)[None, :]
+        at = nl.load(rows)
+        for i in nl.affine_range(2):
+            nl.store(out[at[i_p, i], i_f], nl.load(x[i]))
+        return out
+    x, order = data(2, 128, 32), RNG.permutation(256).astype(np.int32)
+    expected = np.empty((256, 32), np.float32)
+    expected[order] = x.reshape(256, 32)
+    run = nkisim.run(kernel, x, np.ascontiguousarray(order.reshape(2, 128).T))
+    np.testing.assert_array_equal(run.outputs, expected)
+    assert not run.findings
+
+
+def test_instances_that_all_do_the_same_are_a_warning():
+    """A grid on a kernel that never asks for its place repeats the work; the result is right."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x))
+        return out
+    x = data(128, 8)
+    run = nkisim.run(kernel[4], x)
+    np.testing.assert_array_equal(run.outputs, x)
+    assert [f.id for f in run.findings] == ["NKI-L05"]
+
+
+def test_a_mask_that_holds_everywhere_cuts_nothing():
+    """A matmul's mask may be over an operand's columns, fewer than those of the result."""
+    @nki.jit
+    def kernel(w, x):
+        out = nl.ndarray((64, 256), dtype=nl.float32, buffer=nl.shared_hbm)
+        weights, tile = nl.load(w), nl.load(x)
+        i_k, i_m = nl.arange(128)[:, None], nl.arange(64)[None, :]
+        product = nl.zeros((64, 256), dtype=nl.float32, buffer=nl.psum)
+        product += nisa.nc_matmul(weights[i_k, i_m], tile, mask=(i_m < 64))
+        nl.store(out, nl.copy(product))
+        return out
+    w, x = data(128, 64), data(128, 256)
+    np.testing.assert_allclose(nkisim.simulate(kernel, w, x), w.T @ x, rtol=1e-5)
+
+
+def test_quotients_and_remainders_of_indices_that_are_affine():
+    """Flattened positions are taken apart again: i // width, i % width within one row."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((128, 16, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+        i_p, row, column = nl.arange(128)[:, None, None], nl.arange(16)[None, :, None], \
+            nl.arange(8)[None, None, :]
+        flat = row * 8 + column
+        tile = nl.load(x[i_p, flat])
+        nl.store(out[i_p, flat // 8, (7 - flat % 8) % 8], tile)
+        return out
+    x = data(128, 128)
+    np.testing.assert_array_equal(nkisim.simulate(kernel, x), x.reshape(128, 16, 8)[:, :, ::-1])
+
+
+@pytest.mark.parametrize("broken", [lambda i: i // 8, lambda i: i % 8, lambda i: i // 0,
+                                    lambda i: i % -8])
+def test_quotients_and_remainders_that_are_not_affine_are_refused(broken):
+    with pytest.raises(nkisim.NkiError, match="NKI-I05"):
+        broken(nl.arange(16)[None, :])
+
+
+def test_a_copy_may_start_where_data_says():
+    """nisa.tensor_copy_dynamic_src: one offset for all partitions, as a subscript or plus one."""
+    @nki.jit
+    def kernel(x, offsets):
+        out = nl.ndarray((2, 128, 3, 4), dtype=x.dtype, buffer=nl.shared_hbm)
+        tile, at = nl.load(x), nl.load(offsets)
+        i_p, i_f = nl.arange(128)[:, None, None], nl.arange(4)[None, None, :]
+        for form in nl.static_range(2):
+            picked = nl.ndarray((128, 3, 4), dtype=x.dtype, buffer=nl.sbuf)
+            for k in nl.affine_range(3):
+                row = at[0, k] if form == 0 else at[0, k] + nl.arange(1)[None, :, None]
+                picked[i_p, k, i_f] = nisa.tensor_copy_dynamic_src(tile[i_p, row, i_f])
+            nl.store(out[form], picked)
+        return out
+    x, offsets = data(128, 16, 4), np.array([[5, 0, 15]], np.int32)
+    run = nkisim.run(kernel, x, offsets)
+    np.testing.assert_array_equal(run.outputs, np.stack([x[:, offsets[0]]] * 2))
+    assert run.instructions["tensor_copy_dynamic_src"] == 6
+    with pytest.raises(IndexError):
+        nkisim.run(kernel, x, offsets + 1)
+
+
+def test_a_copy_may_end_where_data_says():
+    @nki.jit
+    def kernel(x, offsets):
+        out = nl.ndarray((128, 16), dtype=x.dtype, buffer=nl.shared_hbm)
+        tile, at, result = nl.load(x), nl.load(offsets), nl.zeros((128, 16), x.dtype)
+        i_p, i_f = nl.arange(128)[:, None], nl.arange(4)[None, :]
+        for k in nl.affine_range(2):
+            nisa.tensor_copy_dynamic_dst(dst=result[i_p, at[0, k] + i_f],
+                                         src=tile[i_p, 4 * k + i_f])
+        nl.store(out, result)
+        return out
+    x, expected = data(128, 8), np.zeros((128, 16), np.float32)
+    expected[:, 9:13], expected[:, 2:6] = x[:, :4], x[:, 4:]
+    out = nkisim.simulate(kernel, x, np.array([[9, 2]], np.int32))
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_rows_that_no_index_chose_were_never_written():
+    @nki.jit
+    def kernel(x, rows):
+        out = nl.ndarray((128, 32), dtype=x.dtype, buffer=nl.shared_hbm)
+        i_f = nl.arange(32)[None, :]
+        nl.store(out[nl.load(rows), i_f], nl.load(x))
+        return out
+    x, rows = data(64, 32), np.arange(0, 128, 2, dtype=np.int32)[:, None]
+    run = nkisim.run(kernel, x, rows)
+    np.testing.assert_array_equal(run.outputs[::2], x)
+    assert np.isnan(run.outputs[1::2]).all()
+    assert [f.id for f in run.findings] == ["NKI-O04"]

@@ -52,6 +52,7 @@ def program_id(axis: int) -> int:
     """Return this instance's index along a grid axis (0 without a grid)."""
     m = machine("nl.program_id")
     axis = integer(axis, "the axis of nl.program_id")
+    m.asked_id = True
     if not m.grid:
         return 0
     if not -len(m.grid) <= axis < len(m.grid):

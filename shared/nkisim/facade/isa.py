@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .. import hw, lower
-from ..instr import act, dma, dve, pe, pool, search
+from ..instr import act, dma, dve, dynamic, pe, pool, search
 from ..machine import current
 from ..table import machine
 from . import isa_constants as constants
@@ -23,6 +23,8 @@ nc_matmul = pe.nc_matmul
 activation, activation_reduce = act.activation, act.activation_reduce
 
 tensor_copy_predicated = dve.tensor_copy_predicated
+tensor_copy_dynamic_src = dynamic.tensor_copy_dynamic_src
+tensor_copy_dynamic_dst = dynamic.tensor_copy_dynamic_dst
 tensor_tensor, tensor_scalar = dve.tensor_tensor, dve.tensor_scalar
 scalar_tensor_tensor, reciprocal = dve.scalar_tensor_tensor, dve.reciprocal
 tensor_reduce, tensor_scalar_reduce = dve.tensor_reduce, dve.tensor_scalar_reduce

@@ -16,6 +16,7 @@ from ..memory import HBM, PSUM, DirectBuffer, hbm, private_hbm, psum, sbuf, shar
 from ..table import machine
 from ..tensor import Indirect, Tensor
 from . import grid as _grid
+from . import language_constants as constants
 from .tiles import tile_size
 
 # -- data types (the SDK uses the same NumPy and ml_dtypes types) ----------------------------
@@ -39,15 +40,6 @@ class bfp16:
     """Constants of bfloat16: `nl.bfp16.min` has the bits 0xFF80, which is -inf."""
 
     min = float("-inf")
-
-
-class constants:
-    """Helpers that sample kernels reach for."""
-
-    @staticmethod
-    def sizeinbytes(dtype: Any) -> int:
-        """Return the item size of a dtype in bytes."""
-        return dtypes.normalize(dtype).itemsize
 
 
 # -- creation ----------------------------------------------------------------------------------
@@ -375,4 +367,4 @@ def __getattr__(name: str) -> Any:
     raise missing("nl", name, globals())
 
 
-_ = as_int, tile_size, hbm, private_hbm, psum, shared_hbm     # re-exported names
+_ = as_int, constants, tile_size, hbm, private_hbm, psum, shared_hbm     # re-exported names

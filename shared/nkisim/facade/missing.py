@@ -10,9 +10,7 @@ NOT_MODELLED = {
            "gemm_grid": "use nl.mgrid", "gemm_stationary_grid": "use nl.mgrid",
            "float32r": "use nl.tfloat32"},
     "nisa": {"builtin_custom_op": "custom C++ operators run on the chip only",
-             "tensor_copy_dynamic_src": "a copy whose start is data; use nisa.dma_copy with an "
-                                        "index tile",
-             "tensor_copy_dynamic_dst": "a copy whose start is data", "_tiled_offloaded_fma": "",
+             "_tiled_offloaded_fma": "",
              "_tiled_offloaded_memcpy": ""},
     "ncc": {"allocation_scope": "place tensors with ncc.sbuf.alloc or mod_alloc"},
     "nki": {"FrameworkKernel": "call the kernel with NumPy arrays or torch tensors"},

@@ -16,3 +16,7 @@ class tensor(metaclass=_TensorType):
 
 class mutable_tensor(metaclass=_TensorType):
     """A kernel parameter that the kernel writes to; it must be returned as well."""
+
+
+class scalar(metaclass=_TensorType):
+    """A number; `nt.scalar[dtype]` says its dtype."""

@@ -27,6 +27,11 @@ def _hbm(x: Any, name: str, api: str) -> Any:
                hint="kernel arguments and nl.ndarray(..., buffer=nl.shared_hbm) are in HBM")
 
 
+def _skips(mode: Any) -> bool:
+    """Tell whether an `nisa.oob_mode` drops what lies outside."""
+    return int(mode) == 1
+
+
 def as_tile_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape of the tile that an HBM access loads into: 1-D goes to partitions."""
     return shape if len(shape) > 1 else (*shape, 1) if shape else (1, 1)
@@ -57,12 +62,12 @@ def _gather(src: Any, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray |
     return data[safe], valid
 
 
-def _scatter(m: Machine, dst: Indirect, value: np.ndarray, rmw: bool, skip: bool) -> None:
+def scatter(m: Machine, dst: Indirect, value: np.ndarray, rmw: bool, skip: bool) -> None:
     """Write rows chosen at run time."""
     flat, valid = dst.flat()
     data = dst.base.storage.data.view(dtypes.storage(dst.base.dtype))
     if not valid.all() and not skip:
-        _raise_oob(dst.base, flat, valid)
+        raise_out_of_bound(dst.base, flat, valid)
     value = np.broadcast_to(dtypes.cast(value, dst.dtype), flat.shape)
     if rmw:
         np.add.at(data, flat[valid], value[valid])
@@ -75,7 +80,7 @@ def _scatter(m: Machine, dst: Indirect, value: np.ndarray, rmw: bool, skip: bool
         st.mark(0, hit.shape, (dst.dtype.itemsize,), dst.dtype.itemsize, hit)
 
 
-def _raise_oob(base: Tensor, flat: np.ndarray, valid: np.ndarray) -> None:
+def raise_out_of_bound(base: Tensor, flat: np.ndarray, valid: np.ndarray) -> None:
     bad = flat[~valid]
     size = base.storage.nbytes // base.dtype.itemsize       # type: ignore[union-attr]
     raise out_of_bound_at_run_time(int(bad.min() if bad.min() < 0 else bad[bad >= 0].min()), size)
@@ -92,11 +97,11 @@ def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
         value, valid = _gather(src, ins.mask)
         if valid is not None and not valid.all() and not ins.params.get("skip"):
             if ins.mask is None or not valid[np.broadcast_to(ins.mask, valid.shape)].all():
-                _raise_oob(src.base, *src.flat())           # type: ignore[union-attr]
+                raise_out_of_bound(src.base, *src.flat())           # type: ignore[union-attr]
     else:
         value, valid = src.np, None
     if out_at is not None:
-        _scatter(m, out_at, value, ins.params.get("rmw", False), ins.params.get("skip", False))
+        scatter(m, out_at, value, ins.params.get("rmw", False), ins.params.get("skip", False))
         return
     if ins.params.get("rmw"):
         value = dst.np + value
@@ -114,11 +119,12 @@ def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
 @instruction("load", engines=(DMA,), run=_run_copy, writes=(SBUF,), masks_itself=True,
              on_partitions=False, cost=cost.plain_dma,
              source="Neuron SDK 2.26 API reference: nl.load")
-def load(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
+def load(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None, mode: Any = 0) -> Instr:
     """Load an HBM access into a new SBUF tile, casting to `dtype` if given.
 
     The first dim of the access becomes the partition dim (at most 128); a 1-D access of n
-    elements gives a tile of shape (n, 1).
+    elements gives a tile of shape (n, 1). `mode=nisa.oob_mode.skip` leaves out the rows whose
+    run-time index is outside of the tensor: their part of the destination keeps what it had.
     """
     src = _hbm(src, "src", "nl.load")
     shape = as_tile_shape(src.shape)
@@ -126,7 +132,8 @@ def load(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     if mask is None and shape[0] > m.hw.pmax:
         allocate.check_tile(m.hw, SBUF, shape, dt)
     if isinstance(src, Indirect):
-        ins = Instr((src.rows,), shape, dt, params={"src": src}, extra=("indirect",))
+        ins = Instr((src.rows,), shape, dt, params={"src": src, "skip": _skips(mode)},
+                    extra=("indirect",))
     else:
         ins = Instr((_with_shape(src, shape),), shape, dt, params={})
     if mask is not None:
@@ -152,8 +159,11 @@ def _fit(dst: Any, shape: tuple[int, ...], api: str) -> Any:
 @instruction("store", engines=(DMA,), run=_run_copy, writes=(HBM,), masks_itself=True,
              on_partitions=False, cost=cost.plain_dma,
              source="Neuron SDK 2.26 API reference: nl.store")
-def store(m: Machine, dst: Any, value: Any, *, mask: Any = None) -> Instr:
-    """Store an SBUF tile or a number into an HBM access of the same shape (1-D from (n, 1))."""
+def store(m: Machine, dst: Any, value: Any, *, mask: Any = None, mode: Any = 0) -> Instr:
+    """Store an SBUF tile or a number into an HBM access of the same shape (1-D from (n, 1)).
+
+    `mode=nisa.oob_mode.skip` drops the rows whose run-time index is outside of the tensor.
+    """
     dst = _hbm(dst, "dst", "nl.store")
     if isinstance(value, (int, float, np.generic)):
         ins = Instr((), dst.shape, dst.dtype, dst=dst, kind=HBM, params={"scalar": value})
@@ -163,7 +173,7 @@ def store(m: Machine, dst: Any, value: Any, *, mask: Any = None) -> Instr:
     if value.kind is PSUM:                                  # since SDK 2.26 the compiler copies
         value = m.op("copy", value, mask=mask).settle()
     target = _fit(dst, value.shape, "nl.store")
-    return _copy(m, target, value, mask, {}, value.shape)
+    return _copy(m, target, value, mask, {"skip": _skips(mode)}, value.shape)
 
 
 def _copy(m: Machine, dst: Any, src: Any, mask: Any, params: dict,
@@ -181,7 +191,8 @@ def _copy(m: Machine, dst: Any, src: Any, mask: Any, params: dict,
         srcs.append(dst.rows)
         target = dst.base
     ins = Instr(tuple(srcs), target.shape, target.dtype, dst=target, kind=target.kind,
-                params=params, extra=("indirect",) if params.keys() & {"src", "dst"} else ())
+                params=params, extra=("indirect", "scatter") if "dst" in params else
+                ("indirect",) if "src" in params else ())
     if mask is not None:
         if target is not dst or "src" in params:
             raise fail("NKI-X02", "a mask on an indirect access is not modelled",
@@ -213,7 +224,7 @@ def dma_copy(m: Machine, *, dst: Any, src: Any, mask: Any = None, dst_rmw_op: An
         raise fail("NKI-E03", "hardware descriptor generation is asked for",
                    given=f"dge_mode=hwdge on {m.hw.name}", limit="NeuronCore-v3 (trn2) or newer",
                    hint="leave dge_mode out, or simulate for trn2")
-    params: dict[str, Any] = {"skip": int(oob_mode) == 1}
+    params: dict[str, Any] = {"skip": _skips(oob_mode)}
     if dst_rmw_op is not None:
         if ops.resolve_alu(dst_rmw_op).name != "add" or params["skip"]:
             raise fail("NKI-E04", "this read-modify-write is not supported",

@@ -1,6 +1,7 @@
 """Vector Engine: elementwise arithmetic, copies, reductions and scans (nki-spec 2.6)."""
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -311,12 +312,27 @@ def reduced_shape(t: Tensor, axes: tuple[int, ...], keepdims: bool) -> tuple[int
     return shape if len(shape) > 1 else (*shape, 1)
 
 
+_FEW = 16               # elements that are reduced to one: below this, fold whole slices
+
+
+def _reduce(ufunc: Any, x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Reduce axes; NumPy is slow where few elements make one, as in a max pool."""
+    if prod(x.shape[a] for a in axes) > _FEW:
+        return ufunc.reduce(x, axis=axes)
+    slices = np.moveaxis(x, axes, range(len(axes)))
+    value: np.ndarray | None = None
+    for at in np.ndindex(*(x.shape[a] for a in axes)):
+        value = slices[at].copy() if value is None else ufunc(value, slices[at], out=value)
+    assert value is not None
+    return value
+
+
 def _run_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
     op, axes, negate = ins.params
     x = ins.srcs[0].np
     if op.name in ("maximum", "minimum", "add", "multiply") and op.ufunc is not None:
         x = dtypes.as_float32(x)
-        value = op.ufunc.reduce(x, axis=axes)
+        value = _reduce(op.ufunc, x, axes)
         put(-value if negate else value, dst)
     else:
         put(semantics.reduce(op, x, axes, False, negate), dst)
