@@ -16,6 +16,7 @@ import botocore.config
 import botocore.exceptions as be
 import botocore.loaders
 import botocore.session
+from botocore.parsers import ResponseParserError
 
 from .problems import ClassroomError, explain
 
@@ -67,6 +68,13 @@ def doing(what: str, region: str = "") -> Iterator[None]:
         raise ClassroomError(
             f"Could not {what}: AWS did not answer ({type(error).__name__}).",
             "Check the network and run the same command again; it continues where it stopped.",
+            exit_code=1,
+        ) from error
+    except ResponseParserError as error:  # a proxy or a sign-in page of the network answered
+        raise ClassroomError(
+            f"Could not {what}: what answered was not AWS, or its answer was garbled.",
+            "Check whether the network has a sign-in page or a proxy, and run the same command"
+            " again.",
             exit_code=1,
         ) from error
     except be.BotoCoreError as error:

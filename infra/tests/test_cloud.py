@@ -448,6 +448,8 @@ def test_teardown_needs_nothing_but_the_name(
             "does not know this access key",
         ),
         ({"op": "DescribeRegions", "code": "RequestLimitExceeded", "status": 503}, "slow down"),
+        ({"op": "DescribeRegions", "html": True}, "sign-in page"),
+        ({"op": "GetCallerIdentity", "html": True}, "sign-in page"),
     ],
 )
 def test_what_aws_refuses_is_a_sentence_and_nothing_is_created(

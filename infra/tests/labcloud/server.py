@@ -201,6 +201,8 @@ class App:
         code = fault.get("code", "InternalError")
         entry["status"], entry["error"] = fault.get("status", 400), code
         payload, headers = error(env, service, code, fault.get("message", code))
+        if fault.get("html"):  # what a hotel's network or a proxy answers
+            payload, headers = b"<!doctype html><p>Please sign in", [("Content-Type", "text/html")]
         start(f"{entry['status']} Error", [*headers, ("Content-Length", str(len(payload)))])
         return [payload]
 
