@@ -137,6 +137,13 @@ class Cloud:
                 )
             return self._clients[key]
 
+    def ec2_once(self, region: str) -> Any:
+        """Return an EC2 client that never repeats a call: for purchases, which know no client
+        token, so that a lost answer does not pay twice."""
+        config = self._config.merge(botocore.config.Config(retries={"total_max_attempts": 1}))
+        with self._lock:
+            return self._session.client("ec2", region_name=region, config=config)
+
     def ec2(self, region: str) -> Any:
         """Return the EC2 client of a region."""
         return self.client("ec2", region)

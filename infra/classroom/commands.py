@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from . import cost, doctor, keys, pages, power, preflight, provision, teardown
+from . import access, cost, doctor, keys, pages, power, preflight, provision, spot, tags, teardown
 from . import spec as specs
 from .cloud import Cloud
 from .fleet import Machine
@@ -159,16 +159,21 @@ def _forecast(r: Run, _: Result) -> Result:
 
 def _status(r: Run, _: Result) -> Result:
     existing, _plan = provision.survey(r)
-    chosen = [m for m in existing if r.limit is None or r.limit & {m.name, *m.students}]
+    chosen = [m for m in existing if r.wants(m.name, *m.students)]
     provision.remember(r, existing)
     hours = cost.hours(r)
+    gone = spot.taken(r, chosen)
+    for m in chosen:
+        if m.name in gone:
+            m.state = "taken by AWS"
     total = sum(h["usd"] for h in hours.values())
     running = [m for m in existing if m.state in ("running", "pending")]
     return {
         "tables": [_machines(r, chosen, r.spec.name, hours)],
         "hours": hours,
         "lines": [
-            "Dollars are machine hours x price table; disks and addresses come on top (see cost)."
+            *(spot.say(name, why) for name, why in sorted(gone.items())),
+            "Dollars are machine hours x price table; disks and addresses come on top (see cost).",
         ],
         "summary": (
             f"{len(existing)} machines, {len(running)} running, ${total:,.2f} of"
@@ -191,7 +196,9 @@ def _start(r: Run, _: Result) -> Result:
     pages.write(r, machines, {})
     return {
         "tables": [_machines(r, machines, "started")],
-        "lines": [f"{n} did not start: {why}" for n, why in failed.items()],
+        "lines": [
+            why if why.startswith(n) else f"{n} did not start: {why}" for n, why in failed.items()
+        ],
         "summary": f"{sum(m.state == 'running' for m in machines)} of {len(machines)} machines run",
         "exit_code": 1 if failed else 0,
     }
@@ -225,7 +232,14 @@ def _pages(r: Run, _: Result) -> Result:
 
 
 def _keys(r: Run, options: Result) -> Result:
-    public = keys.ensure(r, rotate=bool(options.get("rotate")))
+    rotate = bool(options.get("rotate"))
+    public = keys.ensure(r, rotate=rotate)
+    if rotate:
+        existing, _plan = provision.survey(r)
+        if r.limit is None:  # the staff key is the whole class's
+            for region in sorted({m.region for m in existing}):
+                access.key_pair(r, region)
+        pages.write(r, [m for m in existing if r.wants(m.name, *m.students)], public)
     return {"public_keys": public, "summary": f"{len(public)} public keys"}
 
 
@@ -261,8 +275,9 @@ def _teardown(
             limit=frozenset(limit),
             say=say,
         )
-        gone = power.chosen(r)
+        gone = power.chosen_whole(r, "be removed")
         provision.launch.retire(r, gone)
+        provision.guards.delete_budgets(r, [m.tags.get(tags.OWNER, m.name) for m in gone])
         return {
             "changed": bool(r.changes),
             "changes": r.changes,

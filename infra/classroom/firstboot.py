@@ -21,9 +21,9 @@ def script(spec: ClassSpec) -> str:
     The machine's shutdown behaviour is "stop", so a power-off ends the billing of the machine.
 
     An alarm that has fired fires again only after it was OK, and one sample above the limit makes
-    it OK. So the machine computes for ten minutes after each boot, at the lowest priority: this
-    re-arms the alarm whoever started the machine and wherever, and no sample from before the stop
-    counts against the new session.
+    it OK. So the machine computes for ten minutes after each boot, whenever nobody else wants the
+    CPU: this re-arms the alarm whoever started the machine and wherever, and no sample from before
+    the stop counts against the new session.
     """
     hour, minute = spec.stop_nightly.split(":")
     n = awake_processes(spec)
@@ -67,7 +67,6 @@ write_files:
       [Unit]
       Description=Compute after a boot, so that the idle alarm is OK and can fire again
       [Service]
-      Nice=19
       CPUSchedulingPolicy=idle
       ExecStart=/bin/sh -c "{compute}"
       SuccessExitStatus=123

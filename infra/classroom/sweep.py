@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from . import tags
@@ -73,13 +74,13 @@ def sweep(cloud: Cloud, name: str, regions: list[str]) -> Sweep:
     """Look at every type in every region, and at the global ones."""
     jobs: list[tuple[str, str, Callable[[], list[Found]]]] = []
     for region in regions:
-        jobs.append(("instances", region, lambda r=region: _instances(cloud, name, r)))
+        jobs.append(("instances", region, partial(_instances, cloud, name, region)))
         for kind in EC2_KINDS:
-            jobs.append((kind, region, lambda r=region, k=kind: _ec2(cloud, name, r, k)))
-        jobs.append(("alarms", region, lambda r=region: _alarms(cloud, name, r)))
-        jobs.append(("schedules", region, lambda r=region: _schedules(cloud, name, r)))
-    jobs.append(("budgets", GLOBAL, lambda: _budgets(cloud, name)))
-    jobs.append(("roles", GLOBAL, lambda: _iam(cloud, name)))
+            jobs.append((kind, region, partial(_ec2, cloud, name, region, kind)))
+        jobs.append(("alarms", region, partial(_alarms, cloud, name, region)))
+        jobs.append(("schedules", region, partial(_schedules, cloud, name, region)))
+    jobs.append(("budgets", GLOBAL, partial(_budgets, cloud, name)))
+    jobs.append(("roles", GLOBAL, partial(_iam, cloud, name)))
     out = Sweep(regions=list(regions), looks=len(jobs))
     for (what, region, _), found, error in each(lambda job: job[2](), jobs):
         if error is not None:

@@ -297,26 +297,6 @@ def test_shared_machines_keep_everybodys_seat(
     )
 
 
-def test_a_capacity_block_is_bought_once_within_its_price(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(
-        instance_type="trn2.3xlarge",
-        market="capacity-block",
-        regions=["ap-southeast-4"],
-        capacity_block={"hours": 24, "max_upfront_usd": 60},
-    )
-    with pytest.raises(ClassroomError, match=r"costs \$107.28, above the limit"):
-        classroom("provision", folder.file)
-    assert machines(cloud) == []
-    folder.write(capacity_block={"hours": 24, "max_upfront_usd": 120})
-    first = classroom("provision", folder.file)
-    assert first["exit_code"] == 0, first
-    assert len(machines(cloud)) == 2
-    classroom("provision", folder.file)
-    assert sum(c["op"] == "PurchaseCapacityBlock" for c in cloud.log()) == 1
-
-
 def test_spot_requests_are_persistent_but_end_with_the_class(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:

@@ -4,11 +4,13 @@ call."""
 from __future__ import annotations
 
 import base64
+import copy
 import datetime as dt
 import hashlib
 import json
 import re
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,8 @@ from moto.servicequotas.models import ServiceQuotasBackend
 from moto.servicequotas.responses import ServiceQuotasResponse
 from moto.ssm.models import Parameter
 
-from . import guards, market
+from . import guards
+from . import market as sales
 from .world import ACCOUNT, WORLD, tags_of
 
 # Image dates and names as AWS publishes them; deprecated ones show only when asked for.
@@ -139,6 +142,7 @@ def run_backend(
     self: Any, image_id: str, count: int, user_data: Any, security_group_names: list, **kwargs: Any
 ) -> Any:
     """Apply the launch template as AWS does, and refuse zones that lack the type."""
+    given = copy.deepcopy({k: v for k, v in kwargs.items()})
     template = kwargs.get("launch_template")
     data = self._get_template_from_args(template).data if template else {}
     if template and kwargs.get("is_instance_type_default") and data.get("InstanceType"):
@@ -194,6 +198,11 @@ def run_backend(
             self.associate_iam_instance_profile(
                 instance_id=instance.id, iam_instance_profile_name=profile
             )
+        if market == "spot":
+            market_again = partial(
+                run_backend, self, image_id, count, user_data, security_group_names, **given
+            )
+            sales.request_spot(instance, data, market_again)
         WORLD.awake[instance.id] = awake(data.get("UserData", ""), itype)
         WORLD.machine_started(instance, guards.covering(instance))
     return reservation
@@ -223,6 +232,8 @@ def _state_hook(name: str) -> Any:
         before = self.state
         if name == "start" and before == "terminated":
             raise EC2ClientError("IncorrectInstanceState", f"The instance {self.id} is terminated.")
+        if name == "start":
+            sales.may_start(self)
         result = original(self)
         if name == "start" and before != "running":
             for address in self.ec2_backend.addresses:
@@ -233,6 +244,8 @@ def _state_hook(name: str) -> Any:
             WORLD.machine_stopped(self, self.state, guards.reason())
         elif name == "terminate" and before != "terminated":
             WORLD.note("terminated", instance=self.id, region=self.region_name, why=guards.reason())
+        if self.state != before:
+            sales.changed(self, name, guards.reason())
         return result
 
     return changed
@@ -441,7 +454,7 @@ def get_metric_data(self: Any) -> ActionResult:
 def install() -> None:
     """Patch moto's classes."""
     EC2Response.describe_images, EC2Response.run_instances = describe_images, run_instances
-    for f in market.RESPONSES:
+    for f in sales.RESPONSES:
         setattr(EC2Response, f.__name__, f)
     InstanceBackend.run_instances = run_backend
     for name in ("start", "stop", "terminate"):

@@ -27,7 +27,7 @@ from moto.server import DomainDispatcherApplication, create_backend_app  # noqa:
 from moto.ssm.models import ssm_backends  # noqa: E402
 from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: E402
 
-from . import clock, gaps, leftovers  # noqa: E402
+from . import clock, gaps, leftovers, market  # noqa: E402
 from .world import ACCOUNT, WORLD  # noqa: E402
 
 REST = [
@@ -236,6 +236,10 @@ def control(what: str, j: dict[str, Any]) -> Any:
         WORLD.busy.setdefault(j["instance"], []).append(
             (clock._moment(j["start"]), clock._moment(j["end"]))
         )
+    elif what in ("interrupt", "restore"):
+        getattr(market, what)(clock.machine(j["region"], j["instance"]))
+    elif what == "pay":
+        market.pay()
     elif what == "hours":
         return {i: WORLD.hours(i) for i in WORLD.usage}
     elif what == "leftovers":

@@ -38,6 +38,9 @@ class World:
     quotas: dict[str, float] = field(default_factory=dict)
     quota_requests: list[dict[str, Any]] = field(default_factory=list)
     blocks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    no_extensions: bool = False  # blocks cannot be extended
+    slow_payment: bool = False  # an extension stays payment-pending until `pay`
+    spot: dict[str, dict[str, Any]] = field(default_factory=dict)
     budget_actions: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     budget_fired: set[tuple] = field(default_factory=set)
     calls: int = 0
