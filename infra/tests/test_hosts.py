@@ -295,6 +295,15 @@ def test_rotated_keys_replace_the_old_ones_on_the_machines(
     assert code == 0 and set(changed(output).values()) == {0} and cloud.writes(mark) == [], output
     assert logs_in(bob, "ubuntu", newer), "a key younger than an hour is kept"
 
+    # Ansible goes on without a host that does not answer; what deletes disks must not.
+    bob.close()
+    before = cloud.leftovers()
+    code, output = play("teardown", folder, cloud, staff, "-e", "yes=true")
+    assert code and "bob: the work could not be fetched" in output, output
+    assert cloud.leftovers() == before and (folder.path / "out/lab/work/alice.tar.gz").exists()
+    code, output = play("teardown", folder, cloud, staff, "-e", "yes=true", "-e", "save_work=false")
+    assert code == 0 and cloud.leftovers() == [], output
+
 
 def test_a_shared_host_gives_each_student_a_home_a_key_and_a_core(
     folder: ClassFolder, cloud: LabCloud, setting: Setting, tmp_path: Path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -20,46 +19,70 @@ from labcloud.client import LabCloud
 Classroom = Callable[..., dict[str, Any]]
 
 
-@pytest.mark.parametrize("batch", range(4))
-def test_a_killed_playbook_leaves_guarded_machines_and_a_clean_way_out(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, batch: int
-) -> None:
-    folder.write(6, elastic_ip=True)
-    dice = random.Random(batch)
-    environ = {
-        **os.environ,
-        **cloud.environ,
-        "CLASSROOM_NOW": START + "+00:00",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    }
-    for k in range(5):
-        cloud.post("reset", at=START, soft=True)
-        number = 5 * batch + k
-        # A full run is about 90 calls: kill after a certain number of them, so that the points
-        # cover the run on any machine.
-        calls = 4 + number * 4 + dice.randrange(4)
-        run = subprocess.Popen(
-            [
-                "ansible-playbook",
-                "infra/playbooks/provision.yml",
-                "-e",
-                f"class={folder.file}",
-                "-e",
-                "yes=true",
-            ],
+KILLS = 20
+
+
+class Playbook:
+    """Run provision as its user would."""
+
+    def __init__(self, folder: ClassFolder, cloud: LabCloud) -> None:
+        environ = {
+            **os.environ,
+            **cloud.environ,
+            "CLASSROOM_NOW": START + "+00:00",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
+        options = ["-e", f"class={folder.file}", "-e", "yes=true"]
+        self.process = subprocess.Popen(
+            ["ansible-playbook", "infra/playbooks/provision.yml", *options],
             cwd=INFRA.parent,
             env=environ,
             start_new_session=True,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        while run.poll() is None and len(cloud.log()) < calls:
-            time.sleep(0.002)
-        killed = run.poll() is None
-        if killed:
-            os.killpg(run.pid, signal.SIGKILL)
-        run.wait()
+
+    def kill_at_a_call(self, cloud: LabCloud) -> None:
+        """Kill it while the fake keeps it waiting for an answer."""
+        while not cloud.post("hanging"):
+            assert self.process.poll() is None, "it ended before the call at which it was to die"
+            time.sleep(0.01)
+        assert self.process.poll() is None, "alive at the kill"
+        os.killpg(self.process.pid, signal.SIGKILL)
+        assert self.process.wait() == -signal.SIGKILL
+
+
+@pytest.fixture(scope="module")
+def length() -> dict[str, int]:
+    """Keep how many calls a whole run makes, once it is known."""
+    return {}
+
+
+@pytest.mark.parametrize("batch", range(4))
+def test_a_killed_playbook_leaves_guarded_machines_and_a_clean_way_out(
+    folder: ClassFolder,
+    cloud: LabCloud,
+    classroom: Classroom,
+    batch: int,
+    length: dict[str, int],
+) -> None:
+    """Twenty kills at calls spread evenly over a run, every other one after the call was done."""
+    folder.write(6, elastic_ip=True)
+    if not length:
+        assert Playbook(folder, cloud).process.wait() == 0
+        length["calls"] = len(cloud.log())
+        assert classroom("teardown", folder.file)["exit_code"] == 0
+    for k in range(5):
+        cloud.post("reset", at=START, soft=True)
+        (folder.path / "class.lock.yml").unlink(missing_ok=True)
+        number = 5 * batch + k
+        call = int((number + 0.5) * length["calls"] / KILLS)
+        cloud.fault(skip=call, hang=True, drop=True, after=bool(number % 2))
+        Playbook(folder, cloud).kill_at_a_call(cloud)
+        calls = len(cloud.log())
+        assert call < calls <= call + 16, "killed where it was meant to be"
+        cloud.post("clear")
         while any(c["status"] == 0 for c in cloud.log()):
             time.sleep(0.05)  # what the server was doing for the dead client ends
         for event in cloud.post("events"):

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import socket
+import threading
 import traceback
 import urllib.parse
 from collections.abc import Callable
@@ -174,17 +175,27 @@ class App:
             )
         fault = pick_fault(service, region, op, params)
         if fault and not fault.get("after"):
+            self.hang(fault)
             return self.fail(env, start, entry, service, fault)
         status: list[Any] = []
         chunks = list(self.moto(env, lambda s, h, *_: status.append((s, h))))
         if fault:
             entry["performed"] = True
+            self.hang(fault)
             return self.fail(env, start, entry, service, fault)
         entry["status"] = int(status[0][0].split()[0])
         if entry["status"] >= 400:
             entry["error"] = b"".join(chunks).decode("utf-8", "replace")[:300]
         start(*status[0])
         return chunks
+
+    @staticmethod
+    def hang(fault: dict[str, Any]) -> None:
+        """Keep the caller waiting, if the fault says so, until the test clears its faults."""
+        if fault.get("hang"):
+            released = WORLD.released
+            WORLD.hanging += 1
+            released.wait(60)
 
     def fail(
         self,
@@ -221,6 +232,10 @@ def control(what: str, j: dict[str, Any]) -> Any:
         WORLD.reset(j.get("at"))
     elif what == "clear":
         WORLD.faults.clear()
+        WORLD.released.set()
+        WORLD.released, WORLD.hanging = threading.Event(), 0
+    elif what == "hanging":
+        return WORLD.hanging
     elif what == "log":
         return WORLD.log[j.get("since", 0) :]
     elif what == "events":

@@ -44,6 +44,8 @@ class World:
     budget_actions: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     budget_fired: set[tuple] = field(default_factory=set)
     calls: int = 0
+    hanging: int = 0  # calls that wait for `clear`, so that a test finds a run alive at them
+    released: Any = field(default_factory=threading.Event)
     denied: list[str] = field(default_factory=list)
     lock: Any = field(default_factory=threading.RLock)
     frozen: Any = None
