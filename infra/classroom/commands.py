@@ -152,7 +152,10 @@ def _forecast(r: Run, _: Result) -> Result:
                 "right": [1],
             }
         ],
-        "lines": [f"Source: {f.source}. A forecast, not a bill."],
+        "lines": [
+            f"Source: {f.source}. A forecast, not a bill.",
+            *cost.about_prices(spec, r.cloud.now()),
+        ],
         "forecast": f.__dict__ | {"total_usd": f.total_usd},
     }
 

@@ -45,13 +45,15 @@ def doctor(run: Run, options: dict[str, Any]) -> dict[str, Any]:
                 lambda region=region, role=role: guards.verify(run, region, role),
             )
             look(f"{region}: machines armed", lambda region=region: _armed(run, region))
-    bad = sum(r[0] == "NO" for r in rows)
+    bad, checks = sum(r[0] == "NO" for r in rows), len(rows)
+    for line in cost.about_prices(run.spec, run.cloud.now()):
+        rows.append(["note", "prices", line])
     return {
         "tables": [
             {"title": f"doctor: {run.spec.name}", "columns": ["", "what", "finding"], "rows": rows}
         ],
         "summary": (
-            f"{bad} of {len(rows)} checks failed" if bad else f"all {len(rows)} checks passed"
+            f"{bad} of {checks} checks failed" if bad else f"all {checks} checks passed"
         ),
         "exit_code": 1 if bad else 0,
     }

@@ -251,11 +251,19 @@ def _packages(root: Path, work: Path) -> dict[str, str]:
         "--passphrase",
         "",
     ]
-    subprocess.run(
-        [*gpg, "--quick-gen-key", "tests <tests@example.edu>", "rsa2048", "sign", "never"],
-        check=True,
-        capture_output=True,
-    )
+
+    def new_key(who: str) -> None:
+        identity = f"{who} <{who}@example.edu>"
+        subprocess.run(
+            [*gpg, "--quick-gen-key", identity, "rsa2048", "sign", "never"],
+            check=True,
+            capture_output=True,
+        )
+
+    def show(*options: str) -> str:
+        return subprocess.run([*gpg, *options], check=True, capture_output=True, text=True).stdout
+
+    new_key("tests")
     subprocess.run(
         [
             *gpg,
@@ -267,13 +275,16 @@ def _packages(root: Path, work: Path) -> dict[str, str]:
         check=True,
         capture_output=True,
     )
-    key = subprocess.run([*gpg, "--armor", "--export"], check=True, capture_output=True).stdout
+    write(apt / "key.asc", show("--armor", "--export"))
+    lines = show("--with-colons", "--list-keys").splitlines()
+    fingerprint = next(line.split(":")[9] for line in lines if line.startswith("fpr:"))
+    new_key("stranger")
+    write(apt / "two-keys.asc", show("--armor", "--export"))
     subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False)
-    write(apt / "key.asc", key.decode())
     return {
         "influxdb_repository": "file:///srv/apt",
         "influxdb_key_url": "file:///srv/apt/key.asc",
-        "influxdb_key_checksum": "sha256:" + hashlib.sha256(key).hexdigest(),
+        "influxdb_key_fingerprint": fingerprint,
     }
 
 

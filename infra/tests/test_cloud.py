@@ -385,6 +385,30 @@ def test_teardown_touches_only_its_own_and_finds_far_regions(
     assert classroom("provision", neighbour.file)["changed"] is False, "the neighbour is whole"
 
 
+def test_teardown_looks_at_every_region_of_the_account_and_not_more_often_than_needed(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    """All regions that AWS has, opt-in ones too: what is found where no class.yml says."""
+    everywhere = cloud.post("all_regions")
+    assert len(everywhere) > 25
+    cloud.post("set", regions=everywhere)
+    folder.write(elastic_ip=True)
+    classroom("provision", folder.file)
+    far = sorted(set(everywhere) - {"us-east-2"})[-1]
+    boto3.client("ec2", region_name=far).allocate_address(
+        Domain="vpc",
+        TagSpecifications=[
+            {"ResourceType": "elastic-ip", "Tags": [{"Key": "trainium-labs:class", "Value": "lab"}]}
+        ],
+    )
+    mark = len(cloud.log())
+    result = classroom("teardown", folder.file)
+    assert result["exit_code"] == 0 and f"from {len(everywhere)} regions" in result["summary"]
+    assert cloud.leftovers() == []
+    # One look finds, one look proves; about eleven listings in a region each time.
+    assert len(cloud.log()) - mark < 2 * 12 * len(everywhere) + 100
+
+
 def test_teardown_admits_what_it_could_not_see_or_remove(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -151,6 +151,14 @@ def test_three_hosts_are_configured_twice_and_the_second_time_nothing_changes(
     setting.hosts["busy"].ssh("(yes > /dev/null 2>&1 &) ; true")
     setting.hosts["neuron"].ssh("echo 60 | sudo tee /srv/neuron-use")
     extra = variables(setting)
+    # A repository key that is not the expected one, alone or beside it, reaches apt in no way.
+    strangers = ("influxdb_key_fingerprint=ABCD", "influxdb_key_url=file:///srv/apt/two-keys.asc")
+    for wrong in strangers:
+        code, refused = play(
+            "configure", folder, cloud, setting.key, "--limit", "idle", *extra, "-e", wrong
+        )
+        assert code == 2 and "is not the one that this role expects" in refused, refused
+        assert setting.hosts["idle"].ssh("ls /etc/apt/keyrings") == ""
     code, first = play("configure", folder, cloud, setting.key, *extra)
     assert code == 0, first
     assert set(changed(first)) == {"idle", "busy", "neuron"} and min(changed(first).values()) > 10

@@ -23,6 +23,9 @@ os.environ.setdefault("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")
 os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
 
 from moto.ec2.models import ec2_backends  # noqa: E402
+from moto.ec2.models.availability_zones_and_regions import (  # noqa: E402
+    RegionsAndZonesBackend,
+)
 from moto.moto_api._internal.models import moto_api_backend  # noqa: E402
 from moto.server import DomainDispatcherApplication, create_backend_app  # noqa: E402
 from moto.ssm.models import ssm_backends  # noqa: E402
@@ -253,6 +256,8 @@ def control(what: str, j: dict[str, Any]) -> Any:
         )
     elif what in ("interrupt", "restore"):
         getattr(market, what)(clock.machine(j["region"], j["instance"]))
+    elif what == "all_regions":
+        return sorted(r.name for r in RegionsAndZonesBackend.regions if "-gov-" not in r.name)
     elif what == "pay":
         market.pay()
     elif what == "hours":
