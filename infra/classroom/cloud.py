@@ -18,7 +18,7 @@ import botocore.loaders
 import botocore.session
 from botocore.parsers import ResponseParserError
 
-from .problems import ClassroomError, explain
+from .problems import AWS_ERRORS, ClassroomError, explain
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -27,11 +27,29 @@ WORKERS = 8
 _LOADER = botocore.loaders.create_loader()
 
 
+# Nothing else will work either, until somebody signs in again.
+SIGNED_OUT = (
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "RequestExpired",
+    "InvalidClientTokenId",
+    "UnrecognizedClientException",
+    "SignatureDoesNotMatch",
+)
+DENIED = ("UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "OperationNotPermitted")
+
+
 def code_of(error: BaseException) -> str:
     """Return the AWS error code of an exception, or ""."""
     return (
         error.response.get("Error", {}).get("Code", "") if isinstance(error, be.ClientError) else ""
     )
+
+
+def words_of(error: BaseException) -> str:
+    """Return what an error means, in our words where we have some."""
+    code = code_of(error)
+    return AWS_ERRORS[code][0] if code in AWS_ERRORS else str(error).splitlines()[0][:200]
 
 
 def aware(value: Any) -> dt.datetime:
@@ -192,7 +210,11 @@ def each(work: Callable[[T], R], items: Iterable[T]) -> list[tuple[T, R | None, 
     if not items:
         return []
     with ThreadPoolExecutor(min(WORKERS, len(items))) as pool:
-        return list(pool.map(one, items))
+        try:
+            return list(pool.map(one, items))
+        except KeyboardInterrupt:  # what has begun ends; nothing more begins
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
 
 
 def every(work: Callable[[T], R], items: Iterable[T]) -> list[R]:

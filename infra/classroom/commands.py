@@ -17,6 +17,7 @@ from .problems import ClassroomError
 from .run import Run
 
 Result = dict[str, Any]
+AFTER_THE_END = ("status", "cost", "stop", "doctor", "pages")
 
 
 def run(
@@ -34,7 +35,7 @@ def run(
         return _teardown(cloud, class_file, limit, check, say, **options)
     if command == "doctor" and options.get("policy"):
         return {"lines": [yaml.safe_dump(preflight.policy(), sort_keys=False)]}
-    spec = specs.load(_path(class_file), cloud.now())
+    spec = specs.load(_path(class_file), cloud.now(), ended_ok=command in AFTER_THE_END)
     if command == "check":
         return {
             "summary": f"class {spec.name}: {len(spec.students)} students, no mistakes",
@@ -246,6 +247,19 @@ def _keys(r: Run, options: Result) -> Result:
     return {"public_keys": public, "summary": f"{len(public)} public keys"}
 
 
+def _unread(blind: list[str]) -> list[str]:
+    """Return one line for each reason and region instead of one for each type."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for place in blind:
+        where, why = place.split(": ", 1)
+        kind, region = where.rsplit(" in ", 1)
+        groups.setdefault((region, why), []).append(kind)
+    return [
+        f"could not look at {', '.join(kinds)} in {region}: {why}"
+        for (region, why), kinds in groups.items()
+    ]
+
+
 def _teardown(
     cloud: Cloud,
     class_file: str,
@@ -272,7 +286,7 @@ def _teardown(
             ) from error
     if limit:
         r = Run(
-            specs.load(_path(class_file), cloud.now()),
+            specs.load(_path(class_file), cloud.now(), ended_ok=True),
             cloud,
             check=check or dry_run,
             limit=frozenset(limit),
@@ -300,9 +314,7 @@ def _teardown(
         "rows": [[r_, k, n] for (r_, k), n in sorted(counts.items())],
         "right": [2],
     }
-    lines = [f"not removed: {e}" for e in report.errors] + [
-        f"could not look at {b}" for b in report.blind
-    ]
+    lines = [f"not removed: {e}" for e in report.errors] + _unread(report.blind)
     if dry_run or check:
         return {
             "tables": [table],

@@ -313,6 +313,25 @@ def test_rotated_keys_replace_the_old_ones_on_the_machines(
     assert code == 0 and cloud.leftovers() == [], output
 
 
+def test_a_lone_student_is_staff_and_class_in_one(
+    folder: ClassFolder, cloud: LabCloud, setting: Setting
+) -> None:
+    setting.close()
+    cloud.post("reset", at=time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()))
+    mine = " ".join(setting.key.with_suffix(".pub").read_text().split()[:2])
+    folder.keys["me-alone"] = mine  # the same key in the roster as staff_key
+    bring_up(folder, cloud, setting, ["me-alone"])
+    for run in (1, 2):
+        code, output = play("configure", folder, cloud, setting.key, *variables(setting))
+        assert code == 0 and (run == 1 or set(changed(output).values()) == {0}), output
+    code, output = play("rotate_keys", folder, cloud, setting.key)
+    assert code == 0 and set(changed(output).values()) == {0}, output
+    (host,) = setting.hosts.values()
+    assert host.ssh("wc -l < .ssh/authorized_keys") == "1"
+    page = (folder.path / "out/lab/me-alone.md").read_text()
+    assert f"HostName {host.ip}" in page and "User ubuntu" in page
+
+
 def test_a_shared_host_gives_each_student_a_home_a_key_and_a_core(
     folder: ClassFolder, cloud: LabCloud, setting: Setting, tmp_path: Path
 ) -> None:

@@ -1,4 +1,5 @@
-"""SIGKILL of the playbook at twenty points: teardown leaves nothing, or a rerun converges."""
+"""SIGKILL of the playbook at twenty points, and Ctrl-C: teardown leaves nothing, or a rerun
+converges."""
 
 from __future__ import annotations
 
@@ -117,3 +118,52 @@ def test_a_killed_playbook_leaves_guarded_machines_and_a_clean_way_out(
             )
         assert classroom("teardown", folder.file)["exit_code"] == 0, number
         assert cloud.leftovers() == [], number
+
+
+def command(cloud: LabCloud, *words: str) -> subprocess.Popen:
+    """Start a command of the library as its user would."""
+    environ = {**os.environ, **cloud.environ, "CLASSROOM_NOW": START + "+00:00"}
+    environ["PYTHONPATH"] = str(INFRA)
+    environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return subprocess.Popen(
+        words,
+        cwd=INFRA.parent,
+        env=environ,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("how", ["python -m classroom", "ansible-playbook"])
+def test_control_c_begins_nothing_more_and_two_teardowns_are_fine(
+    folder: ClassFolder, cloud: LabCloud, how: str
+) -> None:
+    folder.write(40)
+    options = ["-e", f"class={folder.file}", "-e", "yes=true", "-e", "save_work=false"]
+
+    def words(name: str) -> list[str]:
+        if how == "ansible-playbook":
+            return [how, f"infra/playbooks/{name}.yml", *options]
+        return ["python", "-m", "classroom", name, str(folder.file), "--yes"]
+
+    cloud.fault("RunInstances", hang=True, after=True, code="InternalError", skip=2)
+    run = command(cloud, *words("provision"))
+    while not cloud.post("hanging"):
+        assert run.poll() is None
+        time.sleep(0.02)
+    os.killpg(run.pid, signal.SIGINT)
+    time.sleep(1)  # the interrupt reaches Python while the call still waits
+    cloud.post("clear")
+    output, _ = run.communicate(timeout=120)
+    assert run.returncode and "Traceback" not in output, output
+    if how == "python -m classroom":
+        assert "Interrupted. What exists is guarded" in output
+    launched = sum(c["op"] == "RunInstances" for c in cloud.log())
+    assert launched < 40, "it went on after Ctrl-C"
+    for _ in range(2):
+        end = command(cloud, *words("teardown"))
+        output, _ = end.communicate(timeout=120)
+        assert end.returncode == 0 and "0 billable resources of class lab" in output, output
+    assert cloud.leftovers() == []

@@ -205,3 +205,16 @@ def test_teardown_deletes_nothing_while_no_machine_answers(
     assert code and "UNREACHABLE" in output and cloud.leftovers() == before, output
     code, output = play(folder, cloud, "teardown", *YES)
     assert code == 0 and cloud.leftovers() == [], output
+
+
+def test_teardown_with_a_broken_class_file_does_not_delete_work_unasked(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    before = cloud.leftovers()
+    folder.write(stop_nightly="late")
+    code, output = play(folder, cloud, "teardown", "-e", "yes=true")
+    assert code and "nobody knows where" in output and "not a time of day" in output, output
+    assert cloud.leftovers() == before
+    code, output = play(folder, cloud, "teardown", *YES)
+    assert code == 0 and cloud.leftovers() == [], output

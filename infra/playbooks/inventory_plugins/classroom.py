@@ -56,7 +56,7 @@ class InventoryModule(BaseInventoryPlugin):
 
         file = commands._path(str(named))
         try:
-            loaded = spec.load(file)
+            loaded = spec.load(file, ended_ok=True)
         except ClassroomError as error:
             self._placeholder(inventory)
             inventory.set_variable("students", "classroom_error", str(error))
