@@ -6,8 +6,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
-
 try:
     from labkit import Case, MustFailNumerically, SpecError
 except ModuleNotFoundError:
@@ -25,7 +23,7 @@ from labkit.cli import (
     run_fleet,
 )
 from labkit.evaluate import PASSED, exit_code
-from labkit.show import show_failures, show_findings, show_stats
+from labkit.show import show_failures, show_findings, show_stats, terminal
 
 
 def parser() -> argparse.ArgumentParser:
@@ -68,7 +66,7 @@ def case_of(args: argparse.Namespace) -> Case:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the tester; return 0 if all passed, 1 if a case failed, 2 if it could not run."""
     args = parser().parse_args(argv)
-    console = Console()
+    console = terminal()
     backend = backend_of(args)
     if args.kernel is None:
         given = [f for f in ("size", "m", "row_chunk", "free_dim", "profile") if getattr(args, f)]

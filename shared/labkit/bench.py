@@ -9,12 +9,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from .cli import RESULTS, known_labs, note_latency, run_cases, seed
 from .evaluate import PASSED, Outcome, exit_code
-from .show import show_failures, totals
+from .show import show_failures, terminal, totals
 from .spec import TARGETS, MustFailNumerically, MustRaise, SpecError
 
 PROFILES = Path("profiles")
@@ -72,7 +71,7 @@ def _run(name: str, text: str, argv: Sequence[str] | None, folder: Path | None) 
     args = _parser(name, text, names).parse_args(argv)
     hw = has_neuron_devices()
     args.backend, args.simulate = ("hw", False) if hw else ("sim", True)
-    console = Console()
+    console = terminal()
     labs = load(args.labs)
     everything: list[tuple[str, Outcome]] = []
     fleet = "full" if args.full or args.case else "quick"

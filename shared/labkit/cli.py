@@ -21,6 +21,7 @@ from .show import (
     show_score,
     show_stats,
     summary_table,
+    terminal,
     totals,
 )
 from .spec import TARGETS, Case, Lab, SpecError
@@ -150,7 +151,7 @@ def run_fleet(labs: Sequence[Lab], fleet: str, targets: Sequence[str], args: arg
 
 def run_tester(lab: Lab, cases: Sequence[Case], args: argparse.Namespace) -> int:
     """Run some cases of a lab on one target as its tester does; return the exit code."""
-    console = Console()
+    console = terminal()
     if args.list:
         console.print(case_table(lab))
         return 0
@@ -219,7 +220,7 @@ def simulate(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv, argparse.Namespace(backend="sim", simulate=True))
     labs = load(args.labs)
     return run_fleet(labs, "full" if args.full else "quick", args.target or TARGETS, args,
-                     Console())
+                     terminal())
 
 
 def main(argv: Sequence[str] | None = None) -> int:

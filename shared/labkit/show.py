@@ -1,6 +1,7 @@
 """What a person sees: progress with a time to go, one table, and the reports of failures."""
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -22,6 +23,12 @@ from .spec import Case, Lab, MustFailNumerically, MustRaise, RubricLine
 from .tolerance import tolerance
 
 _STYLE = {PASSED: "green", FAILED: "red", NOT_RUN: "yellow"}
+
+
+def terminal() -> Console:
+    """Return standard output; in a file or a CI log wide enough that no case name is broken."""
+    console = Console()
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=110)
 
 
 def progress(console: Console) -> Progress:

@@ -153,7 +153,7 @@ def _traced_once(m: Machine, buffer: DirectBuffer) -> DirectBuffer:
     path: list[Any] = [tr.loop_line[loop] for loop, _ in tr.path(m.node)]
     frame = user_frame(sys._getframe(1))
     while frame is not None:
-        path.append((frame.f_code, frame.f_lasti))
+        path.append((frame.f_code, frame.f_lineno))     # f_lasti moves as Python specialises
         frame = frame.f_back
     site = tuple(path)
     number = m.sites_seen.get((m.node, site), 0)
@@ -383,7 +383,8 @@ def zero_in_psum(t: Tensor) -> None:
     """Make a new PSUM tensor zero without an instruction: the first matmul overwrites it."""
     st = t.storage
     assert st is not None
-    st.adopt(np.zeros(st.nbytes, dtype=np.uint8))
+    if t.m.compute:
+        st.adopt(np.zeros(st.nbytes, dtype=np.uint8))
     st.lazy_zero = True
 
 

@@ -45,6 +45,8 @@ class Outcome:
 
 def predict(record: Record, sources: Path, cache: dict[str, Profile]) -> Profile:
     """Run a record's kernel, timing only; the same kernel is run once for all its records."""
+    if record.metric not in METRICS:
+        raise Skipped(f"there is no metric {record.metric!r}; known are {', '.join(METRICS)}")
     key = json.dumps([record.source, record.set, record.args, record.kwargs, record.target,
                       record.descriptors], sort_keys=True, default=str)
     if key not in cache:
@@ -66,7 +68,8 @@ def compare(record: Record, sources: Path, cache: dict[str, Profile]) -> Outcome
     except Skipped as exc:
         out.skipped = str(exc)
     except Exception as exc:            # other people's code: it can fail in any way
-        out.skipped = f"{type(exc).__name__}: {' '.join(str(exc).split())}"[:300]
+        kind = "" if isinstance(exc, NkiError) else f"{type(exc).__name__}: "
+        out.skipped = f"{kind}{' '.join(str(exc).split())}"[:300]
     else:
         out.predicted_us = float(getattr(prof, METRICS[record.metric]))
         out.error_pct = 100.0 * (out.predicted_us / record.value_us - 1.0)
@@ -206,7 +209,7 @@ def command(argv: list[str]) -> int:
     except NkiError as exc:
         print(f"nkisim calibrate: {exc}", file=sys.stderr)
         return 2
-    wanted = [r for r in wanted if (not target or hw.get(r.target).name == target)
+    wanted = [r for r in wanted if (not target or _name(r.target) == target)
               and (not options.only or any(text in r.id for text in options.only))]
     sources = Path(options.sources)
     if options.explain:
@@ -226,6 +229,14 @@ def command(argv: list[str]) -> int:
     return 0 if any(o.predicted_us is not None for o in outcomes) else 2
 
 
+def _name(target: str) -> str:
+    """Return the name of a record's target; of an unknown one, what the record says."""
+    try:
+        return hw.get(target).name
+    except NkiError:
+        return target
+
+
 def _explain(found: list[Record], id: str, sources: Path) -> int:
     if not found:
         print(f"nkisim calibrate: there is no record {id!r}", file=sys.stderr)
@@ -233,8 +244,8 @@ def _explain(found: list[Record], id: str, sources: Path) -> int:
     try:
         prof = predict(found[0], sources, {})
     except Exception as exc:            # other people's code: it can fail in any way
-        print(f"nkisim calibrate: {id} cannot be run: {type(exc).__name__}: {exc}",
-              file=sys.stderr)
+        kind = "" if isinstance(exc, (NkiError, Skipped)) else f"{type(exc).__name__}: "
+        print(f"nkisim calibrate: {id} cannot be run: {kind}{exc}", file=sys.stderr)
         return 2
     print("\n".join(explain(found[0], prof)))
     return 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from . import dtypes
@@ -297,6 +297,14 @@ def _runs(p: Pattern, partitions: bool) -> int:
     return run
 
 
+def _as_one(kind: Kind) -> Kind:
+    """Return the DMA of many equal pieces that follow each other as one of wide rows."""
+    n = kind.outputs
+    wide = tuple(replace(p, shape=(*p.shape[:-1], n * p.shape[-1]))
+                 for p in (kind.operands[0], kind.operands[n]))
+    return replace(kind, operands=wide, outputs=1)
+
+
 def transfer(kind: Kind, hw: NeuronCore) -> Transfer:
     """Return the descriptors of a DMA, and the time they take on the engines it uses.
 
@@ -304,6 +312,8 @@ def transfer(kind: Kind, hw: NeuronCore) -> Transfer:
     sides; pieces of neighbouring partitions share one if they follow each other in HBM.
     """
     t = hw.timing
+    if kind.outputs > 1:                            # neighbours that the compiler merged
+        kind = _as_one(kind)
     dst = kind.operands[0]
     srcs = kind.operands[kind.outputs:]
     src = next((p for p in srcs if p.elements == dst.elements), dst)

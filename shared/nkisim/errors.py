@@ -9,12 +9,12 @@ import linecache
 import os
 import sys
 from dataclasses import dataclass
-from types import CodeType, FrameType, TracebackType
+from types import FrameType, TracebackType
 
 from .rules import RULES
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_ours: dict[CodeType, bool] = {}        # code object -> is it the simulator's own?
+_ours: dict[str, bool] = {}             # source file -> is it the simulator's own?
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ def is_ours(filename: str) -> bool:
 def user_frame(frame: FrameType | None) -> FrameType | None:
     """Return the innermost frame at or above `frame` that is the user's, or None."""
     while frame is not None:
-        code = frame.f_code
-        ours = _ours.get(code)
+        name = frame.f_code.co_filename         # a code object would take long to hash
+        ours = _ours.get(name)
         if ours is None:
-            ours = _ours[code] = is_ours(code.co_filename)
+            ours = _ours[name] = is_ours(name)
         if not ours:
             return frame
         frame = frame.f_back

@@ -79,6 +79,7 @@ class Timing:
 
     # Modelled structure
     shared_ports: bool          # DVE/POOL exclude each other in SBUF, DVE/ACT in PSUM
+    shared_banks: bool          # DVE and ACT exclude each other in one bank of PSUM
 
     provenance: Mapping[str, Source] = field(hash=False, repr=False)
 
@@ -223,6 +224,8 @@ _TIMING = {
     "dge_rings": Source("Trainium2 Architecture Guide: 2 DGEs a core"),
     "shared_ports": Source(f"{_ARCH}: DVE and GpSimd cannot access SBUF at the same time, DVE "
                            "and ACT not PSUM"),
+    "shared_banks": Source(f"{_ARCH2}: DVE and ACT access PSUM at the same time, but not the "
+                           "same bank"),
 }
 
 _TIMING3 = Timing(
@@ -238,7 +241,7 @@ _TIMING3 = Timing(
     dma_semaphore_ns=0.0, dma_packet_bytes=32768, dma_small_write_bytes=512,
     dma_small_write_factor=2.0, dma_transpose_ns=0.8, dge_issue_us=0.727,
     dge_row_us=0.00107, dge_rings=2,
-    shared_ports=False, provenance=_TIMING,
+    shared_ports=False, shared_banks=True, provenance=_TIMING,
 )
 
 _TIMING2 = replace(
@@ -247,7 +250,7 @@ _TIMING2 = replace(
     dve_latency_us=0.213, dve_gap_us=0.025, dve_reciprocal_cycles=3.5,
     act_latency_us=0.156, hop_us=0.033,
     dma_trigger_us=0.089, dma_start_us=1.3, dma_read_us=0.4, dma_engine_gbps=20.6,
-    dma_semaphore_ns=60.0, dge_rings=0, shared_ports=True,
+    dma_semaphore_ns=60.0, dge_rings=0, shared_ports=True, shared_banks=False,
     provenance={
         **_TIMING,
         "pe_latency_us": Source("as generation 3, in cycles", "assumed"),

@@ -17,12 +17,21 @@ from .errors import fail
 
 def as_int(value: Any) -> int | None:
     """Return `value` as an int if it is an integer of Python or NumPy, else None."""
-    if isinstance(value, (bool, np.bool_)):
+    if value.__class__ is int:
+        return value
+    if isinstance(value, int):
+        return int.__index__(value)         # past what a subclass makes of it (replay.LoopIndex)
+    if isinstance(value, np.bool_):
         return int(value)
     try:
         return operator.index(value)
     except TypeError:
         return None
+
+
+def is_all(k: Any) -> bool:
+    """Tell whether a subscript is a plain `:`."""
+    return k.__class__ is slice and k.start is k.stop is k.step is None
 
 
 def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
@@ -61,7 +70,7 @@ class Index:
             if k is None:
                 shape.append(1)
                 coeffs.append(0)
-            elif k is Ellipsis or k == slice(None):
+            elif k is Ellipsis or is_all(k):
                 last = len(self.shape) if k is Ellipsis else d + 1
                 shape += self.shape[d:last]
                 coeffs += self.coeffs[d:last]

@@ -19,6 +19,7 @@ from .errors import NkiError, Where, fail, find_where, in_user_code, trim
 from .hazards import check_loops
 from .machine import Finding, Machine, current
 from .memory import FULLY, HBM, NEVER
+from .replay import Diverged
 from .tensor import Tensor
 from .trace import Trace
 
@@ -193,21 +194,29 @@ def _bind(kernel: Kernel, args: tuple, kwargs: dict) -> list[str]:
 # -- launching -----------------------------------------------------------------------------------
 
 def launch(kernel: Any, args: tuple, kwargs: dict, *, target: str | None = None,
-           compute: bool = True) -> Run:
+           compute: bool = True, replays: bool = True) -> Run:
     """Run a kernel on the simulated NeuronCore and return what it produced.
 
+    `compute=False` leaves out the arithmetic; then `replays` lets loops that repeat themselves be
+    recorded without executing every iteration (replay.py), which changes nothing in the record.
     Raises NkiError when a rule is broken; IndexError for a run-time index outside of a tensor.
     """
     try:
+        if replays and not compute:
+            try:
+                return _launch(as_kernel(kernel), args, kwargs, target, compute, replays=True)
+            except (Diverged, Exception):       # the whole run decides, and has the right error
+                pass
         return _launch(as_kernel(kernel), args, kwargs, target, compute)
     except Exception as exc:
         raise in_user_code(exc)         # noqa: B904 (it is the same, or has its own context)
 
 
-def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compute: bool) -> Run:
+def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compute: bool,
+            replays: bool = False) -> Run:
     core = hw.get(target or kernel.target)
     banner.announce(core.name)
-    m = Machine(core, compute=compute,
+    m = Machine(core, compute=compute, replays=replays,
                 in_order="skip_middle_end_transformations" in kernel.nki_options)
     names = _bind(kernel, args, kwargs)
     box = _Arguments(m, kernel)

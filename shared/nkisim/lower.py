@@ -12,6 +12,7 @@ import numpy as np
 
 from . import allocate, dtypes, ops
 from .errors import fail
+from .index import as_int
 from .instr import act, dve, pe, pool
 from .instr.operands import align, is_scalar, result_dtype
 from .machine import Machine
@@ -289,7 +290,7 @@ class LoopReduce:
     def __init__(self, x: Any, op: Any, loop_indices: Any, dtype: Any, mask: Any):
         self.x, self.op, self.dtype, self.mask = x, op, dtype, mask
         loops = loop_indices if isinstance(loop_indices, (tuple, list)) else (loop_indices,)
-        self.first = not any(loops)         # the first iteration of every reduction loop
+        self.first = not any(map(as_int, loops))    # the first iteration of every reduction loop
 
     def assign_to(self, m: Machine, dst: Tensor) -> None:
         """Do dst = op(dst, x); the first iteration sets a destination that was never written."""

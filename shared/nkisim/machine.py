@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import allocate, checks, dtypes
+from . import allocate, checks, dtypes, replay
 from .block import BlockTensor
 from .errors import NkiError, fail, user_frame
 from .hw import NeuronCore
@@ -31,9 +31,11 @@ current: ContextVar[Machine | None] = ContextVar("nkisim_machine", default=None)
 class Machine:
     """One NeuronCore executing one kernel launch."""
 
-    def __init__(self, hw: NeuronCore, *, compute: bool = True, in_order: bool = False):
+    def __init__(self, hw: NeuronCore, *, compute: bool = True, in_order: bool = False,
+                 replays: bool = False):
         self.hw = hw
         self.compute = compute
+        self.replays = replays and not compute      # loops that repeat are not all executed
         self.skip_middle_end = in_order     # affine_range keeps the order of statements
         self.trace = Trace()
         self.pending: tuple[Instr, Tensor] | None = None
@@ -43,6 +45,8 @@ class Machine:
         self._found: set[tuple] = set()
         self._tiles: dict[tuple, tuple[int, ...]] = {}      # checked tile shapes -> strides
         self.layouts: dict[tuple, tuple] = {}               # checked nl.ndarray calls -> layout
+        self.views: dict[tuple, tuple] = {}                 # resolved subscripts -> view
+        self.matmuls: dict[tuple, tuple] = {}               # checked forms of operands -> result
         self.node = 0                   # loop iteration being executed
         self.top = 0                    # the node of the kernel's top level
         self.loop_open: list[bool] = []
@@ -430,17 +434,25 @@ class Machine:
         self.loop_open.append(True)
         parent = self.node
         try:
+            if self.replays and len(values) >= replay.FEWEST and kind != "grid":
+                yield from replay.iterate(self, loop, parent, values)
+                return
             for i in values:
-                tr.node_parent.append(parent)
-                tr.node_loop.append(loop)
-                tr.node_iter.append(i)
-                self.node = len(tr.node_loop) - 1
+                self.enter(loop, parent, i)
                 yield i
                 if self.pending is not None:
                     self.flush()
         finally:
             self.loop_open[loop] = False
             self.node = parent
+
+    def enter(self, loop: int, parent: int, i: int) -> None:
+        """Begin iteration `i` of a loop that runs in the iteration `parent` of another."""
+        tr = self.trace
+        tr.node_parent.append(parent)
+        tr.node_loop.append(loop)
+        tr.node_iter.append(i)
+        self.node = len(tr.node_loop) - 1
 
 
 def integer(value: Any, name: str) -> int:

@@ -7,12 +7,14 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from . import compiler as compiling
 from . import dtypes, hw
 from .errors import Where, fail
 from .footprint import Dependencies
@@ -87,7 +89,7 @@ class Memory:
         life["first_us"] = plan.issue[v.first[keep]]
         life["last_us"] = np.maximum(plan.end[v.last[keep]], plan.end[v.first[keep]])
         life["bytes_per_partition"] = v.resident[keep]
-        life["line"] = [machine.storages[s].where for s in life["storage"].tolist()]
+        life["line"] = v.line[keep]
         self.lifetimes = life
         psum = self.psum = v.psum[keep]
         times = np.concatenate([life["first_us"], life["last_us"]])
@@ -123,27 +125,36 @@ class Peak:
 class Profile:
     """A kernel's predicted performance on a target (design.md 3.4)."""
 
-    def __init__(self, run: Run, core: NeuronCore, descriptors: str, kernel_name: str):
+    def __init__(self, run: Run, core: NeuronCore, descriptors: str, kernel_name: str,
+                 options: frozenset[str] = frozenset(compiling.DEFAULT)):
         self.kernel_name, self.hw, self.descriptors = kernel_name, core, descriptors
         self.trace, self.machine = run.trace, run.machine
         self.model_error = MODEL_ERROR if core.calibrated else "not calibrated"
         self.outputs, self.findings = run.outputs, list(run.findings)
-        plan = schedule(run.trace, run.machine.storages, core, dge=descriptors == "dge")
+        plan = schedule(run.trace, core, dge=descriptors == "dge", on=options)
+        self.compiler = tuple(name for name in compiling.OPTIONS if name in options)
         self.schedule = plan
-        names = {k: ENGINES[int(e)] for k, e in zip(plan.deps.kind, plan.engine)}
-        for k, kind in enumerate(self.trace.kinds):         # engines are chosen by now
-            self.trace.kinds[k] = replace(kind, engine=names.get(k, kind.engine))
-        self.timeline = Timeline(run.trace, plan)
+        self.trace = plan.trace                             # with spills, if there are any
+        self.spill_bytes = plan.spill_bytes
+        for k, engine in enumerate(plan.engines):           # they are chosen by now
+            if self.trace.kinds[k].engine != engine:
+                self.trace.kinds[k] = replace(self.trace.kinds[k], engine=engine)
+        self.timeline = Timeline(self.trace, plan)
         self.memory = Memory(run.machine, plan)
         first = float(plan.issue.min(initial=np.inf)) if len(plan.issue) else 0.0
         self.body_us = float(plan.end.max(initial=0.0)) - (first if np.isfinite(first) else 0.0)
         self.latency_us = self.body_us + core.timing.launch_us
         self.profile_total_us = self.body_us + core.timing.profile_us
         self.engine_busy = {e: min(1.0, us / self.latency_us) for e, us in plan.busy.items()}
-        self.instructions = run.instructions
-        self.dma_transfer_count = run.dma_transfers
-        self.hbm_read_bytes, self.hbm_write_bytes = run.hbm_read_bytes, run.hbm_write_bytes
-        self.flops, self.mfu = self._flops()
+        counts = np.bincount(plan.deps.kind, minlength=len(self.trace.kinds)).tolist()
+        every = list(zip(self.trace.kinds, counts))
+        self.instructions: Counter = Counter()
+        for kind, n in every:
+            self.instructions[kind.row.name] += n
+        self.dma_transfer_count = sum(n for kind, n in every if kind.engine == "dma")
+        self.hbm_read_bytes = sum(n * kind.read_bytes for kind, n in every)
+        self.hbm_write_bytes = sum(n * kind.write_bytes for kind, n in every)
+        self.flops, self.mfu = self._flops(counts)
         self.sbuf_peak_bytes = int(self.memory.sbuf_bytes.max(initial=0))
         self.psum_peak_banks = int(self.memory.psum_banks.max(initial=0))
         self.bound = self._bound()
@@ -166,11 +177,11 @@ class Profile:
     def _peak(self, psum: bool) -> list[Peak]:
         return [Peak(self.trace.where(line), n) for line, n in self.memory.holders(psum)]
 
-    def _flops(self) -> tuple[int, float]:
+    def _flops(self, counts: list[int]) -> tuple[int, float]:
         """Return the flops of all matmuls, and their share of the peak of the dtypes in use."""
         total, ideal = 0, 0.0
         peaks = self.hw.peak_tflops
-        for k, n in self.trace.counts().items():
+        for k, n in enumerate(counts):
             work = self.schedule.works[k]
             if work is None or not work.flops:
                 continue
@@ -194,8 +205,9 @@ class Profile:
             self.findings.append(Finding(
                 "NKI-M10", "warning", f"tiles that are alive at the same time take "
                 f"{limit + missing} bytes per partition of {memory.upper()}, which has {limit}; "
-                "the compiler would have to spill to HBM or refuse. The predicted time assumes "
-                "that they fit."))
+                + ("the rest is copied to SBUF and read there" if memory == "psum" else
+                   f"spills to HBM and loads again move {self.spill_bytes:,} bytes")
+                + ". The predicted time has that; the compiler may do it otherwise, or refuse."))
 
     # -- files and text ---------------------------------------------------------------------
     def to_dict(self) -> dict[str, Any]:
@@ -205,12 +217,12 @@ class Profile:
         return {
             "kernel": self.kernel_name, "target": self.hw.name, "predicted": True,
             "calibrated": self.hw.calibrated, "model_error": self.model_error,
-            "descriptors": self.descriptors,
+            "descriptors": self.descriptors, "compiler": list(self.compiler),
             "latency_us": self.latency_us, "body_us": self.body_us,
             "profile_total_us": self.profile_total_us, "engine_busy": self.engine_busy,
             "flops": self.flops, "mfu": self.mfu, "hbm_read_bytes": self.hbm_read_bytes,
             "hbm_write_bytes": self.hbm_write_bytes,
-            "dma_transfer_count": self.dma_transfer_count,
+            "dma_transfer_count": self.dma_transfer_count, "spill_bytes": self.spill_bytes,
             "sbuf_peak_bytes": self.sbuf_peak_bytes, "psum_peak_banks": self.psum_peak_banks,
             "sbuf_peak_lines": [[place(p.where), p.amount] for p in self.sbuf_peak_lines],
             "psum_peak_lines": [[place(p.where), p.amount] for p in self.psum_peak_lines],
@@ -268,7 +280,8 @@ def descriptor_path(core: NeuronCore, options: str, wanted: str | None) -> str:
 
 
 def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = True,
-            descriptors: str | None = None, **kwargs: Any) -> Profile:
+            descriptors: str | None = None, compiler: Iterable[str] | None = None,
+            **kwargs: Any) -> Profile:
     """Predict how long a kernel takes, and where the time goes.
 
     Args:
@@ -278,6 +291,8 @@ def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = 
         compute: False leaves out the arithmetic; `outputs` is then None.
         descriptors: "static" or "dge"; default: static on trn1 and where the kernel's
             `additional_compile_opt` has --disable-dge, else hardware descriptor generation.
+        compiler: what the compiler is taken to do, names of `nkisim.compiler.OPTIONS`; default
+            ("reorder", "engines", "rename"), () is strictly as written.
 
     Raises: NkiError when the kernel breaks a rule of NKI or of the chip.
     """
@@ -285,8 +300,9 @@ def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = 
     inner = as_kernel(getattr(kernel, "kernel", kernel))
     core = hw.get(target or inner.target)
     path = descriptor_path(core, options, descriptors)
+    on = compiling.options(compiler)
     run = launch(inner, args, kwargs, target=core.name, compute=compute)
-    return Profile(run, core, path, getattr(inner, "__name__", "kernel"))
+    return Profile(run, core, path, getattr(inner, "__name__", "kernel"), on)
 
 
 __all__ = ["ENGINES", "Memory", "Peak", "Profile", "Timeline", "profile"]

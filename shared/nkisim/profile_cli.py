@@ -15,6 +15,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from nkisim import compiler
 from nkisim.cli import did_you_mean
 from nkisim.errors import NkiError
 from nkisim.finder import install
@@ -30,7 +31,7 @@ _SHORT = {"fp32": "float32", "f32": "float32", "fp16": "float16", "f16": "float1
           "bf16": "bfloat16", "int": "int32", "i32": "int32", "i8": "int8", "u8": "uint8"}
 _ARRAY = re.compile(r"\(?\s*(\d+(?:\s*[x,*]\s*\d+)*)\s*,?\s*\)?\s*:\s*(\w+)")
 #: broken rules that mean that the command was wrong, not the kernel
-_WRONG_CALL = ("NKI-T01", "NKI-D01", "NKI-D02", "NKI-K03", "NKI-K04")
+_WRONG_CALL = ("NKI-T01", "NKI-K09", "NKI-K10", "NKI-D01", "NKI-D02", "NKI-K03", "NKI-K04")
 #: elements of one input; more is a typing error rather than a kernel's input
 _MOST = 2**33
 
@@ -53,6 +54,11 @@ def command(argv: list[str]) -> int:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE",
                         help="a constant of the script, for this run: FREE_DIM=1000")
     parser.add_argument("--target", help="trn1, trn2 ...; default: as for every kernel")
+    parser.add_argument("--compiler", metavar="NAMES", help="what the compiler may do: "
+                        + "; ".join(f"{n}: {text}" for n, text in compiler.OPTIONS.items())
+                        + f". Default: {','.join(compiler.DEFAULT)}; \"\" for strictly as written")
+    parser.add_argument("--descriptors", help="static or dge; default: as the target and the "
+                        "kernel's compile options imply")
     parser.add_argument("--html", metavar="FILE", help="write the page to look at")
     parser.add_argument("--perfetto", metavar="FILE", help="write a trace for ui.perfetto.dev")
     parser.add_argument("--json", metavar="FILE", help="write it for python -m nkisim view")
@@ -75,13 +81,15 @@ def _profile(options: argparse.Namespace) -> int:
         args = [_value(text, "--arg") for text in options.arg]
         kwargs = dict(_named(text, "--kwarg") for text in options.kwarg)
         constants = dict(_named(text, "--set") for text in options.set)
+        on = compiler.options(options.compiler)
     except NkiError as error:
         print(error.render(), file=sys.stderr)
         return 2
     kernel = load_kernel(options.kernel, constants)
     try:
         prof = profile(kernel, *args, target=core.name if core else None,
-                       compute=not options.no_compute, **kwargs)
+                       compute=not options.no_compute, compiler=on,
+                       descriptors=options.descriptors, **kwargs)
     except BaseException as error:
         return _failed(error)
     text = report.summary(prof)

@@ -74,21 +74,47 @@ def load(path: str | None = None) -> list[Record]:
                            limit="a JSON file", hint="check --measurements") from None
     try:
         data = json.loads(text)
-        if data.get("schema") != SCHEMA:
-            raise ValueError(f"schema {data.get('schema')!r}")
-        known = set(Record.__dataclass_fields__)
-        out = [Record(**{k: v for k, v in r.items() if k in known}) for r in data["records"]]
-        for r in out:
-            if r.metric not in METRICS:
-                raise ValueError(f"record {r.id}: metric {r.metric!r}")
-            for key in ("repo", "commit", "path", "function"):
-                r.source[key]
-    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            raise ValueError(f"schema {data.get('schema')!r}" if isinstance(data, dict)
+                             else f"a JSON {type(data).__name__}")
+        if not isinstance(data.get("records"), list):
+            raise ValueError("no list named records")
+        return [_record(n, r) for n, r in enumerate(data["records"])]
+    except (ValueError, RecursionError) as exc:
         raise NkiError(id="NKI-C01", what="This is not a file of measurement records.",
                        given=str(exc), limit=f"schema {SCHEMA}: records with id, target, metric, "
                        "value_us, source and args",
                        hint="see shared/nkisim/data/README.md for the format") from None
-    return out
+
+
+#: what the fields of a record are
+_FIELDS: dict[str, Any] = {
+    "id": str, "target": str, "metric": str, "value_us": (int, float), "source": dict,
+    "args": list, "descriptors": str, "set": dict, "kwargs": dict, "confidence": str}
+_NEEDED = ("id", "target", "metric", "value_us", "source", "args")
+
+
+def _record(number: int, fields: Any) -> Record:
+    """Check and return one record; ValueError says what is wrong with it."""
+    if not isinstance(fields, dict):
+        raise ValueError(f"record {number} is {fields!r:.40}")
+    name = f"record {fields.get('id', number)!r:.60}"
+    missing = [f for f in _NEEDED if f not in fields]
+    if missing:
+        raise ValueError(f"{name} has no {', '.join(missing)}")
+    known = {f: v for f, v in fields.items()
+             if f in _FIELDS and (v is not None or f in _NEEDED)}
+    for field_name, value in known.items():
+        if not isinstance(value, _FIELDS[field_name]) or isinstance(value, bool):
+            raise ValueError(f"{name}: {field_name} is {value!r:.40}")
+    if not 0 < known["value_us"] < math.inf:
+        raise ValueError(f"{name}: value_us is {known['value_us']!r}")
+    for key in ("repo", "commit", "path", "function"):
+        if not isinstance(known["source"].get(key), str):
+            raise ValueError(f"{name}: source has no {key}")
+    if known["source"]["commit"].startswith("-"):       # git would take it for an option
+        raise ValueError(f"{name}: commit {known['source']['commit']!r:.60} is no commit")
+    return Record(**known)
 
 
 def source_text(record: Record, sources: Path) -> str:
@@ -97,11 +123,17 @@ def source_text(record: Record, sources: Path) -> str:
     repo = sources / src["repo"].replace("/", "+")
     if not repo.is_dir():
         raise Skipped(f"{src['repo']} is not checked out at {repo}")
-    try:
-        got = subprocess.run(["git", "-C", str(repo), "show", f"{src['commit']}:{src['path']}"],
-                             capture_output=True, text=True, encoding="utf-8", timeout=60)
-    except (OSError, subprocess.TimeoutExpired) as exc:
-        raise Skipped(f"git cannot be run: {exc}") from None
+    def git(*args: str) -> subprocess.CompletedProcess:
+        try:
+            return subprocess.run(["git", "-C", str(repo), *args], capture_output=True, text=True,
+                                  encoding="utf-8", timeout=60)
+        except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as exc:
+            raise Skipped(f"git cannot read {repo}: {exc}") from None
+
+    if git("cat-file", "-e", f"{src['commit']}^{{commit}}").returncode != 0:
+        raise Skipped(f"{repo} has no commit {src['commit'][:10]}; fetch it, or clone all of "
+                      f"{src['repo']}")
+    got = git("show", f"{src['commit']}:{src['path']}")
     if got.returncode != 0:
         raise Skipped(f"{src['path']} of {src['commit'][:10]}: "
                       + (got.stderr.strip().splitlines() or ["git show failed"])[-1])
@@ -182,6 +214,11 @@ def arguments(record: Record) -> tuple[list[Any], dict[str, Any]]:
     """Build the record's arguments: arrays of ones, and plain values."""
     def build(arg: Any) -> Any:
         if isinstance(arg, dict) and "shape" in arg:
-            return np.ones(tuple(arg["shape"]), dtypes.normalize(arg["dtype"]))
+            try:
+                return np.ones(tuple(arg["shape"]), dtypes.normalize(arg["dtype"]))
+            except NkiError:
+                raise
+            except (TypeError, ValueError, KeyError, MemoryError):
+                raise Skipped(f"an argument is no array: {arg}") from None
         return arg["value"] if isinstance(arg, dict) and "value" in arg else arg
     return [build(a) for a in record.args], {k: build(v) for k, v in record.kwargs.items()}

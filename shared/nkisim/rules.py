@@ -152,7 +152,7 @@ NKI-M08 | err_hbm_tensor_with_init_value_not_supported | HBM tensors have no ini
 HBM is written by DMA, so a value takes an instruction; nl.zeros and nl.full make tiles.
 Try: nl.ndarray, then nl.store a tile or a number.
 NKI-M10 | - | Tiles that live at the same time fit into SBUF and PSUM
-A tile's memory is free again when it has been read for the last time. What is alive at the same time, of all tiles, has to fit: 176 KiB per partition of SBUF on trn1, 208 KiB on trn2, 8 banks of PSUM.
+A tile's memory is free again when it has been read for the last time. What is alive at the same time, of all tiles, has to fit: 176 KiB per partition of SBUF on trn1, 208 KiB on trn2, 8 banks of PSUM. What does not is spilled: from SBUF to HBM and back, from PSUM to SBUF. The predicted time has that.
 Try: smaller tiles, or load later and use sooner.
 NKI-M09 | - | A copy from PSUM that the compiler inserts
 The Tensor Engine cannot read PSUM. The compiler copies such an operand to SBUF, on an engine and at a time that it chooses.
@@ -244,6 +244,9 @@ Try: get_latency_percentile(99), or 50.
 NKI-K09 | - | DMA descriptors
 Descriptors of a DMA are either prepared by the compiler (static: --disable-dge, and always on trn1) or made by hardware when the DMA starts (dge: trn2 and newer), which costs about 0.7 us a DMA on its queue.
 Try: leave descriptors= out.
+NKI-K10 | - | What the compiler is taken to do
+A prediction assumes which freedoms the compiler uses, each an option with a name: docs/latency-model.md says what they mean. () is strictly as written.
+Try: leave compiler= out.
 NKI-C01 | - | Files of measurement records
 Records say which public kernel took how long: see shared/nkisim/data/README.md.
 Try: --measurements with a file of that form.

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import dtypes
+from . import affine, dtypes
 from .errors import fail
-from .index import Index, Slice, _broadcast, _no_truth, as_int
+from .index import Index, Slice, _no_truth, as_int
 from .memory import HBM, Storage, contiguous_strides, merge_dims
 
 if TYPE_CHECKING:
     from .machine import Machine
 
 _ALL = slice(None)
+
+
 Array = np.ndarray          # inside Tensor the name `np` is a property
 
 
@@ -120,16 +122,14 @@ class Tensor:
                 elif d < part:
                     nblock -= 1
             elif cls is slice:
-                if k.step is not None or k.start.__class__ is not int \
-                        or k.stop.__class__ is not int:
-                    if k == _ALL:
-                        new_shape.append(n)
-                        new_strides.append(strides[d])
-                        d += 1
-                        continue
-                    return self._subscript(keys)
                 lo, hi = k.start, k.stop
-                if lo < 0 or hi > n or hi <= lo:
+                if lo is None and hi is None and k.step is None:
+                    new_shape.append(n)
+                    new_strides.append(strides[d])
+                    d += 1
+                    continue
+                if k.step is not None or lo.__class__ is not int or hi.__class__ is not int \
+                        or lo < 0 or hi > n or hi <= lo:
                     return self._subscript(keys)
                 offset += lo * strides[d]
                 new_shape.append(hi - lo)
@@ -161,7 +161,7 @@ class Tensor:
         keys = (*keys, *[_ALL] * (rank - len(keys)))
         advanced = any(k.__class__ is Index for k in keys)
         if advanced:
-            return self._advanced(keys)
+            return affine.view(self, keys)
         part = self.nblock if self.kind is not HBM else -1
         offset, nblock = self.offset, self.nblock
         shape: list[int] = []
@@ -183,7 +183,7 @@ class Tensor:
                 elif d < part:
                     nblock -= 1
                 continue
-            lo, hi, step = self._range(k, d, n)
+            lo, hi, step = self.range_of(k, d, n)
             if d == part and step != 1:
                 raise fail("NKI-P05", "the partition dimension was sliced with a step",
                            given=f"step {step}", limit="partitions of a tile are contiguous",
@@ -203,7 +203,7 @@ class Tensor:
         t.owner, t.oob = self.owner, oob or None
         return t
 
-    def _range(self, k: Any, d: int, n: int) -> tuple[int, int, int]:
+    def range_of(self, k: Any, d: int, n: int) -> tuple[int, int, int]:
         """Return (start, stop, step) of a slice or nl.ds over a dimension of size n."""
         if k.__class__ is Slice:
             return k.start, k.start + k.size, 1
@@ -229,94 +229,6 @@ class Tensor:
                        limit=f"0 <= start < stop <= {n}",
                        hint="a tile size larger than the tensor gives an empty last tile")
         return lo, hi, step
-
-    def _advanced(self, keys: tuple) -> Tensor:
-        """Resolve a subscript of affine index expressions (nki-spec 2.0.5)."""
-        grid: tuple[int, ...] = ()
-        trailing: list[tuple[int, Any]] = []
-        for d, k in enumerate(keys):
-            if k.__class__ is Index:
-                if len(k.shape) < 2:
-                    raise fail("NKI-I09", "an nl.arange without axes was used as a subscript",
-                               given=f"index of shape {k.shape} in dimension {d}",
-                               limit="an index needs its place among partition and free axes",
-                               hint="nl.arange(128)[:, None] for partitions, "
-                                    "nl.arange(512)[None, :] for the free dimension")
-                grid = _broadcast(grid, k.shape)
-            elif as_int(k) is None:
-                if k != _ALL and k.__class__ not in (slice, Slice):
-                    self._range(k, d, self.shape[d])
-                trailing.append((d, k))
-        if trailing:
-            if trailing[0][1] != _ALL or any(k.__class__ is not Index and as_int(k) is None
-                                             for k in keys[:trailing[0][0]]) \
-                    or any(k != _ALL for _, k in trailing) \
-                    or trailing[0][0] + len(trailing) != len(keys) or len(keys) <= 2:
-                raise fail("NKI-I10", "slices and nl.arange indices are mixed in one subscript",
-                           given=f"dimension {trailing[0][0]} is a slice",
-                           limit="a subscript is either basic (ints, slices, nl.ds) or advanced "
-                                 "(every dimension an index expression or an int)",
-                           hint="write nl.arange(n)[None, :] in place of the slice")
-            extra = len(trailing)
-            grid = (*grid, *(self.shape[d] for d, _ in trailing))
-        else:
-            extra = 0
-        rank = len(grid)
-        offset, strides = self.offset, [0] * rank
-        part = self.nblock if self.kind is not HBM else -1
-        nblock = 0
-        oob: list[tuple] = []
-        at = rank - extra
-        for d, k in enumerate(keys):
-            n, s = self.shape[d], self.strides[d]
-            if k.__class__ is Index:
-                coeffs = k.coeffs_in(rank - extra) + (0,) * extra
-                const = k.const
-            elif as_int(k) is not None:
-                value = as_int(k)
-                const = value + n if value < 0 else value      # type: ignore[operator,assignment]
-                coeffs = (0,) * rank
-            else:
-                const = 0
-                coeffs = tuple(int(e == at) for e in range(rank))
-                at += 1
-            lo = hi = const
-            for c, g in zip(coeffs, grid):
-                lo, hi = lo + min(0, c * (g - 1)), hi + max(0, c * (g - 1))
-            if lo < 0 or hi >= n:
-                oob.append((d, n, const, {e: c for e, c in enumerate(coeffs) if c}))
-            offset += const * s
-            for e, c in enumerate(coeffs):
-                strides[e] += c * s
-            if d == part:
-                used = [e for e, c in enumerate(coeffs) if c and grid[e] > 1]
-                if used and used != [0]:
-                    raise fail("NKI-P03", "the partition dimension is not the first of the tile",
-                               given=f"the partition index runs along axis {used[0]} of the "
-                                     f"index grid {grid}",
-                               limit="partitions lie along axis 0 of a tile",
-                               hint="give the partition index its axis first: "
-                                    "nl.arange(128)[:, None]")
-                if used and abs(coeffs[0]) != 1 or used and coeffs[0] < 0:
-                    raise fail("NKI-P05", "partitions are accessed with a stride",
-                               given=f"stride {coeffs[0]}", limit="stride 1 on chip")
-                if not used and grid[0] > 1:
-                    raise fail("NKI-P03", "one partition is read as if it were many",
-                               given=f"index grid {grid} over a single partition",
-                               limit="each partition of a tile is a partition of the memory",
-                               hint="broadcast across partitions with nl.broadcast_to or a matmul")
-            elif d > part >= 0 and coeffs[0] and grid[0] > 1:
-                raise fail("NKI-P05", "each partition accesses other free elements",
-                           given=f"the index in dimension {d} changes along the partition axis",
-                           limit="an instruction accesses the same free elements in every "
-                                 "partition",
-                           hint="load it that way from HBM, where any affine access is possible")
-            elif d < part and any(c and g > 1 for c, g in zip(coeffs, grid)):
-                nblock += 1
-        t = Tensor(self.m, self.storage, offset, grid, tuple(strides), self.dtype, nblock,
-                   self.kind)
-        t.owner, t.oob = self.owner, oob or None
-        return t
 
     def narrow(self, box: list[tuple[int, int]]) -> Tensor:
         """Return the part of the view inside [lo, hi) per dim (dims of size 1 stay whole)."""

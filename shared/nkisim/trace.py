@@ -122,7 +122,9 @@ class Trace:
         self._kind_ids: dict[tuple, int] = {}
         self.storages = Storages()
         self.lines: list[Where] = []
-        self._line_ids: dict[tuple[CodeType, int], int] = {}
+        self._line_ids: dict[tuple[int, int], int] = {}     # (id of a code object, offset) ->
+        self._codes: list[CodeType] = []                    # kept, so that ids stay unique
+        self._place_ids: dict[Where, int] = {}
         # a row: kind, line, loop node, then (storage, byte offset) of each operand
         self.rows = array("q")
         self.starts = array("q")
@@ -137,12 +139,16 @@ class Trace:
         """Return the id of the source line a frame is at."""
         if frame is None:
             return -1
-        key = (frame.f_code, frame.f_lasti)
+        key = (id(frame.f_code), frame.f_lasti)     # hashing the code itself would take long
         got = self._line_ids.get(key)
         if got is None:
             where = Where(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-            got = self._line_ids[key] = len(self.lines)
-            self.lines.append(where)
+            got = self._place_ids.get(where)        # several instructions lie on one line
+            if got is None:
+                got = self._place_ids[where] = len(self.lines)
+                self.lines.append(where)
+            self._line_ids[key] = got
+            self._codes.append(frame.f_code)
         return got
 
     def where(self, line: int) -> Where | None:
@@ -151,22 +157,35 @@ class Trace:
 
     def record(self, ins: Any, outs: tuple, line: int, node: int) -> None:
         """Append one instruction that writes `outs` and reads `ins.srcs`."""
-        row: list[int] = [0, line, node]
-        key: list[Any] = [ins.row, ins.engine, ins.accumulate, ins.inplace, len(outs), ins.extra]
-        for t in outs + ins.srcs:
-            row += (t.storage.id, t.offset)
-            key += (t.kind, t.dtype.num, t.shape, t.strides)
-        tkey = tuple(key)
-        kind = self._kind_ids.get(tkey)
+        operands = outs + ins.srcs
+        if len(operands) == 2:                              # written out: this is the hot path
+            x, y = operands
+            key: tuple = (ins.row, ins.engine, ins.accumulate, ins.inplace, len(outs), ins.extra,
+                          x.kind, x.dtype.num, x.shape, x.strides,
+                          y.kind, y.dtype.num, y.shape, y.strides)
+            row: tuple = (line, node, x.storage.id, x.offset, y.storage.id, y.offset)
+        elif len(operands) == 3:
+            x, y, z = operands
+            key = (ins.row, ins.engine, ins.accumulate, ins.inplace, len(outs), ins.extra,
+                   x.kind, x.dtype.num, x.shape, x.strides, y.kind, y.dtype.num, y.shape,
+                   y.strides, z.kind, z.dtype.num, z.shape, z.strides)
+            row = (line, node, x.storage.id, x.offset, y.storage.id, y.offset, z.storage.id,
+                   z.offset)
+        else:
+            key = (ins.row, ins.engine, ins.accumulate, ins.inplace, len(outs), ins.extra,
+                   *(v for t in operands for v in (t.kind, t.dtype.num, t.shape, t.strides)))
+            row = (line, node, *(v for t in operands for v in (t.storage.id, t.offset)))
+        kind = self._kind_ids.get(key)
         if kind is None:
-            kind = self._kind_ids[tkey] = len(self.kinds)
+            kind = self._kind_ids[key] = len(self.kinds)
             self.kinds.append(Kind(
                 ins.row, ins.engine,
-                tuple(Pattern(t.kind, t.dtype, t.shape, t.strides) for t in outs + ins.srcs),
+                tuple(Pattern(t.kind, t.dtype, t.shape, t.strides) for t in operands),
                 len(outs), ins.accumulate, ins.inplace, ins.extra))
-        row[0] = kind
-        self.starts.append(len(self.rows))
-        self.rows.extend(row)
+        rows = self.rows
+        self.starts.append(len(rows))
+        rows.append(kind)
+        rows.extend(row)
 
     def __len__(self) -> int:
         return len(self.starts)

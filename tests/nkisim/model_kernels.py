@@ -85,3 +85,54 @@ def rounds(a):
 
 def ones(*shape, dtype=np.float32):
     return np.ones(shape, dtype)
+
+
+@nki.jit
+def crowd(a, b):
+    """More products than PSUM has banks: eight of them share all banks, which get free at once."""
+    out = nl.ndarray((4, 16, 128, 512), dtype=a.dtype, buffer=nl.shared_hbm)
+    s, m = nl.load(a), nl.load(b)
+    for i in nl.affine_range(4):
+        many = nl.ndarray((128, 8, 512), dtype=nl.float32, buffer=nl.psum)
+        for n in range(8):
+            many[:, n] = nisa.nc_matmul(s, m)
+        copied = nisa.tensor_copy(many, dtype=a.dtype, engine=nisa.scalar_engine)
+        for n in range(8):
+            nl.store(out[i, n], copied[:, n])
+            one = nisa.tensor_copy(nisa.nc_matmul(s, m), dtype=a.dtype, engine=nisa.vector_engine)
+            nl.store(out[i, 8 + n], one)
+    return out
+
+
+@nki.jit
+def hoard(a):
+    """Tiles that are all made first and all used afterwards, some changed in between."""
+    n = a.shape[0]
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    inputs = nl.ndarray((n, nl.par_dim(128), a.shape[2]), dtype=a.dtype, buffer=nl.sbuf)
+    made = nl.ndarray((n, nl.par_dim(128), a.shape[2]), dtype=a.dtype, buffer=nl.sbuf)
+    for i in nl.affine_range(n):
+        inputs[i] = nl.load(a[i])
+        made[i] = nl.exp(inputs[i])
+    for i in nl.affine_range(n):
+        made[i, :, 0:32] = nl.add(made[i, :, 0:32], 1.0)
+    for i in nl.affine_range(n):
+        nl.store(out[i], nl.add(made[i], inputs[n - 1 - i]))
+    return out
+
+
+@nki.jit
+def hoard_psum(a, b):
+    """More sums alive at once than PSUM has banks, in the order that the program says."""
+    n = 12
+    out = nl.ndarray((n, 128, 512), dtype=a.dtype, buffer=nl.shared_hbm)
+    s, m = nl.load(a), nl.load(b)
+    sums = nl.ndarray((n, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+    total = nl.zeros((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+    for i in nl.affine_range(n):
+        sums[i] = nisa.nc_matmul(s, m)
+    for i in nl.sequential_range(n):
+        total[...] = nl.add(total, nl.max(sums[i], axis=1))
+    for i in nl.affine_range(n):
+        nl.store(out[i], nl.multiply(sums[i], total))
+    return out

@@ -102,6 +102,70 @@ def test_nothing_to_compare_is_not_a_success(world, capsys, tmp_path):
     assert command(["--measurements", str(bad)]) == 2
 
 
+def change(world, **changes):
+    """Write the records file again, with its first record changed; None takes a field away."""
+    file = world[0]
+    data = json.loads(file.read_text())
+    record = {**data["records"][0], **changes}
+    data["records"] = [{k: v for k, v in record.items() if v is not None}]
+    file.write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize("changes, sentence", [
+    ({"metric": "speed"}, "there is no metric 'speed'; known are nc_latency"),
+    ({"target": "trn9"}, "There is no target named 'trn9'"),
+    ({"descriptors": "quick"}, "no such way to make DMA descriptors"),
+    ({"descriptors": "dge"}, "trn1 has no hardware descriptor generation"),
+    ({"args": [{"shape": [2], "dtype": "float99"}]}, "float99 is not a data type"),
+    ({"args": [{"shape": "x", "dtype": "float32"}]}, "an argument is no array"),
+    ({"source": {"commit": "0" * 40}}, "has no commit 0000000000; fetch it"),
+    ({"source": {"path": "gone.py"}}, "gone.py"),
+    ({"source": {"function": "gone"}}, "no function gone"),
+])
+def test_a_record_that_cannot_be_run_says_why(world, capsys, changes, sentence):
+    if "source" in changes:
+        first = json.loads(world[0].read_text())["records"][0]
+        changes = {"source": {**first["source"], **changes["source"]}}
+    change(world, **changes)
+    code, out, err = run(world, capsys)
+    assert code == 2 and sentence in out and "Traceback" not in out + err
+    assert run(world, capsys, "--target", "trn2")[0] == 2
+    code, out, err = run(world, capsys, "--explain", "whole")
+    assert code == 2 and sentence in err
+
+
+@pytest.mark.parametrize("changes, sentence", [
+    ({"value_us": "fast"}, "record 'whole': value_us is 'fast'"),
+    ({"value_us": 0}, "record 'whole': value_us is 0"),
+    ({"value_us": float("nan")}, "value_us is nan"),
+    ({"args": None}, "record 'whole' has no args"),
+    ({"args": 5}, "args is 5"),
+    ({"source": "me/mine"}, "source is 'me/mine'"),
+    ({"source": {"repo": "me/mine"}}, "source has no commit"),
+    ({"source": {"repo": "me/mine", "commit": "--help", "path": "k.py", "function": "add"}},
+     "'--help' is no commit"),
+])
+def test_a_record_of_the_wrong_form_is_named(world, capsys, changes, sentence):
+    change(world, **changes)
+    code, _, err = run(world, capsys)
+    assert code == 2 and sentence in err and "NKI-C01" in err
+
+
+@pytest.mark.parametrize("text, sentence", [
+    ('{"schema": 1, "records": [', "not a file of measurement records"),
+    ('{"schema": 2, "records": []}', "schema 2"), ('{"schema": 1}', "no list named records"),
+    ("[1]", "a JSON list"), ('{"schema": 1, "records": [5]}', "record 0 is 5"),
+    (None, "cannot be read"), ("", "not a file of measurement records"),
+])
+def test_a_file_that_is_not_of_measurements_gets_a_sentence(tmp_path, capsys, text, sentence):
+    file = tmp_path / "m.json"
+    if text is not None:
+        file.write_text(text)
+    assert command(["--measurements", str(file)]) == 2
+    err = capsys.readouterr().err
+    assert sentence in err and "Traceback" not in err
+
+
 def test_the_records_that_nkisim_carries_are_readable():
     assert len(records.load()) == 63
     assert len({r.id for r in records.load()}) == 63

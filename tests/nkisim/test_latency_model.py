@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import nkisim
 from nkisim import NkiError, hw
-from nkisim.footprint import _Geometry
+from nkisim.conflicts import _Geometry
 from nkisim.prediction import ENGINES
 from nkisim.trace import Pattern
 
@@ -23,6 +23,7 @@ CASES = {
     "products": (kernels.products, (ones(128, 128), ones(128, 512))),
     "transpose": (kernels.transpose, (ones(512, 256),)),
     "rounds": (kernels.rounds, (ones(128, 64),)),
+    "crowd": (kernels.crowd, (ones(128, 128), ones(128, 512))),
 }
 every_case = pytest.mark.parametrize("case", CASES)
 targets = pytest.mark.parametrize("target", ["trn1", "trn2"])
@@ -77,6 +78,30 @@ def test_an_engine_runs_one_instruction_at_a_time(case, target):
     for e in range(16):
         mine = np.sort(segments[segments["engine"] == e], order="start_us")
         assert (mine["start_us"][1:] >= mine["end_us"][:-1] - 1e-9).all()
+
+
+def test_a_sum_is_drained_after_all_its_parts():
+    """The first product waits for a long load and the compiler takes the others first."""
+    import neuronxcc.nki as nki
+    import neuronxcc.nki.isa as nisa
+    import neuronxcc.nki.language as nl
+
+    @nki.jit
+    def late_first(a, b, c):
+        out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+        s, early, late = nl.load(a), nl.load(b), nl.load(c)
+        acc = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
+        acc += nisa.nc_matmul(s, late[:, 0:512])
+        for _ in nl.affine_range(3):
+            acc += nisa.nc_matmul(s, early)
+        nl.store(out, nl.copy(acc))
+        return out
+    prof = predict(late_first, ones(128, 128), ones(128, 512), ones(128, 8192))
+    tl = prof.timeline
+    products = [i for i, (kind, *_) in enumerate(prof.trace) if kind.row.name == "nc_matmul"]
+    drain, = (i for i, (kind, *_) in enumerate(prof.trace) if kind.row.name == "tensor_copy")
+    assert tl.start_us[products[0]] > tl.end_us[products[1]]
+    assert tl.start_us[drain] >= max(tl.end_us[products])
 
 
 @every_case

@@ -1,0 +1,247 @@
+"""Which instructions have to wait for which, because they touch the same bytes.
+
+Works on all accesses of a run at once, as arrays. An access belongs to a region: an access pattern
+at an offset in one version of a tile. Accesses to one region conflict; accesses to two regions of
+a version do if the regions share a byte, which is found out once for each pair of regions.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .trace import Trace
+
+_SHIFT = 1 << 20        # patterns there may be
+_CHUNK = 1 << 20        # pairs of regions looked at together
+
+
+class _Geometry:
+    """Overlap of access patterns, remembered by pair and distance."""
+
+    def __init__(self) -> None:
+        self.ids: dict[tuple, int] = {}
+        self.dims: list[tuple[tuple[int, ...], tuple[int, ...], int]] = []
+        self._known: dict[tuple, bool] = {}
+
+    def id(self, p: Any) -> int:
+        """Return the id of a pattern's shape, strides and item size."""
+        dims = tuple((n, abs(s)) for n, s in zip(p.shape, p.strides) if n > 1)
+        item = p.dtype.itemsize
+        dims = tuple(sorted(dims, key=lambda d: -d[1]))
+        while dims and dims[-1][1] == item:             # contiguous dims are one wide element
+            item *= dims[-1][0]
+            dims = dims[:-1]
+        reach: dict[int, int] = {}                      # dims of one stride are one longer dim
+        for n, stride in dims:
+            reach[stride] = reach.get(stride, 1) + n - 1
+        dims = tuple((n, stride) for stride, n in reach.items())
+        key = (dims, item)
+        got = self.ids.get(key)
+        if got is None:
+            got = self.ids[key] = len(self.dims)
+            self.dims.append((tuple(n for n, _ in dims), tuple(s for _, s in dims), item))
+        return got
+
+    def overlap(self, a: int, b: int, distance: int) -> bool:
+        """Tell whether pattern `a`, and `b` that starts `distance` bytes later, share a byte."""
+        key = (a, b, distance)
+        got = self._known.get(key)
+        if got is None:
+            got = self._known[key] = self._compute(a, b, distance)
+        return got
+
+    def _compute(self, a: int, b: int, distance: int) -> bool:
+        na, sa, wa = self.dims[a]
+        nb, sb, wb = self.dims[b]
+        reach_a, reach_b = dict(zip(sa, na)), dict(zip(sb, nb))
+        dims = []                   # stride, steps backwards and forwards, what smaller ones add
+        lo = hi = 0
+        for s in sorted({*sa, *sb}):
+            if s:
+                back, ahead = 1 - reach_a.get(s, 1), reach_b.get(s, 1) - 1
+                dims.append((s, back, ahead, lo, hi))
+                lo, hi = lo + back * s, hi + ahead * s
+        return _meet(distance, dims, wa, wb, len(dims) - 1)
+
+
+def _meet(d: int, dims: list[tuple[int, int, int, int, int]], wa: int, wb: int, at: int) -> bool:
+    """Is there i < na, j < nb per stride with an element of b on one of a?
+
+    b - a = d + sum (j - i) * stride must lie in (-wb, wa). Strides are tried from the largest;
+    the smaller ones bound what a larger one may leave over.
+    """
+    if at < 0:
+        return -wb < d < wa
+    s, back, ahead, lo, hi = dims[at]
+    # d + k * s + [lo, hi] must reach (-wb, wa)
+    first = max(back, -((d + hi + wb - 1) // s))
+    last = min(ahead, (wa - 1 - d - lo) // s)
+    if last < first:
+        return False
+    if last - first > 64:
+        return True                                     # too many to try: assume they meet
+    if at == 0:                                         # nothing smaller: each of these does
+        return True
+    return any(_meet(d + k * s, dims, wa, wb, at - 1) for k in range(first, last + 1))
+
+
+def pairs(trace: Trace, ev: dict[str, np.ndarray], vid: np.ndarray, kinds: np.ndarray,
+          queue: np.ndarray, apart: np.ndarray, whole: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs (earlier, later) of instructions of which the later has to wait.
+
+    `ev`: accesses in program order, `vid`: the version of each, `kinds` and `queue`: of each
+    instruction, `apart`: accesses of which only those to the very same region matter,
+    `whole`: accesses to all bytes of their version.
+    A read waits for the last write; a write for the last write and, queue by queue, the last read
+    since. A matmul need not wait for the partial sums that its own engine adds to.
+    """
+    instr, write = ev["instr"], ev["write"]
+    if not len(instr):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    geo = _Geometry()
+    width = max(len(k.operands) for k in trace.kinds)
+    pids = np.zeros((len(trace.kinds), width), np.int64)
+    for k, kind in enumerate(trace.kinds):
+        pids[k, :len(kind.operands)] = [geo.id(p) for p in kind.operands]
+    kind_of = kinds[instr]
+    keys = ev["offset"] * _SHIFT + pids[kind_of, ev["operand"]]
+    adds = np.array([k.accumulate for k in trace.kinds])[kind_of] & write
+    order = np.lexsort((keys, vid))                     # region by region, in program order
+    fresh = np.ones(len(order), bool)
+    fresh[1:] = (np.diff(keys[order]) != 0) | (np.diff(vid[order]) != 0)
+    region = np.cumsum(fresh) - 1                       # of the accesses in this order
+    heads = order[fresh]                                # the first access to each region
+    acc = _Accesses(instr[order], write[order], adds[order], queue[instr[order]], order, region,
+                    np.flatnonzero(fresh))
+    written = np.bincount(region, acc.write, len(heads)) > 0
+    found = [acc.within()]
+    some = heads[~apart[heads]]
+    if len(some) and np.bincount(vid[some]).max() > 1:
+        found += acc.across(*_links(geo, ev, vid, keys, heads, written & ~apart[heads],
+                                    ~apart[heads], whole[heads]))
+    before, after = (np.concatenate(x) for x in zip(*found))
+    keep = before != after
+    return before[keep], after[keep]
+
+
+class _Accesses:
+    """Accesses, region by region and in program order within each."""
+
+    def __init__(self, instr: np.ndarray, write: np.ndarray, adds: np.ndarray, queue: np.ndarray,
+                 when: np.ndarray, region: np.ndarray, begin: np.ndarray):
+        self.instr, self.write, self.adds, self.queue = instr, write, adds, queue
+        self.when, self.region, self.begin = when, region, begin
+
+    def _own(self, last: np.ndarray, e: np.ndarray) -> np.ndarray:
+        """Tell whether accesses `e` add to what their own engine wrote last."""
+        return self.adds[e] & (self.queue[last] == self.queue[e])
+
+    def within(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the pairs that conflict in one region."""
+        n = len(self.instr)
+        at = np.arange(n)
+        last = np.full(n, -1)                           # the last write before each access
+        last[1:] = np.maximum.accumulate(np.where(self.write, at, -1))[:-1]
+        last[last < self.begin[self.region]] = -1
+        there = last >= 0
+        own = np.zeros(n, bool)
+        own[there] = self._own(last[there], at[there])
+        there &= ~own
+        found = [(last[there], at[there])]
+        # partial sums that are not the last: who ends their chain waits for all of them
+        ends = np.minimum.accumulate(np.where(own, n, at)[::-1])[::-1]
+        ends = np.append(ends[1:], n)                   # the first to come that does not add
+        part = np.flatnonzero(self.write & np.append(own[1:], False) & (ends < n))
+        part = part[self.region[ends[part]] == self.region[part]]
+        found.append((part, ends[part]))
+        # the last read of each queue between two writes
+        step = np.cumsum(self.write)                    # of a read: the write that follows, +1
+        writes = np.flatnonzero(self.write)
+        reads = np.flatnonzero(~self.write)
+        reads = reads[step[reads] < len(writes)]
+        reads = reads[self.region[writes[step[reads]]] == self.region[reads]]
+        queues = int(self.queue.max()) + 1
+        reader = np.full(len(writes) * queues, -1)
+        reader[step[reads] * queues + self.queue[reads]] = reads    # the last one stays
+        slots = np.flatnonzero(reader >= 0)
+        found.append((reader[slots], writes[slots // queues]))
+        before, after = (np.concatenate(x) for x in zip(*found))
+        return self.instr[before], self.instr[after]
+
+    def across(self, a: np.ndarray, b: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return the pairs of accesses to regions `a` and accesses to regions `b` before."""
+        if not len(a):
+            return []
+        count = np.diff(np.append(self.begin, len(self.instr)))
+        e = _ranges(self.begin[a], count[a])            # every access to a ...
+        other = np.repeat(b, count[a])                  # ... with the region it meets
+        span = len(self.instr) + 1
+        last = self._last(self.write, other, e, span)
+        there = np.flatnonzero(last >= 0)
+        there = there[~self._own(last[there], e[there])]
+        out = [(self.instr[last[there]], self.instr[e[there]])]
+        writes = self.write[e]
+        e, other, last = e[writes], other[writes], last[writes]
+        since = np.where(last >= 0, self.when[last], -1)
+        for q in range(int(self.queue.max()) + 1):
+            read = self._last(~self.write & (self.queue == q), other, e, span)
+            there = (read >= 0) & (self.when[read] > since)
+            out.append((self.instr[read[there]], self.instr[e[there]]))
+        return out
+
+    def _last(self, which: np.ndarray, region: np.ndarray, e: np.ndarray, span: int
+              ) -> np.ndarray:
+        """Return the last of some accesses to a region before each access `e`, or -1."""
+        mine = np.flatnonzero(which)
+        if not len(mine):
+            return np.full(len(e), -1)
+        found = np.searchsorted(self.region[mine] * span + self.when[mine],
+                                region * span + self.when[e]) - 1
+        got = np.where(found >= 0, mine[found], -1)
+        got[got >= 0] = np.where(self.region[got] == region, got, -1)[got >= 0]
+        return got
+
+
+def _ranges(begin: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Return begin[0], begin[0] + 1 ... (count[0] of them), begin[1] ... as one array."""
+    ends = np.cumsum(count)
+    return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(begin - ends + count, count)
+
+
+def _links(geo: _Geometry, ev: dict[str, np.ndarray], vid: np.ndarray, keys: np.ndarray,
+           heads: np.ndarray, written: np.ndarray, wanted: np.ndarray, whole: np.ndarray
+           ) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs of regions that share a byte, of which at least one is written.
+
+    Each pair is there both ways. What is `whole` covers its version. Regions are sorted by version
+    and first byte, so that what may overlap one is a range behind it.
+    """
+    mine = np.flatnonzero(wanted)
+    v, lo, hi = vid[heads[mine]], ev["lo"][heads[mine]], ev["hi"][heads[mine]]
+    span = int(hi.max()) + 1
+    order = np.argsort(v * span + lo, kind="stable")
+    mine, begin, end = mine[order], (v * span + lo)[order], (v * span + hi)[order]
+    count = np.searchsorted(begin, end) - np.arange(len(mine)) - 1
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    cuts = np.searchsorted(np.cumsum(count), np.arange(0, int(count.sum()), _CHUNK), "right")
+    for first, past in zip(cuts, np.append(cuts[1:], len(mine))):
+        some = np.arange(first, past)
+        a = np.repeat(some, count[some])
+        b = _ranges(some + 1, count[some])
+        a, b = mine[a], mine[b]
+        keep = written[a] | written[b]
+        a, b = a[keep], b[keep]
+        meet = whole[a] | whole[b]
+        rest = np.flatnonzero(~meet)
+        ka, kb = keys[heads[a[rest]]], keys[heads[b[rest]]]
+        shapes, shape = np.unique(ka % _SHIFT * _SHIFT + kb % _SHIFT, return_inverse=True)
+        apart, distance = np.unique(kb // _SHIFT - ka // _SHIFT, return_inverse=True)
+        cases, which = np.unique(shape * len(apart) + distance, return_inverse=True)
+        meet[rest] = np.array([geo.overlap(s // _SHIFT, s % _SHIFT, d) for s, d in zip(
+            shapes[cases // len(apart)].tolist(), apart[cases % len(apart)].tolist())],
+            bool)[which]
+        found += [(a[meet], b[meet]), (b[meet], a[meet])]
+    if not found:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    return (np.concatenate([a for a, _ in found]), np.concatenate([b for _, b in found]))

@@ -1,0 +1,102 @@
+"""Change a trace as a compiler would: put instructions in, leave some out, move operands.
+
+A `Draft` collects changes to a trace, by the places of instructions in the original; `finish`
+returns the new trace and leaves the old one as it was.
+"""
+from __future__ import annotations
+
+import copy
+from array import array
+from dataclasses import replace
+
+import numpy as np
+
+from .trace import Kind, Storages, Trace
+
+
+class Draft:
+    """A trace that is being changed."""
+
+    def __init__(self, trace: Trace):
+        self.trace = trace
+        self.kinds = list(trace.kinds)
+        self.storages = Storages()
+        self.storages.data.extend(trace.storages.data)
+        self.rows = np.array(trace.rows, np.int64)
+        self.starts = np.array(trace.starts, np.int64)
+        self.dropped = np.zeros(len(self.starts), bool)
+        self._ids: dict[Kind, int] = {}
+        self._words = array("q")                # rows that are put in, one after the other
+        self._put: list[tuple[int, int]] = []   # (before which instruction, first word)
+
+    def storage(self, like: int, kind: str, row_bytes: int | None = None, nparts: int | None = None
+                ) -> int:
+        """Add a storage: as storage `like` but in another memory, or of another size."""
+        s = self.storages[like]
+        return self.storages.add(kind, s.nparts if nparts is None else nparts,
+                                 s.row_bytes if row_bytes is None else row_bytes,
+                                 s.where, s.node, False, False)
+
+    def kind(self, kind: Kind) -> int:
+        """Return the id of a kind of instruction, which may be new."""
+        got = self._ids.get(kind)
+        if got is None:
+            got = self._ids[kind] = len(self.kinds)
+            self.kinds.append(kind)
+        return got
+
+    def put(self, before: int, like: int, kind: Kind, operands: list[tuple[int, int]]) -> None:
+        """Put an instruction in before instruction `before`, at the source line of `like`.
+
+        `operands`: storage and byte offset of each. What is put in at one place keeps its order.
+        """
+        self._put.append((before, len(self._words)))
+        at = self.starts[like]
+        self._words.extend((self.kind(kind), int(self.rows[at + 1]), int(self.rows[at + 2])))
+        for storage, offset in operands:
+            self._words.extend((storage, offset))
+
+    def operand(self, i: int, j: int) -> tuple[int, int]:
+        """Return storage and byte offset of operand `j` of instruction `i`."""
+        at = self.starts[i] + 3 + 2 * j
+        return int(self.rows[at]), int(self.rows[at + 1])
+
+    def kind_of(self, i: int) -> Kind:
+        return self.kinds[self.rows[self.starts[i]]]
+
+    def move(self, i: int, j: int, storage: int, memory: str | None = None, shift: int = 0
+             ) -> None:
+        """Let operand `j` of instruction `i` be in another storage, `shift` bytes further."""
+        at = self.starts[i] + 3 + 2 * j
+        self.rows[at] = storage
+        self.rows[at + 1] += shift
+        if memory is not None:
+            kind = self.kind_of(i)
+            operands = tuple(replace(p, kind=memory) if k == j else p
+                             for k, p in enumerate(kind.operands))
+            self.rows[self.starts[i]] = self.kind(replace(kind, operands=operands))
+
+    def drop(self, i: int) -> None:
+        """Leave an instruction out."""
+        self.dropped[i] = True
+
+    def finish(self) -> Trace:
+        """Return the changed trace."""
+        keep = np.flatnonzero(~self.dropped)
+        words = np.frombuffer(self._words, np.int64) if self._words else np.zeros(0, np.int64)
+        put = np.array(self._put, np.int64).reshape(-1, 2)
+        place = np.concatenate([put[:, 0] * 2, keep * 2 + 1])   # put in: before the instruction
+        begin = np.concatenate([put[:, 1] + len(self.rows), self.starts[keep]])
+        order = np.argsort(place, kind="stable")
+        begin = begin[order]
+        every = np.concatenate([self.rows, words])
+        width = np.array([3 + 2 * len(k.operands) for k in self.kinds] or [0])[every[begin]]
+        ends = np.cumsum(width)
+        starts = ends - width
+        rows = every[np.repeat(begin - starts, width) + np.arange(int(width.sum()))]
+        out = copy.copy(self.trace)
+        out.kinds, out.storages = self.kinds, self.storages
+        out.rows, out.starts = array("q"), array("q")
+        out.rows.frombytes(rows.tobytes())
+        out.starts.frombytes(starts.astype(np.int64).tobytes())
+        return out
