@@ -155,11 +155,12 @@ def _look(cloud: Cloud, name: str, report: Report, say: Callable[[str], None]) -
 
 
 def _pass(cloud: Cloud, state: Sweep, report: Report, say: Callable[[str], None]) -> bool:
-    """Remove what can be removed now; return whether every failure was a refusal that will stay."""
+    """Remove what can be removed now; return whether it would be refused again."""
     codes: set[str] = set()
     machines = [f for f in state.found if f.kind == "instance"]
     for kind in MACHINES:
         codes |= _batch(cloud, kind, state, report, say)
+    refused = bool(codes) and codes <= set(DENIED)  # then the rest fails because machines live
     alive = {f.region for f in machines if str(f) not in report.removed}
     alive |= _wait_for_end(cloud, [f for f in machines if str(f) in report.removed], say)
     alive |= state.unseen
@@ -172,7 +173,7 @@ def _pass(cloud: Cloud, state: Sweep, report: Report, say: Callable[[str], None]
         report.errors.append(
             f"guards of {', '.join(sorted(alive))}: kept, because machines may still run there"
         )
-    return bool(codes) and codes <= set(DENIED)
+    return refused or (bool(codes) and codes <= set(DENIED))
 
 
 def _batch(

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from classroom.cloud import WORKERS
 from conftest import INFRA, START, ClassFolder
 from labcloud.client import LabCloud
 
@@ -81,8 +82,8 @@ def test_a_killed_playbook_leaves_guarded_machines_and_a_clean_way_out(
         call = int((number + 0.5) * length["calls"] / KILLS)
         cloud.fault(skip=call, hang=True, drop=True, after=bool(number % 2))
         Playbook(folder, cloud).kill_at_a_call(cloud)
-        calls = len(cloud.log())
-        assert call < calls <= call + 16, "killed where it was meant to be"
+        (hung,) = [i for i, c in enumerate(cloud.log()) if c.get("hung")]
+        assert abs(hung - call) <= WORKERS, "it waited for the call at which it was to die"
         cloud.post("clear")
         while any(c["status"] == 0 for c in cloud.log()):
             time.sleep(0.05)  # what the server was doing for the dead client ends
@@ -107,7 +108,8 @@ def test_a_killed_playbook_leaves_guarded_machines_and_a_clean_way_out(
             assert names == folder.students, number
             assert classroom("provision", folder.file)["changed"] is False
         else:
-            cloud.post("advance", seconds=16 * 60)
+            for _ in range(2):  # a request on its way at the kill may arrive after the first stop
+                cloud.post("advance", seconds=16 * 60)
             unarmed = [
                 r["id"]
                 for r in cloud.leftovers()

@@ -199,10 +199,10 @@ def run_backend(
                 instance_id=instance.id, iam_instance_profile_name=profile
             )
         if market == "spot":
-            market_again = partial(
+            again = partial(
                 run_backend, self, image_id, count, user_data, security_group_names, **given
             )
-            sales.request_spot(instance, data, market_again)
+            sales.request_spot(instance, data, again)
         WORLD.awake[instance.id] = awake(data.get("UserData", ""), itype)
         WORLD.machine_started(instance, guards.covering(instance))
     return reservation

@@ -178,13 +178,13 @@ class App:
             )
         fault = pick_fault(service, region, op, params)
         if fault and not fault.get("after"):
-            self.hang(fault)
+            self.hang(fault, entry)
             return self.fail(env, start, entry, service, fault)
         status: list[Any] = []
         chunks = list(self.moto(env, lambda s, h, *_: status.append((s, h))))
         if fault:
             entry["performed"] = True
-            self.hang(fault)
+            self.hang(fault, entry)
             return self.fail(env, start, entry, service, fault)
         entry["status"] = int(status[0][0].split()[0])
         if entry["status"] >= 400:
@@ -193,9 +193,10 @@ class App:
         return chunks
 
     @staticmethod
-    def hang(fault: dict[str, Any]) -> None:
+    def hang(fault: dict[str, Any], entry: dict[str, Any]) -> None:
         """Keep the caller waiting, if the fault says so, until the test clears its faults."""
         if fault.get("hang"):
+            entry["hung"] = True
             released = WORLD.released
             WORLD.hanging += 1
             released.wait(60)
