@@ -47,9 +47,10 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style (ruff) and types (mypy)."""
-    session.install("-e", ".[labs,lint]", silent=True)
+    session.install("-e", ".[labs,infra,lint]", silent=True)
     session.run("ruff", "check", ".")
     session.run("mypy", "shared/labkit", "shared/nkisim")
+    session.run("mypy", "infra/classroom")
     for spec in sorted(Path("labs").glob("*/spec.py")):  # the labs share file names
         with session.chdir(spec.parent):
             session.run("mypy", "--config-file", "../../pyproject.toml", "spec.py",

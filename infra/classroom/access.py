@@ -8,6 +8,7 @@ import hashlib
 import ipaddress
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import yaml
@@ -209,8 +210,10 @@ def _security_group(run: Run, region: str, vpc: str) -> str:
         with doing("close port 22", region):
             run.do(
                 f"{region}: stop SSH from {cidr}",
-                lambda cidr=cidr: ec2.revoke_security_group_ingress(
-                    GroupId=group["GroupId"], IpPermissions=[_permission(cidr)]
+                partial(
+                    ec2.revoke_security_group_ingress,
+                    GroupId=group["GroupId"],
+                    IpPermissions=[_permission(cidr)],
                 ),
             )
     return group["GroupId"]
@@ -342,9 +345,10 @@ def template_data(run: Run, net: Network, ami: str, block: str | None) -> dict[s
         "TagSpecifications": tags.spec_for(kinds, {**tags.common(spec), tags.GUARD: "pending"}),
     }
     if spec.market == "spot":
-        # Only a persistent request can be stopped at night; it must not outlive the class, or it
-        # would relaunch.
-        until = spec.teardown_at.astimezone(dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        # Only a persistent request can be stopped at night; it ends an hour before the final
+        # teardown, or it would relaunch what that ends.
+        end = spec.teardown_at.astimezone(dt.timezone.utc) - dt.timedelta(hours=1)
+        until = end.strftime("%Y-%m-%dT%H:%M:%SZ")
         data["InstanceMarketOptions"] = {
             "MarketType": "spot",
             "SpotOptions": {

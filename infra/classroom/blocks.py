@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
+from functools import partial
 from typing import Any
 
 from . import tags
-from .cloud import doing
+from .cloud import aware, doing
 from .problems import ClassroomError
 from .run import Run
 
+PAID = "trainium-labs:paid-usd"  # what the block cost when it was bought; AWS does not say it later
 USABLE = ("active", "scheduled", "payment-pending", "pending")
 
 
@@ -63,11 +66,12 @@ def ensure(run: Run, region: str, machines: int) -> str | None:
             have = run.do(
                 f"{region}: buy {block.hours} h of {machines} x {run.spec.instance_type} for"
                 f" ${price:,.2f}, paid in advance",
-                lambda: run.cloud.ec2(region).purchase_capacity_block(
+                lambda: run.cloud.ec2_once(region).purchase_capacity_block(
                     CapacityBlockOfferingId=best["CapacityBlockOfferingId"],
                     InstancePlatform="Linux/UNIX",
                     TagSpecifications=tags.spec_for(
-                        ["capacity-reservation"], tags.common(run.spec)
+                        ["capacity-reservation"],
+                        {**tags.common(run.spec), PAID: f"{price:.2f}"},
                     ),
                 )["CapacityReservation"],
             )
@@ -85,3 +89,65 @@ def ensure(run: Run, region: str, machines: int) -> str | None:
         " (30 minutes before): save work in time."
     )
     return have["CapacityReservationId"]
+
+
+def extend(run: Run, region: str) -> None:
+    """Lengthen the class's block to the hours of class.yml, within the price limit for it all.
+
+    A block cannot be shortened, and hours that are being paid for count as had: running this again
+    never buys twice.
+    """
+    block, have = run.spec.capacity_block, find(run, region)
+    if block is None or have is None:
+        return
+    ec2, cr = run.cloud.ec2(region), have["CapacityReservationId"]
+    with doing("read the capacity block's extensions", region):
+        bought = [
+            e
+            for e in run.cloud.pages(
+                "ec2",
+                region,
+                "describe_capacity_block_extension_history",
+                "CapacityBlockExtensions",
+                CapacityReservationIds=[cr],
+            )
+            if e["CapacityBlockExtensionStatus"] != "payment-failed"
+        ]
+    unpaid = [e for e in bought if e["CapacityBlockExtensionStatus"] == "payment-pending"]
+    hours = (aware(have["EndDate"]) - aware(have["StartDate"])).total_seconds() / 3600
+    hours += sum(e["CapacityBlockExtensionDurationHours"] for e in unpaid)
+    missing = math.ceil((block.hours - hours) / 24) * 24
+    if missing <= 0:
+        return
+    with doing("ask for a capacity block extension", region):
+        offers = ec2.describe_capacity_block_extension_offerings(
+            CapacityReservationId=cr, CapacityBlockExtensionDurationHours=missing
+        )["CapacityBlockExtensionOfferings"]
+    best = min(offers, key=lambda o: float(o["UpfrontFee"]), default=None)
+    if best is None:
+        run.warn(
+            f"{region}: AWS offers no extension of the capacity block {cr} by {missing} h. It ends"
+            f" {have['EndDate']}; save the work before, or buy another block then."
+        )
+        return
+    price = float(best["UpfrontFee"])
+    first = tags.as_dict(have.get("Tags")).get(PAID)
+    paid = float(first or 0) + sum(float(e["UpfrontFee"]) for e in bought)
+    if first is None:
+        run.warn(f"{region}: what the block {cr} itself cost is not known; only extensions count.")
+    if paid + price > block.max_upfront_usd:
+        raise ClassroomError(
+            f"{missing} more hours cost ${price:,.2f}; with ${paid:,.2f} paid so far that is above"
+            f" the limit of ${block.max_upfront_usd:,.2f}.",
+            "Raise capacity_block.max_upfront_usd, or take fewer hours.",
+        )
+    with doing("buy the capacity block extension", region):
+        run.do(
+            f"{region}: extend the capacity block by {missing} h for ${price:,.2f}, paid in"
+            " advance",
+            partial(
+                run.cloud.ec2_once(region).purchase_capacity_block_extension,
+                CapacityBlockExtensionOfferingId=best["CapacityBlockExtensionOfferingId"],
+                CapacityReservationId=cr,
+            ),
+        )

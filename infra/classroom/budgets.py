@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from functools import partial
 from typing import Any
 
 from . import tags
@@ -73,10 +74,17 @@ def budgets(run: Run, owners: dict[str, str]) -> None:
                 "budgets", GLOBAL, "describe_budgets", "Budgets", AccountId=account
             )
         }
-    want = {class_budget_name(run): (spec.budget.class_usd, tags.CLASS, spec.name, [spec.contact])}
+    want = {}
+    if run.limit is None or class_budget_name(run) not in have:
+        want[class_budget_name(run)] = (
+            spec.budget.class_usd,
+            tags.CLASS,
+            spec.name,
+            [spec.contact],
+        )
     for owner, mail in owners.items():
         usd = spec.budget.per_student_usd * (spec.machine.cores if spec.mode == "shared" else 1)
-        want[f"{tags.prefix(spec)}owner.{owner}"] = (
+        want[owner_budget(run, owner)] = (
             usd,
             tags.OWNER,
             owner,
@@ -124,14 +132,33 @@ def budgets(run: Run, owners: dict[str, str]) -> None:
     with doing("write the budgets"):
         every(write, want.items())
     if run.limit is None:
-        for name in sorted(
-            n for n in have if n.startswith(tags.prefix(spec) + "owner.") and n not in want
-        ):
-            with doing("delete a budget"):
-                run.do(
-                    f"delete budget {name}",
-                    lambda name=name: client.delete_budget(AccountId=account, BudgetName=name),
-                )
+        ours = owner_budget(run, "")
+        _delete(run, sorted(n for n in set(have) - set(want) if n.startswith(ours)))
+
+
+def owner_budget(run: Run, owner: str) -> str:
+    """Return the name of the budget of a student or shared machine."""
+    return f"{tags.prefix(run.spec)}owner.{owner}"
+
+
+def delete_budgets(run: Run, owners: list[str]) -> None:
+    """Delete the budgets of students or machines that are gone."""
+    with doing("read the budgets"):
+        found = run.cloud.pages(
+            "budgets", GLOBAL, "describe_budgets", "Budgets", AccountId=run.cloud.account
+        )
+    have = {b["BudgetName"] for b in found}
+    _delete(run, sorted(have & {owner_budget(run, o) for o in owners}))
+
+
+def _delete(run: Run, names: list[str]) -> None:
+    client, account = run.cloud.client("budgets"), run.cloud.account
+    for name in names:
+        with doing("delete a budget"):
+            run.do(
+                f"delete budget {name}",
+                partial(client.delete_budget, AccountId=account, BudgetName=name),
+            )
 
 
 def stop_actions(run: Run, role: str, machines: dict[str, list[str]]) -> None:
@@ -171,13 +198,16 @@ def stop_actions(run: Run, role: str, machines: dict[str, list[str]]) -> None:
         ):  # new ones first: at no moment is a machine without
             run.do(
                 f"{region}: budget stops {len(ids)} machines at 100 %",
-                lambda region=region, ids=ids: _create_action(run, client, name, role, region, ids),
+                partial(_create_action, run, client, name, role, region, ids),
             )
         for action in stale:
             run.do(
                 "delete a budget action that is out of date",
-                lambda action=action: client.delete_budget_action(
-                    AccountId=account, BudgetName=name, ActionId=action["ActionId"]
+                partial(
+                    client.delete_budget_action,
+                    AccountId=account,
+                    BudgetName=name,
+                    ActionId=action["ActionId"],
                 ),
             )
 

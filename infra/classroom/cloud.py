@@ -16,8 +16,9 @@ import botocore.config
 import botocore.exceptions as be
 import botocore.loaders
 import botocore.session
+from botocore.parsers import ResponseParserError
 
-from .problems import ClassroomError, explain
+from .problems import AWS_ERRORS, ClassroomError, explain
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -26,11 +27,29 @@ WORKERS = 8
 _LOADER = botocore.loaders.create_loader()
 
 
+# Nothing else will work either, until somebody signs in again.
+SIGNED_OUT = (
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "RequestExpired",
+    "InvalidClientTokenId",
+    "UnrecognizedClientException",
+    "SignatureDoesNotMatch",
+)
+DENIED = ("UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "OperationNotPermitted")
+
+
 def code_of(error: BaseException) -> str:
     """Return the AWS error code of an exception, or ""."""
     return (
         error.response.get("Error", {}).get("Code", "") if isinstance(error, be.ClientError) else ""
     )
+
+
+def words_of(error: BaseException) -> str:
+    """Return what an error means, in our words where we have some."""
+    code = code_of(error)
+    return AWS_ERRORS[code][0] if code in AWS_ERRORS else str(error).splitlines()[0][:200]
 
 
 def aware(value: Any) -> dt.datetime:
@@ -67,6 +86,13 @@ def doing(what: str, region: str = "") -> Iterator[None]:
         raise ClassroomError(
             f"Could not {what}: AWS did not answer ({type(error).__name__}).",
             "Check the network and run the same command again; it continues where it stopped.",
+            exit_code=1,
+        ) from error
+    except ResponseParserError as error:  # a proxy or a sign-in page of the network answered
+        raise ClassroomError(
+            f"Could not {what}: what answered was not AWS, or its answer was garbled.",
+            "Check whether the network has a sign-in page or a proxy, and run the same command"
+            " again.",
             exit_code=1,
         ) from error
     except be.BotoCoreError as error:
@@ -129,6 +155,13 @@ class Cloud:
                 )
             return self._clients[key]
 
+    def ec2_once(self, region: str) -> Any:
+        """Return an EC2 client that never repeats a call: for purchases, which know no client
+        token, so that a lost answer does not pay twice."""
+        config = self._config.merge(botocore.config.Config(retries={"total_max_attempts": 1}))
+        with self._lock:
+            return self._session.client("ec2", region_name=region, config=config)
+
     def ec2(self, region: str) -> Any:
         """Return the EC2 client of a region."""
         return self.client("ec2", region)
@@ -177,7 +210,11 @@ def each(work: Callable[[T], R], items: Iterable[T]) -> list[tuple[T, R | None, 
     if not items:
         return []
     with ThreadPoolExecutor(min(WORKERS, len(items))) as pool:
-        return list(pool.map(one, items))
+        try:
+            return list(pool.map(one, items))
+        except KeyboardInterrupt:  # what has begun ends; nothing more begins
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
 
 
 def every(work: Callable[[T], R], items: Iterable[T]) -> list[R]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from . import cost, doctor, keys, pages, power, preflight, provision, teardown
+from . import access, cost, doctor, keys, pages, power, preflight, provision, spot, tags, teardown
 from . import spec as specs
 from .cloud import Cloud
 from .fleet import Machine
@@ -17,6 +17,7 @@ from .problems import ClassroomError
 from .run import Run
 
 Result = dict[str, Any]
+AFTER_THE_END = ("status", "cost", "stop", "doctor", "pages")
 
 
 def run(
@@ -34,7 +35,7 @@ def run(
         return _teardown(cloud, class_file, limit, check, say, **options)
     if command == "doctor" and options.get("policy"):
         return {"lines": [yaml.safe_dump(preflight.policy(), sort_keys=False)]}
-    spec = specs.load(_path(class_file), cloud.now())
+    spec = specs.load(_path(class_file), cloud.now(), ended_ok=command in AFTER_THE_END)
     if command == "check":
         return {
             "summary": f"class {spec.name}: {len(spec.students)} students, no mistakes",
@@ -152,23 +153,31 @@ def _forecast(r: Run, _: Result) -> Result:
                 "right": [1],
             }
         ],
-        "lines": [f"Source: {f.source}. A forecast, not a bill."],
+        "lines": [
+            f"Source: {f.source}. A forecast, not a bill.",
+            *cost.about_prices(spec, r.cloud.now()),
+        ],
         "forecast": f.__dict__ | {"total_usd": f.total_usd},
     }
 
 
 def _status(r: Run, _: Result) -> Result:
     existing, _plan = provision.survey(r)
-    chosen = [m for m in existing if r.limit is None or r.limit & {m.name, *m.students}]
+    chosen = [m for m in existing if r.wants(m.name, *m.students)]
     provision.remember(r, existing)
     hours = cost.hours(r)
+    gone = spot.taken(r, chosen)
+    for m in chosen:
+        if m.name in gone:
+            m.state = "taken by AWS"
     total = sum(h["usd"] for h in hours.values())
     running = [m for m in existing if m.state in ("running", "pending")]
     return {
         "tables": [_machines(r, chosen, r.spec.name, hours)],
         "hours": hours,
         "lines": [
-            "Dollars are machine hours x price table; disks and addresses come on top (see cost)."
+            *(spot.say(name, why) for name, why in sorted(gone.items())),
+            "Dollars are machine hours x price table; disks and addresses come on top (see cost).",
         ],
         "summary": (
             f"{len(existing)} machines, {len(running)} running, ${total:,.2f} of"
@@ -191,7 +200,9 @@ def _start(r: Run, _: Result) -> Result:
     pages.write(r, machines, {})
     return {
         "tables": [_machines(r, machines, "started")],
-        "lines": [f"{n} did not start: {why}" for n, why in failed.items()],
+        "lines": [
+            why if why.startswith(n) else f"{n} did not start: {why}" for n, why in failed.items()
+        ],
         "summary": f"{sum(m.state == 'running' for m in machines)} of {len(machines)} machines run",
         "exit_code": 1 if failed else 0,
     }
@@ -225,8 +236,28 @@ def _pages(r: Run, _: Result) -> Result:
 
 
 def _keys(r: Run, options: Result) -> Result:
-    public = keys.ensure(r, rotate=bool(options.get("rotate")))
+    rotate = bool(options.get("rotate"))
+    public = keys.ensure(r, rotate=rotate)
+    if rotate:
+        existing, _plan = provision.survey(r)
+        if r.limit is None:  # the staff key is the whole class's
+            for region in sorted({m.region for m in existing}):
+                access.key_pair(r, region)
+        pages.write(r, [m for m in existing if r.wants(m.name, *m.students)], public)
     return {"public_keys": public, "summary": f"{len(public)} public keys"}
+
+
+def _unread(blind: list[str]) -> list[str]:
+    """Return one line for each reason and region instead of one for each type."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for place in blind:
+        where, why = place.split(": ", 1)
+        kind, region = where.rsplit(" in ", 1)
+        groups.setdefault((region, why), []).append(kind)
+    return [
+        f"could not look at {', '.join(kinds)} in {region}: {why}"
+        for (region, why), kinds in groups.items()
+    ]
 
 
 def _teardown(
@@ -255,14 +286,15 @@ def _teardown(
             ) from error
     if limit:
         r = Run(
-            specs.load(_path(class_file), cloud.now()),
+            specs.load(_path(class_file), cloud.now(), ended_ok=True),
             cloud,
             check=check or dry_run,
             limit=frozenset(limit),
             say=say,
         )
-        gone = power.chosen(r)
+        gone = power.chosen_whole(r, "be removed")
         provision.launch.retire(r, gone)
+        provision.guards.delete_budgets(r, [m.tags.get(tags.OWNER, m.name) for m in gone])
         return {
             "changed": bool(r.changes),
             "changes": r.changes,
@@ -282,9 +314,7 @@ def _teardown(
         "rows": [[r_, k, n] for (r_, k), n in sorted(counts.items())],
         "right": [2],
     }
-    lines = [f"not removed: {e}" for e in report.errors] + [
-        f"could not look at {b}" for b in report.blind
-    ]
+    lines = [f"not removed: {e}" for e in report.errors] + _unread(report.blind)
     if dry_run or check:
         return {
             "tables": [table],

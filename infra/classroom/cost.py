@@ -52,6 +52,35 @@ def table(spec: ClassSpec) -> dict[str, Any]:
     )
 
 
+OLD_DAYS = 180
+
+
+def about_prices(spec: ClassSpec, now: dt.datetime) -> list[str]:
+    """Return what to know about the price table: how old, from where, how to refresh it; [] when it
+    is young and was copied from its source."""
+    prices = table(spec)
+    as_of = prices.get("as_of")
+    if not isinstance(as_of, dt.date):
+        return [f"The price table has no date (as_of: {as_of!r}); write one as 2027-01-15."]
+    days = (now.date() - as_of).days
+    name = spec.prices or "infra/classroom/prices.yml"
+    lines = []
+    if prices.get("from_memory"):
+        lines.append(
+            f"The prices in {name} were written down from memory and not copied from"
+            f" {prices['source'].split(' ')[0]}: check them there before you plan with them."
+        )
+    if days > OLD_DAYS:
+        lines.append(f"The prices in {name} are {days} days old.")
+    if lines:
+        lines.append(
+            "To refresh: allow pricing:GetProducts, which asks AWS for the machine's price each"
+            " time; or copy the table next to class.yml, correct it, set as_of, and name it by"
+            " `prices:`."
+        )
+    return lines
+
+
 def hourly(spec: ClassSpec, market: str | None = None) -> float:
     """Return dollars an hour of one machine."""
     prices, market = table(spec), market or spec.market
@@ -94,7 +123,8 @@ def forecast(spec: ClassSpec, now: dt.datetime, live_hourly: float | None = None
     source = (
         "AWS Pricing API, now"
         if live_hourly
-        else f"price table of {prices['as_of']} ({prices['source']})"
+        else f"price table of {prices.get('as_of')} ({prices['source']}"
+        + (", from memory)" if prices.get("from_memory") else ")")
     )
     return Forecast(
         n, rate, planned, disk, address, worst, spec.budget.per_student_usd / rate, source

@@ -24,7 +24,10 @@ def doctor(run: Run, options: dict[str, Any]) -> dict[str, Any]:
 
     look("credentials", lambda: run.cloud.identity()["Arn"])
     look("regions and permissions", lambda: preflight.check(read_only))
-    enabled = set(run.cloud.regions())
+    try:
+        enabled = set(run.cloud.regions())
+    except ClassroomError:  # said above already
+        enabled = set()
     for region in [r for r in run.spec.regions if r in enabled]:
         look(
             f"{region}: image of SDK {run.spec.sdk}",
@@ -38,23 +41,35 @@ def doctor(run: Run, options: dict[str, Any]) -> dict[str, Any]:
             f"{region}: vCPU quota",
             lambda region=region: _quota(run, region, bool(options.get("request_quota"))),
         )
-        if any(m for m in fleet.read(run, region)):
+        there: list[fleet.Machine] = []
+        look(
+            f"{region}: machines",
+            lambda region=region, there=there: _machines(run, region, there),
+        )
+        if there:
             role = f"arn:aws:iam::{run.cloud.account}:role/{roles.guard_role(run)}"
             look(
                 f"{region}: guards",
                 lambda region=region, role=role: guards.verify(run, region, role),
             )
             look(f"{region}: machines armed", lambda region=region: _armed(run, region))
-    bad = sum(r[0] == "NO" for r in rows)
+    bad, checks = sum(r[0] == "NO" for r in rows), len(rows)
+    for line in cost.about_prices(run.spec, run.cloud.now()):
+        rows.append(["note", "prices", line])
     return {
         "tables": [
             {"title": f"doctor: {run.spec.name}", "columns": ["", "what", "finding"], "rows": rows}
         ],
         "summary": (
-            f"{bad} of {len(rows)} checks failed" if bad else f"all {len(rows)} checks passed"
+            f"{bad} of {checks} checks failed" if bad else f"all {checks} checks passed"
         ),
         "exit_code": 1 if bad else 0,
     }
+
+
+def _machines(run: Run, region: str, there: list[fleet.Machine]) -> str:
+    there += fleet.read(run, region)
+    return f"{len(there)} of the class"
 
 
 def _zones(run: Run, region: str) -> str:

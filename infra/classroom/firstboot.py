@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import math
+
 from .spec import ClassSpec
+
+AWAKE_SECONDS = 600  # holds a whole 5-minute sample of CloudWatch, wherever its minutes begin
+
+
+def awake_processes(spec: ClassSpec) -> int:
+    """Return how many busy processes make a 5-minute sample twice the idle limit or more."""
+    return math.ceil(spec.machine.vcpus * 2 * spec.idle.cpu_percent / 100)
 
 
 def script(spec: ClassSpec) -> str:
-    """Return user data: stop by itself every night, and stop after two hours unless `configure` has
-    run.
+    """Return user data: stop by itself every night, stop after two hours unless `configure` has
+    run, and re-arm the idle alarm at every boot.
 
     The machine's shutdown behaviour is "stop", so a power-off ends the billing of the machine.
+
+    An alarm that has fired fires again only after it was OK, and one sample above the limit makes
+    it OK. So the machine computes for ten minutes after each boot, whenever nobody else wants the
+    CPU: this re-arms the alarm whoever started the machine and wherever, and no sample from before
+    the stop counts against the new session.
     """
     hour, minute = spec.stop_nightly.split(":")
+    n = awake_processes(spec)
+    compute = f"seq {n} | xargs -P {n} -I@ timeout {AWAKE_SECONDS} sh -c 'while :; do :; done'"
     return f"""#cloud-config
 # trainium-labs first-boot guard of class {spec.name}
 write_files:
@@ -46,7 +62,18 @@ write_files:
       OnBootSec=2h
       [Install]
       WantedBy=timers.target
+  - path: /etc/systemd/system/trainium-awake.service
+    content: |
+      [Unit]
+      Description=Compute after a boot, so that the idle alarm is OK and can fire again
+      [Service]
+      CPUSchedulingPolicy=idle
+      ExecStart=/bin/sh -c "{compute}"
+      SuccessExitStatus=123
+      [Install]
+      WantedBy=multi-user.target
 runcmd:
   - systemctl daemon-reload
   - systemctl enable --now trainium-night.timer trainium-unconfigured.timer
+  - systemctl enable --now --no-block trainium-awake.service
 """

@@ -13,11 +13,12 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+from functools import partial
 from typing import Any
 
 from . import tags
 from .alarms import REARM, alarm_name, alarms, delete_alarms, read_alarms, rearm
-from .budgets import ALERTS, budgets, class_budget_name, stop_actions
+from .budgets import ALERTS, budgets, class_budget_name, delete_budgets, stop_actions
 from .cloud import aware, doing, every, when_assumable
 from .problems import ClassroomError
 from .run import Run
@@ -200,7 +201,7 @@ def schedules(run: Run, region: str, role: str, addresses: list[str] = ()) -> No
         with doing(f"delete the schedule {name}", region):
             run.do(
                 f"{region}: delete schedule {name}",
-                lambda name=name: client.delete_schedule(GroupName=tags.group(run.spec), Name=name),
+                partial(client.delete_schedule, GroupName=tags.group(run.spec), Name=name),
             )
 
 
@@ -241,6 +242,7 @@ __all__ = [
     "alarms",
     "budgets",
     "delete_alarms",
+    "delete_budgets",
     "desired",
     "read_alarms",
     "read_schedules",

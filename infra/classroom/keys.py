@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
+from functools import partial
 from pathlib import Path
 
 from cryptography.hazmat.primitives import serialization as ser
@@ -14,6 +16,9 @@ from .problems import ClassroomError
 from .run import Run
 
 PASSWORD_VARIABLE = "ANSIBLE_VAULT_PASSWORD_FILE"
+# A rotation that is run again because a machine could not be reached must install the new keys, not
+# make newer ones.
+YOUNG_SECONDS = 3600
 
 
 def folder(run: Run) -> Path:
@@ -43,26 +48,34 @@ def _secret() -> bytes:
 
 
 def ensure(run: Run, rotate: bool = False) -> dict[str, str]:
-    """Return student -> public key; generate missing ones (or, with `rotate`, new ones for all that
-    were generated)."""
+    """Return student -> public key; generate missing ones, and with `rotate` replace generated ones
+    that are older than an hour and forget those of students who brought their own."""
     public: dict[str, str] = {}
     for student in run.spec.students:
-        if student.public_key:
-            public[student.id] = student.public_key
-            continue
         base = folder(run) / student.id
         pub = base.with_name(base.name + ".pub")
-        if pub.exists() and not (rotate and run.wants(student.id)):
+        chosen = rotate and run.wants(student.id)
+        if student.public_key:
+            public[student.id] = student.public_key
+            if chosen and pub.exists():
+                run.do(f"forget the generated key of {student.id}", partial(_forget, base))
+            continue
+        if pub.exists() and not (chosen and _age(pub) > YOUNG_SECONDS):
             public[student.id] = pub.read_text(encoding="utf-8").strip()
             continue
-        if run.check:
-            run.do(f"generate a key for {student.id}", lambda: None)
-            public[student.id] = ""
-            continue
-        public[student.id] = run.do(
-            f"generate a key for {student.id}", lambda base=base: _generate(base)
-        )
+        made = run.do(f"generate a key for {student.id}", partial(_generate, base))
+        old = pub.read_text(encoding="utf-8").strip() if run.check and pub.exists() else ""
+        public[student.id] = made or old
     return public
+
+
+def _age(path: Path) -> float:
+    return time.time() - path.stat().st_mtime
+
+
+def _forget(base: Path) -> None:
+    for suffix in (".pub", ".vault"):  # the public key first: without it the pair does not count
+        base.with_name(base.name + suffix).unlink(missing_ok=True)
 
 
 def _generate(base: Path) -> str:

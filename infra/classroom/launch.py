@@ -7,11 +7,12 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import botocore.exceptions as be
 
-from . import access, fleet, guards, tags
+from . import access, fleet, guards, spot, tags
 from .cloud import code_of, doing, each, every
 from .fleet import Machine, Wanted
 from .problems import AWS_ERRORS
@@ -234,8 +235,10 @@ def arm(run: Run, region: str, machines: list[Machine]) -> list[str]:
             with doing("tag machines", region):
                 run.do(
                     f"{region}: {len(chunk)} machines are {value}",
-                    lambda chunk=chunk, value=value: run.cloud.ec2(region).create_tags(
-                        Resources=chunk, Tags=[{"Key": tags.GUARD, "Value": value}]
+                    partial(
+                        run.cloud.ec2(region).create_tags,
+                        Resources=chunk,
+                        Tags=[{"Key": tags.GUARD, "Value": value}],
                     ),
                 )
     return bad
@@ -251,15 +254,19 @@ def retag(run: Run, region: str, machines: list[Machine], wanted: dict[str, Want
             if changed:
                 run.do(
                     f"{region}: update tags of {m.name}: {', '.join(sorted(changed))}",
-                    lambda m=m, changed=changed: run.cloud.ec2(region).create_tags(
-                        Resources=[m.id], Tags=tags.as_list(changed)
+                    partial(
+                        run.cloud.ec2(region).create_tags,
+                        Resources=[m.id],
+                        Tags=tags.as_list(changed),
                     ),
                 )
             if surplus:
                 run.do(
                     f"{region}: free seats on {m.name}",
-                    lambda m=m, surplus=surplus: run.cloud.ec2(region).delete_tags(
-                        Resources=[m.id], Tags=[{"Key": k} for k in surplus]
+                    partial(
+                        run.cloud.ec2(region).delete_tags,
+                        Resources=[m.id],
+                        Tags=[{"Key": k} for k in surplus],
                     ),
                 )
 
@@ -379,11 +386,12 @@ def retire(run: Run, machines: list[Machine]) -> None:
     """Terminate machines and remove what belongs to them; their disks go with them."""
     for region in sorted({m.region for m in machines}):
         here = [m for m in machines if m.region == region]
+        spot.cancel(run, region, here)
         with doing("terminate machines", region):
             run.do(
                 f"{region}: terminate {', '.join(m.name for m in here)}",
-                lambda here=here, region=region: run.cloud.ec2(region).terminate_instances(
-                    InstanceIds=[m.id for m in here]
+                partial(
+                    run.cloud.ec2(region).terminate_instances, InstanceIds=[m.id for m in here]
                 ),
             )
         wait(run, region, [m.id for m in here], {"terminated", "shutting-down"})

@@ -54,6 +54,26 @@ def quota_for(machine: MachineType, market: str) -> tuple[str, str] | None:
     return QUOTAS.get((machine.family[:3], market))
 
 
+def price_problem(path: Path, machine: str, market: str) -> tuple[str, str] | None:
+    """Return (what, remedy) if a price table cannot be used for a class."""
+    copy = "Copy infra/classroom/prices.yml and change its figures."
+    try:
+        table = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return f"The price table {path.name!r} cannot be read.", copy
+    except yaml.YAMLError:
+        return f"The price table {path.name!r} is not YAML.", copy
+    if not isinstance(table, dict):
+        return f"The price table {path.name!r} holds no `key: value` pairs.", copy
+    figures = {k: table.get(k) for k in ("gp3_gib_month", "public_ipv4_hour", "spot_share")}
+    block, hour = table.get("capacity_block_hour") or {}, table.get("on_demand_hour") or {}
+    figures[machine] = (market == "capacity-block" and block.get(machine)) or hour.get(machine)
+    for name, value in figures.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+            return f"The price table {path.name!r} has no number above 0 for {name}.", copy
+    return None
+
+
 @cache
 def price_table(path: str = str(PRICES)) -> dict[str, Any]:
     """Read the dated price table."""

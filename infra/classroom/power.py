@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from . import fleet, guards, launch, preflight, roles, tags
+from functools import partial
+
+from . import fleet, guards, launch, preflight, roles, spot, tags
 from .cloud import code_of, doing, each
 from .fleet import Machine
 from .problems import AWS_ERRORS, ClassroomError
@@ -13,7 +15,22 @@ from .run import Run
 def chosen(run: Run) -> list[Machine]:
     """Return the existing machines within --limit."""
     existing, _ = survey(run)
-    return [m for m in existing if run.limit is None or run.limit & {m.name, *m.students}]
+    return [m for m in existing if run.wants(m.name, *m.students)]
+
+
+def chosen_whole(run: Run, what: str) -> list[Machine]:
+    """Return the machines within --limit; refuse one that is shared with students outside of it."""
+    machines = chosen(run)
+    for m in machines:
+        others = sorted(s for s in m.students if not run.wants(m.name, s))
+        if others:
+            raise ClassroomError(
+                f"{m.name} cannot {what} for some of its students only:"
+                f" {', '.join(others)} would lose it too.",
+                f"If that is meant, name the machine: --limit {m.name}. To take a student off a"
+                " shared machine, remove the row from the roster and run provision.",
+            )
+    return machines
 
 
 def start(run: Run) -> tuple[list[Machine], dict[str, str]]:
@@ -29,7 +46,9 @@ def start(run: Run) -> tuple[list[Machine], dict[str, str]]:
         unarmed = launch.arm(run, region, here)
         if unarmed:
             raise guards.GuardMissing([f"idle alarm of {n}" for n in unarmed])
-        stopped = [m for m in here if m.state == "stopped"]
+        gone = spot.taken(run, here)
+        failed.update({name: spot.say(name, why) for name, why in gone.items()})
+        stopped = [m for m in here if m.state == "stopped" and m.name not in gone]
         guards.rearm(run, region, role, [m.name for m in stopped])
         # One call each: a zone without capacity must not keep the others from starting.
         results = each(
@@ -61,15 +80,15 @@ def _addresses(run: Run, region: str, machines: list[Machine]) -> None:
 def stop(run: Run) -> list[Machine]:
     """Stop machines; disks, and so the students' work, stay."""
     run.cloud.identity()
-    machines = chosen(run)
+    machines = chosen_whole(run, "be stopped")
     for region in sorted({m.region for m in machines}):
         running = [m for m in machines if m.region == region and m.state in ("running", "pending")]
         for chunk in (running[i : i + 100] for i in range(0, len(running), 100)):
             with doing("stop machines", region):
                 run.do(
                     f"{region}: stop {', '.join(m.name for m in chunk)}",
-                    lambda chunk=chunk, region=region: run.cloud.ec2(region).stop_instances(
-                        InstanceIds=[m.id for m in chunk]
+                    partial(
+                        run.cloud.ec2(region).stop_instances, InstanceIds=[m.id for m in chunk]
                     ),
                 )
         late = launch.wait(run, region, [m.id for m in running], {"stopped", "terminated"})
@@ -84,4 +103,4 @@ def stop(run: Run) -> list[Machine]:
     return machines
 
 
-__all__ = ["chosen", "start", "stop", "tags"]
+__all__ = ["chosen", "chosen_whole", "start", "stop", "tags"]

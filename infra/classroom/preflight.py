@@ -41,6 +41,7 @@ ACTIONS = {
         "DeleteNetworkInterface",
         "CancelSpotInstanceRequests",
         "PurchaseCapacityBlock",
+        "PurchaseCapacityBlockExtension",
     ],
     "iam": [
         "GetRole",

@@ -133,6 +133,10 @@ AWS_ERRORS: dict[str, tuple[str, str]] = {
             " on-demand`."
         ),
     ),
+    "IncorrectSpotRequestState": (
+        "AWS has taken this spot machine back, and only AWS can start it again.",
+        "It does so by itself once it can; `status` shows it.",
+    ),
     "SpotMaxPriceTooLow": (
         "Spot costs more than on-demand here just now.",
         "Use `market: on-demand`.",

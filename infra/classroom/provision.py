@@ -8,8 +8,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import access, blocks, cost, fleet, guards, launch, preflight, roles
-from .cloud import every
+from . import access, blocks, cost, fleet, guards, launch, preflight, roles, spot
+from .cloud import aware, every
 from .fleet import Machine, Wanted
 from .problems import ClassroomError
 from .run import Run
@@ -234,27 +234,57 @@ def remember(run: Run, machines: list[Machine]) -> None:
 
 
 def extend(run: Run) -> Outcome:
-    """Apply a later teardown date, stop time or budget to everything that exists; launches and
-    removes nothing."""
+    """Apply a later teardown date, stop time, budget or block to everything that exists; launches
+    and removes nothing. With --limit only what belongs to those students."""
     preflight.check(run)
     existing, plan = survey(run)
-    role = roles.roles(run)
-    guards.budgets(run, _owners(run, plan))
     outcome = Outcome()
-    for region in sorted({m.region for m in existing}):
+    regions = sorted({m.region for m in existing})
+    if run.limit is None:
+        role = roles.roles(run)
+        if run.spec.market == "capacity-block":
+            for region in regions:
+                blocks.extend(run, region)
+    else:
+        role = f"arn:aws:iam::{run.cloud.account}:role/{roles.guard_role(run)}"
+        _class_is_extended(run, regions, role)
+    guards.budgets(run, _owners(run, plan))
+    for region in regions:
         here = [m for m in plan.keep if m.region == region]
-        held = (
-            sorted(a["AllocationId"] for a in launch.read_addresses(run, region))
-            if run.spec.elastic_ip
-            else []
-        )
-        guards.schedules(run, region, role, held)
-        if not run.check:
-            guards.verify(run, region, role)
+        if run.limit is None:
+            held = (
+                sorted(a["AllocationId"] for a in launch.read_addresses(run, region))
+                if run.spec.elastic_ip
+                else []
+            )
+            guards.schedules(run, region, role, held)
+            if not run.check:
+                guards.verify(run, region, role)
         outcome.unarmed += launch.arm(run, region, here)
         launch.retag(run, region, here, plan.wanted)
         outcome.machines += here
+    until = run.spec.teardown_at.astimezone(dt.timezone.utc) - dt.timedelta(hours=2)
+    for region in sorted({m.region for m in outcome.machines if m.market == "spot"}):
+        if any(aware(r["ValidUntil"]) < until for r in spot.read(run, region) if "ValidUntil" in r):
+            run.warn(
+                f"{region}: spot requests keep the end they were made with, and AWS ends stopped"
+                " machines on that day. Save the work (save_work.yml), then remove and add those"
+                " students to give them new machines."
+            )
     return outcome
+
+
+def _class_is_extended(run: Run, regions: list[str], role: str) -> None:
+    """Refuse to extend one student beyond guards that act on the whole class."""
+    for region in regions:
+        try:
+            guards.verify(run, region, role)
+        except guards.GuardMissing as error:
+            raise ClassroomError(
+                "The dates in class.yml are the whole class's, and AWS does not have them yet:"
+                f" {'; '.join(error.missing)}.",
+                "Run extend without --limit first.",
+            ) from error
 
 
 def forecast(run: Run) -> cost.Forecast:

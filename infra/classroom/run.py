@@ -38,6 +38,6 @@ class Run:
             if what not in self.warnings:
                 self.warnings.append(what)
 
-    def wants(self, student: str) -> bool:
-        """Say whether a student is within --limit."""
-        return self.limit is None or student in self.limit
+    def wants(self, *names: str) -> bool:
+        """Say whether a student or machine, under any of its names, is within --limit."""
+        return self.limit is None or bool(self.limit & set(names))

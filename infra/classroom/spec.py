@@ -274,6 +274,13 @@ _WORDS = {
     "too_long": ("`{field}` has too many entries.", "At most {max_length}."),
     "list_type": ("`{field}` is {value}, which is not a list.", "Write it in brackets: [a, b]."),
     "string_type": ("`{field}` is {value}, which is not text.", "Put it in quotes."),
+    "float_parsing": ("`{field}` is {value}, which is not a number.", "Write one, without quotes."),
+    "float_type": ("`{field}` is {value}, which is not a number.", "Write one, without quotes."),
+    "int_parsing": ("`{field}` is {value}, which is not a number.", "Write a whole one."),
+    "int_type": ("`{field}` is {value}, which is not a number.", "Write a whole one."),
+    "int_from_float": ("`{field}` is {value}, which is not a whole number.", "Round it."),
+    "bool_parsing": ("`{field}` is {value}, not true or false.", "Write true or false."),
+    "bool_type": ("`{field}` is {value}, not true or false.", "Write true or false."),
     "model_type": (
         "`{field}` is {value}, which has no keys of its own.",
         "See infra/examples/class.yml.",
@@ -293,6 +300,8 @@ def _say(error: dict[str, Any]) -> tuple[str, str]:
             part, model
         )
     near = difflib.get_close_matches(str(loc[-1]) if loc else "", list(model.model_fields), 1, 0.5)
+    if error.get("input", "") is None and error["type"] != "missing":
+        return f"`{field}` is empty.", "Write a value, or remove the line."
     words = _WORDS.get(
         error["type"],
         ("`{field}` is {value}: " + error["msg"] + ".", "See infra/examples/class.yml."),
@@ -307,7 +316,7 @@ def _say(error: dict[str, Any]) -> tuple[str, str]:
 
 
 def _cross_checks(
-    good: dict[str, Any], students: list[Student], now: dt.datetime
+    good: dict[str, Any], students: list[Student], now: dt.datetime, ended_ok: bool
 ) -> list[tuple[tuple, str, str]]:
     """Check fields against each other; works on whatever fields are right, so it never hides a
     mistake."""
@@ -345,7 +354,7 @@ def _cross_checks(
     teardown, zone = good.get("teardown"), good.get("time_zone", "UTC")
     if isinstance(teardown, dt.date):
         today = now.astimezone(ZoneInfo(zone)).date()
-        if teardown <= today:
+        if teardown <= today and not ended_ok:
             out.append(
                 (
                     ("teardown",),
@@ -418,8 +427,14 @@ def _cross_checks(
     return out
 
 
-def load(path: str | Path, now: dt.datetime | None = None) -> ClassSpec:
-    """Read class.yml and its roster; raise BadClass with every mistake, or return the class."""
+def load(
+    path: str | Path, now: dt.datetime | None = None, *, ended_ok: bool = False
+) -> ClassSpec:
+    """Read class.yml and its roster; raise BadClass with every mistake, or return the class.
+
+    A class whose teardown date has passed is a mistake, unless `ended_ok`: it can still be looked
+    at and stopped.
+    """
     path = Path(path)
     now = now or dt.datetime.now(dt.timezone.utc)
     shown = path.name
@@ -482,8 +497,14 @@ def load(path: str | Path, now: dt.datetime | None = None) -> ClassSpec:
         folder / str(data.get("roster") or "roster.csv"), str(data.get("roster") or "roster.csv")
     )
     problems += roster_problems
-    for loc, what, remedy in _cross_checks(good, students, now):
+    for loc, what, remedy in _cross_checks(good, students, now, ended_ok):
         add(loc, what, remedy)
+    if isinstance(good.get("prices"), str) and good["prices"]:
+        itype = str(good.get("instance_type") or "trn1.2xlarge")
+        market = str(good.get("market") or "on-demand")
+        found = machines.price_problem(folder / good["prices"], itype, market)
+        if found:
+            add(("prices",), *found)
     key_file = Path(
         str(data.get("staff_key") or ClassSpec.model_fields["staff_key"].default)
     ).expanduser()

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from . import tags
-from .cloud import GLOBAL, Cloud, each
+from .cloud import GLOBAL, SIGNED_OUT, Cloud, code_of, each, words_of
+from .problems import explain
 
 # kind -> (operation, key of the answer, key of the id, billable by itself)
 EC2_KINDS: dict[str, tuple[str, str, str, bool]] = {
@@ -60,6 +62,7 @@ class Sweep:
 
     found: list[Found] = field(default_factory=list)
     blind: list[str] = field(default_factory=list)
+    unseen: set[str] = field(default_factory=set)  # regions where machines may run unseen
     regions: list[str] = field(default_factory=list)
     looks: int = 0
 
@@ -69,21 +72,26 @@ class Sweep:
         return [f for f in self.found if f.billable]
 
 
-def sweep(cloud: Cloud, name: str, regions: list[str]) -> Sweep:
-    """Look at every type in every region, and at the global ones."""
+def sweep(cloud: Cloud, name: str, regions: list[str], everywhere: bool = True) -> Sweep:
+    """Look at every type in every region, and with `everywhere` at the global ones."""
     jobs: list[tuple[str, str, Callable[[], list[Found]]]] = []
     for region in regions:
-        jobs.append(("instances", region, lambda r=region: _instances(cloud, name, r)))
+        jobs.append(("instances", region, partial(_instances, cloud, name, region)))
         for kind in EC2_KINDS:
-            jobs.append((kind, region, lambda r=region, k=kind: _ec2(cloud, name, r, k)))
-        jobs.append(("alarms", region, lambda r=region: _alarms(cloud, name, r)))
-        jobs.append(("schedules", region, lambda r=region: _schedules(cloud, name, r)))
-    jobs.append(("budgets", GLOBAL, lambda: _budgets(cloud, name)))
-    jobs.append(("roles", GLOBAL, lambda: _iam(cloud, name)))
+            jobs.append((kind, region, partial(_ec2, cloud, name, region, kind)))
+        jobs.append(("alarms", region, partial(_alarms, cloud, name, region)))
+        jobs.append(("schedules", region, partial(_schedules, cloud, name, region)))
+    if everywhere:
+        jobs.append(("budgets", GLOBAL, partial(_budgets, cloud, name)))
+        jobs.append(("roles", GLOBAL, partial(_iam, cloud, name)))
     out = Sweep(regions=list(regions), looks=len(jobs))
     for (what, region, _), found, error in each(lambda job: job[2](), jobs):
         if error is not None:
-            out.blind.append(f"{what} in {region}: {error}")
+            if code_of(error) in SIGNED_OUT:
+                raise explain(code_of(error), "", f"look for what class {name} has", region)
+            out.blind.append(f"{what} in {region}: {words_of(error)}")
+            if what in ("instances", "spot-request"):
+                out.unseen.add(region)
         else:
             out.found += found or []
     return out

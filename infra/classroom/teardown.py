@@ -6,21 +6,20 @@ from __future__ import annotations
 import datetime as dt
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import botocore.exceptions as be
 
-from .cloud import GLOBAL, Cloud, code_of, each
+from .cloud import DENIED, GLOBAL, Cloud, code_of, each, words_of
+from .problems import ClassroomError
 from .sweep import Found, Sweep, sweep
 
-# What must be gone before what. Guards go last: while a machine lives, something must be able to
-# end it.
-ORDER = (
-    "spot-request",
-    "instance",
+# What must be gone before what.
+MACHINES = ("spot-request", "instance")
+REST = (
     "elastic-ip",
     "snapshot",
     "volume",
@@ -35,6 +34,8 @@ ORDER = (
     "schedule-group",
     "role",
 )
+# While a machine lives, or may live unseen, something must be able to end it: these stay.
+GUARDS = ("alarm", "budget", "schedule", "schedule-group", "role")
 PASSES = 6
 
 
@@ -50,6 +51,7 @@ class Report:
     regions: list[str] = field(default_factory=list)
     looks: int = 0
     at: str = ""
+    partial: bool = False  # not all regions were looked at, so the global guards stay
 
     @property
     def clean(self) -> bool:
@@ -67,6 +69,11 @@ class Report:
             return (
                 f"0 billable resources of class {self.name} (read back from {len(self.regions)}"
                 f" regions, {self.looks} listings)"
+                + (
+                    "; other regions were not looked at, so roles and budgets stay"
+                    if self.partial
+                    else ""
+                )
             )
         billable = sum(f.billable for f in self.left)
         return (
@@ -111,65 +118,87 @@ def teardown(
 ) -> Report:
     """Remove all that carries the class's tag in every enabled region; needs no state but the name
     of the class."""
-    regions = sorted(set(regions or cloud.regions()))
+    enabled = set(cloud.regions())
+    unknown = sorted(set(regions or ()) - enabled)
+    if unknown:
+        raise ClassroomError(
+            f"The region {', '.join(unknown)} is not enabled for this account (or does not exist).",
+            f"Enabled: {', '.join(sorted(enabled))}.",
+        )
+    regions = sorted(set(regions or enabled))
     report = Report(name, regions=regions, at=cloud.now().isoformat(timespec="seconds"))
-    state = _look(cloud, name, regions, report, say)
+    report.partial = set(regions) != enabled
+    state = _look(cloud, name, report, say)
     if dry_run:
         return report
     for k in range(PASSES):
         if not state.found and not state.blind:
             break
-        report.errors = []
-        for kind in ORDER:
-            batch = [f for f in state.found if f.kind == kind]
-            if batch:
-                say(f"removing {len(batch)} x {kind}")
-                _remove(cloud, kind, batch, report)
-        if any(f.kind == "instance" for f in state.found):
-            _wait_for_end(cloud, [f for f in state.found if f.kind == "instance"], say)
-            _remove_dependents(cloud, name, state, report)
-        state = _look(cloud, name, regions, report, say)
+        before, report.errors = set(state.found), []
+        hopeless = _pass(cloud, state, report, say)
+        state = _look(cloud, name, report, say)
+        if hopeless and set(state.found) == before:
+            break  # it would be refused again
         if (state.found or state.blind) and k < PASSES - 1:
             time.sleep(pause * (k + 1))
     return report
 
 
-def _look(
-    cloud: Cloud, name: str, regions: list[str], report: Report, say: Callable[[str], None]
-) -> Sweep:
-    state = sweep(cloud, name, regions)
+def _look(cloud: Cloud, name: str, report: Report, say: Callable[[str], None]) -> Sweep:
+    state = sweep(cloud, name, report.regions, everywhere=not report.partial)
     report.left, report.blind, report.looks = state.found, state.blind, state.looks
-    say(f"found {len(state.found)} resources in {len(regions)} regions ({state.looks} listings)")
+    say(
+        f"found {len(state.found)} resources in {len(report.regions)} regions"
+        f" ({state.looks} listings)"
+    )
     return state
 
 
-def _remove_dependents(cloud: Cloud, name: str, state: Sweep, report: Report) -> None:
-    """Try again what only failed because machines were still ending."""
-    waiting = [
-        f
-        for f in state.found
-        if f.kind
-        in (
-            "elastic-ip",
-            "network-interface",
-            "volume",
-            "security-group",
-            "role",
-            "instance-profile",
+def _pass(cloud: Cloud, state: Sweep, report: Report, say: Callable[[str], None]) -> bool:
+    """Remove what can be removed now; return whether it would be refused again."""
+    codes: set[str] = set()
+    machines = [f for f in state.found if f.kind == "instance"]
+    for kind in MACHINES:
+        codes |= _batch(cloud, kind, state, report, say)
+    refused = bool(codes) and codes <= set(DENIED)  # then the rest fails because machines live
+    alive = {f.region for f in machines if str(f) not in report.removed}
+    alive |= _wait_for_end(cloud, [f for f in machines if str(f) in report.removed], say)
+    alive |= state.unseen
+    for kind in REST:
+        keep = alive if kind in GUARDS else set()
+        if keep and kind in ("budget", "role"):
+            keep = {GLOBAL}
+        codes |= _batch(cloud, kind, state, report, say, keep)
+    if alive:
+        report.errors.append(
+            f"guards of {', '.join(sorted(alive))}: kept, because machines may still run there"
         )
-    ]
-    for kind in ORDER:
-        batch = [f for f in waiting if f.kind == kind and str(f) not in report.removed]
-        if batch:
-            _remove(cloud, kind, batch, report)
+    return refused or (bool(codes) and codes <= set(DENIED))
+
+
+def _batch(
+    cloud: Cloud,
+    kind: str,
+    state: Sweep,
+    report: Report,
+    say: Callable[[str], None],
+    keep: Collection[str] = (),
+) -> set[str]:
+    batch = [f for f in state.found if f.kind == kind and f.region not in keep]
+    if not batch:
+        return set()
+    say(f"removing {len(batch)} x {kind}")
+    return _remove(cloud, kind, batch, report)
 
 
 def _wait_for_end(
     cloud: Cloud, machines: list[Found], say: Callable[[str], None], minutes: float = 10
-) -> None:
-    end = time.monotonic() + minutes * 60
+) -> set[str]:
+    """Wait for machines to end; return the regions where some have not, or where nobody knows."""
+    end, alive = time.monotonic() + minutes * 60, set()
     for region in sorted({m.region for m in machines}):
         ids = [m.id for m in machines if m.region == region]
+        states = ["pending", "running", "stopping", "stopped", "shutting-down"]
         while True:
             try:
                 found = cloud.pages(
@@ -179,28 +208,25 @@ def _wait_for_end(
                     "Reservations",
                     Filters=[
                         {"Name": "instance-id", "Values": ids},
-                        {
-                            "Name": "instance-state-name",
-                            "Values": [
-                                "pending",
-                                "running",
-                                "stopping",
-                                "stopped",
-                                "shutting-down",
-                            ],
-                        },
+                        {"Name": "instance-state-name", "Values": states},
                     ],
                 )
             except (be.ClientError, be.BotoCoreError):
-                return  # the next pass looks again
+                alive.add(region)  # the next pass looks again
+                break
             left = sum(len(r["Instances"]) for r in found)
+            if left and time.monotonic() > end:
+                alive.add(region)
             if not left or time.monotonic() > end:
                 break
             say(f"{region}: waiting for {left} machines to end")
             time.sleep(5)
+    return alive
 
 
-def _remove(cloud: Cloud, kind: str, batch: list[Found], report: Report) -> None:
+def _remove(cloud: Cloud, kind: str, batch: list[Found], report: Report) -> set[str]:
+    """Remove resources of one kind; return the codes of what failed."""
+    codes: set[str] = set()
     if kind == "instance":
         groups: dict[str, list[Found]] = {}
         for f in batch:
@@ -226,7 +252,10 @@ def _remove(cloud: Cloud, kind: str, batch: list[Found], report: Report) -> None
             if str(f) not in report.removed:
                 report.removed.append(str(f))
         else:
-            report.errors.append(f"{f}: {code_of(error) or error}")
+            code = code_of(error)
+            codes.add(code or "unknown")
+            report.errors.append(f"{f}: {words_of(error)}" + (f" ({code})" if code else ""))
+    return codes
 
 
 def _is_gone(error: Exception) -> bool:

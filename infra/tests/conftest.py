@@ -46,6 +46,7 @@ class ClassFolder:
             "lab": {"repository": "https://github.com/example/labs.git", "commit": "0" * 40},
         }
         self.students: list[str] = []
+        self.keys: dict[str, str] = {}  # student -> public key other than the usual one; "": none
 
     def write(self, students: int | list[str] | None = None, **changes: Any) -> Path:
         """Write both files; `students` is a number or the ids; changes are keys of class.yml."""
@@ -61,10 +62,10 @@ class ClassFolder:
             }
         self.data.update(changes)
         self.data = {k: v for k, v in self.data.items() if v is not None}
-        rows = [
-            f"{s},{s}@example.edu,{public_key(1000 + int.from_bytes(s.encode()[-4:], 'big'))}"
-            for s in self.students
-        ]
+        usual = {
+            s: public_key(1000 + int.from_bytes(s.encode()[-4:], "big")) for s in self.students
+        }
+        rows = [f"{s},{s}@example.edu,{self.keys.get(s, usual[s])}" for s in self.students]
         (self.path / "roster.csv").write_text("\n".join(["student,email,public_key", *rows]) + "\n")
         (self.path / "class.yml").write_text(yaml.safe_dump(self.data, sort_keys=False))
         return self.path / "class.yml"

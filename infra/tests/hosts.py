@@ -13,10 +13,11 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
-PACKAGES = "systemd,systemd-sysv,dbus,openssh-server,python3,python3-apt,sudo,acl,ca-certificates,iproute2,git,rsync,gpg,curl,procps,bsdutils,gawk"
+PACKAGES = "systemd,systemd-sysv,dbus,openssh-server,python3,python3-apt,sudo,acl,ca-certificates,iproute2,git,rsync,gpg,curl,procps,bsdutils,gawk,python3-venv"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "trainium-labs"
 
 BOOT = r"""
@@ -113,7 +114,8 @@ def prepare(root: Path, staff_key: str, work: Path) -> dict[str, str]:
     subprocess.run(
         ["chroot", str(root), "chown", "-R", "ubuntu:ubuntu", "/home/ubuntu"], check=True
     )
-    for name in ("pytorch_2_7", "pytorch_2_8", "pytorch_2_8_nxd_inference", "jax_0_6"):
+    _environment(root, "pytorch_2_8")
+    for name in ("pytorch_2_7", "pytorch_2_8_nxd_inference", "jax_0_6"):
         write(
             root / f"opt/aws_neuronx_venv_{name}/bin/activate",
             f"VIRTUAL_ENV=/opt/aws_neuronx_venv_{name}; export VIRTUAL_ENV\n",
@@ -132,11 +134,33 @@ def prepare(root: Path, staff_key: str, work: Path) -> dict[str, str]:
     write(root / "opt/aws/neuron/bin/neuron-monitor", monitor, 0o755)
     write(root / "srv/neuron-use", "0\n")
     write(root / "srv/stat", "cpu  100 0 100 10000 0 0 0 0 0 0\n")
-    commit = _labs(root)
+    commit = _labs(root, work)
     return {"commit": commit, **_packages(root, work)}
 
 
-def _labs(root: Path) -> str:
+def _environment(root: Path, name: str) -> None:
+    """Make a real environment with one package in it, where the Neuron packages would be."""
+    path = f"/opt/aws_neuronx_venv_{name}"
+    subprocess.run(["chroot", str(root), "python3", "-m", "venv", path], check=True)
+    site = next((root / path.lstrip("/") / "lib").glob("python3*")) / "site-packages"
+    write(site / "neuron_stand_in.py", f"NAME = {name!r}  # a stand-in for tests\n")
+
+
+def _labs(root: Path, work: Path) -> str:
+    """Make a lab repository with an extra, and the packages that installing it takes."""
+    wheels = root / "srv/pip"
+    wheels.mkdir(parents=True)
+    extra = work / "extra"
+    write(
+        extra / "pyproject.toml",
+        '[build-system]\nrequires = ["setuptools>=68"]\nbuild-backend = "setuptools.build_meta"\n'
+        '[project]\nname = "lab-extra"\nversion = "1.0"\n[tool.setuptools]\npy-modules = ["lab_extra"]\n',
+    )
+    write(extra / "lab_extra.py", "ANSWER = 42\n")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "-w", str(wheels), str(extra)], check=True)
+    subprocess.run([*pip, "download", "--no-deps", "-d", str(wheels), "setuptools>=68"], check=True)
+    write(root / "etc/pip.conf", "[global]\nno-index = true\nfind-links = /srv/pip\n")
     labs = root / "srv/labs.git"
     git = [
         "git",
@@ -152,16 +176,27 @@ def _labs(root: Path) -> str:
     labs.mkdir(parents=True)
     subprocess.run([*git, "init", "-q"], check=True)
     write(labs / "README.md", "labs\n")
+    write(labs / "lab_work.py", "import lab_extra\n\nprint(lab_extra.ANSWER)\n")
+    write(
+        labs / "pyproject.toml",
+        '[build-system]\nrequires = ["setuptools>=68"]\nbuild-backend = "setuptools.build_meta"\n'
+        '[project]\nname = "labs"\nversion = "1.0"\n[project.optional-dependencies]\nlabs = ["lab-extra"]\n'
+        '[tool.setuptools]\npy-modules = ["lab_work"]\n',
+    )
+    write(labs / ".gitignore", ".venv/\n*.egg-info/\n")
     subprocess.run([*git, "add", "-A"], check=True)
     subprocess.run([*git, "commit", "-q", "-m", "labs"], check=True)
+    pinned = subprocess.run(
+        [*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    write(labs / "README.md", "labs, changed after the pin\n")
+    subprocess.run([*git, "commit", "-q", "-a", "-m", "later"], check=True)
     write(
         root / "etc/gitconfig",
         '[safe]\n\tdirectory = *\n[url "file:///srv/labs.git"]\n\tinsteadOf ='
         " https://github.com/example/labs.git\n",
     )
-    return subprocess.run(
-        [*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True
-    ).stdout.strip()
+    return pinned
 
 
 def _packages(root: Path, work: Path) -> dict[str, str]:
@@ -216,11 +251,19 @@ def _packages(root: Path, work: Path) -> dict[str, str]:
         "--passphrase",
         "",
     ]
-    subprocess.run(
-        [*gpg, "--quick-gen-key", "tests <tests@example.edu>", "rsa2048", "sign", "never"],
-        check=True,
-        capture_output=True,
-    )
+
+    def new_key(who: str) -> None:
+        identity = f"{who} <{who}@example.edu>"
+        subprocess.run(
+            [*gpg, "--quick-gen-key", identity, "rsa2048", "sign", "never"],
+            check=True,
+            capture_output=True,
+        )
+
+    def show(*options: str) -> str:
+        return subprocess.run([*gpg, *options], check=True, capture_output=True, text=True).stdout
+
+    new_key("tests")
     subprocess.run(
         [
             *gpg,
@@ -232,13 +275,16 @@ def _packages(root: Path, work: Path) -> dict[str, str]:
         check=True,
         capture_output=True,
     )
-    key = subprocess.run([*gpg, "--armor", "--export"], check=True, capture_output=True).stdout
+    write(apt / "key.asc", show("--armor", "--export"))
+    lines = show("--with-colons", "--list-keys").splitlines()
+    fingerprint = next(line.split(":")[9] for line in lines if line.startswith("fpr:"))
+    new_key("stranger")
+    write(apt / "two-keys.asc", show("--armor", "--export"))
     subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False)
-    write(apt / "key.asc", key.decode())
     return {
         "influxdb_repository": "file:///srv/apt",
         "influxdb_key_url": "file:///srv/apt/key.asc",
-        "influxdb_key_checksum": "sha256:" + hashlib.sha256(key).hexdigest(),
+        "influxdb_key_fingerprint": fingerprint,
     }
 
 

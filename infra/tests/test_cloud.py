@@ -297,26 +297,6 @@ def test_shared_machines_keep_everybodys_seat(
     )
 
 
-def test_a_capacity_block_is_bought_once_within_its_price(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    folder.write(
-        instance_type="trn2.3xlarge",
-        market="capacity-block",
-        regions=["ap-southeast-4"],
-        capacity_block={"hours": 24, "max_upfront_usd": 60},
-    )
-    with pytest.raises(ClassroomError, match=r"costs \$107.28, above the limit"):
-        classroom("provision", folder.file)
-    assert machines(cloud) == []
-    folder.write(capacity_block={"hours": 24, "max_upfront_usd": 120})
-    first = classroom("provision", folder.file)
-    assert first["exit_code"] == 0, first
-    assert len(machines(cloud)) == 2
-    classroom("provision", folder.file)
-    assert sum(c["op"] == "PurchaseCapacityBlock" for c in cloud.log()) == 1
-
-
 def test_spot_requests_are_persistent_but_end_with_the_class(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
@@ -367,75 +347,6 @@ def test_extend_moves_the_end_and_every_expiry(
     assert classroom("extend", folder.file)["changed"] is False and cloud.writes(mark) == []
 
 
-def test_teardown_touches_only_its_own_and_finds_far_regions(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    strangers = cloud.post("stray", region="us-west-2")
-    folder.write(elastic_ip=True)
-    classroom("provision", folder.file)
-    other = folder.path / "other"
-    other.mkdir()
-    neighbour = ClassFolder(other)
-    neighbour.write(["alice"], name="lab-2")  # same prefix, another class
-    classroom("provision", neighbour.file)
-    ec2 = boto3.client("ec2", region_name="ap-southeast-4")
-    ec2.create_volume(
-        AvailabilityZone="ap-southeast-4a",
-        Size=9,
-        TagSpecifications=[
-            {"ResourceType": "volume", "Tags": [{"Key": "trainium-labs:class", "Value": "lab"}]}
-        ],
-    )  # left by an older class.yml
-    listed = classroom("teardown", folder.file, dry_run=True)
-    assert (
-        any("ap-southeast-4" in line for line in listed["left"])
-        and cloud.writes()[-1] == "CreateVolume"
-    )
-    result = classroom("teardown", folder.file)
-    assert result["exit_code"] == 0 and result["summary"].startswith(
-        "0 billable resources of class lab "
-    )
-    left = cloud.leftovers()
-    assert {r["id"] for r in left if not r["tags"] and r["kind"] != "schedule"} == set(
-        strangers.values()
-    )
-    assert {(r["tags"] or {}).get("trainium-labs:class") for r in left if r["tags"]} == {"lab-2"}
-    again = classroom("teardown", folder.file)
-    assert again["exit_code"] == 0 and again["removed"] == []
-    assert classroom("provision", neighbour.file)["changed"] is False, "the neighbour is whole"
-
-
-def test_teardown_admits_what_it_could_not_see_or_remove(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from classroom import teardown
-
-    monkeypatch.setattr(teardown, "PASSES", 1)
-    classroom("provision", folder.file)
-    cloud.fault("DeleteSecurityGroup", code="DependencyViolation", status=400, times=1000)
-    cloud.fault("DescribeVolumes", code="InternalError", status=500, times=1000, region="us-west-2")
-    result = classroom("teardown", folder.file)
-    assert (
-        result["exit_code"] == 1
-        and "0 billable and 1 other" in result["summary"]
-        and "1 places could not be read" in result["summary"]
-    )
-    cloud.post("clear")
-    assert classroom("teardown", folder.file)["exit_code"] == 0
-
-
-def test_teardown_needs_nothing_but_the_name(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
-) -> None:
-    classroom("provision", folder.file)
-    folder.file.unlink()
-    with pytest.raises(ClassroomError, match="--name"):
-        classroom("teardown", folder.file)
-    assert (
-        classroom("teardown", folder.file, name="lab")["exit_code"] == 0 and cloud.leftovers() == []
-    )
-
-
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
@@ -448,6 +359,8 @@ def test_teardown_needs_nothing_but_the_name(
             "does not know this access key",
         ),
         ({"op": "DescribeRegions", "code": "RequestLimitExceeded", "status": 503}, "slow down"),
+        ({"op": "DescribeRegions", "html": True}, "sign-in page"),
+        ({"op": "GetCallerIdentity", "html": True}, "sign-in page"),
     ],
 )
 def test_what_aws_refuses_is_a_sentence_and_nothing_is_created(
@@ -514,3 +427,22 @@ def test_generated_keys_are_encrypted_and_never_said(
     assert "PRIVATE KEY" not in everywhere
     page = (folder.path / "out" / "lab" / "alice.md").read_text()
     assert "LocalForward 3001" in page and "LocalForward 8086" in page and "37 hours" in page
+
+
+def test_doctor_makes_every_check_also_after_one_failed(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    cloud.fault("DescribeInstances", code="UnauthorizedOperation", status=403, times=1000)
+    result = classroom("doctor", folder.file)
+    rows = {row[1]: row[0] for row in result["tables"][0]["rows"]}
+    assert rows["us-east-2: machines"] == "NO" and rows["us-west-2: vCPU quota"] == "ok"
+    cloud.fault("DescribeRegions", code="ExpiredToken", status=403, times=1000)
+    result = classroom("doctor", folder.file)
+    assert result["exit_code"] == 1 and [r[0] for r in result["tables"][0]["rows"]][:2] == [
+        "ok",
+        "NO",
+    ]
+    cloud.post("clear")
+    notes = [r[2] for r in classroom("doctor", folder.file)["tables"][0]["rows"] if r[0] == "note"]
+    assert any("from memory" in n for n in notes) and any("To refresh" in n for n in notes)

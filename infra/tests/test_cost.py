@@ -40,6 +40,23 @@ def test_a_table_of_ones_own_counts(folder: ClassFolder) -> None:
     assert cost.forecast(spec.load(folder.file, NOW), NOW).hourly_usd == 2.0
 
 
+def test_old_prices_and_prices_from_memory_are_said_with_the_way_to_refresh_them(
+    folder: ClassFolder,
+) -> None:
+    told = cost.about_prices(spec.load(folder.file, NOW), NOW)
+    assert "from memory" in told[0] and "385 days old" in told[1] and "To refresh" in told[-1]
+    table = {**machines.price_table(), "as_of": dt.date(2026, 11, 1)}
+    del table["from_memory"]
+    (folder.path / "prices.yml").write_text(yaml.safe_dump(table))
+    folder.write(prices="prices.yml")
+    loaded = spec.load(folder.file, NOW)
+    assert cost.about_prices(loaded, NOW) == []
+    assert len(cost.about_prices(loaded, NOW + dt.timedelta(days=200))) == 2
+    (folder.path / "prices.yml").write_text(yaml.safe_dump({**table, "as_of": "today"}))
+    machines.price_table.cache_clear()
+    assert "no date" in cost.about_prices(loaded, NOW)[0]
+
+
 @pytest.mark.parametrize(
     ("answer", "price"),
     [

@@ -3,6 +3,7 @@ handed out."""
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import subprocess
@@ -13,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import hosts
+from classroom import firstboot, spec
 from conftest import INFRA, START, ClassFolder
 from labcloud.client import LabCloud
 
@@ -98,7 +101,7 @@ def bring_up(
     lab = {
         "repository": "https://github.com/example/labs.git",
         "commit": setting.variables["commit"],
-        "extras": [],
+        "extras": changes.pop("extras", []),
     }
     folder.write(students, elastic_ip=True, lab=lab, **changes)
     code, output = play("provision", folder, cloud, setting.key, "-e", "yes=true")
@@ -143,11 +146,19 @@ def test_three_hosts_are_configured_twice_and_the_second_time_nothing_changes(
     folder: ClassFolder, cloud: LabCloud, setting: Setting
 ) -> None:
     cloud.post("reset", at=time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()))
-    bring_up(folder, cloud, setting, ["idle", "busy", "neuron"])
+    bring_up(folder, cloud, setting, ["idle", "busy", "neuron"], extras=["labs"])
     setting.hosts["busy"].ssh("sudo ln -sf /proc/stat /srv/stat")
     setting.hosts["busy"].ssh("(yes > /dev/null 2>&1 &) ; true")
     setting.hosts["neuron"].ssh("echo 60 | sudo tee /srv/neuron-use")
     extra = variables(setting)
+    # A repository key that is not the expected one, alone or beside it, reaches apt in no way.
+    strangers = ("influxdb_key_fingerprint=ABCD", "influxdb_key_url=file:///srv/apt/two-keys.asc")
+    for wrong in strangers:
+        code, refused = play(
+            "configure", folder, cloud, setting.key, "--limit", "idle", *extra, "-e", wrong
+        )
+        assert code == 2 and "is not the one that this role expects" in refused, refused
+        assert setting.hosts["idle"].ssh("ls /etc/apt/keyrings") == ""
     code, first = play("configure", folder, cloud, setting.key, *extra)
     assert code == 0, first
     assert set(changed(first)) == {"idle", "busy", "neuron"} and min(changed(first).values()) > 10
@@ -159,10 +170,15 @@ def test_three_hosts_are_configured_twice_and_the_second_time_nothing_changes(
     assert code == 0 and changed(checked) == {"idle": 0}, checked
 
     host = setting.hosts["idle"]
-    assert host.ssh("bash -lc 'echo $VIRTUAL_ENV'") == "/opt/aws_neuronx_venv_pytorch_2_8", (
+    assert host.ssh("bash -lc 'echo $VIRTUAL_ENV'") == "/home/ubuntu/labs/.venv"
+    assert "/opt/aws_neuronx_venv_pytorch_2_8/bin:" in host.ssh("bash -lc 'echo $PATH'"), (
         "the newest plain PyTorch environment"
     )
     assert host.ssh("git -C labs rev-parse HEAD") == setting.variables["commit"]
+    # The lab's own environment holds the extras and sees the Neuron environment's packages.
+    program = "import lab_work, neuron_stand_in; print(neuron_stand_in.NAME)"
+    assert host.ssh(f"bash -lc 'python -B -c \"{program}\"'").split() == ["42", "pytorch_2_8"]
+    assert host.ssh("git -C labs status --porcelain") == ""
     assert (
         host.ssh(
             "systemctl is-active influxdb trainium-idle-guard.timer trainium-night.timer"
@@ -206,53 +222,174 @@ def test_an_idle_host_is_stopped_after_the_grace_and_busy_ones_never(setting: Se
     assert not setting.hosts["busy"].ended(1)
 
 
+def new_key(place: Path, name: str) -> tuple[Path, str]:
+    """Make a key pair as a student would; return the private file and the public text."""
+    path = place / name
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+    return path, " ".join(path.with_suffix(".pub").read_text().split()[:2])
+
+
+def logs_in(host: hosts.Host, user: str, key: Path) -> bool:
+    """Say whether a private key opens an account."""
+    return host.ssh("echo in", user=user, key=key, check=False) == "in"
+
+
+def decrypted(folder: ClassFolder, student: str, place: Path) -> Path:
+    """Read a generated key as the staff would, with ansible-vault."""
+    vault = folder.path / f"out/lab/keys/{student}.vault"
+    program = [str(Path(sys.executable).parent / "ansible-vault"), "view", str(vault)]
+    text = subprocess.run(program, check=True, capture_output=True, text=True).stdout
+    path = place / f"{student}-{len(list(place.iterdir()))}"
+    path.touch(0o600)
+    path.write_text(text)
+    return path
+
+
+def test_rotated_keys_replace_the_old_ones_on_the_machines(
+    folder: ClassFolder,
+    cloud: LabCloud,
+    setting: Setting,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    setting.close()
+    cloud.post("reset", at=time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()))
+    place = tmp_path / "keys"
+    place.mkdir()
+    (tmp_path / "password").write_text("a long enough password\n")
+    monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", str(tmp_path / "password"))
+    mine, folder.keys["alice"] = new_key(place, "alice")
+    folder.keys["bob"] = ""  # one is generated
+    bring_up(folder, cloud, setting, ["alice", "bob"])
+    code, output = play("configure", folder, cloud, setting.key, *variables(setting))
+    assert code == 0, output
+    alice, bob = setting.hosts["alice"], setting.hosts["bob"]
+    generated = decrypted(folder, "bob", place)
+    assert logs_in(alice, "ubuntu", mine) and logs_in(bob, "ubuntu", generated)
+    assert not logs_in(bob, "ubuntu", mine)
+
+    fresh, folder.keys["alice"] = new_key(place, "alice-2")
+    staff, staff_public = new_key(place, "staff-2")
+    (folder.path / "staff.pub").write_text(staff_public + " staff\n")
+    folder.write()
+    pub = folder.path / "out/lab/keys/bob.pub"
+    before = pub.read_text()
+    os.utime(pub, (0, time.time() - 7200))
+    mark = len(cloud.log())
+    code, output = play("rotate_keys", folder, cloud, setting.key, "--check")
+    assert code == 0 and cloud.writes(mark) == [] and pub.read_text() == before, output
+    assert logs_in(alice, "ubuntu", mine) and not logs_in(alice, "ubuntu", fresh)
+
+    code, output = play("rotate_keys", folder, cloud, setting.key, "--limit", "alice")
+    assert code == 0 and set(changed(output)) == {"alice"}, output
+    assert logs_in(alice, "ubuntu", fresh) and not logs_in(alice, "ubuntu", mine)
+    assert not logs_in(alice, "ubuntu", setting.key) and logs_in(alice, "ubuntu", staff)
+    assert pub.read_text() == before and logs_in(bob, "ubuntu", generated)
+    assert cloud.writes(mark) == [], "the class's key pair is not one student's"
+
+    alice.key = staff
+    code, output = play("rotate_keys", folder, cloud, setting.key, "--limit", "bob")
+    assert code == 0 and pub.read_text() != before, output
+    bob.key = staff
+    newer = decrypted(folder, "bob", place)
+    assert logs_in(bob, "ubuntu", newer) and not logs_in(bob, "ubuntu", generated)
+    assert "PRIVATE" not in output
+
+    code, output = play("rotate_keys", folder, cloud, staff)
+    assert code == 0, output
+    assert cloud.writes(mark) == ["DeleteKeyPair", "ImportKeyPair"]
+    mark = len(cloud.log())
+    code, output = play("rotate_keys", folder, cloud, staff)
+    assert code == 0 and set(changed(output).values()) == {0} and cloud.writes(mark) == [], output
+    assert logs_in(bob, "ubuntu", newer), "a key younger than an hour is kept"
+
+    # Ansible goes on without a host that does not answer; what deletes disks must not.
+    bob.close()
+    before = cloud.leftovers()
+    code, output = play("teardown", folder, cloud, staff, "-e", "yes=true")
+    assert code and "bob: the work could not be fetched" in output, output
+    assert cloud.leftovers() == before and (folder.path / "out/lab/work/alice.tar.gz").exists()
+    code, output = play("teardown", folder, cloud, staff, "-e", "yes=true", "-e", "save_work=false")
+    assert code == 0 and cloud.leftovers() == [], output
+
+
+def test_a_lone_student_is_staff_and_class_in_one(
+    folder: ClassFolder, cloud: LabCloud, setting: Setting
+) -> None:
+    setting.close()
+    cloud.post("reset", at=time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()))
+    mine = " ".join(setting.key.with_suffix(".pub").read_text().split()[:2])
+    folder.keys["me-alone"] = mine  # the same key in the roster as staff_key
+    bring_up(folder, cloud, setting, ["me-alone"])
+    for run in (1, 2):
+        code, output = play("configure", folder, cloud, setting.key, *variables(setting))
+        assert code == 0 and (run == 1 or set(changed(output).values()) == {0}), output
+    code, output = play("rotate_keys", folder, cloud, setting.key)
+    assert code == 0 and set(changed(output).values()) == {0}, output
+    (host,) = setting.hosts.values()
+    assert host.ssh("wc -l < .ssh/authorized_keys") == "1"
+    page = (folder.path / "out/lab/me-alone.md").read_text()
+    assert f"HostName {host.ip}" in page and "User ubuntu" in page
+
+
 def test_a_shared_host_gives_each_student_a_home_a_key_and_a_core(
     folder: ClassFolder, cloud: LabCloud, setting: Setting, tmp_path: Path
 ) -> None:
     setting.close()
     cloud.post("reset", at=time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()))
-    keys = {}
-    for student in ("alice", "bob"):
-        subprocess.run(
-            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / student)],
-            check=True,
-        )
-        keys[student] = (tmp_path / f"{student}.pub").read_text().strip()
-    folder.write(["alice", "bob"])
-    rows = [f"{s},{s}@example.edu,{' '.join(k.split()[:2])}" for s, k in keys.items()]
-    real_write = folder.write
-
-    def write(*args: Any, **kwargs: Any) -> Path:
-        path = real_write(*args, **kwargs)
-        (folder.path / "roster.csv").write_text(
-            "\n".join(["student,email,public_key", *rows]) + "\n"
-        )
-        return path
-
-    folder.write = write  # type: ignore[method-assign]
+    keys: dict[str, Path] = {}
+    for student in ("alice", "bob", "carol"):
+        keys[student], folder.keys[student] = new_key(tmp_path, student)
     bring_up(folder, cloud, setting, ["alice", "bob"], mode="shared")
     code, output = play("configure", folder, cloud, setting.key, *variables(setting))
     assert code == 0, output
     (host,) = setting.hosts.values()
-    for core, student in enumerate(("alice", "bob")):
-        assert host.ssh(
-            "bash -lc 'echo $NEURON_RT_VISIBLE_CORES'", user=student, key=tmp_path / student
-        ) == str(core)
+
+    def core(student: str) -> str:
+        return host.ssh(
+            "bash -lc 'echo $NEURON_RT_VISIBLE_CORES'", user=student, key=keys[student]
+        )
+
+    for number, student in enumerate(("alice", "bob")):
+        assert core(student) == str(number)
         assert (
-            host.ssh("git -C labs rev-parse HEAD", user=student, key=tmp_path / student)
+            host.ssh("git -C labs rev-parse HEAD", user=student, key=keys[student])
             == setting.variables["commit"]
         )
-    assert host.ssh("ls /home/bob", user="alice", key=tmp_path / "alice", check=False) == "", (
+    assert host.ssh("ls /home/bob", user="alice", key=keys["alice"], check=False) == "", (
         "homes are private"
     )
-    assert "uid" not in host.ssh("sudo -n id", user="alice", key=tmp_path / "alice", check=False)
+    assert "uid" not in host.ssh("sudo -n id", user="alice", key=keys["alice"], check=False)
     code, again = play(
         "configure", folder, cloud, setting.key, "--limit", "bob", *variables(setting)
     )
     assert code == 0 and set(changed(again).values()) == {0}, again
-    host.ssh("echo answer > labs/answer.py", user="alice", key=tmp_path / "alice")
-    code, saved = play("save_work", folder, cloud, setting.key)
-    assert code == 0, saved
+    host.ssh("echo answer > labs/answer.py", user="alice", key=keys["alice"])
+    code, checked = play("save_work", folder, cloud, setting.key, "--check")
+    assert code == 0 and not (folder.path / "out/lab/work").exists(), checked
+    code, saved = play("save_work", folder, cloud, setting.key, "--limit", "bob")
+    names = [p.name for p in (folder.path / "out/lab/work").iterdir()]
+    assert code == 0 and names == ["bob.tar.gz"], saved
+
+    # Bob brings another key; --limit alice leaves him alone.
+    old = keys["bob"]
+    keys["bob"], folder.keys["bob"] = new_key(tmp_path, "bob-2")
+    folder.write()
+    code, output = play("rotate_keys", folder, cloud, setting.key, "--limit", "alice")
+    assert code == 0 and logs_in(host, "bob", old), output
+    code, output = play("configure", folder, cloud, setting.key, *variables(setting))
+    assert code == 0 and logs_in(host, "bob", keys["bob"]) and not logs_in(host, "bob", old)
+
+    # Alice leaves while something of hers runs; Carol takes her NeuronCore.
+    host.ssh("setsid sleep 900 > /dev/null 2>&1 < /dev/null &", user="alice", key=keys["alice"])
+    folder.write(["bob", "carol"])
+    code, output = play("provision", folder, cloud, setting.key, "-e", "yes=true")
+    assert code == 0, output
+    code, output = play("configure", folder, cloud, setting.key, *variables(setting))
+    assert code == 0, output
+    assert not logs_in(host, "alice", keys["alice"]) and core("carol") == "0"
+    assert core("bob") == "1" and host.ssh("pgrep -u alice", check=False) == ""
+    assert host.ssh("sudo cat /home/alice/labs/answer.py") == "answer", "her files stay"
     listed = subprocess.run(
         ["tar", "-tzf", str(folder.path / "out/lab/work/alice.tar.gz")],
         capture_output=True,
@@ -260,9 +397,47 @@ def test_a_shared_host_gives_each_student_a_home_a_key_and_a_core(
         check=True,
     ).stdout
     assert "labs/answer.py" in listed
+    code, output = play("configure", folder, cloud, setting.key, *variables(setting))
+    assert code == 0 and set(changed(output).values()) == {0}, output
+
+    # She comes back, onto a machine of her own or a free seat: her account opens again.
+    folder.write(["alice", "bob"])
+    play("provision", folder, cloud, setting.key, "-e", "yes=true")
+    code, output = play("configure", folder, cloud, setting.key, *variables(setting))
+    assert code == 0 and logs_in(host, "alice", keys["alice"]) and core("alice") == "0", output
+    assert not logs_in(host, "carol", keys["carol"])
+
     code, down = play("teardown", folder, cloud, setting.key, "-e", "yes=true")
     assert code == 0 and "0 billable resources of class lab" in down, down
     assert cloud.leftovers() == []
+
+
+def test_a_machine_that_was_only_born_guards_itself(folder: ClassFolder, setting: Setting) -> None:
+    """User data applied as cloud-init would, on a booted host that nobody configured."""
+    setting.close()
+    setting.boot({"fresh": "127.0.77.1"})
+    host = setting.hosts["fresh"]
+    data = yaml.safe_load(firstboot.script(spec.load(folder.file)))
+    for file in data["write_files"]:
+        content = base64.b64encode(file["content"].encode()).decode()
+        host.ssh(f"echo {content} | base64 -d | sudo tee {file['path']} > /dev/null")
+    for command in data["runcmd"]:
+        host.ssh(f"sudo {command}")
+    units = "trainium-night.timer trainium-unconfigured.timer trainium-awake.service"
+    assert host.ssh(f"systemctl is-active {units}").split() == ["active"] * 3
+    assert host.ssh(f"systemctl is-enabled {units}").split() == ["enabled"] * 3, "at each boot"
+    assert "23:30:00 America/New_York" in host.ssh("systemctl show trainium-night.timer")
+    computing = host.ssh("ps -eo cls,args | grep '[w]hile :;' | grep -v xargs").splitlines()
+    wanted = firstboot.awake_processes(spec.load(folder.file))
+    assert sum("timeout" not in line for line in computing) == wanted, computing
+    assert all(line.split()[0] == "IDL" for line in computing), computing
+    # The two-hour stop: not on a configured machine, at once on one that is not.
+    host.ssh("sudo mkdir -p /etc/trainium-labs; sudo touch /etc/trainium-labs/configured")
+    host.ssh("sudo systemctl start trainium-unconfigured.service")
+    assert not host.ended(2)
+    host.ssh("sudo rm /etc/trainium-labs/configured")
+    host.ssh("sudo systemctl start --no-block trainium-unconfigured.service", check=False)
+    assert host.ended(150)
 
 
 assert START

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -124,6 +125,40 @@ def test_a_key_written_twice_and_broken_yaml(folder: ClassFolder) -> None:
     assert "not YAML" in problems(folder.file)[0]
     folder.file.unlink()
     assert "does not exist" in problems(folder.file)[0]
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (None, "cannot be read"),
+        ("a: [", "not YAML"),
+        ("5", "no `key: value` pairs"),
+        ("as_of: 2026-01-01\non_demand_hour: {trn1.2xlarge: free}\n", "no number above 0"),
+    ],
+)
+def test_an_unusable_price_table(folder: ClassFolder, table: str | None, words: str) -> None:
+    if table is not None:
+        (folder.path / "mine.yml").write_text(table)
+    folder.write(prices="mine.yml")
+    (found,) = problems(folder.file)
+    assert words in found and "Copy infra/classroom/prices.yml" in found
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("name", None, "`name` is empty"),
+        ("hours_per_student", "many", "not a number"),
+        ("elastic_ip", "maybe", "not true or false"),
+        ("disk_gib", 150.5, "not a whole number"),
+    ],
+)
+def test_wrong_kinds_of_values_are_said_in_plain_words(
+    folder: ClassFolder, key: str, value: object, words: str
+) -> None:
+    folder.file.write_text(yaml.safe_dump({**folder.data, key: value}))
+    (found,) = problems(folder.file)
+    assert words in found and "Input" not in found
 
 
 ROWS = [

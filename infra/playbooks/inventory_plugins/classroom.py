@@ -43,7 +43,7 @@ class InventoryModule(BaseInventoryPlugin):
         """Fill the inventory."""
         super().parse(inventory, loader, path, cache)
         self._read_config_data(path)
-        for group in ("students", "machines", "stopped"):
+        for group in ("students", "machines", "stopped", "leaving"):
             inventory.add_group(group)
         # A play without hosts ends green and does nothing; with this host our action says what is
         # wrong.
@@ -56,7 +56,7 @@ class InventoryModule(BaseInventoryPlugin):
 
         file = commands._path(str(named))
         try:
-            loaded = spec.load(file)
+            loaded = spec.load(file, ended_ok=True)
         except ClassroomError as error:
             self._placeholder(inventory)
             inventory.set_variable("students", "classroom_error", str(error))
@@ -115,6 +115,7 @@ class InventoryModule(BaseInventoryPlugin):
             "classroom_file": str(file),
             "classroom_out": str(loaded.out),
             "classroom_keys": keys,
+            "classroom_staff_key": loaded.staff_public_key,
             "classroom": {
                 **settings,
                 "teardown": str(loaded.teardown),
@@ -181,6 +182,9 @@ class InventoryModule(BaseInventoryPlugin):
                     {"student": tags.get("trainium-labs:owner", name), "core": -1, "user": "ubuntu"}
                 ],
             )
+            people = {s["student"] for s in seats} or {tags.get("trainium-labs:owner", name)}
+            if not people & {s.id for s in loaded.students}:
+                inventory.add_host(name, group="leaving")  # the next provision ends it
             inventory.set_variable(name, "tags", None)  # the name is reserved in Ansible
 
 

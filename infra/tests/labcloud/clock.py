@@ -13,7 +13,7 @@ from moto.cloudwatch.models import cloudwatch_backends
 from moto.ec2.models import ec2_backends
 from moto.scheduler.models import scheduler_backends
 
-from . import guards
+from . import guards, market
 from .world import ACCOUNT, HOUR_USD, WORLD, tags_of, utc
 
 PERIOD = dt.timedelta(minutes=5)
@@ -129,6 +129,11 @@ def _next_fire(schedule: Any, after: dt.datetime) -> dt.datetime | None:
 
 def _machines(region: str) -> list[Any]:
     return [i for r in ec2_backends[ACCOUNT][region].reservations.values() for i in r.instances]
+
+
+def machine(region: str, instance_id: str) -> Any:
+    """Return a machine of a region, or None."""
+    return next((m for m in _machines(region) if m.id == instance_id), None)
 
 
 def run_target(region: str, schedule: Any) -> str:
@@ -299,6 +304,7 @@ def advance(seconds: float) -> dict[str, Any]:
                     and _next_fire(schedule, step) is None
                 ):
                     group.schedules.pop(schedule.name, None)
+        market.tick(step, machine)
         if int(step.timestamp()) % int(PERIOD.total_seconds()) == 0:
             evaluate_alarms(step)
             if int(step.timestamp()) % (8 * 3600) == 0:

@@ -3,12 +3,18 @@ call."""
 
 from __future__ import annotations
 
+import base64
+import copy
 import datetime as dt
 import hashlib
 import json
+import re
 import uuid
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import yaml
 from moto.budgets.exceptions import DuplicateRecordException, NotFoundException
 from moto.budgets.models import BudgetsBackend
 from moto.budgets.responses import BudgetsResponse
@@ -18,7 +24,7 @@ from moto.core.responses import ActionResult, EmptyResult
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.amis import Ami
 from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBackend
-from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
+from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
 from moto.ec2.models.instances import Instance, InstanceBackend
 from moto.ec2.models.security_groups import SecurityGroupBackend
 from moto.ec2.responses import EC2Response
@@ -29,6 +35,7 @@ from moto.servicequotas.responses import ServiceQuotasResponse
 from moto.ssm.models import Parameter
 
 from . import guards
+from . import market as sales
 from .world import ACCOUNT, WORLD, tags_of
 
 # Image dates and names as AWS publishes them; deprecated ones show only when asked for.
@@ -135,6 +142,7 @@ def run_backend(
     self: Any, image_id: str, count: int, user_data: Any, security_group_names: list, **kwargs: Any
 ) -> Any:
     """Apply the launch template as AWS does, and refuse zones that lack the type."""
+    given = copy.deepcopy({k: v for k, v in kwargs.items()})
     template = kwargs.get("launch_template")
     data = self._get_template_from_args(template).data if template else {}
     if template and kwargs.get("is_instance_type_default") and data.get("InstanceType"):
@@ -190,8 +198,31 @@ def run_backend(
             self.associate_iam_instance_profile(
                 instance_id=instance.id, iam_instance_profile_name=profile
             )
+        if market == "spot":
+            again = partial(
+                run_backend, self, image_id, count, user_data, security_group_names, **given
+            )
+            sales.request_spot(instance, data, again)
+        WORLD.awake[instance.id] = awake(data.get("UserData", ""), itype)
         WORLD.machine_started(instance, guards.covering(instance))
     return reservation
+
+
+def awake(user_data: str, instance_type: Any) -> tuple[float, float]:
+    """Return (percent of the CPU, seconds) that a machine's user data computes after each boot.
+
+    Reads the one unit of it that matters for alarms; that the unit really runs at each boot is
+    tested on a booted host.
+    """
+    files = yaml.safe_load(base64.b64decode(str(user_data or ""))) or {}
+    for file in files.get("write_files", []):
+        unit = file["content"]
+        command = re.search(r"seq (\d+) \| xargs .* timeout (\d+) ", unit)
+        enabled = any(Path(file["path"]).name in line for line in files.get("runcmd", []))
+        if command and enabled and "WantedBy=multi-user.target" in unit:
+            vcpus = INSTANCE_TYPES[instance_type]["VCpuInfo"]["DefaultVCpus"]
+            return 100.0 * int(command[1]) / vcpus, float(command[2])
+    return 0.0, 0.0
 
 
 def _state_hook(name: str) -> Any:
@@ -201,6 +232,8 @@ def _state_hook(name: str) -> Any:
         before = self.state
         if name == "start" and before == "terminated":
             raise EC2ClientError("IncorrectInstanceState", f"The instance {self.id} is terminated.")
+        if name == "start":
+            sales.may_start(self)
         result = original(self)
         if name == "start" and before != "running":
             for address in self.ec2_backend.addresses:
@@ -211,6 +244,8 @@ def _state_hook(name: str) -> Any:
             WORLD.machine_stopped(self, self.state, guards.reason())
         elif name == "terminate" and before != "terminated":
             WORLD.note("terminated", instance=self.id, region=self.region_name, why=guards.reason())
+        if self.state != before:
+            sales.changed(self, name, guards.reason())
         return result
 
     return changed
@@ -234,64 +269,6 @@ _regions = RegionsAndZonesBackend.describe_regions
 
 def describe_regions(self: Any, region_names: list[str] | None = None) -> list:
     return [r for r in _regions(self, region_names) if r.name in WORLD.regions]
-
-
-def _offer(hours: int, region: str) -> dict[str, Any]:
-    start = (WORLD.now() + dt.timedelta(days=1)).replace(
-        hour=11, minute=30, second=0, microsecond=0
-    )
-    return {
-        "CapacityBlockOfferingId": f"cbo-{hours}",
-        "InstanceType": "trn2.3xlarge",
-        "AvailabilityZone": f"{region}a",
-        "InstanceCount": 1,
-        "CapacityBlockDurationHours": hours,
-        "UpfrontFee": f"{hours * 2.235:.4f}",
-        "CurrencyCode": "USD",
-        "Tenancy": "default",
-        "StartDate": start,
-        "EndDate": start + dt.timedelta(hours=hours),
-    }
-
-
-def describe_capacity_block_offerings(self: Any) -> ActionResult:
-    hours, count = (
-        int(self._get_param("CapacityDurationHours")),
-        int(self._get_param("InstanceCount", 1)),
-    )
-    offer = _offer(hours, self.region)
-    offer["InstanceCount"], offer["UpfrontFee"] = count, f"{hours * count * 2.235:.4f}"
-    offer["CapacityBlockOfferingId"] = f"cbo-{hours}-{count}"
-    known = self._get_param("InstanceType") == "trn2.3xlarge" and self.region == "ap-southeast-4"
-    return ActionResult({"CapacityBlockOfferings": [offer] if known else []})
-
-
-def purchase_capacity_block(self: Any) -> ActionResult:
-    hours, count = map(int, self._get_param("CapacityBlockOfferingId").split("-")[1:])
-    offer = _offer(hours, self.region)
-    tags = self._parse_tag_specification().get("capacity-reservation", {})
-    cr = f"cr-{uuid.uuid4().hex[:17]}"
-    WORLD.blocks[cr] = {
-        "CapacityReservationId": cr,
-        "InstanceType": offer["InstanceType"],
-        "AvailabilityZone": offer["AvailabilityZone"],
-        "TotalInstanceCount": count,
-        "AvailableInstanceCount": count,
-        "State": "active",
-        "StartDate": offer["StartDate"],
-        "EndDate": offer["EndDate"],
-        "EndDateType": "limited",
-        "ReservationType": "capacity-block",
-        "Tags": [{"Key": k, "Value": v} for k, v in tags.items()],
-        "region": self.region,
-    }
-    return ActionResult({"CapacityReservation": WORLD.blocks[cr]})
-
-
-def describe_capacity_reservations(self: Any) -> ActionResult:
-    return ActionResult(
-        {"CapacityReservations": [b for b in WORLD.blocks.values() if b["region"] == self.region]}
-    )
 
 
 # ---- Budgets: actions, updates ----
@@ -477,11 +454,7 @@ def get_metric_data(self: Any) -> ActionResult:
 def install() -> None:
     """Patch moto's classes."""
     EC2Response.describe_images, EC2Response.run_instances = describe_images, run_instances
-    for f in (
-        describe_capacity_block_offerings,
-        purchase_capacity_block,
-        describe_capacity_reservations,
-    ):
+    for f in sales.RESPONSES:
         setattr(EC2Response, f.__name__, f)
     InstanceBackend.run_instances = run_backend
     for name in ("start", "stop", "terminate"):

@@ -36,6 +36,10 @@ def everything() -> list[dict[str, Any]]:
             add("network-interface", region, e.id, tags_of(e))
         for a in ec2.addresses:
             add("elastic-ip", region, a.allocation_id, tags_of(a))
+        for r in WORLD.spot.values():
+            if r["region"] == region and r["State"] not in ("cancelled", "closed"):
+                label = {t["Key"]: t["Value"] for t in r["Tags"]}
+                add("spot-request", region, r["SpotInstanceRequestId"], label)
         for k in ec2.describe_key_pairs([]):
             add("key-pair", region, k.key_name, tags_of(k))
         for groups in ec2.groups.values():

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import socket
+import threading
 import traceback
 import urllib.parse
 from collections.abc import Callable
@@ -22,12 +23,15 @@ os.environ.setdefault("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")
 os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
 
 from moto.ec2.models import ec2_backends  # noqa: E402
+from moto.ec2.models.availability_zones_and_regions import (  # noqa: E402
+    RegionsAndZonesBackend,
+)
 from moto.moto_api._internal.models import moto_api_backend  # noqa: E402
 from moto.server import DomainDispatcherApplication, create_backend_app  # noqa: E402
 from moto.ssm.models import ssm_backends  # noqa: E402
 from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: E402
 
-from . import clock, gaps, leftovers  # noqa: E402
+from . import clock, gaps, leftovers, market  # noqa: E402
 from .world import ACCOUNT, WORLD  # noqa: E402
 
 REST = [
@@ -174,17 +178,28 @@ class App:
             )
         fault = pick_fault(service, region, op, params)
         if fault and not fault.get("after"):
+            self.hang(fault, entry)
             return self.fail(env, start, entry, service, fault)
         status: list[Any] = []
         chunks = list(self.moto(env, lambda s, h, *_: status.append((s, h))))
         if fault:
             entry["performed"] = True
+            self.hang(fault, entry)
             return self.fail(env, start, entry, service, fault)
         entry["status"] = int(status[0][0].split()[0])
         if entry["status"] >= 400:
             entry["error"] = b"".join(chunks).decode("utf-8", "replace")[:300]
         start(*status[0])
         return chunks
+
+    @staticmethod
+    def hang(fault: dict[str, Any], entry: dict[str, Any]) -> None:
+        """Keep the caller waiting, if the fault says so, until the test clears its faults."""
+        if fault.get("hang"):
+            entry["hung"] = True
+            released = WORLD.released
+            WORLD.hanging += 1
+            released.wait(60)
 
     def fail(
         self,
@@ -201,6 +216,8 @@ class App:
         code = fault.get("code", "InternalError")
         entry["status"], entry["error"] = fault.get("status", 400), code
         payload, headers = error(env, service, code, fault.get("message", code))
+        if fault.get("html"):  # what a hotel's network or a proxy answers
+            payload, headers = b"<!doctype html><p>Please sign in", [("Content-Type", "text/html")]
         start(f"{entry['status']} Error", [*headers, ("Content-Length", str(len(payload)))])
         return [payload]
 
@@ -219,6 +236,10 @@ def control(what: str, j: dict[str, Any]) -> Any:
         WORLD.reset(j.get("at"))
     elif what == "clear":
         WORLD.faults.clear()
+        WORLD.released.set()
+        WORLD.released, WORLD.hanging = threading.Event(), 0
+    elif what == "hanging":
+        return WORLD.hanging
     elif what == "log":
         return WORLD.log[j.get("since", 0) :]
     elif what == "events":
@@ -234,6 +255,12 @@ def control(what: str, j: dict[str, Any]) -> Any:
         WORLD.busy.setdefault(j["instance"], []).append(
             (clock._moment(j["start"]), clock._moment(j["end"]))
         )
+    elif what in ("interrupt", "restore"):
+        getattr(market, what)(clock.machine(j["region"], j["instance"]))
+    elif what == "all_regions":
+        return sorted(r.name for r in RegionsAndZonesBackend.regions if "-gov-" not in r.name)
+    elif what == "pay":
+        market.pay()
     elif what == "hours":
         return {i: WORLD.hours(i) for i in WORLD.usage}
     elif what == "leftovers":

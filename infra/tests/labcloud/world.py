@@ -32,13 +32,20 @@ class World:
     machines: dict[str, dict[str, Any]] = field(default_factory=dict)
     busy: dict[str, list[tuple[dt.datetime, dt.datetime]]] = field(default_factory=dict)
     boot_cpu: dict[str, float] = field(default_factory=dict)
+    # instance id -> (percent of the CPU, seconds) that its own user data computes after each boot
+    awake: dict[str, tuple[float, float]] = field(default_factory=dict)
     tokens: dict[tuple, Any] = field(default_factory=dict)
     quotas: dict[str, float] = field(default_factory=dict)
     quota_requests: list[dict[str, Any]] = field(default_factory=list)
     blocks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    no_extensions: bool = False  # blocks cannot be extended
+    slow_payment: bool = False  # an extension stays payment-pending until `pay`
+    spot: dict[str, dict[str, Any]] = field(default_factory=dict)
     budget_actions: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     budget_fired: set[tuple] = field(default_factory=set)
     calls: int = 0
+    hanging: int = 0  # calls that wait for `clear`, so that a test finds a run alive at them
+    released: Any = field(default_factory=threading.Event)
     denied: list[str] = field(default_factory=list)
     lock: Any = field(default_factory=threading.RLock)
     frozen: Any = None
@@ -109,8 +116,17 @@ class World:
         )
 
     def cpu(self, instance_id: str, start: dt.datetime, end: dt.datetime) -> float:
-        """Return the maximum CPU of a period: boot, then whatever `busy` says, else 0.2 %."""
+        """Return the CPU sample of a period: booting, what user data computes after a boot, what
+        `busy` says, else 0.2 %."""
         boots = [a for a, _ in self.usage.get(instance_id, [])]
+        percent, seconds = self.awake.get(instance_id, (0.0, 0.0))
+        overlap = sum(
+            max(0.0, (min(end, a + dt.timedelta(seconds=seconds)) - max(a, start)).total_seconds())
+            for a in boots
+        )
+        awake = percent * overlap / (end - start).total_seconds()
+        if awake > 0.2:
+            return awake
         if any(start - dt.timedelta(minutes=5) <= a < end for a in boots):
             boot = self.boot_cpu.get(instance_id, self.boot_cpu.get("*", 30.0))
             if boot > 1:

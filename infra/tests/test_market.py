@@ -1,0 +1,210 @@
+"""Spot machines that AWS takes back, and capacity blocks that are bought and lengthened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+import pytest
+
+from classroom.problems import ClassroomError
+from conftest import ClassFolder
+from labcloud.client import LabCloud
+
+Classroom = Callable[..., dict[str, Any]]
+BLOCK = {
+    "instance_type": "trn2.3xlarge",
+    "market": "capacity-block",
+    "regions": ["ap-southeast-4"],
+}
+
+
+def ids(cloud: LabCloud) -> dict[str, str]:
+    """Return machine -> instance id."""
+    return {
+        r["tags"]["trainium-labs:machine"]: r["id"]
+        for r in cloud.leftovers()
+        if r["kind"] == "instance"
+    }
+
+
+def busy(cloud: LabCloud) -> None:
+    """Let all machines compute, so that no guard stops them."""
+    for iid in ids(cloud).values():
+        cloud.post(
+            "busy", instance=iid, start="2026-11-21T00:00:00+00:00", end="2026-12-01T00:00:00+00:00"
+        )
+
+
+def test_an_interrupted_spot_machine_is_told_and_comes_back_with_capacity(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(["alice", "bob"], market="spot")
+    classroom("provision", folder.file)
+    machine = ids(cloud)
+    cloud.post("interrupt", region="us-east-2", instance=machine["bob"])
+    status = classroom("status", folder.file)
+    assert {row[0]: row[2] for row in status["tables"][0]["rows"]} == {
+        "alice": "running",
+        "bob": "taken by AWS",
+    }
+    told = [line for line in status["lines"] if line.startswith("bob: ")]
+    assert len(told) == 1 and "no free capacity" in told[0] and "by itself" in told[0]
+    start = classroom("start", folder.file)
+    assert start["exit_code"] == 1 and start["lines"] == told
+    cloud.post("restore", region="us-east-2", instance=machine["bob"])
+    assert sorted(cloud.running()) == sorted(machine.values())
+    assert not [x for x in classroom("status", folder.file)["lines"] if "taken" in x]
+    cloud.post("advance", seconds=3600)
+    assert cloud.running() == [], "the alarm guards what AWS started by itself, too"
+    assert classroom("start", folder.file)["exit_code"] == 0, "we stopped it, so we may start it"
+    assert len(cloud.running()) == 2
+
+
+def test_a_machine_that_aws_takes_at_the_start_is_a_sentence(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(["alice"], market="spot")
+    classroom("provision", folder.file)
+    classroom("stop", folder.file)
+    cloud.fault("StartInstances", code="IncorrectSpotRequestState", status=400, times=9)
+    result = classroom("start", folder.file)
+    assert result["exit_code"] == 1 and "only AWS can start it again" in result["lines"][0]
+
+
+@pytest.mark.parametrize("how", ["removed from the roster", "teardown of one", "teardown of all"])
+def test_ending_a_spot_machine_does_not_bring_another(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, how: str
+) -> None:
+    """A persistent request whose machine is terminated starts a new one, unless it is cancelled."""
+    folder.write(["alice", "bob"], market="spot")
+    classroom("provision", folder.file)
+    busy(cloud)
+    if how == "removed from the roster":
+        folder.write(["alice"])
+        classroom("provision", folder.file)
+    elif how == "teardown of one":
+        classroom("teardown", folder.file, limit=["bob"])
+    else:
+        assert classroom("teardown", folder.file)["exit_code"] == 0
+    cloud.post("advance", seconds=2 * 3600)
+    left = set() if how == "teardown of all" else {"alice"}
+    assert set(ids(cloud)) == left and len(cloud.running()) == len(left)
+
+
+def test_the_fake_relaunches_what_is_ended_without_its_request(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(["alice"], market="spot")
+    classroom("provision", folder.file)
+    boto3.client("ec2", region_name="us-east-2").terminate_instances(
+        InstanceIds=list(ids(cloud).values())
+    )
+    cloud.post("advance", seconds=600)
+    assert len(cloud.running()) == 1, "the trap is real in the fake"
+    assert classroom("teardown", folder.file)["exit_code"] == 0 and cloud.leftovers() == []
+
+
+def test_a_spot_class_ends_by_itself(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(["alice", "bob"], market="spot", teardown="2026-11-23")
+    classroom("provision", folder.file)
+    cloud.post("advance", seconds=2 * 86400)
+    assert cloud.running() == [] and ids(cloud) == {}
+    assert not [r for r in cloud.leftovers() if r["kind"] == "spot-request"]
+
+
+def test_extending_a_spot_class_says_what_its_requests_will_do(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(["alice"], market="spot")
+    classroom("provision", folder.file)
+    assert classroom("extend", folder.file)["warnings"] == []
+    folder.write(teardown="2027-02-20")
+    warnings = classroom("extend", folder.file)["warnings"]
+    assert any("spot requests keep the end" in w for w in warnings)
+
+
+def test_a_capacity_block_is_bought_once_within_its_price(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(**BLOCK, capacity_block={"hours": 24, "max_upfront_usd": 60})
+    with pytest.raises(ClassroomError, match=r"costs \$107.28, above the limit"):
+        classroom("provision", folder.file)
+    assert ids(cloud) == {}
+    folder.write(capacity_block={"hours": 24, "max_upfront_usd": 120})
+    first = classroom("provision", folder.file)
+    assert first["exit_code"] == 0, first
+    assert len(ids(cloud)) == 2
+    classroom("provision", folder.file)
+    assert sum(c["op"] == "PurchaseCapacityBlock" for c in cloud.log()) == 1
+
+
+@pytest.mark.parametrize("drop", [True, False])
+def test_a_lost_answer_to_a_purchase_does_not_buy_twice(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, drop: bool
+) -> None:
+    """The purchase knows no client token, so not even the AWS library may repeat it."""
+    folder.write(**BLOCK, capacity_block={"hours": 24, "max_upfront_usd": 500})
+    cloud.fault("PurchaseCapacityBlock", status=500, after=True, drop=drop)
+    with pytest.raises(ClassroomError, match="Could not buy the capacity block"):
+        classroom("provision", folder.file)
+    assert classroom("provision", folder.file)["exit_code"] == 0
+    ec2 = boto3.client("ec2", region_name="ap-southeast-4")
+    assert len(ec2.describe_capacity_reservations()["CapacityReservations"]) == 1
+
+
+def bought(cloud: LabCloud) -> int:
+    """Return how many extensions were asked for."""
+    return sum(c["op"] == "PurchaseCapacityBlockExtension" for c in cloud.log())
+
+
+def test_a_capacity_block_is_extended_once_within_its_price(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(**BLOCK, capacity_block={"hours": 24, "max_upfront_usd": 120})
+    classroom("provision", folder.file)
+    assert not any("capacity block by" in c for c in classroom("extend", folder.file)["changes"])
+    folder.write(capacity_block={"hours": 48, "max_upfront_usd": 120})
+    with pytest.raises(ClassroomError, match=r"\$107.28 paid so far .* above the limit"):
+        classroom("extend", folder.file)
+    folder.write(capacity_block={"hours": 48, "max_upfront_usd": 220})
+    mark = len(cloud.log())
+    planned = classroom("extend", folder.file, check=True)
+    assert cloud.writes(mark) == []
+    assert any("by 24 h for $107.28" in c for c in planned["changes"])
+    cloud.post("set", slow_payment=True)
+    classroom("extend", folder.file)
+    classroom("extend", folder.file)
+    assert bought(cloud) == 1, "hours that are being paid for count as had"
+    cloud.post("pay")
+    assert classroom("extend", folder.file)["changed"] is False and bought(cloud) == 1
+
+
+def test_a_lost_answer_to_an_extension_does_not_buy_twice(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(**BLOCK, capacity_block={"hours": 24, "max_upfront_usd": 500})
+    classroom("provision", folder.file)
+    folder.write(capacity_block={"hours": 48, "max_upfront_usd": 500})
+    cloud.fault("PurchaseCapacityBlockExtension", code="InternalError", status=500, after=True)
+    with pytest.raises(ClassroomError, match="Could not buy the capacity block extension"):
+        classroom("extend", folder.file)
+    classroom("extend", folder.file)
+    (block,) = boto3.client("ec2", region_name="ap-southeast-4").describe_capacity_reservations()[
+        "CapacityReservations"
+    ]
+    assert (block["EndDate"] - block["StartDate"]).total_seconds() == 48 * 3600
+
+
+def test_no_extension_to_be_had_is_said(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(**BLOCK, capacity_block={"hours": 24, "max_upfront_usd": 120})
+    classroom("provision", folder.file)
+    folder.write(capacity_block={"hours": 48, "max_upfront_usd": 500})
+    cloud.post("set", no_extensions=True)
+    warnings = classroom("extend", folder.file)["warnings"]
+    assert any("offers no extension" in w for w in warnings) and bought(cloud) == 0

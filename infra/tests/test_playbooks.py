@@ -1,0 +1,220 @@
+"""Every playbook as its user runs it: --check changes nothing, --limit touches one student's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from classroom.problems import ClassroomError
+from conftest import INFRA, ClassFolder, public_key
+from labcloud.client import LabCloud
+
+Classroom = Callable[..., dict[str, Any]]
+STUDENTS = ["alice", "bob", "carol"]
+YES = ("-e", "yes=true", "-e", "save_work=false")
+
+
+def play(folder: ClassFolder, cloud: LabCloud, name: str, *more: str) -> tuple[int, str]:
+    """Run a playbook from the top of the repository; return exit code and output."""
+    environ = {
+        **os.environ,
+        **cloud.environ,
+        "CLASSROOM_NOW": cloud.post("now")["now"],
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_TIMEOUT": "2",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        ["ansible-playbook", f"infra/playbooks/{name}.yml", "-e", f"class={folder.file}", *more],
+        cwd=INFRA.parent,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        stdin=subprocess.DEVNULL,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def lose_alarms(folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> None:
+    """Delete all idle alarms behind our back: provision makes them again."""
+    names = [r["id"] for r in cloud.leftovers() if r["kind"] == "alarm"]
+    boto3.client("cloudwatch", region_name="us-east-2").delete_alarms(AlarmNames=names)
+
+
+def later(folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> None:
+    """Give the class a later end everywhere but on its machines' tags, and another idle rule."""
+    folder.write(teardown="2027-02-20")
+    classroom("extend", folder.file)
+    folder.write(idle={"minutes": 30})
+
+
+def stop(folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> None:
+    """Stop all machines."""
+    classroom("stop", folder.file)
+
+
+def other_keys(folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> None:
+    """Change keys of staff and students in the files."""
+    (folder.path / "staff.pub").write_text(public_key(77) + "\n")
+    folder.keys = {"alice": public_key(78), "bob": public_key(79)}
+    folder.write()
+
+
+# playbook -> (what comes before, options, does it change the cloud, does it log in to machines)
+CASES: dict[str, tuple[Any, tuple[str, ...], bool, bool]] = {
+    "provision": (lose_alarms, YES, True, False),
+    "configure": (None, (), False, True),
+    "start": (stop, (), True, False),
+    "stop": (None, (), True, False),
+    "status": (None, (), False, False),
+    "extend": (later, (), True, False),
+    "rotate_keys": (other_keys, (), True, True),
+    "save_work": (None, (), False, True),
+    "teardown": (None, YES, True, False),
+}
+
+
+def test_every_playbook_is_in_the_table() -> None:
+    assert set(CASES) == {p.stem for p in (INFRA / "playbooks").glob("*.yml")}
+
+
+def files(folder: ClassFolder) -> dict[str, bytes]:
+    """Return what lies in the class's folder, the inventory's own file aside."""
+    found = (p for p in folder.path.rglob("*") if p.is_file() and p.name != "aws_ec2.yml")
+    return {str(p): p.read_bytes() for p in found}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_check_changes_nothing_and_limit_touches_one_student(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, name: str
+) -> None:
+    """What happens on machines is tested on booted ones (test_hosts); here nothing answers there,
+    so playbooks that log in may end with 4, unreachable."""
+    before, options, changes, on_machines = CASES[name]
+    folder.write(STUDENTS, elastic_ip=True)
+    classroom("provision", folder.file)
+    if before:
+        before(folder, cloud, classroom)
+    good = (0, 4) if on_machines else (0,)
+    mark, old = len(cloud.log()), files(folder)
+
+    code, output = play(folder, cloud, name, *options, "--check")
+    assert code in good, output
+    assert cloud.writes(mark) == [] and files(folder) == old
+    code, output = play(folder, cloud, name, *options, "--check", "--limit", "alice")
+    assert code in good and cloud.writes(mark) == [] and files(folder) == old, output
+
+    others = {
+        r["id"]
+        for r in cloud.leftovers()
+        if (r["tags"] or {}).get("trainium-labs:owner") in ("bob", "carol")
+    }
+    assert len(others) >= 10
+    code, output = play(folder, cloud, name, *options, "--limit", "alice")
+    assert code in good, output
+    touched = [c for c in cloud.log()[mark:] if c["op"] in cloud.writes(mark)]
+    if name == "rotate_keys":
+        assert touched == [], "one student's key is no key pair"
+        assert play(folder, cloud, name)[0] in good
+        assert cloud.writes(mark) == ["DeleteKeyPair", "ImportKeyPair"]
+        (pair,) = boto3.client("ec2", region_name="us-east-2").describe_key_pairs(
+            IncludePublicKey=True
+        )["KeyPairs"]
+        assert pair["PublicKey"].split()[:2] == public_key(77).split()
+        mark = len(cloud.log())
+        assert play(folder, cloud, name)[0] in good and cloud.writes(mark) == []
+        return
+    assert bool(touched) is changes, [c["op"] for c in touched]
+    for call in touched:
+        text = json.dumps(call["params"])
+        assert not any(i in text for i in others) and "bob" not in text, call
+    if name == "extend":
+        assert {c["op"] for c in touched} == {"PutMetricAlarm"}
+    left = {r["id"] for r in cloud.leftovers()}
+    assert others <= left
+    if name == "teardown":
+        owners = {(r["tags"] or {}).get("trainium-labs:owner") for r in cloud.leftovers()}
+        assert "alice" not in owners
+
+
+def test_one_student_cannot_be_extended_beyond_the_class(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    folder.write(teardown="2027-02-20")
+    mark = len(cloud.log())
+    with pytest.raises(ClassroomError, match="Run extend without --limit first"):
+        classroom("extend", folder.file, limit=["alice"])
+    assert cloud.writes(mark) == []
+
+
+@pytest.mark.parametrize("command", ["stop", "teardown"])
+def test_a_shared_machine_is_not_taken_from_the_others(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, command: str
+) -> None:
+    folder.write(["alice", "bob", "carol"], mode="shared")
+    classroom("provision", folder.file)
+    with pytest.raises(ClassroomError, match="bob would lose it too"):
+        classroom(command, folder.file, limit=["alice"])
+    assert len(cloud.running()) == 2
+    classroom(command, folder.file, limit=["node-01"])
+    assert len(cloud.running()) == 1
+    classroom(command, folder.file, limit=["carol"])  # alone on her machine
+    assert cloud.running() == []
+
+
+def test_who_leaves_the_roster_is_not_ended_with_work_that_could_not_be_fetched(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(STUDENTS, elastic_ip=True)
+    classroom("provision", folder.file)
+    classroom("stop", folder.file, limit=["carol"])
+    folder.write(["alice", "bob"])
+    mark = len(cloud.log())
+    code, output = play(folder, cloud, "provision", "-e", "yes=true")
+    assert code == 2 and "carol is no longer in the roster" in output, output
+    assert cloud.writes(mark) == []
+    code, output = play(folder, cloud, "provision", "-e", "yes=true", "--limit", "alice")
+    assert code == 0 and cloud.writes(mark) == [], output
+    classroom("start", folder.file, limit=["carol"])
+    mark = len(cloud.log())
+    code, output = play(folder, cloud, "provision", "-e", "yes=true")
+    assert cloud.writes(mark) == [], "she runs, but nothing answers there"
+    assert code and "carol: the work could not be fetched" in output, output
+    code, output = play(folder, cloud, "provision", *YES)
+    assert code == 0 and "1 removed" in output, output
+
+
+def test_teardown_deletes_nothing_while_no_machine_answers(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(STUDENTS, elastic_ip=True)
+    classroom("provision", folder.file)
+    before = cloud.leftovers()
+    code, output = play(folder, cloud, "teardown", "-e", "yes=true")
+    assert code and "UNREACHABLE" in output and cloud.leftovers() == before, output
+    code, output = play(folder, cloud, "teardown", *YES)
+    assert code == 0 and cloud.leftovers() == [], output
+
+
+def test_teardown_with_a_broken_class_file_does_not_delete_work_unasked(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    before = cloud.leftovers()
+    folder.write(stop_nightly="late")
+    code, output = play(folder, cloud, "teardown", "-e", "yes=true")
+    assert code and "nobody knows where" in output and "not a time of day" in output, output
+    assert cloud.leftovers() == before
+    code, output = play(folder, cloud, "teardown", *YES)
+    assert code == 0 and cloud.leftovers() == [], output
