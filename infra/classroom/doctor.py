@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import access, cost, fleet, guards, preflight, roles
+from . import access, cost, fleet, guards, preflight, roles, tags
 from .cloud import doing
 from .problems import ClassroomError
 from .run import Run
@@ -117,7 +117,7 @@ def _quota(run: Run, region: str, request: bool) -> str:
 
 def _armed(run: Run, region: str) -> str:
     machines = fleet.read(run, region)
-    bad = [m.name for m in machines if m.tags.get("trainium-labs:guard") != "armed"]
+    bad = [m.name for m in machines if m.tags.get(tags.GUARD) != tags.ARMED]
     if bad:
         raise ClassroomError(f"{', '.join(bad)} have no idle alarm.", "Run provision again.")
     return f"{len(machines)} of {len(machines)}"

@@ -66,8 +66,7 @@ def desired(run: Run, role: str, addresses: list[str]) -> dict[str, dict[str, An
     spec = run.spec
     hour, minute = map(int, spec.stop_nightly.split(":"))
     mine = [{"Key": f"tag:{tags.CLASS}", "Values": [spec.name]}]
-    # Both tags must match; AWS takes the machines that carry all of them.
-    unarmed = [*mine, {"Key": f"tag:{tags.GUARD}", "Values": ["pending"]}]
+    unarmed = [{"Key": f"tag:{tags.GUARD}", "Values": [tags.pending(spec)]}]
     end = spec.teardown_at
     # Every day of the week after the end, so that a machine started late is ended too.
     window = {

@@ -101,7 +101,7 @@ def _one(
             ],
             "TagSpecifications": tags.spec_for(
                 ["instance", "volume", "network-interface"],
-                {**fleet.machine_tags(run.spec, w), tags.GUARD: "pending"},
+                {**fleet.machine_tags(run.spec, w), tags.GUARD: tags.pending(run.spec)},
             ),
         }
         if run.check:
@@ -203,7 +203,7 @@ def arm(run: Run, region: str, machines: list[Machine]) -> list[str]:
     """
     guards.alarms(run, region, {m.name: m.id for m in machines if m.id})
     have = {} if run.check else guards.read_alarms(run, region)
-    bad, armed, disarmed = [], [], []
+    bad, armed, disarmed, pending = [], [], [], tags.pending(run.spec)
     for m in machines:
         if not m.id:
             continue
@@ -218,19 +218,19 @@ def arm(run: Run, region: str, machines: list[Machine]) -> list[str]:
             continue
         if not good:
             bad.append(m.name)
-        if good and m.tags.get(tags.GUARD) != "armed":
+        if good and m.tags.get(tags.GUARD) != tags.ARMED:
             armed.append(m.id)
-        elif not good and m.tags.get(tags.GUARD) == "armed":
+        elif not good and m.tags.get(tags.GUARD) != pending:
             disarmed.append(m.id)
     for m in machines:
         m.tags[tags.GUARD] = (
-            "armed"
+            tags.ARMED
             if m.id in armed
-            else "pending"
+            else pending
             if m.id in disarmed
-            else m.tags.get(tags.GUARD, "pending")
+            else m.tags.get(tags.GUARD, pending)
         )
-    for ids, value in ((armed, "armed"), (disarmed, "pending")):
+    for ids, value in ((armed, tags.ARMED), (disarmed, pending)):
         for chunk in (ids[i : i + 200] for i in range(0, len(ids), 200)):
             with doing("tag machines", region):
                 run.do(

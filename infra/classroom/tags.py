@@ -11,11 +11,11 @@ CLASS = "trainium-labs:class"
 OWNER = "trainium-labs:owner"
 EXPIRES = "trainium-labs:expires"
 MACHINE = "trainium-labs:machine"
-# "pending" until the alarm and the budget's stop action that name the machine are verified, then
-# "armed".
-# The `unarmed` schedule stops every pending machine, whoever launched it and whatever happened to
-# the laptop.
+# `pending(spec)` until the alarm and the budget's stop action that name the machine are verified,
+# then `ARMED`. The `unarmed` schedule stops every pending machine, whoever launched it and whatever
+# happened to the laptop.
 GUARD = "trainium-labs:guard"
+ARMED = "armed"
 SEAT = "trainium-labs:core-"  # + two digits = student; shared machines only
 STAFF = "staff"
 
@@ -24,6 +24,15 @@ def prefix(spec: ClassSpec) -> str:
     """Return what every name starts with. Class names hold no dot, so no class is a prefix of
     another."""
     return f"trainium-labs.{spec.name}."
+
+
+def pending(spec: ClassSpec) -> str:
+    """Return the value of GUARD on a machine that nothing of its own guards yet.
+
+    It names the class, because an automation can choose machines by one tag only (AWS refuses two:
+    "Only one resource group or tag can be specified at a time").
+    """
+    return f"pending-{spec.name}"
 
 
 def group(spec: ClassSpec) -> str:

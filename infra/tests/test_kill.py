@@ -113,7 +113,7 @@ def test_a_killed_playbook_leaves_guarded_machines_and_a_clean_way_out(
             unarmed = [
                 r["id"]
                 for r in cloud.leftovers()
-                if r["kind"] == "instance" and r["tags"].get("trainium-labs:guard") == "pending"
+                if r["kind"] == "instance" and r["tags"].get("trainium-labs:guard") == "pending-lab"
             ]
             assert not set(unarmed) & set(cloud.running()), (
                 "the cloud itself stops what was left unarmed"

@@ -46,19 +46,12 @@ def target_of(schedule: Any) -> tuple[str, dict[str, Any]]:
 def selects(inputs: dict[str, Any], tags: dict[str, str], instance_id: str) -> bool:
     """Say whether an automation's targets choose a machine."""
     targets = inputs.get("Targets") or []
-    if not targets:
+    if len(targets) != 1:  # AWS: "Only one resource group or tag can be specified at a time"
         return False
-    for target in targets:
-        key, values = target["Key"], target["Values"]
-        if key == "ParameterValues":
-            if instance_id not in values:
-                return False
-        elif key.startswith("tag:"):
-            if tags.get(key[4:]) not in values:
-                return False
-        else:
-            return False
-    return True
+    key, values = targets[0]["Key"], targets[0]["Values"]
+    if key == "ParameterValues":
+        return instance_id in values
+    return key.startswith("tag:") and len(values) == 1 and tags.get(key[4:]) == values[0]
 
 
 def schedules(region: str) -> list[Any]:
