@@ -14,8 +14,7 @@ LABS = sorted(p.parent for p in ROOT.glob("labs/*/spec.py"))
 STDLIB = set(sys.stdlib_module_names)
 MAX_LINES = 500
 #: Files that are over it today; entries may go or shrink, not come or grow.
-OVER = {"infra/classroom/spec.py": 515, "infra/tests/labcloud/gaps.py": 515,
-        "infra/tests/test_cloud.py": 520}
+OVER: dict[str, int] = {}
 SUFFIXES = {".py", ".md", ".toml", ".yml", ".yaml", ".cfg", ".sh", ".js", ".html", ""}
 
 

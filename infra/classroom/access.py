@@ -342,7 +342,9 @@ def template_data(run: Run, net: Network, ami: str, block: str | None) -> dict[s
             }
         ],
         "UserData": base64.b64encode(firstboot.script(spec).encode()).decode(),
-        "TagSpecifications": tags.spec_for(kinds, {**tags.common(spec), tags.GUARD: tags.pending(spec)}),
+        "TagSpecifications": tags.spec_for(
+            kinds, {**tags.common(spec), tags.GUARD: tags.pending(spec)}
+        ),
     }
     if spec.market == "spot":
         # Only a persistent request can be stopped at night; it ends an hour before the final

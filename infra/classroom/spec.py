@@ -6,10 +6,9 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 import ipaddress
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 import yaml
 from pydantic import (
@@ -22,125 +21,14 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
 )
-from pydantic_core import PydanticCustomError
 
-from . import machines, yamllines
+from . import fields, machines, yamllines
 from . import roster as rosters
 from . import sdk as sdks
 from .problems import BadClass, Problem
 from .roster import Student
 
 ALLOW_WORLD = "yes-i-mean-it"
-
-
-def _fail(what: str, remedy: str) -> PydanticCustomError:
-    return PydanticCustomError("classroom", "{what}", {"what": what, "remedy": remedy})
-
-
-def _name(value: str) -> str:
-    if not re.fullmatch(r"[a-z][a-z0-9-]{1,22}[a-z0-9]", value):
-        raise _fail(
-            f"The class name {value!r} does not fit into AWS names.",
-            "Use 3 to 24 of a-z, 0-9 and -, starting with a letter.",
-        )
-    return value
-
-
-def _email(value: str) -> str:
-    if not rosters.EMAIL.fullmatch(value):
-        raise _fail(
-            f"{value!r} is not an e-mail address.",
-            "Budget alerts need one, such as staff@example.edu.",
-        )
-    return value
-
-
-def _region(value: str) -> str:
-    if not re.fullmatch(r"(us|eu|ap|sa|ca|me|af|il|mx)(-gov)?-[a-z]+-\d", value):
-        raise _fail(f"{value!r} is not the name of an AWS region.", "Write it like us-east-2.")
-    return value
-
-
-def _machine(value: str) -> str:
-    if value not in machines.TYPES:
-        near = difflib.get_close_matches(value, machines.TYPES, 1)
-        raise _fail(
-            f"The instance type {value!r} is not supported.",
-            f"Did you mean {near[0]}?" if near else "Use one of " + ", ".join(machines.TYPES) + ".",
-        )
-    return value
-
-
-def _sdk(value: Any) -> str:
-    if isinstance(value, float):
-        raise _fail(
-            f"The SDK pin {value} is a number, so 2.30 would read as 2.3.",
-            f'Quote it: sdk: "{value}".',
-        )
-    try:
-        version = sdks.normal(str(value))
-    except ValueError:
-        raise _fail(
-            f"The SDK pin {value!r} is not a version (and `latest` is a surprise, not a pin).",
-            'Write it as in sdk: "2.26.1".',
-        ) from None
-    if version not in sdks.RELEASES:
-        raise _fail(
-            f"There is no SDK {version} in the table of releases.",
-            f"Known: {', '.join(sorted(sdks.RELEASES, key=sdks.parse))}; newer ones are added in"
-            " classroom/sdk.py.",
-        )
-    return version
-
-
-def _cidr(value: str) -> str:
-    try:
-        net = ipaddress.ip_network(value, strict=True)
-    except ValueError as error:
-        raise _fail(
-            f"{value!r} is not a network: {error}.",
-            "Write it as 203.0.113.0/24, one address as 203.0.113.7/32.",
-        ) from None
-    return str(net)
-
-
-def _clock(value: Any) -> str:
-    if isinstance(value, int):  # YAML 1.1 reads 23:30 without quotes as minutes
-        raise _fail("The time is not quoted, so YAML reads it as a number.", 'Write it as "23:30".')
-    match = re.fullmatch(r"([01]\d|2[0-3]):([0-5]\d)", str(value))
-    if not match:
-        raise _fail(f"{value!r} is not a time of day.", 'Write it as "23:30" (24 hours).')
-    return str(value)
-
-
-def _zone(value: str) -> str:
-    if value not in available_timezones():
-        near = difflib.get_close_matches(value, sorted(available_timezones()), 1)
-        raise _fail(
-            f"{value!r} is not a time zone.",
-            f"Did you mean {near[0]}?" if near else "Write it as America/New_York.",
-        )
-    return value
-
-
-def _repository(value: str) -> str:
-    if not re.fullmatch(r"(https://|ssh://git@|git@)[^\s@]+", value):
-        raise _fail(
-            "The lab repository is not an https:// or git@ address (one with a password in it is"
-            " refused).",
-            "Write it as https://github.com/course/labs.git; use a deploy key for private ones.",
-        )
-    return value
-
-
-def _commit(value: Any) -> str:
-    if not re.fullmatch(r"[0-9a-f]{40}", str(value)):
-        raise _fail(
-            f"The lab commit {str(value)[:40]!r} is not a full commit id.",
-            "Write all 40 hex digits (quoted), from `git rev-parse HEAD`: a branch name moves"
-            " during the course.",
-        )
-    return str(value)
 
 
 class _Strict(BaseModel):
@@ -165,8 +53,8 @@ class Idle(_Strict):
 class Lab(_Strict):
     """Say which commit of which repository students work on."""
 
-    repository: Annotated[str, AfterValidator(_repository)]
-    commit: Annotated[str, BeforeValidator(_commit)]
+    repository: Annotated[str, AfterValidator(fields.repository)]
+    commit: Annotated[str, BeforeValidator(fields.commit)]
     extras: list[str] = ["labs"]
 
 
@@ -180,16 +68,16 @@ class Block(_Strict):
 class ClassSpec(_Strict):
     """Hold a class as class.yml describes it."""
 
-    name: Annotated[str, AfterValidator(_name)]
-    contact: Annotated[str, AfterValidator(_email)]
+    name: Annotated[str, AfterValidator(fields.name)]
+    contact: Annotated[str, AfterValidator(fields.email)]
     regions: Annotated[
-        list[Annotated[str, AfterValidator(_region)]], Field(min_length=1, max_length=6)
+        list[Annotated[str, AfterValidator(fields.region)]], Field(min_length=1, max_length=6)
     ]
-    instance_type: Annotated[str, AfterValidator(_machine)] = "trn1.2xlarge"
+    instance_type: Annotated[str, AfterValidator(fields.machine)] = "trn1.2xlarge"
     mode: Literal["per-student", "shared"] = "per-student"
     market: Literal["on-demand", "spot", "capacity-block"] = "on-demand"
     capacity_block: Block | None = None
-    sdk: Annotated[str, BeforeValidator(_sdk)]
+    sdk: Annotated[str, BeforeValidator(fields.sdk)]
     dialect: Literal["neuronxcc.nki", "nki"] = "neuronxcc.nki"
     profiler: Literal["auto", "neuron-profile", "neuron-explorer"] = "auto"
     influx_org: str = "trainium-labs"
@@ -198,15 +86,15 @@ class ClassSpec(_Strict):
         150  # the Neuron image's snapshot alone is 100 GiB
     )
     ssh_cidrs: Annotated[
-        list[Annotated[str, AfterValidator(_cidr)]], Field(min_length=1, max_length=50)
+        list[Annotated[str, AfterValidator(fields.cidr)]], Field(min_length=1, max_length=50)
     ]
     allow_world: str = ""
     staff_key: str = "~/.ssh/id_ed25519.pub"
     elastic_ip: bool = False
     budget: Budget
     hours_per_student: Annotated[float, Field(gt=0, le=2000)] = 30
-    stop_nightly: Annotated[str, BeforeValidator(_clock)]
-    time_zone: Annotated[str, AfterValidator(_zone)]
+    stop_nightly: Annotated[str, BeforeValidator(fields.clock)]
+    time_zone: Annotated[str, AfterValidator(fields.zone)]
     idle: Idle = Idle()
     teardown: dt.date
     save_work: bool = True

@@ -1,0 +1,138 @@
+"""The values that class.yml takes: each check returns the value, or says what to write instead."""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import re
+from typing import Any
+from zoneinfo import available_timezones
+
+from pydantic_core import PydanticCustomError
+
+from . import machines
+from . import roster as rosters
+from . import sdk as sdks
+
+
+def refusal(what: str, remedy: str) -> PydanticCustomError:
+    """Return the error for a value: what is wrong and what to write."""
+    return PydanticCustomError("classroom", "{what}", {"what": what, "remedy": remedy})
+
+
+def name(value: str) -> str:
+    """Check the name of a class."""
+    if not re.fullmatch(r"[a-z][a-z0-9-]{1,22}[a-z0-9]", value):
+        raise refusal(
+            f"The class name {value!r} does not fit into AWS names.",
+            "Use 3 to 24 of a-z, 0-9 and -, starting with a letter.",
+        )
+    return value
+
+
+def email(value: str) -> str:
+    """Check an e-mail address."""
+    if not rosters.EMAIL.fullmatch(value):
+        raise refusal(
+            f"{value!r} is not an e-mail address.",
+            "Budget alerts need one, such as staff@example.edu.",
+        )
+    return value
+
+
+def region(value: str) -> str:
+    """Check the form of a region name."""
+    if not re.fullmatch(r"(us|eu|ap|sa|ca|me|af|il|mx)(-gov)?-[a-z]+-\d", value):
+        raise refusal(f"{value!r} is not the name of an AWS region.", "Write it like us-east-2.")
+    return value
+
+
+def machine(value: str) -> str:
+    """Check that an instance type is supported."""
+    if value not in machines.TYPES:
+        near = difflib.get_close_matches(value, machines.TYPES, 1)
+        raise refusal(
+            f"The instance type {value!r} is not supported.",
+            f"Did you mean {near[0]}?" if near else "Use one of " + ", ".join(machines.TYPES) + ".",
+        )
+    return value
+
+
+def sdk(value: Any) -> str:
+    """Check an SDK pin; return the release."""
+    if isinstance(value, float):
+        raise refusal(
+            f"The SDK pin {value} is a number, so 2.30 would read as 2.3.",
+            f'Quote it: sdk: "{value}".',
+        )
+    try:
+        version = sdks.normal(str(value))
+    except ValueError:
+        raise refusal(
+            f"The SDK pin {value!r} is not a version (and `latest` is a surprise, not a pin).",
+            'Write it as in sdk: "2.26.1".',
+        ) from None
+    if version not in sdks.RELEASES:
+        raise refusal(
+            f"There is no SDK {version} in the table of releases.",
+            f"Known: {', '.join(sorted(sdks.RELEASES, key=sdks.parse))}; newer ones are added in"
+            " classroom/sdk.py.",
+        )
+    return version
+
+
+def cidr(value: str) -> str:
+    """Check a network; return it in its usual form."""
+    try:
+        net = ipaddress.ip_network(value, strict=True)
+    except ValueError as error:
+        raise refusal(
+            f"{value!r} is not a network: {error}.",
+            "Write it as 203.0.113.0/24, one address as 203.0.113.7/32.",
+        ) from None
+    return str(net)
+
+
+def clock(value: Any) -> str:
+    """Check a time of day."""
+    if isinstance(value, int):  # YAML 1.1 reads 23:30 without quotes as minutes
+        raise refusal(
+            "The time is not quoted, so YAML reads it as a number.", 'Write it as "23:30".'
+        )
+    match = re.fullmatch(r"([01]\d|2[0-3]):([0-5]\d)", str(value))
+    if not match:
+        raise refusal(f"{value!r} is not a time of day.", 'Write it as "23:30" (24 hours).')
+    return str(value)
+
+
+def zone(value: str) -> str:
+    """Check the name of a time zone."""
+    if value not in available_timezones():
+        near = difflib.get_close_matches(value, sorted(available_timezones()), 1)
+        raise refusal(
+            f"{value!r} is not a time zone.",
+            f"Did you mean {near[0]}?" if near else "Write it as America/New_York.",
+        )
+    return value
+
+
+def repository(value: str) -> str:
+    """Check the address of the lab repository."""
+    if not re.fullmatch(r"(https://|ssh://git@|git@)[^\s@]+", value):
+        raise refusal(
+            "The lab repository is not an https:// or git@ address (one with a password in it is"
+            " refused).",
+            "Write it as https://github.com/course/labs.git; use a deploy key for private ones.",
+        )
+    return value
+
+
+def commit(value: Any) -> str:
+    """Check a full commit id."""
+    if not re.fullmatch(r"[0-9a-f]{40}", str(value)):
+        raise refusal(
+            f"The lab commit {str(value)[:40]!r} is not a full commit id.",
+            "Write all 40 hex digits (quoted), from `git rev-parse HEAD`: a branch name moves"
+            " during the course.",
+        )
+    return str(value)
