@@ -22,6 +22,8 @@ from nkisim import report
 from nkisim.prediction import profile
 from nkisim.profile_cli import load_kernel
 
+from . import model_kernels
+
 KERNELS = Path(__file__).with_name("kernels_for_reports.py")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome",
                                                 "chrome"))), None)
@@ -217,6 +219,18 @@ def test_every_tab_opens_and_source_text_stays_text(page):
     assert "dma_transfer_count" in page.text("panel")
     assert page.js("return document.images.length") == 0
     assert "<img src=x" in page.js("return document.getElementById('source').textContent")
+    assert page.complaints() == []
+
+
+def test_spills_stand_apart_from_what_the_kernel_moves(chromium, tmp_path):
+    a = np.ones((32, 128, 1024), np.float32)
+    prof = profile(model_kernels.hoard, a, target="trn2", compute=False)
+    report.save_html(prof, tmp_path / "spill.html")
+    page = Page(chromium, tmp_path / "spill.html")
+    page.js("nkisim.open('Instructions')")
+    rows = page.text("panel").splitlines()
+    assert any(r.startswith("spill load (DMA)") for r in rows), rows
+    assert any(r.startswith("load (DMA)") for r in rows)
     assert page.complaints() == []
 
 

@@ -109,7 +109,8 @@ class Profile {
 
   /** What one sees of an instruction: its name and, for DMA, the direction. Longest total first. */
   _names() {
-    const labels = this.head.kinds.map((k) => k.moves ? `${k.moves} (DMA)` : k.name);
+    const spill = (k) => k.name.startsWith("spill_") ? "spill " : "";
+    const labels = this.head.kinds.map((k) => k.moves ? `${spill(k)}${k.moves} (DMA)` : k.name);
     const by = new Map();
     labels.forEach((label, k) => {
       if (!by.has(label)) by.set(label, { label, engine: ENGINES.indexOf(this.head.kinds[k].engine),
