@@ -215,9 +215,11 @@ class Machine:
 
     def _unshare(self, st: Storage) -> None:
         """Before `st` changes, give results that were bound to it and still live a copy."""
-        alive = [t for t in (ref() for ref in st.aliases) if t is not None]
+        alive = [t for ref in st.aliases if (t := ref()) is not None]
         st.aliases = None
-        if alive and st.queued:
+        if not alive:
+            return
+        if st.queued:
             self.products.run()
         for t in alive:
             if t.storage is not st:
