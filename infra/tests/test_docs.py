@@ -30,12 +30,32 @@ def test_the_documents_mark_their_commands() -> None:
     assert len(blocks("AWS_SETUP.md")) >= 4 and len(blocks("AWS_TEARDOWN.md")) >= 3
 
 
-def test_every_command_of_the_documents_works(cloud: LabCloud, tmp_path: Path) -> None:
+def edit_as_a_lone_student(folder: Path, key: str) -> None:
+    """Do what step 4 says to a student with a credit code: one row, own budget and address."""
+    (folder / "roster.csv").write_text(
+        f"student,email,public_key\nalice,alice@example.edu,{key}\n"
+    )
+    text = (folder / "class.yml").read_text(encoding="utf-8")
+    for old, new in (
+        ("class_usd: 100", "class_usd: 50"),
+        ("[203.0.113.0/24]", "[203.0.113.7/32]"),
+        ("contact: staff@example.edu", "contact: alice@example.edu"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "class.yml").write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize("who", ["staff", "lone student"])
+def test_every_command_of_the_documents_works(cloud: LabCloud, tmp_path: Path, who: str) -> None:
     home = tmp_path / "home"
     (home / ".ssh").mkdir(parents=True)
-    (home / ".ssh/id_ed25519.pub").write_text(public_key(1) + " staff\n")
+    (home / ".ssh/id_ed25519.pub").write_text(public_key(1) + " mine\n")
     shutil.copytree(INFRA / "examples", home / "my-class")
-    (home / "password").write_text("a long enough password\n")
+    if who == "staff":
+        (home / "password").write_text("a long enough password\n")
+    else:  # brings a key, so that nothing has to be encrypted
+        edit_as_a_lone_student(home / "my-class", public_key(1))
     environ = {
         **os.environ,
         **cloud.environ,
@@ -43,7 +63,7 @@ def test_every_command_of_the_documents_works(cloud: LabCloud, tmp_path: Path) -
         "PYTHONPATH": "infra",
         "PYTHONDONTWRITEBYTECODE": "1",
         "CLASSROOM_NOW": START + "+00:00",
-        "ANSIBLE_VAULT_PASSWORD_FILE": str(home / "password"),
+        **({"ANSIBLE_VAULT_PASSWORD_FILE": str(home / "password")} if who == "staff" else {}),
         "ANSIBLE_LOCAL_TEMP": str(tmp_path / "ansible"),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
