@@ -17,6 +17,7 @@ from .problems import ClassroomError
 from .run import Run
 
 Result = dict[str, Any]
+BILLS = ("instance ", "spot-request ", "elastic-ip ", "volume ", "snapshot ")  # kinds, as reported
 AFTER_THE_END = ("status", "cost", "stop", "doctor", "pages")
 
 
@@ -335,6 +336,8 @@ def _teardown(
         "changed": bool(report.removed),
         "removed": report.removed,
         "left": list(map(str, report.left)),
+        "class_name": name,
+        "touched": sorted({r.rsplit(" in ", 1)[1] for r in report.removed if r.startswith(BILLS)}),
         "summary": report.summary(),
         "report": str(path),
         "exit_code": report.exit_code,

@@ -218,3 +218,46 @@ def test_teardown_with_a_broken_class_file_does_not_delete_work_unasked(
     assert cloud.leftovers() == before
     code, output = play(folder, cloud, "teardown", *YES)
     assert code == 0 and cloud.leftovers() == [], output
+
+
+def test_a_second_look_with_amazon_aws_finds_what_the_library_would_miss(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, tmp_path: Path
+) -> None:
+    folder.write(STUDENTS, elastic_ip=True)
+    classroom("provision", folder.file)
+    kinds = ("instance", "volume", "elastic-ip")
+    bills = {r["id"] for r in cloud.leftovers() if r["kind"] in kinds}
+    assert len(bills) == 9
+    looked = tmp_path / "second_look.yml"
+    tasks = INFRA / "playbooks/tasks/second_look.yml"
+    answer = {"class_name": "lab", "touched": ["us-east-2"]}
+    looked.write_text(
+        json.dumps(
+            [
+                {
+                    "hosts": "localhost",
+                    "gather_facts": False,
+                    "vars": {"classroom_result": answer},
+                    "tasks": [{"ansible.builtin.include_tasks": str(tasks)}],
+                }
+            ]
+        )
+    )
+    done = subprocess.run(
+        ["ansible-playbook", "-i", "localhost,", "-c", "local", str(looked)],
+        env={
+            **os.environ,
+            **cloud.environ,
+            "ANSIBLE_NOCOLOR": "1",
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        },
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode, done.stdout
+    assert all(id in done.stdout for id in bills), done.stdout
+    code, output = play(folder, cloud, "teardown", *YES)
+    assert code == 0 and "amazon.aws found nothing that bills in us-east-2" in output, output
+    assert cloud.leftovers() == []

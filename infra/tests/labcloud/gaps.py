@@ -24,6 +24,7 @@ from moto.core.responses import ActionResult, EmptyResult
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.amis import Ami
 from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBackend
+from moto.ec2.models.elastic_block_store import Volume
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
 from moto.ec2.models.instances import Instance, InstanceBackend
 from moto.ec2.models.security_groups import SecurityGroupBackend
@@ -451,6 +452,15 @@ def get_metric_data(self: Any) -> ActionResult:
     return ActionResult({"MetricDataResults": results})
 
 
+_volume_init = Volume.__init__
+
+
+def volume_init(self: Any, *args: Any, **kwargs: Any) -> None:
+    """Answer with an empty snapshot id, as AWS does; modules of amazon.aws count on the key."""
+    _volume_init(self, *args, **kwargs)
+    self.snapshot_id = self.snapshot_id or ""
+
+
 def install() -> None:
     """Patch moto's classes."""
     EC2Response.describe_images, EC2Response.run_instances = describe_images, run_instances
@@ -479,6 +489,7 @@ def install() -> None:
     )
     IamResponse.simulate_principal_policy = simulate_principal_policy
     Alarm.__init__ = alarm_init
+    Volume.__init__ = volume_init
     CloudWatchResponse.get_metric_data = get_metric_data
 
 
