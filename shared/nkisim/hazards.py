@@ -6,7 +6,10 @@ place, and an iteration that reads what another one wrote (nki-spec 5, traps 11,
 """
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from .errors import NkiError, fail
 from .memory import HBM
@@ -37,45 +40,75 @@ def _shared_affine(m: Machine, a: int, b: int, home: int) -> int | None:
 def check_loops(m: Machine) -> NkiError | None:
     """Look for broken promises of affine loops; add findings, return the error of the first
     HBM region that two iterations write (unless statements keep their order)."""
-    tr, storages = m.trace, m.storages
+    tr = m.trace
     if not any(kind in tr.loop_kind for kind in _INDEPENDENT):
         return None
-    last: dict[tuple, tuple[int, int]] = {}     # region -> (node, line) of its last write
     error: NkiError | None = None
-    rows, kinds = tr.rows, tr.kinds
     seen: set[tuple] = set()
-    node_of = storages.node
-    arenas = {st.id for st in m.arenas.values()}    # there the kernel says what may share bytes
-    for at in tr.starts:
-        node = rows[at + 2]
-        kind, line = kinds[rows[at]], rows[at + 1]
-        k = at + 3
-        for n, pattern in enumerate(kind.operands):
-            sid, offset = rows[k], rows[k + 1]
-            k += 2
-            home = node_of(sid)
-            if home == node or home < 0 or sid in arenas:        # its own iteration's, or an input
-                continue
-            region = (sid, offset, pattern.shape, pattern.strides)
-            was = last.get(region)
-            if n < kind.outputs:
-                ordered = kind.accumulate or kind.inplace or _updates(kind)
-                if was is not None and was[0] != node and not ordered \
-                        and (sid, line, was[1]) not in seen \
-                        and (loop := _shared_affine(m, was[0], node, home)) is not None:
-                    seen.add((sid, line, was[1]))
-                    error = error or _written_twice(m, loop, pattern.kind is HBM, line, was[1])
-                last[region] = (node, line)
-            elif was is not None and was[0] != node and not kind.inplace \
-                    and (sid, line, was[1], "r") not in seen \
-                    and (loop := _shared_affine(m, was[0], node, home)) is not None:
-                seen.add((sid, line, was[1], "r"))
-                what = _INDEPENDENT[tr.loop_kind[loop]]
-                m.find("NKI-L02", "warning",
-                       f"an {what} reads what another one wrote; they may overlap or run in any "
-                       "order, so on the chip this value is undefined. Use nl.sequential_range, "
-                       "or give each its own tile", line, was[1])
+    for line, node, sid, home, writes, hbm, before, at in _meetings(m):
+        key = (sid, line, before) if writes else (sid, line, before, "r")
+        if key in seen or (loop := _shared_affine(m, at, node, home)) is None:
+            continue
+        seen.add(key)
+        if writes:
+            error = error or _written_twice(m, loop, hbm, line, before)
+            continue
+        what = _INDEPENDENT[tr.loop_kind[loop]]
+        m.find("NKI-L02", "warning",
+               f"an {what} reads what another one wrote; they may overlap or run in any "
+               "order, so on the chip this value is undefined. Use nl.sequential_range, "
+               "or give each its own tile", line, before)
     return error
+
+
+def _meetings(m: Machine) -> Iterator[tuple[int, int, int, int, bool, bool, int, int]]:
+    """Yield the accesses, in program order, to a region that another iteration wrote last.
+
+    Each as (line, node, storage, node of the storage, whether it writes, whether in HBM, line and
+    node of that write). A region is a start and an access pattern; updates may meet anywhere.
+    """
+    tr = m.trace
+    rows, starts = np.frombuffer(tr.rows, np.int64), np.frombuffer(tr.starts, np.int64)
+    stores = np.frombuffer(m.storages.data, np.int64).reshape(-1, 6)
+    if not len(starts):
+        return
+    home_of = np.where(stores[:, 5] & 2, -1, stores[:, 4])      # -1: a kernel input
+    for st in m.arenas.values():
+        home_of[st.id] = -1             # there the kernel says what may share bytes
+    # each operand of each instruction, by the tables of its kind
+    forms: dict[tuple, int] = {}
+    form, writes, update = [], [], []
+    for kind in tr.kinds:
+        ordered = kind.accumulate or kind.inplace or _updates(kind)
+        for k, p in enumerate(kind.operands):
+            form.append(forms.setdefault((p.shape, p.strides), len(forms)))
+            writes.append(k < kind.outputs)
+            update.append(ordered if k < kind.outputs else kind.inplace)
+    count = np.array([len(k.operands) for k in tr.kinds])
+    first = np.cumsum(count) - count
+    kinds, lines = rows[starts], rows[starts + 1]
+    each = count[kinds]
+    instr = np.repeat(np.arange(len(starts)), each)
+    n = np.arange(len(instr)) - np.repeat(np.cumsum(each) - each, each)
+    sid, node = rows[starts[instr] + 3 + 2 * n], rows[starts + 2][instr]
+    home = home_of[sid]
+    keep = np.flatnonzero((home >= 0) & (home != node))         # not an iteration's own tiles
+    instr, n, sid, node, home = (x[keep] for x in (instr, n, sid, node, home))
+    which = first[kinds[instr]] + n
+    offset = rows[starts[instr] + 4 + 2 * n]
+    order = np.lexsort((np.array(form)[which], offset, sid))    # stable: program order within
+    key = np.stack([sid, offset, np.array(form)[which]])[:, order]
+    new = np.append(True, (key[:, 1:] != key[:, :-1]).any(axis=0))[:len(order)]
+    group = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
+    write = np.array(writes)[which]
+    last = np.maximum.accumulate(np.where(write[order], np.arange(len(order)), -1))
+    last = np.append(-1, last[:-1])[:len(order)]                # the write before, if in the region
+    met = (last >= group) & ~np.array(update)[which][order] & (node[order[last]] != node[order])
+    pairs = sorted(zip(order[met].tolist(), order[last[met]].tolist()))
+    for i, j in pairs:
+        pattern = tr.kinds[int(kinds[instr[i]])].operands[int(n[i])]
+        yield (int(lines[instr[i]]), int(node[i]), int(sid[i]), int(home[i]), bool(write[i]),
+               pattern.kind is HBM, int(lines[instr[j]]), int(node[j]))
 
 
 def _updates(kind: Kind) -> bool:
