@@ -138,6 +138,24 @@ def command(cloud: LabCloud, *words: str) -> subprocess.Popen:
     )
 
 
+def test_what_ansible_leaves_behind_begins_nothing_more(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    """Ansible's worker lives in a session of its own, so it survives a kill of what we started."""
+    folder.write(40)
+    cloud.fault("RunInstances", hang=True, after=True, code="InternalError", skip=2)
+    Playbook(folder, cloud).kill_at_a_call(cloud)
+    time.sleep(3)
+    cloud.post("clear")
+    before = -1
+    while before != len(cloud.log()):
+        before = len(cloud.log())
+        time.sleep(2)
+    assert sum(c["op"] == "RunInstances" for c in cloud.log()) < 40
+    assert classroom("teardown", folder.file)["exit_code"] == 0
+    assert cloud.leftovers() == []
+
+
 @pytest.mark.parametrize("how", ["python -m classroom", "ansible-playbook"])
 def test_control_c_begins_nothing_more_and_two_teardowns_are_fine(
     folder: ClassFolder, cloud: LabCloud, how: str
@@ -168,7 +186,7 @@ def test_control_c_begins_nothing_more_and_two_teardowns_are_fine(
     if how == "python -m classroom":
         assert "Interrupted. What exists is guarded" in output
     launched = sum(c["op"] == "RunInstances" for c in cloud.log())
-    assert launched < 40, "it went on after Ctrl-C"
+    assert launched < 40, f"it went on after Ctrl-C:\n{output}"
     for _ in range(2):
         end = command(cloud, *words("teardown"))
         output, _ = end.communicate(timeout=120)

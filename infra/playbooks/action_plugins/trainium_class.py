@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,17 @@ from ansible.plugins.action import ActionBase  # noqa: E402
 from ansible.utils.display import Display  # noqa: E402
 
 OPTIONS = ("command", "class_file", "students", "confirm_removals", "dry_run", "rotate", "name")
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent is gone.
+
+    Ansible's workers live in sessions of their own: without this, one whose Ansible was killed, or
+    interrupted at an unlucky moment, would go on starting machines with nobody watching.
+    """
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os._exit(1)
 
 
 class ActionModule(ActionBase):
@@ -40,6 +54,7 @@ class ActionModule(ActionBase):
         from classroom import commands
         from classroom.problems import ClassroomError
 
+        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
         display = Display()
         options = {
             k: self._bool(args[k]) for k in ("confirm_removals", "dry_run", "rotate") if k in args
