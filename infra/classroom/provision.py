@@ -104,6 +104,19 @@ def _owners(run: Run, plan: fleet.Plan) -> dict[str, str]:
     return {w.owner: mails.get(w.owner, run.spec.contact) for w in plan.wanted.values()}
 
 
+def _guard(run: Run, region: str, role: str) -> list[str]:
+    """Make the schedules of a region and read the guards back; return the Elastic IPs they name."""
+    held = (
+        sorted(a["AllocationId"] for a in launch.read_addresses(run, region))
+        if run.spec.elastic_ip
+        else []
+    )
+    guards.schedules(run, region, role, held)
+    if not run.check:
+        guards.verify(run, region, role)
+    return held
+
+
 def _region(
     run: Run,
     region: str,
@@ -124,14 +137,7 @@ def _region(
             reasons[w.name] = f"{region} does not offer {run.spec.instance_type}"
         if not live:
             return todo, reasons
-    held = (
-        sorted(a["AllocationId"] for a in launch.read_addresses(run, region))
-        if run.spec.elastic_ip
-        else []
-    )
-    guards.schedules(run, region, role, held)
-    if not run.check:
-        guards.verify(run, region, role)
+    held = _guard(run, region, role)
     access.key_pair(run, region)
     fresh: list[Machine] = []
     if todo and net.subnets:
@@ -252,14 +258,7 @@ def extend(run: Run) -> Outcome:
     for region in regions:
         here = [m for m in plan.keep if m.region == region]
         if run.limit is None:
-            held = (
-                sorted(a["AllocationId"] for a in launch.read_addresses(run, region))
-                if run.spec.elastic_ip
-                else []
-            )
-            guards.schedules(run, region, role, held)
-            if not run.check:
-                guards.verify(run, region, role)
+            _guard(run, region, role)
         outcome.unarmed += launch.arm(run, region, here)
         launch.retag(run, region, here, plan.wanted)
         outcome.machines += here

@@ -1,10 +1,7 @@
 """The event model: when each instruction of a trace runs, on which engine.
 
-Each engine takes its instructions in order, one at a time, when the data they wait for are there.
-DMAs are triggered by queues, in order too, and share 16 DMA engines that serve requests as they
-arrive. What several engines compete for (DMA engines, the shared memory ports of generation 2) is
-served in order of time: queues first run ahead as far as nothing shared is needed, then the
-earliest request is served. That is exact, because what follows a request is never earlier than it.
+This room puts the parts together: what the compiler does with the trace (compiler.py, spill.py),
+engines and costs (cost.py), who waits for whom (footprint.py), the run itself (events.py).
 """
 from __future__ import annotations
 
