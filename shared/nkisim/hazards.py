@@ -7,22 +7,32 @@ place, and an iteration that reads what another one wrote (nki-spec 5, traps 11,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 
 from .errors import NkiError, fail
 from .memory import HBM
+from .trace import Kind, Storages, Trace
 
-if TYPE_CHECKING:
-    from .machine import Machine
-    from .trace import Kind
+
+class Launch(Protocol):
+    """What this pass has to know of the machine that ran a kernel."""
+
+    trace: Trace
+    storages: Storages
+    arenas: dict[str, Any]          # the memories that the kernel allocates directly
+    asked_id: bool                  # the kernel has called nl.program_id
+    skip_middle_end: bool           # affine_range keeps the order of statements
+
+    def find(self, id: str, severity: str, text: str, where: int = -1, other: int = -1) -> None:
+        """Add a finding."""
 
 
 _INDEPENDENT = {"affine_range": "iteration of nl.affine_range", "grid": "instance of the grid"}
 
 
-def _shared_affine(m: Machine, a: int, b: int, home: int) -> int | None:
+def _shared_affine(m: Launch, a: int, b: int, home: int) -> int | None:
     """Return the affine loop (or grid) of which nodes `a` and `b` are two iterations, or None.
 
     Loops that the storage was created in (`home`) do not count: there each iteration has its own.
@@ -37,7 +47,7 @@ def _shared_affine(m: Machine, a: int, b: int, home: int) -> int | None:
     return None
 
 
-def check_loops(m: Machine) -> NkiError | None:
+def check_loops(m: Launch) -> NkiError | None:
     """Look for broken promises of affine loops; add findings, return the error of the first
     HBM region that two iterations write (unless statements keep their order)."""
     tr = m.trace
@@ -61,7 +71,7 @@ def check_loops(m: Machine) -> NkiError | None:
     return error
 
 
-def _meetings(m: Machine) -> Iterator[tuple[int, int, int, int, bool, bool, int, int]]:
+def _meetings(m: Launch) -> Iterator[tuple[int, int, int, int, bool, bool, int, int]]:
     """Yield the accesses, in program order, to a region that another iteration wrote last.
 
     Each as (line, node, storage, node of the storage, whether it writes, whether in HBM, line and
@@ -119,7 +129,7 @@ def _updates(kind: Kind) -> bool:
     return kind.row.name == "atomic_rmw" or "scatter" in kind.extra
 
 
-def _written_twice(m: Machine, loop: int, hbm: bool, line: int, other: int) -> NkiError | None:
+def _written_twice(m: Launch, loop: int, hbm: bool, line: int, other: int) -> NkiError | None:
     """Report two iterations that write one place: an error in HBM, a warning on chip."""
     kind = m.trace.loop_kind[loop]
     text = (f"more than one {_INDEPENDENT[kind]} writes the same "

@@ -2,14 +2,16 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .errors import fail
 from .index import Index, _broadcast, as_int
 from .memory import HBM
-from .tensor import Tensor
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
 
 
 class Shifted:
@@ -40,9 +42,8 @@ class Indirect:
     kind: str
 
     @staticmethod
-    def make(base: Tensor, keys: tuple) -> Any:
-        """Check the subscript and return the Indirect."""
-        at = [d for d, k in enumerate(keys) if isinstance(k, (Tensor, Shifted))]
+    def make(base: Tensor, keys: tuple, at: list[int]) -> Indirect:
+        """Check the subscript, in which index tiles stand at `at`, and return the Indirect."""
         if len(at) != 1 or len(keys) != len(base.shape):
             raise fail("NKI-I11", "an indirect access takes one index tile",
                        given=f"{len(at)} index tiles in {len(keys)} subscripts",

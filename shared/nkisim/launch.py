@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from . import allocate, banner, hw
+from . import allocate, banner, hw, lower
+from .context import current
 from .errors import NkiError, Where, fail, find_where, in_user_code, trim
+from .grid import grid_sizes
 from .hazards import check_loops
-from .machine import Finding, Machine, current
+from .machine import Finding, Machine
 from .memory import FULLY, HBM, NEVER
 from .replay import Diverged
 from .tensor import Tensor
@@ -85,7 +87,6 @@ class Kernel:
 
     def __getitem__(self, grid: Any) -> Kernel:
         """Return the kernel launched over a grid: kernel[4, 2](x)."""
-        from .facade.grid import grid_sizes
         k = copy.copy(self)
         try:
             k.grid = grid_sizes(grid)
@@ -216,7 +217,7 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
             replays: bool = False) -> Run:
     core = hw.get(target or kernel.target)
     banner.announce(core.name)
-    m = Machine(core, compute=compute, replays=replays,
+    m = Machine(core, lower, compute=compute, replays=replays,
                 in_order="skip_middle_end_transformations" in kernel.nki_options)
     names = _bind(kernel, args, kwargs)
     box = _Arguments(m, kernel)

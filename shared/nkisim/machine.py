@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import weakref
-from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -25,15 +24,14 @@ from .shadow import refresh_shadow
 from .tensor import Indirect, Tensor
 from .trace import Trace
 
-current: ContextVar[Machine | None] = ContextVar("nkisim_machine", default=None)
-
 
 class Machine:
     """One NeuronCore executing one kernel launch."""
 
-    def __init__(self, hw: NeuronCore, *, compute: bool = True, in_order: bool = False,
-                 replays: bool = False):
+    def __init__(self, hw: NeuronCore, language: Any, *, compute: bool = True,
+                 in_order: bool = False, replays: bool = False):
         self.hw = hw
+        self.language = language        # what operators and assignments lower to
         self.compute = compute
         self.replays = replays and not compute      # loops that repeat are not all executed
         self.skip_middle_end = in_order     # affine_range keeps the order of statements
@@ -336,11 +334,10 @@ class Machine:
     def _zero_for_real(self, st: Storage) -> None:
         """Issue the memset of zeros in PSUM that something else than a matmul reads."""
         st.lazy_zero = False
-        from .instr import dve
         n = st.row_bytes // 4
         t = Tensor(self, st, 0, (st.nparts, n), (st.row_bytes, 4), dtypes.FLOAT32, 0, PSUM)
         pending, self.pending = self.pending, None
-        dve.memset(t.shape, 0.0, t.dtype, dst=t)
+        self.op("fill", t, 0.0)
         self.pending = pending
 
     # -- assignment ------------------------------------------------------------------
@@ -420,13 +417,11 @@ class Machine:
     # -- lowering ----------------------------------------------------------------------
     def op(self, name: str, *args: Any, **kw: Any) -> Any:
         """Call an operation of the nl language by name (operators and assignments)."""
-        from . import lower
-        return lower.operator(self, name, *args, **kw)
+        return self.language.operator(self, name, *args, **kw)
 
     def broadcast(self, t: Tensor, shape: tuple[int, ...]) -> Tensor:
         """Return `t` repeated to `shape`."""
-        from . import lower
-        return lower.broadcast_to(self, t, shape)
+        return self.language.broadcast_to(self, t, shape)
 
     # -- loops --------------------------------------------------------------------------
     def loop(self, kind: str, values: range) -> Any:

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .errors import NkiError, fail, trim, user_frame
-from .machine import current
+from .context import current, machine
+from .errors import NkiError, fail, user_frame
 from .memory import PSUM, SBUF
 
 if TYPE_CHECKING:
@@ -58,15 +58,6 @@ class Row:
 
 
 ROWS: dict[str, Row] = {}
-
-
-def machine(what: str) -> Machine:
-    """Return the machine that is running a kernel, or raise if none is."""
-    m = current.get()
-    if m is None:
-        raise trim(fail("NKI-K01", f"{what} was called outside of a kernel",
-                        limit="nl and nisa calls make instructions, and only a kernel has those"))
-    return m
 
 
 def misuse(name: str, plan: Callable, exc: Exception) -> NkiError:

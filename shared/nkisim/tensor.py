@@ -14,6 +14,7 @@ import numpy as np
 from . import affine, dtypes
 from .errors import fail
 from .index import Index, Mask, Slice, _no_truth, as_int
+from .indirect import Indirect, Shifted
 from .memory import HBM, Storage, contiguous_strides, merge_dims
 
 if TYPE_CHECKING:
@@ -147,8 +148,9 @@ class Tensor:
     def _subscript(self, keys: tuple) -> Tensor:
         """Resolve the subscripts that the fast path leaves: `...`, ds, indices, out of range."""
         rank = len(self.shape)
-        if any(isinstance(k, (Tensor, Indirect, Shifted)) for k in keys):
-            return Indirect.make(self, keys)
+        tiles = [d for d, k in enumerate(keys) if isinstance(k, (Tensor, Shifted))]
+        if tiles or any(isinstance(k, Indirect) for k in keys):
+            return Indirect.make(self, keys, tiles)         # type: ignore[return-value]
         if len(keys) == 1 and isinstance(keys[0], (Mask, bool)):
             return self.masked(keys[0])
         if Ellipsis in [k for k in keys if k.__class__ is type(Ellipsis)]:
@@ -421,6 +423,3 @@ def new_tensor(m: Machine, storage: Storage, shape: tuple[int, ...], dtype: np.d
                kind: str = HBM) -> Tensor:
     """Return a row-major tensor over a whole HBM storage."""
     return Tensor(m, storage, 0, shape, contiguous_strides(shape, dtype.itemsize), dtype, 0, kind)
-
-
-from .indirect import Indirect, Shifted  # noqa: E402 (it subscripts tensors, and tensors make it)

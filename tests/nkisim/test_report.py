@@ -15,7 +15,7 @@ from nkisim import report
 from nkisim.machine import Finding
 from nkisim.prediction import profile
 from nkisim.profile_cli import load_kernel
-from nkisim.report.summary import active_us
+from nkisim.report.metrics import active_us
 
 KERNELS = Path(__file__).with_name("kernels_for_reports.py")
 
@@ -131,7 +131,7 @@ def test_an_empty_kernel_gets_a_sentence():
 def test_a_saved_profile_says_the_same_when_it_is_loaded(add, tmp_path):
     report.save_json(add, tmp_path / "p.json")
     back = report.load(tmp_path / "p.json")
-    fresh = report.Report.of(add)
+    fresh = report.report_of(add)
     assert back.head == json.loads(json.dumps(fresh.head))
     assert back.columns.keys() == fresh.columns.keys()
     for name, column in fresh.columns.items():
@@ -146,14 +146,14 @@ def test_a_page_holds_its_profile(add, tmp_path):
 
 
 def test_times_survive_to_a_tenth_of_a_nanosecond(matmul):
-    times = report.Report.of(matmul)
+    times = report.report_of(matmul)
     np.testing.assert_allclose(times.us("start"), matmul.timeline.start_us, atol=1e-4)
     np.testing.assert_allclose(times.us("start") + times.us("dur"), matmul.timeline.end_us,
                                atol=2e-4)
 
 
 def test_transfers_on_one_row_do_not_overlap(matmul):
-    columns = report.Report.of(matmul).columns
+    columns = report.report_of(matmul).columns
     moves = columns["engine"] == 5
     for row in set(columns["row"][moves].tolist()):
         mine = moves & (columns["row"] == row)

@@ -5,8 +5,8 @@ import logging
 from typing import Any
 
 from .. import sdk
+from ..context import current
 from ..launch import Kernel, as_kernel, launch, tell
-from ..machine import current
 from ..tensor import Tensor as tensor
 from . import compiler, isa, language, typing
 

@@ -3,26 +3,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..context import machine
 from ..errors import fail
+from ..grid import NC
 from ..machine import integer
-from ..table import machine
-
-
-class NC:
-    """`nl.nc(n)`: a grid dim that spreads over logical cores; `nl.nc(2) * 4`, `4 * nl.nc(2)`."""
-
-    def __init__(self, cores: int, programs: int = 1, fastest: bool = False):
-        self.cores, self.programs, self.fastest = cores, programs, fastest
-
-    def __mul__(self, n: int) -> NC:
-        return NC(self.cores, self.programs * integer(n, "a grid size"), False)
-
-    def __rmul__(self, n: int) -> NC:
-        return NC(self.cores, self.programs * integer(n, "a grid size"), True)
-
-    @property
-    def size(self) -> int:
-        return self.cores * self.programs
 
 
 def nc(cores: int) -> NC:
@@ -37,15 +21,6 @@ def spmd_dim(a: Any, b: Any) -> NC:
                    given=f"{type(a).__name__} and {type(b).__name__}",
                    hint="nl.spmd_dim(nl.nc(2), 4), or nl.spmd_dim(4, nl.nc(2))")
     return a * b
-
-
-def grid_sizes(grid: Any) -> tuple[int, ...]:
-    """Return the sizes of a launch grid, or raise."""
-    dims = grid if isinstance(grid, tuple) else (grid,)
-    out = tuple(d.size if isinstance(d, NC) else integer(d, "a grid size") for d in dims)
-    if not out or min(out) < 1:
-        raise fail("NKI-K06", "a launch grid has a size below 1", given=f"{out}")
-    return out
 
 
 def program_id(axis: int) -> int:

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from .. import hw, lower
+from ..context import current, machine
 from ..instr import act, dma, dve, dynamic, pe, pool, search
-from ..machine import current
-from ..table import machine
 from . import isa_constants as constants
 from .isa_constants import dge_mode, engine, nc_version, oob_mode, reduce_cmd
 from .language import bfp16, fp32

@@ -7,13 +7,13 @@ import ml_dtypes
 import numpy as np
 
 from .. import allocate, dtypes, lower
+from ..context import machine
 from ..errors import fail
 from ..index import Index, MGrid, Slice, as_int
 from ..index import arange as _arange
 from ..instr import dma, pool
 from ..machine import integer
 from ..memory import HBM, PSUM, DirectBuffer, hbm, private_hbm, psum, sbuf, shared_hbm
-from ..table import machine
 from ..tensor import Indirect, Tensor
 from . import grid as _grid
 from . import language_constants as constants

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from .. import hw
-from ..machine import current
+from ..context import current
 
 
 class _TileSize:

@@ -9,16 +9,18 @@ import json
 import os
 from typing import Any
 
-from .document import Report, ReportError, load
+from .columns import Report, ReportError, load
+from .document import report_of
 from .html import save_html
 from .perfetto import save_perfetto
 from .summary import summary
 
-__all__ = ["Report", "ReportError", "load", "save_html", "save_json", "save_perfetto", "summary"]
+__all__ = ["Report", "ReportError", "load", "report_of", "save_html", "save_json",
+           "save_perfetto", "summary"]
 
 
 def save_json(prof: Any, path: str | os.PathLike[str]) -> None:
     """Write a profile for `load` and `python -m nkisim view`."""
-    text = json.dumps(Report.of(prof).pack(), separators=(",", ":"), allow_nan=False)
+    text = json.dumps(report_of(prof).pack(), separators=(",", ":"), allow_nan=False)
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(text + "\n")

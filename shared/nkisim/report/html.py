@@ -10,7 +10,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from .document import Report
+from .columns import Report
+from .document import report_of
 
 PAGE = Path(__file__).with_name("page")
 SCRIPTS = ("profile.js", "lanes.js", "timeline.js", "panels.js", "main.js")
@@ -21,7 +22,7 @@ def save_html(prof: Any, path: str | os.PathLike[str], compare: Any = None) -> N
 
     Raises ReportError for a kernel that executed nothing.
     """
-    text = page(Report.of(prof), None if compare is None else Report.of(compare))
+    text = page(report_of(prof), None if compare is None else report_of(compare))
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(text)
 

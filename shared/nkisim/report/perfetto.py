@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from .document import DMA, ENGINES, Report
+from .columns import DMA, ENGINES, Report
+from .document import report_of
 from .summary import headline
 
 ENGINE_NAMES = ("Tensor Engine", "Vector Engine", "Scalar Engine", "GpSimd Engine", "Sync Engine")
@@ -23,7 +24,7 @@ FLOW_LIMIT = 50_000             # arrows; more would double the file and cannot 
 
 def save_perfetto(prof: Any, path: str | os.PathLike[str]) -> None:
     """Write a profile as a trace for https://ui.perfetto.dev (which works offline once loaded)."""
-    report = Report.of(prof)
+    report = report_of(prof)
     compressed = os.fspath(path).endswith((".gz", ".pftrace"))
     opened = gzip.open(path, "wt", 6, encoding="utf-8") if compressed else \
         open(path, "w", encoding="utf-8")
