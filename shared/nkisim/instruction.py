@@ -1,34 +1,14 @@
-"""An instruction on its way through the machine, and what the machine has to say about it."""
+"""An instruction on its way through the machine."""
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .errors import Where
 from .memory import SBUF
 from .tensor import Tensor
 
 NO_EXTRA: tuple = ()
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something that the chip would not tell: a hazard, an alias, a read of undefined data."""
-
-    id: str
-    severity: str                   # "error" | "warning" | "note"
-    text: str
-    where: Where | None = None
-    other: Where | None = None      # the second place, for what needs two
-
-    def __str__(self) -> str:
-        lines = [f"{self.severity}: {self.id} {self.text}"]
-        for label, place in (("at", self.where), ("and", self.other)):
-            if place is not None:
-                lines.append(f"  {label} {place}: {place.text}")
-        return "\n".join(lines)
 
 
 class Instr:

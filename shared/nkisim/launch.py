@@ -17,9 +17,10 @@ import numpy as np
 from . import allocate, banner, hw, lower
 from .context import current
 from .errors import NkiError, Where, fail, find_where, in_user_code, trim
+from .finding import Finding
 from .grid import grid_sizes
 from .hazards import check_loops
-from .machine import Finding, Machine
+from .machine import Machine
 from .memory import FULLY, HBM, NEVER
 from .replay import Diverged
 from .tensor import Tensor

@@ -15,9 +15,10 @@ import numpy as np
 from . import allocate, checks, dtypes, replay
 from .block import BlockTensor
 from .errors import NkiError, fail, user_frame
+from .finding import Finding
 from .hw import NeuronCore
 from .index import Mask, as_int
-from .instruction import NO_EXTRA, Finding, Instr
+from .instruction import NO_EXTRA, Instr
 from .memory import FULLY, HBM, NEVER, PSUM, Storage, contiguous_strides
 from .products import IS_RESULT, Products
 from .shadow import refresh_shadow

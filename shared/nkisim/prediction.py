@@ -17,10 +17,11 @@ import numpy as np
 from . import compiler as compiling
 from . import dtypes, hw
 from .errors import Where, fail
+from .finding import Finding
 from .footprint import Dependencies
 from .hw import NeuronCore
 from .launch import Run, as_kernel, launch
-from .machine import Finding, Machine
+from .machine import Machine
 from .schedule import ENGINES, Schedule, schedule
 from .trace import Trace
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from nkisim import report
-from nkisim.machine import Finding
+from nkisim.finding import Finding
 from nkisim.prediction import profile
 from nkisim.profile_cli import load_kernel
 from nkisim.report.metrics import active_us
