@@ -23,7 +23,7 @@ from rich.table import Table  # noqa: E402
 
 from labkit.inputs import make_inputs  # noqa: E402
 from labkit.load import load_lab, load_module  # noqa: E402
-from nkisim import hw  # noqa: E402
+from nkisim.chip import hw  # noqa: E402
 from nkisim.launch import as_kernel, launch  # noqa: E402
 from nkisim.prediction import Profile  # noqa: E402
 

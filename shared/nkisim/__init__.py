@@ -18,7 +18,7 @@ from .finder import install as _install  # noqa: E402 (after __all__, before use
 
 _install()
 
-_LAZY = {"simulate": "api", "run": "api", "Run": "launch", "Finding": "finding",
+_LAZY = {"simulate": "api", "run": "api", "Run": "launch", "Finding": "checks.finding",
          "NkiError": "errors", "profile": "prediction", "Profile": "prediction"}
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import sys
 
-from nkisim.cli import main
+from nkisim.doors.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -4,7 +4,8 @@ from __future__ import annotations
 import os
 import sys
 
-from nkisim import __version__, hw
+from nkisim import __version__
+from nkisim.chip import hw
 
 _announced = False
 

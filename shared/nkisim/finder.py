@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # `typing` would make up most of what the start-up hook costs
 
 ROOT = "neuronxcc"
 NKI = "neuronxcc.nki"
-FACADE = "nkisim.facade"
+FACADE = "nkisim.language.beta1"
 
 #: Name that a kernel imports -> module that it gets, the very same object. Parents first.
 SERVED = {
@@ -126,7 +126,7 @@ class _Last:
             return _spec(ROOT)
         if name == NKI:
             raise broken_sdk(sys.modules.get(ROOT))
-        if name.startswith("nkisim.facade."):  # `from neuronxcc.nki.language import nonsense`
+        if name.startswith(f"{FACADE}."):  # `from neuronxcc.nki.language import nonsense`
             raise _not_simulated(name)
         return None
 

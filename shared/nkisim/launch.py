@@ -14,17 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from . import allocate, banner, hw, lower
-from .context import current
+from . import banner
+from .checks.finding import Finding
+from .checks.hazards import check_loops
+from .chip import hw
+from .chip.memory import FULLY, HBM, NEVER
 from .errors import NkiError, Where, fail, find_where, in_user_code, trim
-from .finding import Finding
-from .grid import grid_sizes
-from .hazards import check_loops
-from .machine import Machine
-from .memory import FULLY, HBM, NEVER
-from .replay import Diverged
-from .tensor import Tensor
-from .trace import Trace
+from .isa import lower
+from .machine import allocate
+from .machine.context import current
+from .machine.grid import grid_sizes
+from .machine.machine import Machine
+from .machine.replay import Diverged
+from .machine.tensor import Tensor
+from .trace.trace import Trace
 
 
 @dataclass

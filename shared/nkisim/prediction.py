@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from . import compiler as compiling
-from . import dtypes, hw
+from .checks.finding import Finding
+from .chip import dtypes, hw
+from .chip.hw import NeuronCore
 from .errors import Where, fail
-from .finding import Finding
-from .footprint import Dependencies
-from .hw import NeuronCore
 from .launch import Run, as_kernel, launch
-from .machine import Machine
-from .schedule import ENGINES, Schedule, schedule
-from .trace import Trace
+from .machine.machine import Machine
+from .timing import compiler as compiling
+from .timing.schedule import ENGINES, Schedule, schedule
+from .trace.footprint import Dependencies
+from .trace.trace import Trace
 
 DESCRIPTORS = ("static", "dge")
 SEGMENT = np.dtype([("engine", np.int8), ("start_us", np.float64), ("end_us", np.float64),

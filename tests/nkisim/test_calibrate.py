@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 
-from nkisim import records
-from nkisim.calibrate import command, rank_correlation
-from nkisim.records import Skipped
+from nkisim.doors import records
+from nkisim.doors.calibrate import command, rank_correlation
+from nkisim.doors.records import Skipped
 
 SOURCE = '''
 import neuronxcc.nki as nki

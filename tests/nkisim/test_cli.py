@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from nkisim import __version__, cli, errors
+from nkisim import __version__, errors
+from nkisim.doors import cli
 
 RULES = {
     "NKI-P01": SimpleNamespace(title="Too many partitions", text="A tile has 128 partitions.\n"),

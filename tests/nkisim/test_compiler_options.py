@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import nkisim
-from nkisim import NkiError, hw
-from nkisim.compiler import DEFAULT, OPTIONS, options, rewrite
+from nkisim import NkiError
+from nkisim.chip import hw
 from nkisim.launch import launch
+from nkisim.timing.compiler import DEFAULT, OPTIONS, options, rewrite
 
 from . import model_kernels as kernels
 from .model_kernels import ones

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import nkisim
-from nkisim import coverage
-from nkisim.table import ROWS
+from nkisim.doors import coverage
+from nkisim.isa.table import ROWS
 
 PAGE = Path(__file__).resolve().parents[2] / "COVERAGE.md"
 ALL = list(coverage.names())

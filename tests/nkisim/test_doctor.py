@@ -176,7 +176,7 @@ def test_a_hook_that_points_nowhere(python, line):
 
 
 def test_a_doctor_that_cannot_run_says_so_with_exit_code_2(python):
-    done = python.run("-c", "import nkisim.doctor as d, subprocess\n"
+    done = python.run("-c", "import nkisim.doors.doctor as d, subprocess\n"
                             "def no(*a, **k): raise PermissionError('no children here')\n"
                             "subprocess.run = no\n"
                             "raise SystemExit(d.command([]))")

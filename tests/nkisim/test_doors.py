@@ -318,7 +318,7 @@ def test_user_is_refused_where_it_has_no_effect(python, command):
 
 def test_outside_a_venv_it_refuses_and_names_the_ways(python):
     """The venv's own code with the one fact changed: nobody's real Python is touched."""
-    outside = ("import sys; sys.base_prefix = sys.prefix; from nkisim.cli import main; "
+    outside = ("import sys; sys.base_prefix = sys.prefix; from nkisim.doors.cli import main; "
                "sys.exit(main(sys.argv[1:]))")
     for command in ("enable", "disable"):
         done = python.run("-c", outside, command)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nkisim import dtypes as dt
+from nkisim.chip import dtypes as dt
 from nkisim.errors import NkiError
 
 E4M3, E5M2 = ml_dtypes.float8_e4m3, ml_dtypes.float8_e5m2

@@ -11,7 +11,8 @@ import pytest
 from neuronxcc import nki
 
 import nkisim
-from nkisim import cli, errors
+from nkisim import errors
+from nkisim.doors import cli
 from nkisim.rules import RULES
 
 SOURCES = [p for p in Path(errors.__file__).parent.rglob("*.py") if p.name != "rules.py"]

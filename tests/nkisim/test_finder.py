@@ -33,9 +33,9 @@ def test_every_import_form_works_as_the_first_line(python, line):
 def test_all_names_are_the_facades_own_modules(python):
     assert python.says("""
         import neuronxcc.nki.isa.constants, neuronxcc.nki.language as nl
-        import sys, nkisim.finder, nkisim.facade.language
+        import sys, nkisim.finder, nkisim.language.beta1.language
         from neuronxcc import nki
-        assert nl is nki.language is nkisim.facade.language
+        assert nl is nki.language is nkisim.language.beta1.language
         for name, target in nkisim.finder.SERVED.items():
             assert sys.modules[name] is sys.modules[target], name
             parent, _, leaf = name.rpartition(".")
@@ -46,7 +46,7 @@ def test_all_names_are_the_facades_own_modules(python):
 
 def test_the_order_of_the_two_names_does_not_matter(python):
     python.says("""
-        import nkisim.facade.isa as ours
+        import nkisim.language.beta1.isa as ours
         import neuronxcc.nki.isa as theirs
         assert ours is theirs
     """)
@@ -73,7 +73,7 @@ def test_the_facade_keeps_its_own_identity(python):
         import neuronxcc.nki.language as nl
         from neuronxcc import nki
         print(nki.__name__, nki.__spec__.name, nl.__name__, nl.__spec__.name)
-    """) == "nkisim.facade nkisim.facade nkisim.facade.language nkisim.facade.language"
+    """) == " ".join(["nkisim.language.beta1"] * 2 + ["nkisim.language.beta1.language"] * 2)
 
 
 def test_threads_that_import_at_once_get_one_module(python):
@@ -92,7 +92,7 @@ def test_installing_costs_no_numpy(python):
     assert python.says("""
         import sys
         import neuronxcc  # still only a name
-        print([m for m in ("numpy", "ml_dtypes", "nkisim.facade") if m in sys.modules])
+        print([m for m in ("numpy", "ml_dtypes", "nkisim.language.beta1") if m in sys.modules])
     """) == "[]"
 
 

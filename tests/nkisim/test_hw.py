@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from nkisim import hw
+from nkisim.chip import hw
 from nkisim.errors import NkiError
 
 

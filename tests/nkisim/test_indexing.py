@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from neuronxcc import nki
 
 import nkisim
-from nkisim import dtypes
+from nkisim.chip import dtypes
 
 # CI is the same everywhere; more examples: change the number and run again
 many = settings(max_examples=60, deadline=None, derandomize=True)

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nkisim
-from nkisim import NkiError, hw
-from nkisim.conflicts import _Geometry
+from nkisim import NkiError
+from nkisim.chip import hw
 from nkisim.prediction import ENGINES
-from nkisim.trace import Pattern
+from nkisim.trace.conflicts import _Geometry
+from nkisim.trace.trace import Pattern
 
 from . import model_kernels as kernels
 from .model_kernels import ones
@@ -302,5 +303,5 @@ def test_every_timing_constant_names_its_source(core):
 
 
 def test_every_row_of_the_table_says_what_it_costs():
-    from nkisim.table import ROWS
+    from nkisim.isa.table import ROWS
     assert [name for name, row in ROWS.items() if row.cost is None] == []

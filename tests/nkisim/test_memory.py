@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from neuronxcc import nki
 
 import nkisim
-from nkisim import hw
+from nkisim.chip import hw
 
 
 def data(*shape, seed=0):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nkisim import ops
+from nkisim.chip import ops
 from nkisim.errors import NkiError
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -17,7 +17,7 @@ from labkit.inputs import make_inputs
 from labkit.load import load_lab, load_module
 from nkisim import NkiError
 from nkisim.launch import launch
-from nkisim.replay import LoopIndex, Watch
+from nkisim.machine.replay import LoopIndex, Watch
 
 from . import model_kernels as kernels
 from .model_kernels import ones

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from nkisim import report
-from nkisim.finding import Finding
+from nkisim.checks.finding import Finding
+from nkisim.doors.profile_cli import load_kernel
 from nkisim.prediction import profile
-from nkisim.profile_cli import load_kernel
 from nkisim.report.metrics import active_us
 
 KERNELS = Path(__file__).with_name("kernels_for_reports.py")

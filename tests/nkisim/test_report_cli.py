@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nkisim import profile_cli, view
+from nkisim.doors import profile_cli, view
 from nkisim.report import load
 
 KERNELS = Path(__file__).with_name("kernels_for_reports.py")

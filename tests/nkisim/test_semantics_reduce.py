@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from nkisim import semantics
+from nkisim.chip import semantics
+from nkisim.chip.ops import ALU
 from nkisim.errors import NkiError
-from nkisim.ops import ALU
 
 # Small integers: every float32 sum and product below is exact, so equality can be demanded.
 small = st.integers(-3, 3).map(float)

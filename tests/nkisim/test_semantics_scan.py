@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from nkisim import semantics
+from nkisim.chip import semantics
+from nkisim.chip.ops import ALU
 from nkisim.errors import NkiError
-from nkisim.ops import ALU
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 values = st.floats(-4, 4, width=16)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from nkisim import semantics
+from nkisim.chip import semantics
 
 NOT_FOUND = 0xFFFFFFFF
 # Few distinct values, so that duplicates and misses occur.

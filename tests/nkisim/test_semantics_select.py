@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from nkisim import semantics
-from nkisim.dtypes import BFLOAT16, FP32_MIN, cast
-from nkisim.ops import ALU
+from nkisim.chip import semantics
+from nkisim.chip.dtypes import BFLOAT16, FP32_MIN, cast
+from nkisim.chip.ops import ALU
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
 numbers = st.floats(-100, 100, width=16)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import nkisim
-from nkisim import hw
+from nkisim.chip import hw
 from nkisim.launch import launch
-from nkisim.schedule import ENGINES, schedule
+from nkisim.timing.schedule import ENGINES, schedule
 
 from . import model_kernels as kernels
 from .model_kernels import ones

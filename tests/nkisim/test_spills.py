@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import nkisim
-from nkisim import hw
+from nkisim.chip import hw
 from nkisim.launch import launch
-from nkisim.schedule import schedule
+from nkisim.timing.schedule import schedule
 
 from . import model_kernels as kernels
 from .model_kernels import ones

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import nkisim
-from nkisim import records
-from nkisim.calibrate import command
-from nkisim.records import Skipped
+from nkisim.doors import records
+from nkisim.doors.calibrate import command
+from nkisim.doors.records import Skipped
 
 CARRIED = {r.id: r for r in records.load()}
 WITH_TWINS = [r for r in CARRIED.values() if r.twin]

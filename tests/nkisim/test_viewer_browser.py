@@ -19,8 +19,8 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 from nkisim import report
+from nkisim.doors.profile_cli import load_kernel
 from nkisim.prediction import profile
-from nkisim.profile_cli import load_kernel
 
 from . import model_kernels
 

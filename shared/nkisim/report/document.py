@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from nkisim import dtypes
-from nkisim.memory import HBM, PSUM, SBUF
+from nkisim.chip import dtypes
+from nkisim.chip.memory import HBM, PSUM, SBUF
 
 from .columns import DMA, Report, ReportError
 from .metrics import metrics

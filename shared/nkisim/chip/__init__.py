@@ -1,0 +1,1 @@
+"""The chip: its numbers, dtypes and memories, and what each operation computes."""

@@ -1,0 +1,207 @@
+"""Data types of a tensor: which exist, how two of them promote, how values are cast.
+
+A data type is a `np.dtype`. tfloat32 (8 exponent bits, 10 mantissa bits, 4 bytes) is
+`np.dtype("V4")`, as in the SDK, so that it is distinct from float32; its values live in float32
+arrays that `cast` has rounded: see `storage`. Engines compute in float32, so every cast between
+different types passes through float32.
+"""
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ..errors import NkiError
+
+BOOL = np.dtype(np.bool_)
+UINT8, INT8 = np.dtype(np.uint8), np.dtype(np.int8)
+UINT16, INT16 = np.dtype(np.uint16), np.dtype(np.int16)
+UINT32, INT32 = np.dtype(np.uint32), np.dtype(np.int32)
+FLOAT8_E4M3 = np.dtype(ml_dtypes.float8_e4m3)  # the IEEE-like variant: has infinities, max 240
+FLOAT8_E5M2 = np.dtype(ml_dtypes.float8_e5m2)
+FLOAT16, BFLOAT16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
+TFLOAT32, FLOAT32 = np.dtype("V4"), np.dtype(np.float32)
+
+FP32_MIN = np.finfo(np.float32).min  # nl.fp32.min, bit pattern 0xFF7FFFFF
+
+_NAMES: dict[np.dtype, str] = {
+    BOOL: "bool", UINT8: "uint8", INT8: "int8", UINT16: "uint16", INT16: "int16",
+    UINT32: "uint32", INT32: "int32", FLOAT8_E4M3: "float8_e4m3", FLOAT8_E5M2: "float8_e5m2",
+    FLOAT16: "float16", BFLOAT16: "bfloat16", TFLOAT32: "tfloat32", FLOAT32: "float32",
+}
+SUPPORTED: tuple[np.dtype, ...] = tuple(_NAMES)
+_FLOATS = frozenset((FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, BFLOAT16, TFLOAT32, FLOAT32))
+
+# Every spelling that is found without asking NumPy: dtypes, their scalar types, their names.
+_KNOWN: dict[Any, np.dtype] = {spelling: dtype for dtype, text in _NAMES.items()
+                               for spelling in (dtype, dtype.type, text)}
+del _KNOWN[np.void]  # any raw-bytes dtype has this type, only "V4" is tfloat32
+_KNOWN.update({bool: BOOL, "bool_": BOOL})
+
+
+def normalize(dtype: Any) -> np.dtype:
+    """Return the tensor dtype that a spelling means: NumPy or ml_dtypes type, dtype or name.
+
+    Raises NkiError NKI-D01 for a 64-bit type, NKI-D02 for anything else that the chip has not.
+    """
+    try:
+        return _KNOWN[dtype]
+    except (KeyError, TypeError):  # TypeError: not even hashable
+        pass
+    try:
+        found = np.dtype(dtype) if dtype is not None else None
+    except TypeError:
+        found = None
+    if found in _NAMES:
+        return found
+    if found is not None and found.kind in "iuf" and found.itemsize == 8:
+        to = "float32" if found.kind == "f" else "int32"
+        raise NkiError(
+            id="NKI-D01",
+            what=f"There is no {found.name} on the chip.",
+            limit="tensor elements have at most 32 bits",
+            given=f"dtype {found.name}",
+            hint=f"Convert on the host before the call: x.astype(np.{to}). "
+                 f"NumPy makes {found.name} when it is not told otherwise.",
+        )
+    text = found.name if found is not None else str(dtype)
+    hint = "Use one of nl.float32, nl.bfloat16, nl.float16, nl.int32 ..."
+    if found is not None and found.newbyteorder("=") in _NAMES:
+        hint = f"Its bytes are in the wrong order: convert with x.astype(np.{text})."
+    elif near := difflib.get_close_matches(text.lower(), _NAMES.values(), n=3):
+        hint = f"Did you mean {' or '.join(near)}?"
+    raise NkiError(
+        id="NKI-D02",
+        what=f"{text} is not a data type of the chip.",
+        limit="data types: " + ", ".join(_NAMES.values()),
+        given=f"dtype {dtype!r}",
+        hint=hint,
+    )
+
+
+def name(dtype: Any) -> str:
+    """Return the name that the documentation uses, such as "bfloat16" or "tfloat32"."""
+    return _NAMES[normalize(dtype)]
+
+
+def is_float(dtype: np.dtype) -> bool:
+    """Tell whether a normalized dtype is a floating-point type."""
+    return dtype in _FLOATS
+
+
+def is_int(dtype: np.dtype) -> bool:
+    """Tell whether a normalized dtype is an integer type; bool counts, it is stored as uint8."""
+    return dtype not in _FLOATS
+
+
+def storage(dtype: np.dtype) -> np.dtype:
+    """Return the dtype of the NumPy array that holds the values: float32 for tfloat32."""
+    return FLOAT32 if dtype == TFLOAT32 else dtype
+
+
+# --- promotion -----------------------------------------------------------------------------------
+
+_FLOAT_PAIRS = {  # pairs of different floats without float32, which always wins
+    frozenset((FLOAT16, BFLOAT16)): FLOAT32,  # neither holds the other
+    frozenset((FLOAT8_E4M3, FLOAT8_E5M2)): BFLOAT16,
+    **{frozenset((TFLOAT32, small)): TFLOAT32
+       for small in (FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2)},
+    **{frozenset((half, eighth)): half
+       for half in (FLOAT16, BFLOAT16) for eighth in (FLOAT8_E4M3, FLOAT8_E5M2)},
+}
+
+
+def _promote(a: np.dtype, b: np.dtype) -> np.dtype:
+    """Apply the rules of "NKI Type Promotion" (SDK 2.26, NKI API Common Fields)."""
+    if a == b:
+        return a
+    if is_float(a) and is_float(b):
+        return FLOAT32 if FLOAT32 in (a, b) else _FLOAT_PAIRS[frozenset((a, b))]
+    if is_float(a) or is_float(b):
+        return a if is_float(a) else b
+    wide = np.promote_types(UINT8 if a == BOOL else a, UINT8 if b == BOOL else b)
+    return FLOAT32 if wide.itemsize == 8 else wide  # int64 would be needed: not on the chip
+
+
+_PROMOTED = {(a, b): _promote(a, b) for a in SUPPORTED for b in SUPPORTED}
+
+
+def promote(a: np.dtype, b: np.dtype) -> np.dtype:
+    """Return the dtype of a result whose operands have (normalized) dtypes `a` and `b`."""
+    return _PROMOTED[a, b]
+
+
+def of_scalar(value: Any) -> np.dtype:
+    """Return the dtype that a Python or NumPy scalar counts as when it meets a tile.
+
+    Python scalars are the widest of their kind: bool uint8, int int32, float float32 (an int that
+    needs 32 unsigned bits, such as the mask 0xFFFFFFFF, is uint32). NumPy scalars keep their
+    dtype; 64-bit ones count as the Python scalar of equal value.
+    """
+    if isinstance(value, bool):
+        return UINT8
+    if isinstance(value, (float, np.float64)):
+        return FLOAT32
+    if isinstance(value, (int, np.int64, np.uint64)):
+        if -2**31 <= value < 2**31:
+            return INT32
+        if 0 <= value < 2**32:
+            return UINT32
+        raise NkiError(id="NKI-D03", what="An integer constant does not fit in 32 bits.",
+                       limit="-2147483648 ... 4294967295", given=str(value),
+                       hint="Write it as a float if its exact bits do not matter.")
+    return normalize(getattr(value, "dtype", type(value)))
+
+
+# --- casting -------------------------------------------------------------------------------------
+
+def as_float32(src: np.ndarray) -> np.ndarray:
+    """Return `src` as float32 for computing; the same array, not a copy, if it is float32."""
+    if src.dtype == FLOAT32:
+        return src
+    return src.view(FLOAT32) if src.dtype == TFLOAT32 else src.astype(FLOAT32)
+
+
+def cast(src: np.ndarray, dtype: np.dtype, out: np.ndarray | None = None) -> np.ndarray:
+    """Convert values to a normalized dtype as the engines and DMA do; return a new array or `out`.
+
+    Equal dtypes are copied bit by bit. Otherwise values pass through float32:
+    to float: rounded to nearest, ties to even; to integer: rounded likewise, then saturated, NaN
+    becomes 0; to bool: not zero. `out` has dtype `storage(dtype)` and may be strided. Overflow to
+    infinity raises NumPy's floating-point warnings unless the caller has silenced them.
+    """
+    if out is None:
+        out = np.empty(src.shape, storage(dtype))
+    if src.dtype == dtype and dtype != TFLOAT32:
+        np.copyto(out, src)
+        return out
+    x = as_float32(src)
+    if dtype == TFLOAT32:
+        _round_tf32(x, out)
+    elif dtype in _FLOATS:
+        np.copyto(out, x, casting="unsafe")
+    elif dtype == BOOL:
+        np.not_equal(x, 0, out=out)
+    else:
+        _to_integer(x, dtype, out)
+    return out
+
+
+def _to_integer(x: np.ndarray, dtype: np.dtype, out: np.ndarray) -> None:
+    """Round float32 `x` to nearest even and saturate it into an integer array."""
+    limits = np.iinfo(dtype)
+    # The largest 32-bit integers are no float32 numbers, so saturate in double precision there.
+    value = np.rint(x, dtype=np.float64 if limits.bits == 32 else FLOAT32)
+    np.clip(value, limits.min, limits.max, out=value)
+    np.copyto(value, 0, where=np.isnan(value))
+    np.copyto(out, value, casting="unsafe")
+
+
+def _round_tf32(x: np.ndarray, out: np.ndarray) -> None:
+    """Round float32 to 10 mantissa bits, ties to even; infinities and NaN stay as they are."""
+    bits = x.view(np.uint32) if x.flags.c_contiguous else np.ascontiguousarray(x).view(np.uint32)
+    odd = (bits >> np.uint32(13)) & np.uint32(1)
+    rounded = (bits + (np.uint32(0x0FFF) + odd)) & np.uint32(0xFFFFE000)
+    np.copyto(out, np.where(np.isfinite(x), rounded.view(np.float32), x))

@@ -1,0 +1,282 @@
+"""`python -m nkisim calibrate`: compare the latency model with published measurements.
+
+Every record is listed: with its error, or with the reason why it could not be run. The records
+that nkisim carries were used to fit constants of `hw.py`; other records judge the model. Kernels of
+ours that have the structure of a record's kernel need no sources and are compared in any case.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..chip import hw
+from ..errors import NkiError
+from ..prediction import Profile, profile
+from ..timing import compiler as compiling
+from . import records
+from .records import METRICS, Record, Skipped
+
+#: numbers that differ by less than this are the same: repeated runs differ by so much
+SAME = 0.005
+
+
+@dataclass
+class Outcome:
+    """What became of one record."""
+
+    id: str
+    target: str
+    metric: str
+    measured_us: float
+    predicted_us: float | None = None
+    error_pct: float | None = None
+    skipped: str | None = None          # why it has no prediction
+    family: str = ""
+    variant: str = ""
+    bound: str = ""
+    instructions: int = 0
+    seconds: float = 0.0                # of our own time
+
+
+def predict(record: Record, sources: Path | None, cache: dict[str, Profile],
+            compiler: Iterable[str] | None = None) -> Profile:
+    """Run a record's kernel, timing only; the same kernel is run once for all its records.
+
+    Without sources: the kernel of ours that has its structure.
+    """
+    if record.metric not in METRICS:
+        raise Skipped(f"there is no metric {record.metric!r}; known are {', '.join(METRICS)}")
+    key = json.dumps([record.twin if sources is None else [record.source, record.set], record.args,
+                      record.kwargs, record.target, record.descriptors], sort_keys=True,
+                     default=str)
+    if key not in cache:
+        func = records.kernel(record, sources) if sources else records.twin(record)
+        args, kwargs = records.arguments(record)
+        cache.clear()                   # profiles are large; the same kernels come in a row
+        cache[key] = profile(func, *args, target=record.target, compute=False,
+                             descriptors=record.descriptors, compiler=compiler, **kwargs)
+    return cache[key]
+
+
+def compare(record: Record, sources: Path | None, cache: dict[str, Profile],
+            compiler: Iterable[str] | None = None) -> Outcome:
+    """Return the outcome of one record; whatever goes wrong becomes the reason to skip it."""
+    out = Outcome(record.id, record.target, record.metric, record.value_us, family=record.family,
+                  variant=record.variant)
+    begin = time.perf_counter()
+    try:
+        prof = predict(record, sources, cache, compiler)
+    except Skipped as exc:
+        out.skipped = str(exc)
+    except Exception as exc:            # other people's code: it can fail in any way
+        kind = "" if isinstance(exc, NkiError) else f"{type(exc).__name__}: "
+        out.skipped = f"{kind}{' '.join(str(exc).split())}"[:300]
+    else:
+        out.predicted_us = float(getattr(prof, METRICS[record.metric]))
+        out.error_pct = 100.0 * (out.predicted_us / record.value_us - 1.0)
+        out.bound, out.instructions = prof.bound, len(prof.trace)
+    out.seconds = time.perf_counter() - begin
+    return out
+
+
+def rank_correlation(a: list[float], b: list[float]) -> float:
+    """Return Spearman's rank correlation; values within SAME share the mean of their ranks."""
+    def ranks(x: list[float]) -> np.ndarray:
+        values = np.asarray(x, float)
+        order = np.argsort(values, kind="stable")
+        steps = np.diff(values[order]) > SAME * values[order][:-1]
+        group = np.concatenate([[0], np.cumsum(steps)])
+        out = np.empty(len(x))
+        for g in set(group.tolist()):
+            out[order[group == g]] = np.flatnonzero(group == g).mean()
+        return out
+    ra, rb = ranks(a), ranks(b)
+    if ra.std() == 0 or rb.std() == 0:
+        return float("nan")
+    return float(np.corrcoef(ra, rb)[0, 1])
+
+
+def families(outcomes: list[Outcome]) -> dict[str, tuple[int, float]]:
+    """Return {family: (variants, rank correlation)} of families with two and more variants.
+
+    What several people measured of one variant counts once, as the mean.
+    """
+    groups: dict[str, dict[str, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
+    for o in outcomes:
+        if o.predicted_us is not None:
+            groups[o.family][o.variant or o.id].append(o)
+    return {name: (len(g), rank_correlation(
+        [float(np.mean([o.measured_us for o in v])) for v in g.values()],
+        [float(np.mean([float(o.predicted_us or 0) for o in v])) for v in g.values()]))
+        for name, g in sorted(groups.items()) if len(g) >= 2}
+
+
+def report(outcomes: list[Outcome], twins: Iterable[Outcome] = ()) -> dict[str, Any]:
+    """Return everything as one JSON-ready dict; figures are of the records, not of our twins."""
+    errors = [abs(o.error_pct) for o in outcomes if o.error_pct is not None]
+    return {
+        "records": [asdict(o) for o in outcomes],
+        "compared": len(errors), "skipped": len(outcomes) - len(errors),
+        "median_error_pct": float(np.median(errors)) if errors else None,
+        "p90_error_pct": float(np.percentile(errors, 90)) if errors else None,
+        "families": [{"family": f, "variants": n, "rank_correlation": None if r != r else r}
+                     for f, (n, r) in families(outcomes).items()],
+        "twins": [asdict(o) for o in twins],
+    }
+
+
+def _table(outcomes: list[Outcome]) -> list[str]:
+    width = max((len(o.id) for o in outcomes), default=2)
+    out = [f"{'id':<{width}}  target  metric         measured us  predicted us   error %"]
+    for o in outcomes:
+        head = f"{o.id:<{width}}  {o.target:<6}  {o.metric:<13} {o.measured_us:>12.1f}"
+        out.append(f"{head}  skipped: {o.skipped}" if o.predicted_us is None else
+                   f"{head}  {o.predicted_us:>12.1f}  {o.error_pct:>+8.1f}")
+    return out
+
+
+def lines(outcomes: list[Outcome], twins: list[Outcome] | None = None) -> list[str]:
+    """Return the tables as text."""
+    out = _table(outcomes)
+    facts = report(outcomes)
+    out.append("")
+    if facts["compared"]:
+        out.append(f"{facts['compared']} records compared, {facts['skipped']} skipped; |error|: "
+                   f"median {facts['median_error_pct']:.1f} %, "
+                   f"90th percentile {facts['p90_error_pct']:.1f} %")
+    else:
+        out.append(f"nothing was compared: {facts['skipped']} records skipped")
+    for f in facts["families"]:
+        rank = f["rank_correlation"]
+        out.append(f"  rank correlation {'   n/a' if rank is None else f'{rank:6.3f}'} over "
+                   f"{f['variants']} variants of {f['family']}")
+    if twins:
+        out += ["", "Kernels of ours with the structure of the published ones (no sources needed):",
+                *_table(twins)]
+        errors = [abs(o.error_pct) for o in twins if o.error_pct is not None]
+        if errors:
+            out += ["", f"{len(errors)} compared; |error|: median {np.median(errors):.1f} %, "
+                    f"90th percentile {np.percentile(errors, 90):.1f} %"]
+    return out
+
+
+def explain(record: Record, prof: Profile) -> list[str]:
+    """Return where the time of a record's kernel goes."""
+    t = prof.hw.timing
+    plan = prof.schedule
+    predicted = getattr(prof, METRICS[record.metric])
+    out = [f"{record.id}: {record.metric} on {record.target}, {prof.descriptors} descriptors",
+           f"  source     {record.source['repo']} {record.source['path']} at "
+           f"{record.source['commit'][:10]}, {record.source['function']}"
+           + (f", candidate {record.source['candidate']}" if "candidate" in record.source else ""),
+           f"  measured   {record.value_us:.1f} us ({record.confidence or 'no'} confidence)",
+           f"  predicted  {predicted:.1f} us ({100 * (predicted / record.value_us - 1):+.1f} %), "
+           f"bound by {prof.bound}",
+           f"  body       {prof.body_us:.1f} us; launch adds {t.launch_us} us to nc_latency, "
+           f"{t.profile_us} us to profile_total ({t.provenance['launch_us'].tag})", "",
+           "  engine busy      us   of body"]
+    out += [f"  {e:<11} {us:>8.1f}   {us / max(prof.body_us, 1e-9):>6.1%}"
+            for e, us in plan.busy.items()]
+    out += ["", "  instruction                 count     us each    us in all  waited (us in all)"]
+    wait = plan.issue.copy()
+    duration = np.array([w.interval_us if w else x.us if x else 0.0
+                         for w, x in zip(plan.works, plan.transfers)])
+    kind = np.array(plan.deps.kind, np.int64)
+    for q in set(plan.deps.queue):          # time that a queue stood still before an instruction
+        mine = np.flatnonzero(np.array(plan.deps.queue) == q)
+        order = mine[np.argsort(plan.issue[mine], kind="stable")]
+        before = np.concatenate([[0.0], (plan.issue + duration[kind])[order[:-1]]])
+        wait[order] = np.maximum(0.0, plan.issue[order] - before)
+    total = np.bincount(kind, duration[kind], len(duration))
+    waits = np.bincount(kind, wait, len(duration))
+    counts = np.bincount(kind, minlength=len(duration))
+    for k in np.argsort(-total):
+        row = prof.trace.kinds[k]
+        shapes = " ".join("x".join(map(str, p.shape)) for p in row.operands[:2])
+        x = plan.transfers[k]
+        more = f"  {x.descriptors} descriptors, {x.nbytes} B, {x.engines} engines" if x else ""
+        out.append(f"  {row.row.name + ' ' + row.engine:<26} {counts[k]:>6} {duration[k]:>11.3f} "
+                   f"{total[k]:>12.1f} {waits[k]:>12.1f}  {shapes}{more}")
+    used = sorted({s.tag for s in t.provenance.values()})
+    out += ["", f"  constants of {prof.hw.name} are {', '.join(used)}: see hw.py, "
+            "Timing.provenance"]
+    return out
+
+
+def command(argv: list[str]) -> int:
+    """Compare the latency model with published measurements."""
+    parser = argparse.ArgumentParser(prog="python -m nkisim calibrate", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--measurements", metavar="FILE", help="records (default: nkisim's own)")
+    parser.add_argument("--sources", metavar="DIR",
+                        help="public repositories, checked out as DIR/<owner>+<name> (their "
+                             "kernels are executed; default: sources)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    parser.add_argument("--explain", metavar="ID", help="show where the time of one record goes")
+    parser.add_argument("--compiler", metavar="NAMES", help="what the compiler may do, as for "
+                        "python -m nkisim profile")
+    parser.add_argument("--target", help="only records of this target")
+    parser.add_argument("--only", metavar="TEXT", action="append", default=[],
+                        help="only records whose id contains this (may be repeated)")
+    options = parser.parse_args(argv)
+    try:
+        wanted = records.load(options.measurements)
+        target = hw.get(options.target).name if options.target else None
+        on = compiling.options(options.compiler)
+    except NkiError as exc:
+        print(f"nkisim calibrate: {exc}", file=sys.stderr)
+        return 2
+    wanted = [r for r in wanted if (not target or _name(r.target) == target)
+              and (not options.only or any(text in r.id for text in options.only))]
+    sources = Path(options.sources or "sources")
+    if options.explain:
+        return _explain([r for r in wanted if r.id == options.explain], options.explain, sources,
+                        on)
+    if not wanted:
+        print("nkisim calibrate: no record is left after --target and --only", file=sys.stderr)
+        return 2
+    cache: dict[str, Profile] = {}
+    outcomes: list[Outcome] = []
+    twins: list[Outcome] = []
+    jobs = [(outcomes, r, sources) for r in wanted] + [(twins, r, None) for r in wanted if r.twin]
+    for n, (done, record, where) in enumerate(jobs, 1):
+        if sys.stderr.isatty():
+            print(f"\r{n}/{len(jobs)} {record.id:<60.60}", end="", file=sys.stderr, flush=True)
+        done.append(compare(record, where, cache, on))
+    if sys.stderr.isatty():
+        print("\r" + " " * 75 + "\r", end="", file=sys.stderr)
+    print(json.dumps(report(outcomes, twins), indent=1) if options.json
+          else "\n".join(lines(outcomes, twins)))
+    asked = outcomes if options.sources else outcomes + twins
+    return 0 if any(o.predicted_us is not None for o in asked) else 2
+
+
+def _name(target: str) -> str:
+    """Return the name of a record's target; of an unknown one, what the record says."""
+    try:
+        return hw.get(target).name
+    except NkiError:
+        return target
+
+
+def _explain(found: list[Record], id: str, sources: Path, on: Iterable[str]) -> int:
+    if not found:
+        print(f"nkisim calibrate: there is no record {id!r}", file=sys.stderr)
+        return 2
+    try:
+        prof = predict(found[0], sources, {}, on)
+    except Exception as exc:            # other people's code: it can fail in any way
+        kind = "" if isinstance(exc, (NkiError, Skipped)) else f"{type(exc).__name__}: "
+        print(f"nkisim calibrate: {id} cannot be run: {kind}{exc}", file=sys.stderr)
+        return 2
+    print("\n".join(explain(found[0], prof)))
+    return 0

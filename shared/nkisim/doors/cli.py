@@ -1,0 +1,93 @@
+"""The command line: `python -m nkisim COMMAND`.
+
+A command is a function that takes the remaining arguments and returns an exit code
+(0 all well, 1 failed, 2 could not run). Only the module of the command in use is imported.
+"""
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from nkisim import __version__
+
+#: Command -> (module of this room:function, one line of help). A new command is a new row.
+COMMANDS = {
+    "run": ("script:command", "run a script with neuronxcc.nki served by the import rule"),
+    "profile": ("profile_cli:command", "predict a kernel's time, and show where it goes"),
+    "view": ("view:command", "open a saved profile in the browser"),
+    "doctor": ("doctor:command", "say what would serve neuronxcc.nki here, and why"),
+    "explain": ("cli:explain", "print the page of an error id, such as NKI-P01"),
+    "calibrate": ("calibrate:command", "compare the latency model with published "
+                  "measurements"),
+    "coverage": ("coverage:command", "list what is modelled of the names of NKI"),
+    "enable": ("enable:enable_command", "let every program of this venv use the simulator"),
+    "disable": ("enable:disable_command", "undo enable"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_usage(), file=sys.stdout if arguments else sys.stderr)
+        return 0 if arguments else 2
+    if arguments[0] in ("-V", "--version"):
+        print(f"nkisim {__version__}")
+        return 0
+    name, rest = arguments[0], arguments[1:]
+    if name not in COMMANDS:
+        print(f"nkisim: there is no command {name!r}{did_you_mean(name, COMMANDS)}\n\n{_usage()}",
+              file=sys.stderr)
+        return 2
+    try:
+        code = _load(COMMANDS[name][0])(rest)
+        if name != "run" and sys.stdout is not None:  # a script's streams are its own affair
+            sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # `... | head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _load(target: str) -> Callable[[list[str]], int]:
+    module, _, function = target.partition(":")
+    return getattr(import_module(f"nkisim.doors.{module}"), function)
+
+
+def _usage() -> str:
+    lines = ["usage: python -m nkisim COMMAND ...", ""]
+    lines += [f"  {name:<9} {text}" for name, (_, text) in COMMANDS.items()]
+    return "\n".join([*lines, "", "python -m nkisim COMMAND --help says more about one of them."])
+
+
+def did_you_mean(word: str, known: Sequence[str] | dict) -> str:
+    """Return "; did you mean 'x'?" for the closest known word, or ""."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def explain(argv: list[str]) -> int:
+    """Print the page of one rule, or the list of all rules."""
+    parser = argparse.ArgumentParser(prog="python -m nkisim explain", description=explain.__doc__)
+    parser.add_argument("id", nargs="?", help="as printed with the error; without it: the list")
+    wanted = parser.parse_args(argv).id
+    from nkisim.errors import RULES
+
+    if wanted is None:
+        width = max((len(id) for id in RULES), default=0)
+        for id in sorted(RULES):
+            print(f"{id:<{width}}  {RULES[id].title}")
+        return 0
+    id = wanted.strip().upper()
+    if id not in RULES:
+        print(f"nkisim explain: there is no rule {wanted!r}{did_you_mean(id, RULES)}\n"
+              "python -m nkisim explain lists them all.", file=sys.stderr)
+        return 2
+    print(f"{id}: {RULES[id].title}\n\n{RULES[id].text.strip()}")
+    return 0

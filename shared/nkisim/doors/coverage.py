@@ -1,0 +1,247 @@
+"""COVERAGE.md: every public name of the SDK's `neuronxcc.nki`, and what the simulator makes of it.
+
+The names are those of the API reference of Neuron SDK 2.26, the last one of this dialect. What a
+function lowers to is not written down anywhere: it is called in a kernel, and the trace tells.
+"""
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..isa.table import ROWS
+from ..language import beta1 as facade
+from ..language.beta1 import compiler, isa, language
+from ..language.beta1.missing import NOT_MODELLED
+from ..launch import launch
+
+nl, nisa, ncc = language, isa, compiler
+
+NAMES = {
+    "nki": "FrameworkKernel baremetal benchmark jit profile simulate_kernel tensor trace",
+    "nl": """
+        bfloat16 bfp16 bool_ float16 float32 float8_e4m3 float8_e5m2 fp32 int16 int32 int8 tfloat32
+        uint16 uint32 uint8
+        hbm private_hbm psum sbuf shared_hbm
+        ndarray empty_like zeros zeros_like ones full rand random_seed shared_constant
+        shared_identity_matrix
+        arange ds expand_dims mgrid par_dim
+        load load_transpose2d store atomic_rmw copy broadcast_to gather_flattened static_cast
+        abs add all all_reduce arctan bitwise_and bitwise_or bitwise_xor ceil cos divide dropout
+        equal erf erf_dx exp floor fmod gelu gelu_apprx_sigmoid gelu_apprx_tanh gelu_dx greater
+        greater_equal invert left_shift less less_equal log logical_and logical_not logical_or
+        logical_xor loop_reduce matmul max maximum mean min minimum mish mod multiply negative
+        not_equal power prod reciprocal relu right_shift rms_norm rsqrt sigmoid sign silu silu_dx
+        sin softmax softplus sqrt square subtract sum tan tanh transpose trunc var where
+        affine_range sequential_range static_range
+        device_print finfo gemm_grid gemm_stationary_grid nc num_programs program_id program_ndim
+        spmd_dim tile_size""",
+    "nisa": """
+        activation activation_reduce affine_select bn_aggr bn_stats builtin_custom_op dma_copy
+        dma_transpose dropout iota local_gather max8 memset nc_find_index8 nc_match_replace8
+        nc_matmul nc_stream_shuffle nc_transpose range_select reciprocal scalar_tensor_tensor
+        select_reduce sequence_bounds tensor_copy tensor_copy_dynamic_dst tensor_copy_dynamic_src
+        tensor_copy_predicated tensor_partition_reduce tensor_reduce tensor_scalar
+        tensor_scalar_reduce tensor_tensor tensor_tensor_scan
+        dge_mode dma_engine engine fp32 get_nc_version gpsimd_engine nc_version oob_mode reduce_cmd
+        scalar_engine tensor_engine unknown_engine vector_engine""",
+    "ncc": """allocation_scope enable_stack_allocator force_auto_alloc multi_buffer no_reorder psum
+        sbuf skip_middle_end_transformations""",
+}
+TITLES = {"nki": "`neuronxcc.nki`", "nl": "`neuronxcc.nki.language` (nl)",
+          "nisa": "`neuronxcc.nki.isa` (nisa)", "ncc": "`neuronxcc.nki.compiler` (ncc)"}
+MODULES = {"nki": facade, "nl": language, "nisa": isa, "ncc": compiler}
+
+# Names that are taken and change nothing, or less than in the SDK; with the reason.
+ACCEPTED = {
+    "nki.profile": "counts instructions and writes placeholders for its files",
+    "ncc.enable_stack_allocator": "placement by the compiler is not modelled",
+    "ncc.force_auto_alloc": "direct allocations are kept",
+    "ncc.multi_buffer": "the kernel's own buffers are kept",
+    "ncc.no_reorder": "the simulator never reorders",
+}
+
+MODELLED, TAKEN, MISSING = "modelled", "accepted but not modelled", "missing"
+
+
+def names() -> Iterator[tuple[str, str]]:
+    """Yield (module, name) of each public name of the SDK."""
+    for module, text in NAMES.items():
+        for name in text.split():
+            yield module, name
+
+
+def status(module: str, name: str) -> tuple[str, str]:
+    """Return what the simulator makes of a name, and a remark."""
+    if f"{module}.{name}" in ACCEPTED:
+        return TAKEN, ACCEPTED[f"{module}.{name}"]
+    if name in NOT_MODELLED[module] or not hasattr(MODULES[module], name):
+        return MISSING, NOT_MODELLED[module].get(name, "")
+    return MODELLED, ""
+
+
+# -- what a function lowers to -------------------------------------------------------------------
+
+class _Tiles:
+    """Operands for a probe."""
+
+    def __init__(self, x: Any):
+        self.x = x                                          # HBM (32, 32) float32
+        self.t = nl.load(x)
+        self.other = nl.load(x)
+        self.row = nl.load(x[0:1])
+        self.v = self.t[:, 0:1]
+        self.i32 = nl.zeros((32, 32), np.int32)
+        self.u16 = nl.zeros((32, 1), np.uint16)
+        self.out = nl.ndarray((32, 32), np.float32, buffer=nl.private_hbm)
+        self.idx = nl.zeros((32, 1), np.int32)
+        self.p, self.f = nl.mgrid[0:32, 0:32]
+        rows = nl.arange(32)[:, None]
+        self.at = self.t[rows, self.idx[0:1] + nl.arange(8)[None, :]]       # a run-time offset
+
+
+_UNARY = """abs arctan ceil cos erf erf_dx exp floor gelu gelu_apprx_sigmoid gelu_apprx_tanh gelu_dx
+log logical_not mish negative reciprocal relu rsqrt sigmoid sign silu silu_dx sin softplus sqrt
+square tan tanh trunc copy transpose""".split()
+_BINARY = """add divide equal fmod greater greater_equal less less_equal logical_and logical_or
+logical_xor maximum minimum mod multiply not_equal power subtract matmul""".split()
+_BITS = "bitwise_and bitwise_or bitwise_xor left_shift right_shift".split()
+_REDUCE = "all max mean min prod softmax sum var".split()
+
+
+def _call(name: str, *operands: str, **kwargs: Any) -> Callable[[_Tiles], Any]:
+    return lambda o: getattr(nl, name)(*(getattr(o, x) for x in operands), **kwargs)
+
+
+PROBES: dict[str, Callable[[_Tiles], Any]] = {
+    **{f"nl.{n}": _call(n, "t") for n in _UNARY},
+    **{f"nl.{n}": _call(n, "t", "t") for n in _BINARY},
+    **{f"nl.{n}": _call(n, "i32", "i32") for n in _BITS},
+    **{f"nl.{n}": _call(n, "t", axis=1) for n in _REDUCE},
+    "nl.invert": lambda o: nl.invert(o.i32),
+    "nl.zeros": lambda o: nl.zeros((32, 32), np.float32),
+    "nl.zeros_like": lambda o: nl.zeros_like(o.t),
+    "nl.ones": lambda o: nl.ones((32, 32), np.float32),
+    "nl.full": lambda o: nl.full((32, 32), 2, np.float32),
+    "nl.rand": lambda o: nl.rand((32, 32)),
+    "nl.random_seed": lambda o: nl.random_seed(1),
+    "nl.load": lambda o: nl.load(o.x),
+    "nl.load_transpose2d": lambda o: nl.load_transpose2d(o.x),
+    "nl.store": lambda o: nl.store(o.out, o.t),
+    "nl.atomic_rmw": lambda o: nl.atomic_rmw(o.out[o.idx, nl.arange(32)[None, :]], o.t, np.add),
+    "nl.broadcast_to": lambda o: nl.broadcast_to(o.row, shape=(32, 32)),
+    "nl.gather_flattened": lambda o: nl.gather_flattened(o.t, o.i32.view(np.uint32)),
+    "nl.static_cast": lambda o: nl.static_cast(o.t, np.float16),
+    "nl.dropout": lambda o: nl.dropout(o.t, 0.5),
+    "nl.rms_norm": lambda o: nl.rms_norm(o.t, o.t, 1, 32),
+    "nl.where": lambda o: nl.where(o.i32, o.t, o.t),
+    "nisa.activation": lambda o: nisa.activation(nl.exp, o.t),
+    "nisa.activation_reduce": lambda o: nisa.activation_reduce(
+        nl.exp, o.t, reduce_op=np.add, reduce_res=nl.ndarray((32, 1), np.float32)),
+    "nisa.affine_select": lambda o: nisa.affine_select(o.p >= o.f, o.t, 0.0),
+    "nisa.bn_aggr": lambda o: nisa.bn_aggr(o.t[:, 0:6]),
+    "nisa.bn_stats": lambda o: nisa.bn_stats(o.t),
+    "nisa.dma_copy": lambda o: nisa.dma_copy(dst=o.t, src=o.x),
+    "nisa.dma_transpose": lambda o: nisa.dma_transpose(o.x),
+    "nisa.dropout": lambda o: nisa.dropout(o.t, 0.5),
+    "nisa.iota": lambda o: nisa.iota(nl.arange(8)[None, :], np.int32),
+    "nisa.local_gather": lambda o: nisa.local_gather(o.t, o.u16),
+    "nisa.max8": lambda o: nisa.max8(src=o.t),
+    "nisa.memset": lambda o: nisa.memset((32, 32), 0, np.float32),
+    "nisa.nc_find_index8": lambda o: nisa.nc_find_index8(data=o.t, vals=o.t[:, 0:8]),
+    "nisa.nc_match_replace8": lambda o: nisa.nc_match_replace8(data=o.t, vals=o.t[:, 0:8], imm=0),
+    "nisa.nc_matmul": lambda o: nisa.nc_matmul(o.t, o.t),
+    "nisa.nc_stream_shuffle": lambda o: nisa.nc_stream_shuffle(o.t, o.other, [0] * 32),
+    "nisa.nc_transpose": lambda o: nisa.nc_transpose(o.t),
+    "nisa.range_select": lambda o: nisa.range_select(
+        on_true_tile=o.t, comp_op0=np.greater, comp_op1=np.less, bound0=o.v, bound1=o.v),
+    "nisa.reciprocal": lambda o: nisa.reciprocal(o.t),
+    "nisa.scalar_tensor_tensor": lambda o: nisa.scalar_tensor_tensor(
+        data=o.t, op0=np.add, operand0=1.0, op1=np.add, operand1=o.t),
+    "nisa.select_reduce": lambda o: nisa.select_reduce(
+        dst=o.t, predicate=o.i32, on_true=o.other, on_false=0.0),
+    "nisa.sequence_bounds": lambda o: nisa.sequence_bounds(segment_ids=o.row),
+    "nisa.tensor_copy": lambda o: nisa.tensor_copy(o.t),
+    "nisa.tensor_copy_dynamic_dst": lambda o: nisa.tensor_copy_dynamic_dst(
+        dst=o.at, src=o.other[:, 0:8]),
+    "nisa.tensor_copy_dynamic_src": lambda o: nisa.tensor_copy_dynamic_src(o.at),
+    "nisa.tensor_copy_predicated": lambda o: nisa.tensor_copy_predicated(
+        src=0.0, dst=o.t, predicate=o.i32),
+    "nisa.tensor_partition_reduce": lambda o: nisa.tensor_partition_reduce(np.add, o.t),
+    "nisa.tensor_reduce": lambda o: nisa.tensor_reduce(np.add, o.t, axis=1),
+    "nisa.tensor_scalar": lambda o: nisa.tensor_scalar(o.t, np.add, 1.0),
+    "nisa.tensor_scalar_reduce": lambda o: nisa.tensor_scalar_reduce(
+        data=o.t, op0=np.add, operand0=1.0, reduce_op=np.add,
+        reduce_res=nl.ndarray((32, 1), np.float32)),
+    "nisa.tensor_tensor": lambda o: nisa.tensor_tensor(o.t, o.t, np.add),
+    "nisa.tensor_tensor_scan": lambda o: nisa.tensor_tensor_scan(o.t, o.t, 0.0, np.add, np.add),
+}
+
+
+def lowering(symbol: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Return [(instruction, engines that can run it)] of a plain call of a function."""
+    probe = PROBES.get(symbol)
+    if probe is None:
+        return []
+    at: list[int] = []
+
+    def kernel(x: Any) -> Any:
+        operands = _Tiles(x)
+        m = x.m
+        nl.store(operands.out, operands.t)
+        at.append(len(m.trace))
+        probe(operands)
+        m.flush()
+        at.append(len(m.trace))
+        return operands.out
+
+    run = launch(kernel, (np.zeros((32, 32), np.float32),), {}, target="trn2")
+    rows = [kind.row for kind, *_ in run.trace]
+    return [(row.name, row.engines) for row in dict.fromkeys(rows[at[0]:at[1]])]
+
+
+# -- the page -------------------------------------------------------------------------------------
+
+def markdown() -> str:
+    """Return the text of COVERAGE.md."""
+    counts = {MODELLED: 0, TAKEN: 0, MISSING: 0}
+    parts: list[str] = []
+    for module, title in TITLES.items():
+        parts += [f"\n## {title}\n", "| name | status | instructions (engines) |", "|---|---|---|"]
+        for name in sorted((n for m, n in names() if m == module), key=str.lower):
+            what, remark = status(module, name)
+            counts[what] += 1
+            steps = ", ".join(f"`{row}` ({', '.join(engines)})"
+                              for row, engines in lowering(f"{module}.{name}"))
+            parts.append(f"| `{module}.{name}` | {what} | {steps or remark or '-'} |")
+    parts += ["\n## Instructions\n", "The table that the simulator is made of: a row per "
+              "instruction.\n", "| instruction | engines | source |", "|---|---|---|"]
+    parts += [f"| `{row.name}` | {', '.join(row.engines)} | {row.source} |"
+              for _, row in sorted(ROWS.items())]
+    total = sum(counts.values())
+    head = ["# What nkisim models\n",
+            "Written by `python -m nkisim coverage --write`; a test keeps it up to date.\n",
+            f"Of the {total} public names of NKI beta 1 (Neuron SDK 2.26) "
+            + ", ".join(f"{n} are {what}" for what, n in counts.items()) + ".",
+            "*Instructions* are what a plain call on float32 tiles issues on trn2; other operands "
+            "may take others.\nThe first engine is the one that runs it unless `engine=` or the "
+            "operands ask for another."]
+    return "\n".join([*head, *parts]) + "\n"
+
+
+def command(argv: list[str]) -> int:
+    """Print what is modelled of the SDK's names, as Markdown."""
+    parser = argparse.ArgumentParser(prog="python -m nkisim coverage", description=command.__doc__)
+    parser.add_argument("--write", metavar="FILE", nargs="?", const="COVERAGE.md",
+                        help="write it to a file (COVERAGE.md) instead")
+    options = parser.parse_args(argv)
+    text = markdown()
+    if not options.write:
+        print(text, end="")
+        return 0
+    Path(options.write).write_text(text, encoding="utf-8")
+    print(f"wrote {options.write}")
+    return 0

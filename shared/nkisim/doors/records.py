@@ -1,0 +1,239 @@
+"""Measurement records: published latencies of public kernels, and how to run those kernels.
+
+A record names a public repository, a commit, a file and a function; the user has checked the
+repository out under `DIR/<owner>+<name>/`. The recorded version is read with `git show`, the
+constants that the record sets are replaced in its source, and the kernel is ready to be traced.
+Kernels of other people are executed: only point `--sources` at repositories that you trust.
+"""
+from __future__ import annotations
+
+import ast
+import json
+import linecache
+import math
+import subprocess
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..chip import dtypes
+from ..errors import NkiError
+
+METRICS = {"nc_latency": "latency_us", "kernel_body": "body_us",
+           "profile_total": "profile_total_us"}
+SCHEMA = 1
+
+
+class Skipped(Exception):
+    """A record that cannot be run here, with the reason."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One published number."""
+
+    id: str
+    target: str
+    metric: str
+    value_us: float
+    source: dict[str, Any]
+    args: list[dict[str, Any]]
+    descriptors: str | None = None
+    set: dict[str, Any] = field(default_factory=dict)
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    confidence: str = ""
+    twin: dict[str, Any] = field(default_factory=dict)  # a kernel of ours with its structure
+
+    @property
+    def variant(self) -> str:
+        """Return what tells variants of a family apart: constants, arguments, candidate."""
+        return json.dumps([self.set, self.args, self.kwargs, self.source.get("candidate")],
+                          sort_keys=True)
+
+    @property
+    def family(self) -> str:
+        """Return what it is a variant of: same function, target, metric and descriptor path.
+
+        Candidates of one file of code strings are steps of one optimisation, so one family.
+        """
+        return " ".join((self.target, self.source["path"].rsplit("/", 1)[-1],
+                         self.source["function"], self.metric, self.descriptors or ""))
+
+
+def load(path: str | None = None) -> list[Record]:
+    """Read a file of records; without a path: the ones that nkisim carries."""
+    if path is None:
+        text = resources.files("nkisim").joinpath("data/measurements.json").read_text("utf-8")
+    else:
+        try:
+            text = Path(path).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as exc:
+            raise NkiError(id="NKI-C01", what="The measurements cannot be read.", given=str(exc),
+                           limit="a JSON file", hint="check --measurements") from None
+    try:
+        data = json.loads(text)
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            raise ValueError(f"schema {data.get('schema')!r}" if isinstance(data, dict)
+                             else f"a JSON {type(data).__name__}")
+        if not isinstance(data.get("records"), list):
+            raise ValueError("no list named records")
+        return [_record(n, r) for n, r in enumerate(data["records"])]
+    except (ValueError, RecursionError) as exc:
+        raise NkiError(id="NKI-C01", what="This is not a file of measurement records.",
+                       given=str(exc), limit=f"schema {SCHEMA}: records with id, target, metric, "
+                       "value_us, source and args",
+                       hint="see shared/nkisim/data/README.md for the format") from None
+
+
+#: what the fields of a record are
+_FIELDS: dict[str, Any] = {
+    "id": str, "target": str, "metric": str, "value_us": (int, float), "source": dict,
+    "args": list, "descriptors": str, "set": dict, "kwargs": dict, "confidence": str, "twin": dict}
+_NEEDED = ("id", "target", "metric", "value_us", "source", "args")
+
+
+def _record(number: int, fields: Any) -> Record:
+    """Check and return one record; ValueError says what is wrong with it."""
+    if not isinstance(fields, dict):
+        raise ValueError(f"record {number} is {fields!r:.40}")
+    name = f"record {fields.get('id', number)!r:.60}"
+    missing = [f for f in _NEEDED if f not in fields]
+    if missing:
+        raise ValueError(f"{name} has no {', '.join(missing)}")
+    known = {f: v for f, v in fields.items()
+             if f in _FIELDS and (v is not None or f in _NEEDED)}
+    for field_name, value in known.items():
+        if not isinstance(value, _FIELDS[field_name]) or isinstance(value, bool):
+            raise ValueError(f"{name}: {field_name} is {value!r:.40}")
+    if not 0 < known["value_us"] < math.inf:
+        raise ValueError(f"{name}: value_us is {known['value_us']!r}")
+    for key in ("repo", "commit", "path", "function"):
+        if not isinstance(known["source"].get(key), str):
+            raise ValueError(f"{name}: source has no {key}")
+    if known["source"]["commit"].startswith("-"):       # git would take it for an option
+        raise ValueError(f"{name}: commit {known['source']['commit']!r:.60} is no commit")
+    return Record(**known)
+
+
+def source_text(record: Record, sources: Path) -> str:
+    """Return the recorded version of the kernel's file."""
+    src = record.source
+    repo = sources / src["repo"].replace("/", "+")
+    if not repo.is_dir():
+        raise Skipped(f"{src['repo']} is not checked out at {repo}")
+    def git(*args: str) -> subprocess.CompletedProcess:
+        try:
+            return subprocess.run(["git", "-C", str(repo), *args], capture_output=True, text=True,
+                                  encoding="utf-8", timeout=60)
+        except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as exc:
+            raise Skipped(f"git cannot read {repo}: {exc}") from None
+
+    if git("cat-file", "-e", f"{src['commit']}^{{commit}}").returncode != 0:
+        raise Skipped(f"{repo} has no commit {src['commit'][:10]}; fetch it, or clone all of "
+                      f"{src['repo']}")
+    got = git("show", f"{src['commit']}:{src['path']}")
+    if got.returncode != 0:
+        raise Skipped(f"{src['path']} of {src['commit'][:10]}: "
+                      + (got.stderr.strip().splitlines() or ["git show failed"])[-1])
+    return got.stdout
+
+
+def candidate(text: str, number: int) -> str:
+    """Return the N-th `code` string, oldest first, of a file that nests them.
+
+    The file is one expression, Candidate(parent=Candidate(parent=None, code=...), code=...).
+    """
+    found: list[str] = []
+
+    def visit(node: ast.AST) -> None:
+        if not isinstance(node, ast.Call):
+            return
+        named = {k.arg: k.value for k in node.keywords}
+        if "parent" in named:
+            visit(named["parent"])                  # the parent is older
+        code = named.get("code")
+        if isinstance(code, ast.Constant) and isinstance(code.value, str):
+            found.append(code.value)
+
+    try:
+        visit(ast.parse(text, mode="eval").body)
+    except (SyntaxError, RecursionError) as exc:
+        raise Skipped(f"the file of candidates does not parse: {exc}") from None
+    if not 0 <= number < len(found):
+        raise Skipped(f"there is no candidate {number}; the file holds {len(found)}")
+    return found[number]
+
+
+class _Set(ast.NodeTransformer):
+    """Replace the values of assignments to named constants."""
+
+    def __init__(self, values: dict[str, Any]):
+        self.values, self.done = values, set()      # type: ignore[var-annotated]
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        for target in node.targets:
+            if isinstance(target, ast.Name) and target.id in self.values:
+                self.done.add(target.id)
+                node.value = ast.copy_location(ast.Constant(self.values[target.id]), node.value)
+        return node
+
+
+def kernel(record: Record, sources: Path) -> Any:
+    """Return the record's function, from its recorded source with its constants set."""
+    text = source_text(record, sources)
+    name = f"{record.source['repo']}/{record.source['path']}"
+    if "candidate" in record.source:
+        text = candidate(text, record.source["candidate"])
+        name += f"#{record.source['candidate']}"
+    return _function(text, name, record.source["function"], record.set)
+
+
+def twin(record: Record) -> Any:
+    """Return the kernel of ours that has the structure of the record's (data/twins.py)."""
+    if not record.twin:
+        raise Skipped("no kernel of ours has its structure")
+    text = resources.files("nkisim").joinpath("data/twins.py").read_text("utf-8")
+    return _function(text, "nkisim/data/twins.py", str(record.twin.get("function")),
+                     record.twin.get("set", {}))
+
+
+def _function(text: str, name: str, function: str, constants: dict[str, Any]) -> Any:
+    """Return a function of a source, with constants of the source set."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as exc:
+        raise Skipped(f"the source does not parse: {exc}") from None
+    setter = _Set(constants)
+    tree = setter.visit(tree)
+    missing = set(constants) - setter.done
+    if missing:
+        raise Skipped("the source has no assignment to " + ", ".join(sorted(missing)))
+    import neuronxcc.nki as nki
+    import neuronxcc.nki.isa as nisa
+    import neuronxcc.nki.language as nl
+    import neuronxcc.nki.typing as nt
+    space: dict[str, Any] = {"__name__": "record", "nki": nki, "nl": nl, "nisa": nisa, "nt": nt,
+                             "np": np, "math": math}
+    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    exec(compile(tree, name, "exec"), space)
+    func = space.get(function)
+    if func is None:
+        raise Skipped(f"the source has no function {function}")
+    return func
+
+
+def arguments(record: Record) -> tuple[list[Any], dict[str, Any]]:
+    """Build the record's arguments: arrays of ones, and plain values."""
+    def build(arg: Any) -> Any:
+        if isinstance(arg, dict) and "shape" in arg:
+            try:
+                return np.ones(tuple(arg["shape"]), dtypes.normalize(arg["dtype"]))
+            except NkiError:
+                raise
+            except (TypeError, ValueError, KeyError, MemoryError):
+                raise Skipped(f"an argument is no array: {arg}") from None
+        return arg["value"] if isinstance(arg, dict) and "value" in arg else arg
+    return [build(a) for a in record.args], {k: build(v) for k, v in record.kwargs.items()}

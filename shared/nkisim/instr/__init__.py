@@ -1,1 +1,0 @@
-"""The rows of the instruction table, by the engine that runs them."""

@@ -1,0 +1,1 @@
+"""The front ends: what kernels import."""

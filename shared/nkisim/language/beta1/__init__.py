@@ -1,0 +1,82 @@
+"""`neuronxcc.nki`: decorators and launchers, on the simulator."""
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ...launch import Kernel, as_kernel, launch, tell
+from ...machine.context import current
+from ...machine.tensor import Tensor as tensor
+from . import compiler, isa, language, sdk, typing
+
+__simulator__ = True
+
+# Importing the SDK adds a level above CRITICAL, and course kernels use it to silence the compiler:
+# logging.disable(logging.OFF)
+if not hasattr(logging, "OFF"):
+    logging.OFF = logging.CRITICAL + 10     # type: ignore[attr-defined]
+
+
+def jit(func: Any = None, mode: str = "auto", **options: Any) -> Any:
+    """Make a function a kernel; called with NumPy arrays it runs on the simulator.
+
+    Options of the SDK are accepted; `platform_target` picks the generation.
+    """
+    if func is None:
+        return lambda f: jit(f, mode, **options)
+    inner = func.func if isinstance(func, Kernel) else func
+    kernel = Kernel(as_kernel(inner).func, mode, options.get("platform_target"),
+                    getattr(func, "nki_options", ()))
+    if mode == "benchmark":
+        return sdk.Benchmark(kernel, options)
+    return kernel
+
+
+def trace(func: Any = None, **options: Any) -> Any:
+    """Make a function a kernel of the old style: outputs are parameters that it writes."""
+    if func is None:
+        return lambda f: trace(f, **options)
+    return jit(func, mode="trace")
+
+
+def baremetal(kernel: Any = None, **options: Any) -> Any:
+    """Run a kernel with NumPy arrays in and out; here on the simulator."""
+    if kernel is None:
+        return lambda k: baremetal(k, **options)
+    return sdk.Baremetal(as_kernel(kernel), options)
+
+
+def benchmark(kernel: Any = None, **options: Any) -> Any:
+    """Measure a kernel: `.benchmark_result.nc_latency.get_latency_percentile(p)`, in us."""
+    if kernel is None:
+        return lambda k: benchmark(k, **options)
+    return sdk.Benchmark(as_kernel(kernel), options)
+
+
+def profile(func: Any = None, **options: Any) -> Any:
+    """Capture a profile of a kernel into `working_directory`."""
+    if func is None:
+        return lambda k: profile(k, **options)
+    return sdk.Profile(as_kernel(func), options)
+
+
+def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+    """Run a kernel on the simulator and return its outputs.
+
+    Inside a launch (a harness that benchmarks a function which simulates) the kernel becomes part
+    of that launch, so that its instructions are counted and timed.
+    """
+    if isinstance(kernel, sdk.Wrapped):
+        kernel = kernel.kernel
+    if current.get() is not None:
+        return as_kernel(kernel)(*args, **kwargs)
+    return tell(launch(kernel, args, kwargs)).outputs
+
+
+def __getattr__(name: str) -> Any:
+    """Say that a name of the SDK is not modelled, or that it does not exist."""
+    from .missing import missing
+    raise missing("nki", name, globals())
+
+
+_ = compiler, isa, language, typing, tensor         # submodules are attributes of nki

@@ -1,0 +1,11 @@
+"""`neuronxcc.nki.language.constants`: helpers that sample kernels reach for."""
+from __future__ import annotations
+
+from typing import Any
+
+from ...chip import dtypes
+
+
+def sizeinbytes(dtype: Any) -> int:
+    """Return the item size of a dtype in bytes."""
+    return dtypes.normalize(dtype).itemsize

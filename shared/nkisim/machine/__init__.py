@@ -1,0 +1,1 @@
+"""The machine that a kernel runs on: tensors, access patterns, one instruction at a time."""

@@ -1,0 +1,98 @@
+"""Indirect access: subscripts with an index tile, resolved when the kernel runs."""
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..chip.memory import HBM
+from ..errors import fail
+from .index import Index, _broadcast, as_int
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+
+class Shifted:
+    """An index tile plus an index expression: `offsets[0, k] + i_f`."""
+
+    __slots__ = ("tile", "index")
+
+    def __init__(self, tile: Tensor, index: Index):
+        self.tile, self.index = tile, index
+
+
+class Indirect:
+    """A subscript with run-time indices: `h[idx_tile, i_f]`; only DMA can access it.
+
+    `rows` is the index tile, used for dimension `dim` of `base`; `rest` holds the other (affine)
+    subscripts and `shift` what is added to the index tile. The result has the broadcast shape of
+    all of them; the index tile lies along the partition axis, or is one offset for all partitions.
+    """
+
+    __slots__ = ("base", "rows", "shift", "dim", "rest", "shape", "dtype", "kind")
+    base: Tensor
+    rows: Tensor
+    shift: Index | None
+    dim: int
+    rest: tuple
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    kind: str
+
+    @staticmethod
+    def make(base: Tensor, keys: tuple, at: list[int]) -> Indirect:
+        """Check the subscript, in which index tiles stand at `at`, and return the Indirect."""
+        if len(at) != 1 or len(keys) != len(base.shape):
+            raise fail("NKI-I11", "an indirect access takes one index tile",
+                       given=f"{len(at)} index tiles in {len(keys)} subscripts",
+                       limit=f"one index tile, and an nl.arange index or an int for each of the "
+                             f"other dims of shape {base.shape}")
+        dim, key = at[0], keys[at[0]]
+        shift = key.index if isinstance(key, Shifted) else None
+        rows = (key.tile if isinstance(key, Shifted) else key).settle()
+        part = base.nblock if base.kind is not HBM else 0
+        free = any(as_int(k) is None for k in keys[:dim]) if base.kind is HBM else rows.size > 1
+        if dim > part and free:
+            raise fail("NKI-I12", "an index tile selects along a free dimension",
+                       given=f"index tile in dimension {dim} of shape {base.shape}",
+                       limit="indirect indices select rows: the partition or a block dim",
+                       hint="gather along the free dim with nl.gather_flattened or "
+                            "nisa.local_gather")
+        if rows.kind is HBM or rows.dtype.kind not in "iu" or rows.size != rows.shape[0]:
+            raise fail("NKI-I11", "an index tile must be an int32 or uint32 tile of shape (n, 1)",
+                       given=f"{rows!r}", hint="nl.load the indices, or make them with nisa.iota")
+        self = Indirect()
+        grid: tuple[int, ...] = () if shift is None else shift.shape
+        for d, k in enumerate(keys):
+            if d != dim and k.__class__ is Index:
+                grid = _broadcast(grid, k.shape)
+            elif d != dim and as_int(k) is None:
+                raise fail("NKI-I10", "slices and index tiles are mixed in one subscript",
+                           hint="write nl.arange(n)[None, :] in place of the slice")
+        rank = max(len(grid), 2)
+        grid = _broadcast(grid, (rows.shape[0],) + (1,) * (rank - 1))
+        self.base, self.rows, self.shift, self.dim, self.rest = base, rows, shift, dim, keys
+        self.shape, self.dtype, self.kind = grid, base.dtype, base.kind
+        return self
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    def flat(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return (flat element index, in range) of every element, at run time."""
+        item = self.base.dtype.itemsize
+        rows = self.rows.np.reshape((-1,) + (1,) * (len(self.shape) - 1)).astype(np.int64)
+        if self.shift is not None:
+            rows = rows + self.shift.values()
+        ok = (rows >= 0) & (rows < self.base.shape[self.dim])
+        flat = self.base.offset // item + rows * (self.base.strides[self.dim] // item)
+        for d, k in enumerate(self.rest):
+            if d == self.dim:
+                continue
+            value = k.values() if k.__class__ is Index else as_int(k)
+            ok = ok & (value >= 0) & (value < self.base.shape[d])    # type: ignore[operator]
+            flat = flat + value * (self.base.strides[d] // item)     # type: ignore[operator]
+        return np.broadcast_to(flat, self.shape), np.broadcast_to(ok, self.shape)

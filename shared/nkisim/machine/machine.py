@@ -1,0 +1,465 @@
+"""The machine: issues instructions in program order and keeps what is known about memory.
+
+An instruction is planned (operands checked, result shape known) by its row of the table, stays
+`pending` until its result is assigned, accumulated or used, and is then committed: recorded in
+the trace, executed in NumPy unless the run is timing-only, and its bytes marked as written.
+"""
+from __future__ import annotations
+
+import sys
+import weakref
+from typing import Any
+
+import numpy as np
+
+from ..checks.finding import Finding
+from ..chip import dtypes
+from ..chip.hw import NeuronCore
+from ..chip.memory import FULLY, HBM, NEVER, PSUM, Storage, contiguous_strides
+from ..errors import NkiError, fail, user_frame
+from ..trace.trace import Trace
+from . import allocate, refuse, replay
+from .block import BlockTensor
+from .index import Mask, as_int
+from .instruction import NO_EXTRA, Instr
+from .products import IS_RESULT, Products
+from .shadow import refresh_shadow
+from .tensor import Indirect, Tensor
+
+
+class Machine:
+    """One NeuronCore executing one kernel launch."""
+
+    def __init__(self, hw: NeuronCore, language: Any, *, compute: bool = True,
+                 in_order: bool = False, replays: bool = False):
+        self.hw = hw
+        self.language = language        # what operators and assignments lower to
+        self.compute = compute
+        self.replays = replays and not compute      # loops that repeat are not all executed
+        self.skip_middle_end = in_order     # affine_range keeps the order of statements
+        self.trace = Trace()
+        self.pending: tuple[Instr, Tensor] | None = None
+        self.products = Products()
+        self.storages = self.trace.storages
+        self.findings: list[Finding] = []
+        self._found: set[tuple] = set()
+        self._tiles: dict[tuple, tuple[int, ...]] = {}      # checked tile shapes -> strides
+        self.layouts: dict[tuple, tuple] = {}               # checked nl.ndarray calls -> layout
+        self.views: dict[tuple, tuple] = {}                 # resolved subscripts -> view
+        self.matmuls: dict[tuple, tuple] = {}               # checked forms of operands -> result
+        self.node = 0                   # loop iteration being executed
+        self.top = 0                    # the node of the kernel's top level
+        self.loop_open: list[bool] = []
+        self.depth = 0                  # nesting of kernels
+        self.arenas: dict[str, Storage] = {}
+        self.direct = False             # the kernel allocates directly
+        self.placed = 0                 # tensors that it has placed
+        self.sites: dict[tuple, Any] = {}           # allocations in loops: place in the program
+        self.sites_seen: dict[tuple, int] = {}      # -> placement, and how often in an iteration
+        self.program_id: tuple[int, ...] = ()
+        self.grid: tuple[int, ...] = ()
+        self.asked_id = False           # the kernel has called nl.program_id
+        self.shared: list[Tensor] = []  # shared_hbm tensors, in order of creation
+        self.shared_at = 0
+        self.rng = np.random.default_rng(0)
+        self.accumulators: dict[str, np.ndarray] = {}   # ACT and DVE reduction registers
+
+    # -- places ------------------------------------------------------------------
+    def here(self) -> int:
+        """Return the line id of the user's current line."""
+        return self.trace.line(user_frame(sys._getframe(1)))
+
+    def find(self, id: str, severity: str, text: str, where: int = -1, other: int = -1) -> None:
+        """Add a finding, once per rule and pair of lines."""
+        key = (id, where, other)
+        if key not in self._found:
+            self._found.add(key)
+            self.findings.append(Finding(id, severity, text, self.trace.where(where),
+                                         self.trace.where(other)))
+
+    # -- storage -----------------------------------------------------------------
+    def new_storage(self, kind: str, nparts: int, row_bytes: int, *, grain: int = 1,
+                    where: int = -1, arena: bool = False, readonly: bool = False,
+                    shared: bool = False) -> Storage:
+        """Create the bytes of a tensor; `shared` by the instances of a grid."""
+        node = 0 if arena or shared else self.node
+        id = self.storages.add(kind, nparts, row_bytes, where, node, arena, readonly)
+        return Storage(id, kind, nparts, row_bytes, grain, where, node, arena, readonly)
+
+    def result_tile(self, shape: tuple[int, ...], dtype: np.dtype, kind: str,
+                    where: int) -> tuple[Storage, tuple[int, ...]]:
+        """Create the storage of an instruction's result; return it and the tile's strides."""
+        item = dtype.itemsize
+        got = self._tiles.get((shape, item, kind))
+        if got is None:
+            allocate.check_tile(self.hw, kind, shape, dtype)
+            got = self._tiles[shape, item, kind] = contiguous_strides(shape, item)
+        strides, nparts, row = got, shape[0], got[0]
+        if self.direct:
+            self.find("NKI-A06", "warning", "a temporary tile is allocated by the compiler in a "
+                      "kernel that allocates directly; the SDK wants every on-chip tensor to be "
+                      "placed by the kernel. Assign the result to an allocated tensor with "
+                      "t[...] = ...", where)
+        st = self.new_storage(kind, nparts, row, grain=item, where=where)
+        return st, strides
+
+    def place_tile(self, t: BlockTensor, idx: tuple[int, ...]) -> Tensor:
+        """Return the physical tile of block `idx` of a directly allocated tensor."""
+        return allocate.place_tile(self, t, idx)
+
+    # -- operands ----------------------------------------------------------------
+    def tile(self, x: Any, name: str, psum: bool = True) -> Tensor:
+        """Return operand `x` if it is a tile on chip that a compute engine can read."""
+        if x.__class__ is not Tensor:
+            refuse.not_a_tile(x, name)
+        if x.kind is HBM or (x.kind is PSUM and not psum):
+            where = "HBM" if x.kind is HBM else "PSUM"
+            hint = ("load it first: tile = nl.load(x[...]), or nisa.dma_copy(dst=tile, src=x)"
+                    if x.kind is HBM else "copy it to SBUF first: nisa.tensor_copy(x)")
+            raise fail("NKI-M01", f"operand {name} lies in {where}",
+                       given=f"{name}: {x!r}",
+                       limit="compute engines read SBUF" + (" and PSUM" if psum else ""),
+                       hint=hint)
+        if x.nblock:
+            raise fail("NKI-P03", f"operand {name} still has block dimensions",
+                       given=f"shape {x.shape} with {x.nblock} block dim(s) in front",
+                       limit="a tile starts with its partition dim",
+                       hint="index the block dims first: t[i] or t[i, :, :]")
+        if len(x.shape) > refuse.MAX_DIMS:
+            refuse.rank(self, x, name)
+        if x.oob is not None:
+            return x
+        st = x.storage
+        if st is not None and st.node > 0 and not self.loop_open[self.trace.node_loop[st.node]]:
+            refuse.out_of_scope(self, x, name)
+        return x
+
+    def check_bounds(self, t: Tensor) -> None:
+        """Raise if the access pattern leaves its tensor."""
+        if t.oob is None:
+            return
+        d, n, const, coeffs = t.oob[0]
+        lo = const + sum(min(0, c * (t.shape[e] - 1)) for e, c in coeffs.items())
+        hi = const + sum(max(0, c * (t.shape[e] - 1)) for e, c in coeffs.items())
+        raise fail("NKI-I01", f"an access leaves the tensor in dimension {d}",
+                   given=f"elements {lo} .. {hi}", limit=f"0 .. {n - 1}",
+                   hint="if the last tile is partial, add mask=(index < size); otherwise check "
+                        "the loop bound")
+
+    def mask(self, ins: Instr, mask: Any, domain: tuple[int, ...],
+             keep: tuple[int, ...] | None = None, cut: bool = True) -> None:
+        """Apply `mask` over the grid `domain`; `keep` lists the dims that the result has.
+
+        A box narrows the operands, unless `cut` is False because values depend on the position.
+        """
+        if mask is None or mask is True:
+            return
+        if mask is False or isinstance(mask, np.bool_):
+            if not mask:
+                ins.box = [(0, 0)] * len(domain)
+            return
+        if not isinstance(mask, Mask):
+            raise fail("NKI-I07", "mask is not a comparison of index expressions",
+                       given=f"{type(mask).__name__}",
+                       limit="affine comparisons joined by &, e.g. (i_p < 64) & (i_f < n)")
+        box = mask.box(domain) if cut else None
+        if box is None:
+            if keep is not None:
+                raise fail("NKI-X02", "this mask is not a box, and the instruction reduces",
+                           hint="mask the operand first with nl.copy(x, mask=...)")
+            ins.mask = mask.values(domain)
+            return
+        if all(b == (0, n) for b, n in zip(box, domain)):
+            return
+        ins.srcs = tuple(s.narrow(box) if s.__class__ is Tensor else s for s in ins.srcs)
+        ins.box = box if keep is None else [box[d] for d in keep]
+
+    # -- issue, bind, commit -------------------------------------------------------
+    def issue(self, ins: Instr) -> Tensor | None:
+        """Take a planned instruction: commit it, or leave its result pending."""
+        dst = ins.dst
+        if dst is not None:
+            self.commit(ins, dst)
+            return dst
+        t = Tensor(self, None, 0, ins.shape, NO_EXTRA, ins.dtype, 0, ins.kind)
+        t.pending = ins
+        self.pending = (ins, t)
+        return t
+
+    def flush(self) -> None:
+        """Commit the pending instruction into a tile of its own."""
+        if self.pending is None:
+            return
+        ins, t = self.pending
+        self.pending = None
+        t.pending = None
+        try:
+            st, t.strides = self.result_tile(ins.shape, ins.dtype, ins.kind, ins.line)
+            t.storage = st
+            self.commit(ins, t)
+        except NkiError as exc:         # we may be called from a later line than the instruction
+            raise exc.at(self.trace.where(ins.line))    # noqa: B904 (the same exception)
+
+    def bind(self, ins: Instr, t: Tensor, dst: Tensor) -> None:
+        """Let the pending instruction write `dst`; its result tensor becomes that region."""
+        self.pending = None
+        t.pending = None
+        self.commit(ins, dst)
+        t.storage, t.offset, t.shape, t.strides = dst.storage, dst.offset, dst.shape, dst.strides
+        t.dtype, t.kind, t.owner = dst.dtype, dst.kind, dst.owner
+        st = dst.storage
+        if st.aliases is None:                              # type: ignore[union-attr]
+            st.aliases = [weakref.ref(t)]                   # type: ignore[union-attr]
+        else:
+            st.aliases.append(weakref.ref(t))               # type: ignore[union-attr]
+
+    def _unshare(self, st: Storage) -> None:
+        """Before `st` changes, give results that were bound to it and still live a copy."""
+        alive = [t for ref in st.aliases if (t := ref()) is not None]
+        st.aliases = None
+        if not alive:
+            return
+        if st.queued:
+            self.products.run()
+        for t in alive:
+            if t.storage is not st:
+                continue
+            old = Tensor(self, st, t.offset, t.shape, t.strides, t.dtype, 0, t.kind)
+            new, t.strides = self.result_tile(t.shape, t.dtype, t.kind, st.where)
+            t.storage, t.offset, t._np = new, 0, None
+            if self.compute:
+                new.fresh()
+                t.np[...] = old.np
+            new.init = FULLY
+
+    def commit(self, ins: Instr, dst: Tensor) -> None:
+        """Check, record and execute an instruction that writes `dst`."""
+        if ins.box is not None:
+            if any(lo >= hi for lo, hi in ins.box):
+                return                              # nothing is selected
+            dst = dst.narrow(ins.box)
+        if dst.oob is not None and ins.mask is None:
+            self.check_bounds(dst)
+        srcs = ins.srcs
+        for s in srcs:
+            if s.oob is not None and ins.mask is None:
+                self.check_bounds(s)
+            if s.storage.lazy_zero:
+                self._zero_for_real(s.storage)
+            if s.storage.queued & IS_RESULT:
+                self.products.run()
+        outs = (dst, *ins.also) if ins.also else (dst,)
+        row = ins.row
+        if row.on_partitions:
+            for t in outs + srcs:
+                if t.kind is not HBM and t.offset >= t.storage.row_bytes:
+                    refuse.start_partition(t)
+        if row.check is not None:
+            row.check(self, ins, dst)
+        for t in outs:
+            if t.storage.readonly:
+                refuse.immutable(t)
+            if t.storage.queued and not ins.accumulate:
+                self.products.before_write(t)
+            if t.storage.aliases:
+                self._unshare(t.storage)
+            t.storage.lazy_zero = False
+        line = ins.line
+        self.trace.record(ins, outs, line, self.node)
+        if not self.compute:
+            return
+        for s in srcs:
+            st = s.storage
+            if st.init != FULLY:
+                refuse.undefined_read(self, s, ins)
+            if st.arena:
+                allocate.check_owner(self, s, line)
+        if ins.accumulate:
+            self._prepare_accumulation(dst, ins)
+        st = dst.storage
+        whole = (st.init == NEVER and ins.mask is None and not ins.also
+                 and dst.size * dst.dtype.itemsize == st.nbytes and 0 not in dst.strides
+                 and "scatter" not in ins.extra)
+        if whole:
+            st.fresh()
+        if ins.mask is None or row.masks_itself:
+            row.run(self, ins, dst)
+        else:
+            self._run_masked(ins, dst)
+        if whole:
+            st.init = FULLY
+        for t in outs:
+            st = t.storage
+            if st.init != FULLY and "scatter" not in ins.extra:     # that marks what it hits
+                st.mark(t.offset, t.shape, t.strides, t.dtype.itemsize,
+                        ins.mask if t is dst else None)
+            if st.shadow is not None:
+                refresh_shadow(t)
+            if st.arena:
+                allocate.note_write(t, line)
+
+    def _run_masked(self, ins: Instr, dst: Tensor) -> None:
+        """Run into a scratch tile, then write only the elements that the mask selects."""
+        st = Storage(-1, dst.kind, dst.shape[0], dst.size * dst.dtype.itemsize // dst.shape[0], 1,
+                     -1, 0, False, False)
+        st.fresh()
+        tmp = Tensor(self, st, 0, dst.shape, contiguous_strides(dst.shape, dst.dtype.itemsize),
+                     dst.dtype, 0, dst.kind)
+        ins.row.run(self, ins, tmp)
+        assert ins.mask is not None
+        np.copyto(dst.np, tmp.np, where=ins.mask)
+
+    def written(self, t: Tensor) -> bool:
+        """Tell whether anything has been written to a tile's elements."""
+        st = t.storage
+        assert st is not None
+        return st.init == FULLY or st.init != NEVER and bool(
+            st.mask_view(t.offset, t.shape, t.strides, t.dtype.itemsize).any())
+
+    def _prepare_accumulation(self, dst: Tensor, ins: Instr) -> None:
+        """Make `dst` readable for an accumulation: zeros that were free, or never written."""
+        st = dst.storage
+        assert st is not None
+        if st.arena and not allocate.wrote(dst):
+            dst.np[...] = 0         # a new tensor's first product overwrites what is there
+            return
+        if st.init == FULLY:
+            return
+        seen = st.mask_view(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize)
+        if not seen.all():
+            self.find("NKI-U03", "note", f"{ins.row.name} accumulates into {dst!r}, which was "
+                      "never set: the first product overwrites it. nl.zeros(..., buffer=nl.psum) "
+                      "says so and costs nothing", ins.line, st.where)
+            every = seen if seen.ndim == len(dst.shape) else seen.all(axis=-1)
+            np.copyto(dst.np, np.zeros((), dst.np.dtype), where=~every)
+
+    def _zero_for_real(self, st: Storage) -> None:
+        """Issue the memset of zeros in PSUM that something else than a matmul reads."""
+        st.lazy_zero = False
+        n = st.row_bytes // 4
+        t = Tensor(self, st, 0, (st.nparts, n), (st.row_bytes, 4), dtypes.FLOAT32, 0, PSUM)
+        pending, self.pending = self.pending, None
+        self.op("fill", t, 0.0)
+        self.pending = pending
+
+    # -- assignment ------------------------------------------------------------------
+    def assign(self, dst: Any, value: Any) -> None:
+        """Do `dst[...] = value`."""
+        if dst.__class__ is not Tensor:
+            if isinstance(dst, Indirect) or dst.kind is HBM:
+                refuse.assigned_hbm(dst)
+            refuse.not_a_tile(dst, "destination")
+        if dst.kind is HBM:
+            refuse.assigned_hbm(dst)
+        if dst.pending is not None:
+            self.flush()
+        if value.__class__ is Tensor:
+            if value.pending is not None and self.pending is not None \
+                    and self.pending[1] is value:
+                ins = value.pending
+                if dst.kind in ins.row.writes:
+                    target = self.fit(dst, ins.shape)
+                    if target is not None:
+                        self.bind(ins, value, target)
+                        return
+                self.flush()
+            if value.storage is dst.storage and value.offset == dst.offset \
+                    and value.shape == dst.shape and value.strides == dst.strides:
+                return                                  # p[i] += ...: already in place
+            self.op("copy_into", dst, value)
+        elif isinstance(value, (int, float, np.generic)):
+            if self.pending is not None:
+                self.flush()
+            self.op("fill", dst, value)
+        elif hasattr(value, "assign_to"):               # nl.loop_reduce
+            value.assign_to(self, dst)
+        else:
+            refuse.not_a_tile(value, "of the assignment")
+
+    def fit(self, dst: Tensor, shape: tuple[int, ...]) -> Tensor | None:
+        """Return `dst` seen with `shape`, None if the value must be broadcast; else raise."""
+        if dst.shape == shape:
+            return dst
+        if [n for n in dst.shape if n != 1] == [n for n in shape if n != 1]:
+            if dst.shape[0] == shape[0] or dst.kind is HBM:
+                return dst.reshape(shape)
+        lead = len(dst.shape) - len(shape)
+        padded = (shape[0],) + (1,) * lead + shape[1:] if lead >= 0 else shape
+        if lead >= 0 and all(a == b or b == 1 for a, b in zip(dst.shape, padded)):
+            return None
+        raise fail("NKI-S01", "the destination has another shape than the value",
+                   given=f"destination {dst.shape}, value {shape}",
+                   limit="equal shapes; only dims of size 1 of the value are repeated",
+                   hint="slice the destination to the tile: t[:, i*512:(i+1)*512] = ...")
+
+    def accumulate(self, dst: Tensor, value: Any, op: str) -> Tensor:
+        """Do `dst += value` (or -=, *=, /=) in place."""
+        if op == "add" and isinstance(value, Tensor) and value.pending is not None \
+                and value.pending.row.accumulates and dst.kind in value.pending.row.writes \
+                and dst.pending is None and self.pending is not None \
+                and self.pending[1] is value and dst.dtype == dtypes.FLOAT32:
+            ins = value.pending
+            target = self.fit(dst, ins.shape)
+            if target is not None:
+                ins.accumulate = True
+                self.bind(ins, value, target)
+                return dst
+        if isinstance(dst, BlockTensor):
+            refuse.not_a_tile(dst, "destination")
+        if self.pending is not None:
+            self.flush()
+        if dst.kind is HBM:
+            refuse.assigned_hbm(dst)
+        result = self.op(op, dst, value)
+        if result.pending is not None:
+            result.pending.inplace = True
+        self.assign(dst, result)
+        return dst
+
+    # -- lowering ----------------------------------------------------------------------
+    def op(self, name: str, *args: Any, **kw: Any) -> Any:
+        """Call an operation of the nl language by name (operators and assignments)."""
+        return self.language.operator(self, name, *args, **kw)
+
+    def broadcast(self, t: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Return `t` repeated to `shape`."""
+        return self.language.broadcast_to(self, t, shape)
+
+    # -- loops --------------------------------------------------------------------------
+    def loop(self, kind: str, values: range) -> Any:
+        """Iterate as `nl.affine_range` and `nl.sequential_range` do, noting each iteration."""
+        tr = self.trace
+        loop = len(tr.loop_kind)
+        tr.loop_kind.append(kind)
+        tr.loop_line.append(self.here())
+        self.loop_open.append(True)
+        parent = self.node
+        try:
+            if self.replays and len(values) >= replay.FEWEST and kind != "grid":
+                yield from replay.iterate(self, loop, parent, values)
+                return
+            for i in values:
+                self.enter(loop, parent, i)
+                yield i
+                if self.pending is not None:
+                    self.flush()
+        finally:
+            self.loop_open[loop] = False
+            self.node = parent
+
+    def enter(self, loop: int, parent: int, i: int) -> None:
+        """Begin iteration `i` of a loop that runs in the iteration `parent` of another."""
+        tr = self.trace
+        tr.node_parent.append(parent)
+        tr.node_loop.append(loop)
+        tr.node_iter.append(i)
+        self.node = len(tr.node_loop) - 1
+
+
+def integer(value: Any, name: str) -> int:
+    """Return a kernel's integer argument, or raise."""
+    got = as_int(value)
+    if got is None:
+        raise fail("NKI-K05", f"{name} must be an integer", given=f"{type(value).__name__} "
+                   f"{value!r}"[:60], hint="use // instead of / so that sizes stay integers")
+    return got

@@ -1,0 +1,125 @@
+"""What a machine refuses: operands in the wrong place, partitions, reads of undefined memory."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from ..chip.memory import HBM, NEVER
+from ..errors import fail
+from .block import BlockTensor
+from .index import Index, Mask
+from .tensor import Indirect, Shifted, Tensor
+
+if TYPE_CHECKING:
+    from .instruction import Instr
+    from .machine import Machine
+
+MAX_DIMS = 5                        # of an access pattern: the partition dim and 4 free dims
+
+
+def not_a_tile(x: Any, name: str) -> NoReturn:
+    """Raise for an operand that is no tile."""
+    if isinstance(x, BlockTensor):
+        raise fail("NKI-P03", f"operand {name} still has block dimensions",
+                   given=f"shape {x.shape}", hint="index the block dims first: t[i]")
+    if isinstance(x, Indirect):
+        raise fail("NKI-I11", f"operand {name} is an indirect access",
+                   limit="only nl.load, nl.store, nisa.dma_copy and nisa.tensor_copy_dynamic_* "
+                         "take index tiles",
+                   hint="load it into a tile first")
+    if isinstance(x, np.ndarray):
+        raise fail("NKI-M02", f"operand {name} is a NumPy array",
+                   given=f"numpy array of shape {x.shape}",
+                   limit="instructions work on tiles",
+                   hint="pass it as a kernel argument, or use nl.shared_constant and nl.load")
+    if isinstance(x, (Index, Mask, Shifted)):
+        raise fail("NKI-M02", f"operand {name} is an index expression, not a tile",
+                   hint="nisa.iota(expr, dtype) turns it into a tile")
+    raise fail("NKI-M02", f"operand {name} is not a tile", given=f"{type(x).__name__}",
+               limit="a tensor in SBUF or PSUM")
+
+
+def rank(m: Machine, x: Tensor, name: str) -> None:
+    """Report a tile of more dims than an access pattern has, contiguous ones counting once.
+
+    The compiler splits such an instruction; here it stays one, so that its start-up cost is
+    counted once only.
+    """
+    real = [(n, s) for n, s in zip(x.shape[1:], x.strides[1:]) if n > 1]
+    dims = 1 + sum(1 for (_, s), (n, inner) in zip(real, [*real[1:], (0, 0)])
+                   if s != n * inner)
+    if dims > MAX_DIMS:
+        m.find("NKI-S03", "warning",
+               f"operand {name} of shape {x.shape} has {dims} dims (contiguous ones counted once) "
+               f"and an access pattern has {MAX_DIMS}, the partition dim and {MAX_DIMS - 1} free "
+               "dims: the compiler splits this into several instructions, which are predicted "
+               "as one. Copy to a contiguous tile first, or loop over one of the dims", m.here())
+
+
+def out_of_scope(m: Machine, x: Tensor, name: str) -> NoReturn:
+    """Raise for a tile whose loop has ended."""
+    assert x.storage is not None
+    raise fail("NKI-L01", f"operand {name} was created inside a loop that has ended",
+               given=f"tile created at {m.trace.where(x.storage.where)}",
+               limit="a tile bound in a loop body is visible in that body only",
+               hint="create the tensor before the loop (nl.ndarray, nl.zeros) and assign to "
+                    "it inside: t[...] = ...")
+
+
+def start_partition(t: Tensor) -> None:
+    """Enforce where a range of partitions may start (nki-spec 3.5)."""
+    p0, n = t.offset // t.storage.row_bytes, t.shape[0]        # type: ignore[union-attr]
+    step = 128 if n > 64 else 64 if n > 32 else 32
+    if p0 % step:
+        allowed = {128: "0", 64: "0 or 64", 32: "0, 32, 64 or 96"}[step]
+        raise fail("NKI-P04", "an instruction starts at a partition where it cannot",
+                   given=f"{n} partition(s) from partition {p0}",
+                   limit=f"{n} partitions start at {allowed}",
+                   hint="engines read from partition 0, 32, 64 or 96; move data across "
+                        "partitions with a DMA, a transpose or nisa.nc_stream_shuffle")
+
+
+def immutable(t: Tensor) -> NoReturn:
+    """Raise for a write into a kernel's input."""
+    raise fail("NKI-O01", "the kernel writes into one of its inputs",
+               given=f"{t!r} is a kernel parameter",
+               limit="parameters are read-only unless annotated nt.mutable_tensor",
+               hint="create the output with nl.ndarray(..., buffer=nl.shared_hbm) and "
+                    "return it")
+
+
+def assigned_hbm(dst: Any) -> NoReturn:
+    """Raise for an assignment to HBM."""
+    raise fail("NKI-M03", "an HBM tensor is assigned to directly",
+               given=f"destination of shape {dst.shape} in HBM",
+               limit="only DMA writes HBM",
+               hint="nl.store(out[...], value=tile), or nisa.dma_copy(dst=out, src=tile)")
+
+
+def undefined_read(m: Machine, s: Tensor, ins: Instr) -> None:
+    """Report a read of bytes that nothing has written."""
+    st = s.storage
+    assert st is not None
+    if s.oob is not None:
+        return
+    made = m.trace.where(st.where)
+    made_at = f"; created at {made}" if made else ""
+    if st.init == NEVER:
+        raise fail("NKI-U01", "a tensor is read before anything has been written to it",
+                   given=f"{s!r}{made_at}",
+                   limit="nl.ndarray leaves memory as it was: on the chip this reads "
+                         "whatever the last kernel left there",
+                   hint="nl.load or assign into it first, or create it with nl.zeros")
+    seen = st.mask_view(s.offset, s.shape, s.strides, s.dtype.itemsize)
+    if seen.all():
+        return
+    if not seen.any() and s.kind is not HBM:
+        raise fail("NKI-U01", "a part of a tensor is read that nothing has written to",
+                   given=f"{s!r}{made_at}", limit="unwritten memory holds garbage",
+                   hint="check the subscripts of the writes, and masks that cut them")
+    first = np.argwhere(~(seen if seen.ndim == len(s.shape) else seen.all(axis=-1)))[0]
+    m.find("NKI-U02", "warning",
+              f"{ins.row.name} reads {s!r} of which element {tuple(map(int, first))} "
+              "(and maybe others) was never written; on the chip that is garbage, here NaN",
+              ins.line, st.where)

@@ -1,0 +1,426 @@
+"""Tensors: a dtype and a strided access pattern over a storage.
+
+Every subscript is a view (offset, shape, strides in bytes); nothing is copied. The result of an
+instruction is a tensor whose instruction is still `pending`: assigning it (`t[...] = op(...)`),
+accumulating it (`psum += nc_matmul(...)`) or using it decides where the instruction writes.
+"""
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..chip import dtypes
+from ..chip.memory import HBM, Storage, contiguous_strides, merge_dims
+from ..errors import fail
+from . import affine
+from .index import Index, Mask, Slice, _no_truth, as_int
+from .indirect import Indirect, Shifted
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+_ALL = slice(None)
+
+
+Array = np.ndarray          # inside Tensor the name `np` is a property
+
+
+class Tensor:
+    """An N-dimensional tensor on HBM, SBUF or PSUM.
+
+    `nblock` counts the block dims before the partition dim (always 0 on HBM). `oob` lists the
+    base dims in which the access pattern leaves the tensor, until a mask cuts that away.
+    """
+
+    __slots__ = ("m", "storage", "offset", "shape", "strides", "dtype", "nblock", "oob",
+                 "pending", "kind", "owner", "_np", "__weakref__")
+    __array_ufunc__ = None              # NumPy scalars on the left must defer to __radd__ & co.
+
+    storage: Storage                # None while the instruction is pending, and in a BlockTensor
+
+    def __init__(self, m: Machine, storage: Any, offset: int, shape: tuple[int, ...],
+                 strides: tuple[int, ...], dtype: np.dtype, nblock: int = 0, kind: str = HBM):
+        self.m, self.storage, self.offset = m, storage, offset
+        self.shape, self.strides, self.dtype = shape, strides, dtype
+        self.nblock = nblock
+        self.oob: list[tuple] | None = None
+        self.pending: Any = None
+        self.kind = kind
+        self.owner: Any = None          # logical tile, where tiles may share bytes
+        self._np: np.ndarray | None = None
+
+    # -- what kernels may ask -------------------------------------------------
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def size(self) -> int:
+        n = 1
+        for s in self.shape:
+            n *= s
+        return n
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def assert_shape(self, shape: Any) -> Tensor:
+        """Check the shape and return the tensor itself."""
+        if tuple(shape) != self.shape:
+            raise fail("NKI-S05", "a tensor has another shape than the kernel says",
+                       given=f"shape {self.shape}", limit=f"shape {tuple(shape)}")
+        return self
+
+    # -- data -----------------------------------------------------------------
+    @property
+    def np(self) -> Array:
+        """Return the elements as a NumPy view of the storage's bytes."""
+        a = self._np
+        if a is None:
+            st = self.settle().storage
+            assert st is not None
+            a = self._np = np.ndarray(self.shape, dtypes.storage(self.dtype), st.data,
+                                      self.offset, self.strides)
+        return a
+
+    def settle(self) -> Tensor:
+        """Make sure that the instruction that produces this tensor has been issued."""
+        if self.pending is not None:
+            self.m.flush()
+        return self
+
+    # -- subscripts -----------------------------------------------------------
+    def __getitem__(self, key: Any) -> Tensor:
+        if self.pending is not None:
+            self.m.flush()
+        if key is Ellipsis:
+            return self
+        if self.oob is not None:
+            self.m.check_bounds(self)
+        keys = key if isinstance(key, tuple) else (key,)
+        shape, strides = self.shape, self.strides
+        offset, d, nblock = self.offset, 0, self.nblock
+        if len(keys) > len(shape):
+            return self._subscript(keys)
+        part = self.nblock if self.kind is not HBM else -1
+        new_shape: list[int] = []
+        new_strides: list[int] = []
+        for k, n, s in zip(keys, shape, strides):
+            cls = k.__class__
+            if cls is int:
+                if not 0 <= k < n:
+                    return self._subscript(keys)
+                offset += k * s
+                if d == part:           # on chip the partition dim never goes away
+                    new_shape.append(1)
+                    new_strides.append(s)
+                elif d < part:
+                    nblock -= 1
+            elif cls is slice and k.step is None:
+                lo, hi = k.start, k.stop
+                if lo.__class__ is int and hi.__class__ is int and 0 <= lo < hi <= n:
+                    offset += lo * s
+                    new_shape.append(hi - lo)
+                elif lo is None and hi is None:
+                    new_shape.append(n)
+                else:
+                    return self._subscript(keys)
+                new_strides.append(s)
+            else:
+                return self._subscript(keys)
+            d += 1
+        if d < len(shape):
+            new_shape += shape[d:]
+            new_strides += strides[d:]
+        if part >= 0 and len(new_shape) < 2:
+            new_shape.append(1)         # tile[:, k] is (P, 1)
+            new_strides.append(self.dtype.itemsize)
+        t = Tensor(self.m, self.storage, offset, tuple(new_shape), tuple(new_strides), self.dtype,
+                   nblock, self.kind)
+        t.owner = self.owner
+        return t
+
+    def _subscript(self, keys: tuple) -> Tensor:
+        """Resolve the subscripts that the fast path leaves: `...`, ds, indices, out of range."""
+        rank = len(self.shape)
+        tiles = [d for d, k in enumerate(keys) if isinstance(k, (Tensor, Shifted))]
+        if tiles or any(isinstance(k, Indirect) for k in keys):
+            return Indirect.make(self, keys, tiles)         # type: ignore[return-value]
+        if len(keys) == 1 and isinstance(keys[0], (Mask, bool)):
+            return self.masked(keys[0])
+        if Ellipsis in [k for k in keys if k.__class__ is type(Ellipsis)]:
+            at = next(i for i, k in enumerate(keys) if k is Ellipsis)
+            keys = (*keys[:at], *[_ALL] * (rank - len(keys) + 1), *keys[at + 1:])
+        if len(keys) > rank:
+            raise fail("NKI-I03", "more subscripts than dimensions",
+                       given=f"{len(keys)} subscripts", limit=f"shape {self.shape}")
+        keys = (*keys, *[_ALL] * (rank - len(keys)))
+        advanced = any(k.__class__ is Index for k in keys)
+        if advanced:
+            return affine.view(self, keys)
+        part = self.nblock if self.kind is not HBM else -1
+        offset, nblock = self.offset, self.nblock
+        shape: list[int] = []
+        strides: list[int] = []
+        oob: list[tuple] = []
+        for d, k in enumerate(keys):
+            n, s = self.shape[d], self.strides[d]
+            value = as_int(k)
+            if value is not None:
+                if not -n <= value < n:
+                    raise fail("NKI-I01", f"subscript {value} is outside of dimension {d}",
+                               given=f"index {value}",
+                               limit=f"0 .. {n - 1} (tensor of shape {self.shape})",
+                               hint="check the loop bound: it should be size // tile size")
+                offset += (value + n if value < 0 else value) * s
+                if d == part:
+                    shape.append(1)
+                    strides.append(s)
+                elif d < part:
+                    nblock -= 1
+                continue
+            lo, hi, step = self.range_of(k, d, n)
+            if d == part and step != 1:
+                raise fail("NKI-P05", "the partition dimension was sliced with a step",
+                           given=f"step {step}", limit="partitions of a tile are contiguous",
+                           hint="put the strided dimension on the free axis, or load the rows "
+                                "with a strided access to HBM")
+            count = -(-(hi - lo) // step)
+            if hi - (step - 1 if count else 0) > n or lo < 0:
+                oob.append((d, n, lo, {len(shape): step}))
+            offset += lo * s
+            shape.append(count)
+            strides.append(s * step)
+        if part >= 0 and len(shape) < 2:
+            shape.append(1)
+            strides.append(self.dtype.itemsize)
+        t = Tensor(self.m, self.storage, offset, tuple(shape), tuple(strides), self.dtype, nblock,
+                   self.kind)
+        t.owner, t.oob = self.owner, oob or None
+        return t
+
+    def range_of(self, k: Any, d: int, n: int) -> tuple[int, int, int]:
+        """Return (start, stop, step) of a slice or nl.ds over a dimension of size n."""
+        if k.__class__ is Slice:
+            return k.start, k.start + k.size, 1
+        if k.__class__ is not slice:
+            raise fail("NKI-I03", f"a tensor cannot be subscripted with {type(k).__name__}",
+                       given=repr(k)[:60],
+                       limit="integers, a:b slices, nl.ds(start, size), ..., nl.arange(n)[:, None]"
+                             " and nl.mgrid indices, or an index tile for indirect access")
+        parts = [None if v is None else as_int(v) for v in (k.start, k.stop, k.step)]
+        for v, raw in zip(parts, (k.start, k.stop, k.step)):
+            if v is None and raw is not None:
+                raise fail("NKI-I03", "a slice bound is not an integer",
+                           given=f"{type(raw).__name__} in {k!r}"[:90],
+                           hint="use // instead of / so that sizes stay integers")
+        lo, hi, step = parts[0] or 0, n if parts[1] is None else parts[1], parts[2]
+        step = 1 if step is None else step
+        if step <= 0:
+            raise fail("NKI-I03", "a slice has a step that is not positive", given=f"step {step}")
+        lo = lo + n if lo < 0 else lo
+        hi = hi + n if hi < 0 else hi
+        if hi <= lo:
+            raise fail("NKI-I01", f"dimension {d} is cut to nothing", given=f"{lo}:{hi}",
+                       limit=f"0 <= start < stop <= {n}",
+                       hint="a tile size larger than the tensor gives an empty last tile")
+        return lo, hi, step
+
+    def narrow(self, box: list[tuple[int, int]]) -> Tensor:
+        """Return the part of the view inside [lo, hi) per dim (dims of size 1 stay whole)."""
+        offset, shape = self.offset, list(self.shape)
+        lead = len(shape) - len(box)
+        shift = {}
+        for d, (lo, hi) in enumerate(box):
+            d += lead
+            if d >= 0 and shape[d] > 1 and (lo, hi) != (0, shape[d]):
+                offset += lo * self.strides[d]
+                shape[d] = hi - lo
+                shift[d] = lo
+        t = Tensor(self.m, self.storage, offset, tuple(shape), self.strides, self.dtype,
+                   self.nblock, self.kind)
+        t.owner = self.owner
+        if self.oob is not None:
+            oob = []
+            for d, n, const, coeffs in self.oob:
+                const += sum(c * shift.get(e, 0) for e, c in coeffs.items())
+                ends = [c * (shape[e] - 1) for e, c in coeffs.items()]
+                if const + sum(min(0, e) for e in ends) < 0 or \
+                        const + sum(max(0, e) for e in ends) >= n:
+                    oob.append((d, n, const, coeffs))
+            t.oob = oob or None
+        return t
+
+    def masked(self, mask: Mask | bool) -> Tensor:
+        """Return the part of the view that a mask selects: `t[i_p, i_f][i_f < n]`.
+
+        A mask over loop variables only is a bool, for all or nothing.
+        """
+        if mask is True:
+            return self
+        box = mask.box(self.shape) if isinstance(mask, Mask) else [(0, 0)]
+        if box is None:
+            raise fail("NKI-X02", "this mask does not cut a box out of the operand",
+                       limit="a subscript by a mask selects a range of each dimension",
+                       hint="use the mask= of the instruction")
+        if any(lo >= hi for lo, hi in box):
+            raise fail("NKI-I01", "a subscript by a mask selects nothing",
+                       given=f"tensor of shape {self.shape}",
+                       hint="leave out the iterations in which nothing is left: if i < n: ...")
+        return self.narrow(box)
+
+    def flat_index(self, shape: tuple[int, ...] | None = None) -> Array:
+        """Return the element index in the storage of every element of the view (int64)."""
+        out = np.full(self.shape, self.offset // self.dtype.itemsize, dtype=np.int64)
+        for d, (n, s) in enumerate(zip(self.shape, self.strides)):
+            step = s // self.dtype.itemsize
+            out += (step * np.arange(n)).reshape((-1,) + (1,) * (len(self.shape) - d - 1))
+        return out if shape is None else np.broadcast_to(out, shape)
+
+    # -- views ------------------------------------------------------------------
+    def reshape(self, *sizes_or_shape: Any, shape: Any = None, **kwargs: Any) -> Tensor:
+        """Return a view of another shape; on chip the partition dim must stay (trap 9)."""
+        self.settle()
+        args = sizes_or_shape if shape is None else (shape,)
+        new = tuple(args[0]) if len(args) == 1 and not np.isscalar(args[0]) else args
+        sizes = [as_int(n) for n in new]
+        if any(n is None for n in sizes):
+            raise fail("NKI-S06", "a shape has a size that is not an integer", given=f"{new!r}",
+                       hint="use // instead of / so that sizes stay integers")
+        if sizes.count(-1) == 1:
+            rest = prod(n for n in sizes if n != -1)                 # type: ignore[misc]
+            sizes[sizes.index(-1)] = self.size // rest if rest else 0
+        target: tuple[int, ...] = tuple(sizes)          # type: ignore[arg-type]
+        if prod(target) != self.size or min(target, default=1) < 1:
+            raise fail("NKI-S06", "reshape to another number of elements",
+                       given=f"{self.shape} ({self.size} elements) to {target} "
+                             f"({prod(target)} elements)",
+                       limit="a view has as many elements as the tensor",
+                       hint="is the size a multiple of the tile size?")
+        strides = merge_dims(self.shape, self.strides, target)
+        nblock = self.nblock
+        if self.kind is not HBM:
+            p, ps = self.shape[self.nblock], self.strides[self.nblock]
+            at = [d for d in range(len(target)) if target[d] == p and strides is not None
+                  and (strides[d] == ps or p == 1)]
+            if strides is None or not at:
+                raise fail("NKI-S07", "reshape would move data across partitions",
+                           given=f"{self.shape} to {target}",
+                           limit="on chip only free dims (and block dims) can be regrouped",
+                           hint="reshape in HBM before the load, or transpose")
+            if p == 1:
+                nblock = min(at, key=lambda d: abs(d - self.nblock))
+            else:
+                nblock = at[0]
+        elif strides is None:
+            raise fail("NKI-S07", "this reshape cannot be a view of strided HBM data",
+                       given=f"{self.shape} with strides {self.strides} to {target}",
+                       hint="reshape the whole tensor before slicing it")
+        t = Tensor(self.m, self.storage, self.offset, target, strides, self.dtype, nblock,
+                   self.kind)
+        t.owner, t.oob = self.owner, self.oob
+        return t
+
+    def expand_dims(self, axis: int) -> Tensor:
+        """Return a view with a dim of size 1 inserted at `axis`."""
+        self.settle()
+        rank = len(self.shape) + 1
+        if not -rank <= axis < rank:
+            raise fail("NKI-S06", f"axis {axis} is outside of the tensor",
+                       limit=f"{-rank} .. {rank - 1}")
+        axis %= rank
+        shape = (*self.shape[:axis], 1, *self.shape[axis:])
+        strides = (*self.strides[:axis], self.dtype.itemsize, *self.strides[axis:])
+        nblock = self.nblock + (1 if axis <= self.nblock and self.kind is not HBM else 0)
+        t = Tensor(self.m, self.storage, self.offset, shape, strides, self.dtype, nblock, self.kind)
+        t.owner, t.oob = self.owner, self.oob
+        return t
+
+    def view(self, dtype: Any) -> Tensor:
+        """Return the same bytes as another dtype; the last dim scales."""
+        self.settle()
+        dt = dtypes.normalize(dtype)
+        old, new = self.dtype.itemsize, dt.itemsize
+        shape, strides = self.shape, self.strides
+        if old != new:
+            nbytes = shape[-1] * old
+            if strides[-1] != old or nbytes % new:
+                raise fail("NKI-D04", "a view as another dtype needs a contiguous last dim",
+                           given=f"{shape} of {self.dtype} as {dt}",
+                           limit="the last dim's bytes divide by the new item size")
+            shape, strides = (*shape[:-1], nbytes // new), (*strides[:-1], new)
+        t = Tensor(self.m, self.storage, self.offset, shape, strides, dt, self.nblock, self.kind)
+        t.owner = self.owner
+        return t
+
+    def broadcast_to(self, shape: Any) -> Tensor:
+        """Return the tensor repeated to `shape`: free dims cost nothing, partitions a matmul."""
+        return self.m.broadcast(self, tuple(shape))
+
+    def astype(self, dtype: Any) -> Tensor:
+        """Return a copy cast to `dtype`."""
+        return self.m.op("copy", self, dtype=dtype)
+
+    # -- writes -------------------------------------------------------------------
+    def __setitem__(self, key: Any, value: Any) -> None:
+        dst = self if key is Ellipsis else self[key]
+        self.m.assign(dst, value)
+
+    def __iadd__(self, other: Any) -> Tensor:
+        return self.m.accumulate(self, other, "add")
+
+    def __isub__(self, other: Any) -> Tensor:
+        return self.m.accumulate(self, other, "subtract")
+
+    def __imul__(self, other: Any) -> Tensor:
+        return self.m.accumulate(self, other, "multiply")
+
+    def __itruediv__(self, other: Any) -> Tensor:
+        return self.m.accumulate(self, other, "divide")
+
+    # -- operators: the nl functions, without partition broadcast ---------------------
+    def __bool__(self) -> bool:
+        _no_truth("a tensor", "err_ambiguous_tensor_truth_value")
+        return False
+
+    __hash__ = object.__hash__
+
+    def __iter__(self) -> Any:
+        raise fail("NKI-I08", "a tensor cannot be looped over",
+                   hint="loop over indices: for i in nl.affine_range(t.shape[0])")
+
+    def __repr__(self) -> str:
+        return f"Tensor(shape={self.shape}, dtype={dtypes.name(self.dtype)}, buffer={self.kind})"
+
+
+def _binary(name: str, swap: bool = False) -> Any:
+    def method(self: Tensor, other: Any) -> Any:
+        if other.__class__ is Index and name == "add" and self.dtype.kind in "iu":
+            return Shifted(self, other)
+        return self.m.op(name, other, self) if swap else self.m.op(name, self, other)
+    return method
+
+
+for _sym, _name in (("add", "add"), ("sub", "subtract"), ("mul", "multiply"),
+                    ("truediv", "divide"), ("pow", "power"), ("mod", "mod"),
+                    ("and", "bitwise_and"), ("or", "bitwise_or"), ("xor", "bitwise_xor"),
+                    ("lshift", "left_shift"), ("rshift", "right_shift")):
+    setattr(Tensor, f"__{_sym}__", _binary(_name))
+    setattr(Tensor, f"__r{_sym}__", _binary(_name, swap=True))
+for _sym, _name in (("lt", "less"), ("le", "less_equal"), ("gt", "greater"),
+                    ("ge", "greater_equal"), ("eq", "equal"), ("ne", "not_equal")):
+    setattr(Tensor, f"__{_sym}__", _binary(_name))
+for _sym, _name in (("neg", "negative"), ("invert", "invert"), ("abs", "abs")):
+    setattr(Tensor, f"__{_sym}__", (lambda n: lambda self: self.m.op(n, self))(_name))
+
+
+def new_tensor(m: Machine, storage: Storage, shape: tuple[int, ...], dtype: np.dtype,
+               kind: str = HBM) -> Tensor:
+    """Return a row-major tensor over a whole HBM storage."""
+    return Tensor(m, storage, 0, shape, contiguous_strides(shape, dtype.itemsize), dtype, 0, kind)

@@ -1,0 +1,102 @@
+"""Banks of PSUM: who has them, who waits for them."""
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+import numpy as np
+
+from ..trace.footprint import Dependencies
+
+
+class Banks:
+    """Banks of PSUM, taken by the first access to a tile and free after the last one.
+
+    What comes later in the program leaves half of the banks to what comes before it.
+    `need` has, until it has been served, what each first access to tiles takes, in bytes; `tile`
+    the tile that each instruction uses (-1: none, -2: `more` has several), `left` how many
+    accesses a tile has before it.
+    """
+
+    def __init__(self, deps: Dependencies, capacity: int):
+        instr, version = deps.psum_instr, deps.psum_version
+        self.size = np.minimum(deps.versions.bytes, capacity).tolist()
+        self.left = np.bincount(version, minlength=len(self.size)).tolist()
+        tile = np.full(len(deps.kind), -1)
+        tile[instr] = version
+        again = np.flatnonzero(np.diff(instr) == 0)     # an instruction with several accesses
+        tile[instr[again]] = -2
+        self.tile: list[int] = tile.tolist()
+        self.more: dict[int, list[int]] = {i: [] for i in instr[again].tolist()}
+        several = np.flatnonzero(tile[instr] == -2)
+        for i, v in zip(instr[several].tolist(), version[several].tolist()):
+            self.more[i].append(v)
+        used, first = np.unique(version, return_index=True)
+        takers, which = np.unique(instr[first], return_inverse=True)
+        need = np.bincount(which, np.asarray(self.size, np.int64)[used]) if len(used) else which
+        self.need = dict(zip(takers.tolist(), np.minimum(need, capacity).astype(int).tolist()))
+        self.order = takers.tolist()
+        self.oldest = 0
+        self.free, self.reserve = capacity, capacity // 2
+        self.coming: list[tuple[float, int]] = []       # (time, bytes) that will be free
+        self.blocked: set[int] = set()
+        self.trying = -1        # of those that wait, one at a time tries when a bank gets free
+        self.forced = 0
+
+    def take(self, i: int, at: float) -> float:
+        """Take banks for instruction `i`: 0.0, or when to try again, or -1.0 (it will be told)."""
+        coming = self.coming
+        while coming and coming[0][0] <= at:
+            self.free += heappop(coming)[1]
+        oldest = self.order[self.oldest] == i
+        if self.free - self.need[i] < (0 if oldest else self.reserve):
+            if coming and (oldest or self.trying in (-1, i)):
+                if not oldest:
+                    self.trying = i
+                return coming[0][0]
+            if self.trying == i:
+                self.trying = -1
+            self.blocked.add(i)
+            return -1.0
+        if self.trying == i:
+            self.trying = -1
+        self.free -= self.need.pop(i)
+        return 0.0
+
+    def awake(self) -> list[int]:
+        """Return who may try now, after somebody has taken banks."""
+        order, before = self.order, self.oldest
+        while self.oldest < len(order) and order[self.oldest] not in self.need:
+            self.oldest += 1
+        told: list[int] = []
+        if not self.blocked:
+            return told
+        if self.oldest != before and order[self.oldest] in self.blocked:
+            told.append(order[self.oldest])
+            self.blocked.discard(order[self.oldest])
+        if self.trying < 0 and self.blocked:
+            told.append(min(self.blocked))
+            self.blocked.discard(told[-1])
+        return told
+
+    def release(self, i: int, done: float) -> list[int]:
+        """Note that `i` is done with its tiles; return who may try then."""
+        tile = self.tile[i]
+        freed = False
+        for t in self.more[i] if tile == -2 else (tile,):
+            self.left[t] -= 1
+            if not self.left[t]:
+                heappush(self.coming, (done, self.size[t]))
+                freed = True
+        if not freed or not self.blocked or self.trying >= 0:
+            return []
+        first = min(self.blocked)
+        self.blocked.discard(first)
+        return [first]
+
+    def force(self) -> int:
+        """Let the oldest waiting instruction go ahead, with banks that do not exist."""
+        i = min(self.blocked)
+        self.blocked.remove(i)
+        self.forced += self.need[i]
+        self.free += self.need[i] + self.reserve
+        return i

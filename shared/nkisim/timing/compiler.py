@@ -1,0 +1,191 @@
+"""What AWS's compiler is free to do with a kernel, as options with names.
+
+`nkisim.profile(..., compiler=("reorder", "engines", "rename"))`: the ones that are on. With
+`compiler=()` everything runs strictly as written. The first three are on by default, since
+published kernels run up to four times faster than without them; the others change the
+instructions themselves, which the compiler does for some kernels and not for others.
+
+What a kernel cannot do without is no option: tiles that do not fit are spilled (spill.py).
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from ..chip.hw import NeuronCore
+from ..chip.memory import SBUF
+from ..errors import fail
+from ..trace.footprint import Accesses, accesses
+from ..trace.rewrite import Draft
+from ..trace.trace import Kind, Trace
+
+#: name -> meaning
+OPTIONS = {
+    "reorder": "each compute engine takes the first instruction that is ready among its next 256, "
+               "not strictly the next one",
+    "engines": "copies without engine= go to the Vector or the Scalar Engine, whichever has less "
+               "to do; else to the first engine that the instruction names",
+    "rename": "a tile that is overwritten as a whole gets other memory, so that nobody waits for "
+              "the readers of its old contents",
+    "hoist": "a load that was done before, of an input, into a tile that nobody changes, is not "
+             "done again while less than half of SBUF is filled in between",
+    "merge-dma": "loads of one line that follow each other in an input, and stores that follow "
+                 "each other in an output, are done up to 16 at once",
+}
+DEFAULT = ("reorder", "engines", "rename")
+#: how many neighbours become one DMA
+MOST_MERGED = 16
+
+
+def options(wanted: Iterable[str] | str | None) -> frozenset[str]:
+    """Return the options as a set, None means the default; raises NkiError for an unknown name."""
+    if wanted is None:
+        return frozenset(DEFAULT)
+    names = tuple(n.strip() for n in wanted.split(",") if n.strip()) \
+        if isinstance(wanted, str) else tuple(wanted)
+    for name in names:
+        if name not in OPTIONS:
+            raise fail("NKI-K10", "there is no such compiler option", given=repr(name),
+                       limit=", ".join(OPTIONS) + "; () for strictly as written")
+    return frozenset(names)
+
+
+def rewrite(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> Trace:
+    """Return the trace as the options that change instructions leave it."""
+    if "hoist" in on:
+        trace = hoist(trace, hw)
+    if "merge-dma" in on:
+        trace = merge_dma(trace, hw)
+    return trace
+
+
+class _Dmas:
+    """The DMAs of a trace that may be moved: plain loads of inputs, plain stores to outputs."""
+
+    def __init__(self, trace: Trace, acc: Accesses):
+        ev, vid, stores = acc.ev, acc.vid, acc.stores
+        starts = np.frombuffer(trace.starts, np.int64)
+        rows = np.frombuffer(trace.rows, np.int64)
+        self.line = rows[starts + 1]
+        plain = np.array([self._side(k) for k in trace.kinds] or [0])[acc.kinds]
+        read = np.zeros(len(stores.hbm), bool)
+        read[ev["storage"][~ev["write"]]] = True
+        writes = np.bincount(vid, ev["write"], len(acc.versions.storage)).astype(int)
+        last_write = np.full(len(writes), -1)
+        np.maximum.at(last_write, vid[ev["write"]], ev["instr"][ev["write"]])
+        # the tile of each of them, and the versions of instructions' other accesses
+        self.version = np.full(len(starts), -1)
+        placed = acc.versions.bytes[vid] > 0
+        mine = placed & (plain[ev["instr"]] != 0)
+        self.version[ev["instr"][mine]] = vid[mine]
+        whole = np.zeros(len(starts), bool)
+        whole[ev["instr"][mine]] = acc.whole[mine]
+        other = rows[np.where(plain != 0, starts + np.where(plain == 1, 5, 3), 0)]
+        i = np.arange(len(starts))
+        tiled = self.version >= 0
+        loads = tiled & (plain == 1) & whole & stores.readonly[np.where(plain == 1, other, 0)]
+        loads &= writes[self.version] == 1              # nobody changes what was loaded
+        outputs = stores.hbm & ~stores.readonly & ~read
+        puts = tiled & (plain == 2) & outputs[np.where(plain == 2, other, 0)]
+        puts &= last_write[self.version] < i            # nobody changes it after it was stored
+        self.loads, self.stores = np.flatnonzero(loads).tolist(), np.flatnonzero(puts).tolist()
+
+    @staticmethod
+    def _side(kind: Kind) -> int:
+        """Return 1 for a load, 2 for a store, 0 for anything else."""
+        if kind.row.name not in ("load", "store") or len(kind.operands) != 2 or kind.extra:
+            return 0
+        return 1 if kind.row.name == "load" else 2
+
+
+class _Moves:
+    """Puts versions of tiles into storages of their own, where nothing else is in the way."""
+
+    def __init__(self, draft: Draft, acc: Accesses):
+        self.draft, self.acc = draft, acc
+        self.order = np.argsort(acc.vid, kind="stable")
+        self.begin = np.searchsorted(acc.vid[self.order],
+                                     np.arange(len(acc.versions.storage) + 1))
+
+    def storage(self, v: int) -> int:
+        """Return a new storage for version `v`."""
+        return self.draft.storage(int(self.acc.versions.storage[v]), SBUF)
+
+    def move(self, v: int, storage: int, shift: int = 0) -> None:
+        """Move all accesses to version `v`."""
+        ev = self.acc.ev
+        for e in self.order[self.begin[v]:self.begin[v + 1]].tolist():
+            self.draft.move(int(ev["instr"][e]), int(ev["operand"][e]), storage, shift=shift)
+
+
+def hoist(trace: Trace, hw: NeuronCore) -> Trace:
+    """Leave out loads that were done before; their readers use the tile of the first one.
+
+    A tile is kept for the next such load while less than half of SBUF is filled in between.
+    """
+    acc = accesses(trace, hw)
+    dmas, draft = _Dmas(trace, acc), Draft(trace)
+    v = acc.versions
+    moves, lo = _Moves(draft, acc), v.lo
+    filled = np.cumsum(np.bincount(v.first, np.where(v.psum, 0, v.bytes), len(acc.kinds)))
+    last: dict[tuple, list[int]] = {}                   # (kind, source) -> loads of one tile
+    same: list[list[int]] = []
+    for i in dmas.loads:
+        key = (int(acc.kinds[i]), *draft.operand(i, 1))
+        group = last.get(key)
+        if group is None or filled[i] - filled[v.last[dmas.version[group[-1]]]] \
+                > hw.sbuf_usable_bytes // 2:
+            group = last[key] = []
+            same.append(group)
+        group.append(i)
+    for first, *others in same:
+        if others:
+            home = int(dmas.version[first])
+            storage = moves.storage(home)
+            for i in (first, *others):
+                mine = int(dmas.version[i])
+                moves.move(mine, storage, int(lo[home] - lo[mine]))
+            for i in others:
+                draft.drop(i)
+    return draft.finish()
+
+
+def merge_dma(trace: Trace, hw: NeuronCore) -> Trace:
+    """Do loads, and stores, that follow each other in HBM at once."""
+    acc = accesses(trace, hw)
+    dmas, draft = _Dmas(trace, acc), Draft(trace)
+    moves = _Moves(draft, acc)
+    for found, hbm in ((dmas.loads, 1), (dmas.stores, 0)):
+        open_: dict[tuple, list[int]] = {}              # (line, kind, storage) -> the last run
+        runs: list[list[int]] = []
+        for i in found:
+            kind = draft.kind_of(i)
+            p = kind.operands[hbm]
+            storage, offset = draft.operand(i, hbm)
+            key = (int(dmas.line[i]), int(acc.kinds[i]), storage)
+            run = open_.get(key)
+            wide = p.shape[-1] * p.dtype.itemsize
+            if run is not None and len(run) < MOST_MERGED and p.strides[-1] == p.dtype.itemsize \
+                    and offset == draft.operand(run[-1], hbm)[1] + wide:
+                run.append(i)
+            else:
+                open_[key] = [i]
+                runs.append(open_[key])
+        for run in runs:
+            if len(run) > 1:
+                for v in {int(dmas.version[i]) for i in run}:
+                    moves.move(v, moves.storage(v))
+                _merge(draft, run, at=run[0] if hbm == 1 else run[-1])
+    return draft.finish()
+
+
+def _merge(draft: Draft, run: list[int], at: int) -> None:
+    """Replace DMAs of one kind by one that has the operands of all."""
+    kind = draft.kind_of(run[0])
+    many = replace(kind, operands=tuple(p for p in kind.operands for _ in run), outputs=len(run))
+    operands = [draft.operand(i, j) for j in (0, 1) for i in run]
+    draft.put(at, at, many, operands)
+    for i in run:
+        draft.drop(i)

@@ -1,0 +1,186 @@
+"""The event model: when each instruction of a trace runs, on which engine.
+
+This room puts the parts together: what the compiler does with the trace (compiler.py, spill.py),
+engines and costs (cost.py), who waits for whom (footprint.py), the run itself (events.py).
+"""
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..chip.hw import NeuronCore
+from ..chip.memory import HBM, PSUM
+from ..isa import cost
+from ..isa.table import ANY
+from ..trace.footprint import ACT, DVE, LOADS, PE, POOL, STORES, Dependencies, analyse
+from ..trace.trace import Kind, Trace
+from . import compiler, events, spill
+
+ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
+_QUEUE = {"tensor": PE, "vector": DVE, "scalar": ACT, "gpsimd": POOL, "sync": LOADS}
+#: how far ahead of the oldest waiting instruction of an engine the compiler looks for one that is
+#: ready: AWS's compiler reorders instructions, also where it keeps the order of loops. Fitted:
+#: 1 (as written) is up to 3 times too slow, 16 is enough for most kernels, attention over long
+#: rows needs some 200.
+WINDOW = 256
+#: the engine whose queue triggers DMAs: loads on Sync, stores on GpSimd (as in profiles)
+TRIGGERED_BY = {LOADS: ENGINES.index("sync"), STORES: ENGINES.index("gpsimd")}
+
+
+@dataclass
+class Schedule:
+    """When everything happens, in microseconds from the first DMA trigger or instruction.
+
+    Arrays hold an element per instruction. `dma` are the DMA instructions in the order in which
+    they were served; `dma_ends` has, one after the other, when each of their engines finished.
+    """
+
+    start: np.ndarray
+    end: np.ndarray
+    issue: np.ndarray
+    pred: np.ndarray
+    engine: np.ndarray
+    queue: np.ndarray
+    busy: dict[str, float]
+    dma: np.ndarray
+    dma_ends: np.ndarray
+    works: list[cost.Work | None]           # by kind
+    transfers: list[cost.Transfer | None]   # by kind
+    engines: list[str]                      # by kind
+    deps: Dependencies
+    trace: Trace                            # what ran: with spills, if there are any
+    spill_bytes: int                        # that they move to and from HBM
+
+
+def assign_engines(kinds: list[Kind], counts: dict[int, int], hw: NeuronCore,
+                   balance: bool = True) -> list[str]:
+    """Choose the engines of copies that leave it open: the one with less to do, by workload.
+    Without `balance`: the first that the instruction names.
+
+    What must run somewhere is counted first; then the largest kinds choose. PSUM drains go to
+    the Scalar Engine when it makes no difference, as in profiles.
+    """
+    load = {"vector": 0.0, "scalar": 0.0}
+    if not balance:
+        return [k.row.engines[0] if k.engine == ANY else k.engine for k in kinds]
+    out = [k.engine for k in kinds]
+    open_: list[tuple[float, int]] = []
+    for k, kind in enumerate(kinds):
+        if kind.engine == ANY:
+            open_.append((cost.work(kind, hw, "vector").interval_us * counts.get(k, 0), k))
+        elif kind.engine in load:
+            load[kind.engine] += cost.work(kind, hw, kind.engine).interval_us * counts.get(k, 0)
+    for _, k in sorted(open_, reverse=True):
+        psum = any(p.kind is PSUM for p in kinds[k].operands)
+        took = {e: cost.work(kinds[k], hw, e).interval_us * counts.get(k, 0) for e in load}
+        best = min(load, key=lambda e: (round(load[e] + took[e], 3), (e == "vector") == psum))
+        out[k] = best
+        load[best] += took[best]
+    return out
+
+
+def _queue_of(kind: Kind, engine: str) -> int:
+    """Return the queue an instruction goes to."""
+    if engine != "dma":
+        return _QUEUE[engine]
+    to_hbm = kind.operands[0].kind is HBM
+    return STORES if to_hbm and any(p.kind is not HBM for p in kind.operands) else LOADS
+
+
+@dataclass
+class _Plan:
+    """A trace whose instructions have engines and costs."""
+
+    trace: Trace
+    engines: list[str]
+    works: list[cost.Work | None]
+    transfers: list[cost.Transfer | None]
+    queue_of: np.ndarray
+    deps: Dependencies
+
+
+def _plan(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> _Plan:
+    """Choose engines, and find costs and dependencies."""
+    kinds = np.frombuffer(trace.rows, np.int64)[np.frombuffer(trace.starts, np.int64)]
+    engines = assign_engines(trace.kinds, dict(enumerate(np.bincount(kinds).tolist())), hw,
+                             "engines" in on)
+    works: list[cost.Work | None] = []
+    transfers: list[cost.Transfer | None] = []
+    for kind, engine in zip(trace.kinds, engines):
+        is_dma = engine == "dma"
+        works.append(None if is_dma else cost.work(kind, hw, engine))
+        transfers.append(cost.transfer(kind, hw) if is_dma else None)
+    queue_of = np.array([_queue_of(k, e) for k, e in zip(trace.kinds, engines)] or [0], np.int64)
+    return _Plan(trace, engines, works, transfers, queue_of,
+                 analyse(trace, hw, queue_of, "rename" in on))
+
+
+def schedule(trace: Trace, hw: NeuronCore, *, dge: bool = False,
+             on: frozenset[str] = frozenset(compiler.DEFAULT)) -> Schedule:
+    """Compute when each instruction runs; `dge`: hardware descriptor generation, `on`: what the
+    compiler may do (compiler.py).
+
+    Tiles that do not fit are spilled: the schedule is then that of `Schedule.trace`, which has
+    the instructions for it.
+    """
+    collecting = gc.isenabled()
+    gc.disable()                        # millions of small lists, and no garbage among them
+    try:
+        written = compiler.rewrite(trace, hw, on)
+        plan, times = _run(written, hw, dge, on)
+        spilled = 0 if plan.trace is written else _hbm_bytes(plan.trace) - _hbm_bytes(written)
+    finally:
+        if collecting:
+            gc.enable()
+    return _schedule(plan, times, hw, spilled)
+
+
+def _run(trace: Trace, hw: NeuronCore, dge: bool, on: frozenset[str]
+         ) -> tuple[_Plan, events.Times]:
+    """Run a trace; if tiles do not fit, again with instructions that spill them."""
+    overflow: dict[str, int] = {}
+    rename = "rename" in on
+    while True:
+        plan = _plan(trace, hw, on)
+        overflow.update(plan.deps.overflow)
+        if "sbuf" in plan.deps.overflow:
+            plan = _plan(spill.spill_sbuf(trace, hw, rename), hw, on)
+        times = events.run(plan.deps, plan.queue_of.tolist(), plan.works, plan.transfers, hw, dge,
+                           WINDOW if "reorder" in on else 1)
+        if not times.psum_missing or "psum" in overflow:
+            break
+        overflow["psum"] = times.psum_missing
+        trace = spill.spill_psum(trace, hw, rename)
+    plan.deps.overflow = overflow
+    return plan, times
+
+
+def _hbm_bytes(trace: Trace) -> int:
+    """Return the bytes that a trace moves to and from HBM."""
+    return sum(n * (trace.kinds[k].read_bytes + trace.kinds[k].write_bytes)
+               for k, n in trace.counts().items())
+
+
+def _schedule(plan: _Plan, times: events.Times, hw: NeuronCore, spilled: int) -> Schedule:
+    """Gather what a run says."""
+    deps, engines, works = plan.deps, plan.engines, plan.works
+    code = np.array([ENGINES.index(e) for e in engines] or [0], np.int8)
+    triggers = np.array([0, 1, 2, 3, TRIGGERED_BY[LOADS], TRIGGERED_BY[STORES]], np.int8)
+    ran_on = code[deps.kind]
+    hop = np.where(ran_on == ENGINES.index("dma"), 0.0, hw.timing.hop_us)
+    busy = {e: 0.0 for e in ENGINES}
+    interval = np.array([w.interval_us if w else 0.0 for w in works] or [0.0])
+    for e, name in enumerate(ENGINES[:4]):
+        busy[name] = float(interval[deps.kind[ran_on == e]].sum())
+    busy["tensor"] = times.pe_busy
+    busy["sync"] = hw.timing.dma_trigger_us * int((deps.queue == LOADS).sum())
+    busy["dma"] = times.dma_busy / hw.dma_engines
+    return Schedule(np.array(times.start), np.array(times.seen) - hop, np.array(times.issue),
+                    np.array(times.pred, np.int32), ran_on, triggers[deps.queue], busy, times.dma,
+                    times.dma_ends, works, plan.transfers, engines, deps, plan.trace,
+                    spilled)
+
+
+__all__ = ["ENGINES", "Schedule", "assign_engines", "schedule"]

@@ -1,0 +1,295 @@
+"""Who waits for whom: data dependencies and reuse of memory, from a trace.
+
+Two accesses conflict if they can touch the same byte: the boxes of their access patterns overlap,
+and they are not interleaved slices of one tile. A tile that is overwritten as a whole begins a
+new life ("version") in other memory, as the compiler renames it. Memory of versions is handed out
+in program order, the longest free first, and what waits for memory waits for the last access of
+the version that had it before: so buffering decides what overlaps. (Banks of PSUM are few; the
+schedule hands them out as instructions come to need them.)
+"""
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..chip.hw import NeuronCore
+from ..chip.memory import HBM, PSUM, free_extent
+from . import conflicts
+from .trace import Storages, Trace
+
+# queues: what takes instructions in order. Stores are triggered by a queue of their own, so that
+# one that waits for its data does not hold up the loads behind it.
+PE, DVE, ACT, POOL, LOADS, STORES = range(6)
+QUEUES = 6
+
+
+@dataclass
+class Versions:
+    """The lives of tiles, as arrays: one element per version."""
+
+    storage: np.ndarray
+    first: np.ndarray           # instruction of the first and last access
+    last: np.ndarray
+    bytes: np.ndarray           # per partition (PSUM: whole banks); 0 for what is not placed here
+    psum: np.ndarray            # bool
+    resident: np.ndarray        # bytes per partition that it takes, wherever it lies
+    line: np.ndarray            # of the allocation, as in the trace
+    lo: np.ndarray              # bytes of a partition of the storage
+    hi: np.ndarray
+
+
+@dataclass
+class Dependencies:
+    """What each instruction waits for."""
+
+    kind: np.ndarray
+    queue: np.ndarray
+    before: np.ndarray          # pairs, sorted: instruction before[x] has to be done ...
+    after: np.ndarray           # ... for after[x]
+    versions: Versions
+    overflow: dict[str, int]    # memory -> bytes per partition beyond what there is
+    psum_instr: np.ndarray      # accesses to tiles in PSUM: instruction ...
+    psum_version: np.ndarray    # ... and version, in program order
+    contended: dict[int, int]   # instruction -> bank of PSUM that both DVE and ACT use
+
+
+class _Stores:
+    """The storages of a run as arrays."""
+
+    def __init__(self, storages: Storages):
+        code, self.nparts, self.row_bytes, self.line, _, flags = \
+            np.frombuffer(storages.data, np.int64).reshape(-1, 6).T
+        self.hbm = code == storages._CODE[HBM]
+        self.psum = code == storages._CODE[PSUM]
+        self.arena = (flags & 1) > 0
+        self.readonly = (flags & 2) > 0
+
+
+@dataclass
+class Accesses:
+    """All accesses of a run, in program order, an instruction's reads first.
+
+    `ev`: arrays of an element per access (instr, write, storage, offset, operand, lo, hi, solid);
+    `vid`: its version; `whole`: it writes all of a tile, with which a version begins.
+    """
+
+    ev: dict[str, np.ndarray]
+    vid: np.ndarray
+    whole: np.ndarray
+    versions: Versions
+    kinds: np.ndarray           # by instruction
+    stores: _Stores
+
+
+def accesses(trace: Trace, hw: NeuronCore, rename: bool = True) -> Accesses:
+    """Find the accesses of a trace and the lives of its tiles.
+
+    `rename`: a tile that is overwritten as a whole begins a new life, in other memory.
+    """
+    rows = np.frombuffer(trace.rows, dtype=np.int64)
+    starts = np.frombuffer(trace.starts, dtype=np.int64)
+    kinds = rows[starts]
+    stores = _Stores(trace.storages)
+    ev = _events(trace, stores, rows, starts, kinds)
+    versions, vid, whole = _versions(stores, hw, ev, rename)
+    return Accesses(ev, vid, whole, versions, kinds, stores)
+
+
+def analyse(trace: Trace, hw: NeuronCore, queue_of: np.ndarray, rename: bool = True
+            ) -> Dependencies:
+    """Find what each instruction of a trace waits for; `queue_of` gives the queue of a kind."""
+    acc = accesses(trace, hw, rename)
+    ev, versions, vid, kinds, stores = acc.ev, acc.versions, acc.vid, acc.kinds, acc.stores
+    queue = queue_of[kinds]
+    waits, overflow = _place(versions, vid, ev["instr"], queue, hw)
+    read = np.zeros(len(stores.hbm), bool)
+    read[ev["storage"][~ev["write"]]] = True
+    apart = (stores.hbm & ~read)[ev["storage"]]         # outputs: only the same region matters
+    before, after = conflicts.pairs(trace, ev, vid, kinds, queue, apart,
+                                                 acc.whole)
+    each = np.concatenate([before, waits[0]]) << 32 | np.concatenate([after, waits[1]])
+    each.sort()
+    each = each[np.append(True, each[1:] != each[:-1])] if len(each) else each
+    before, after = each >> 32, each & 0xFFFFFFFF
+    banked = (versions.psum & (versions.bytes > 0))[vid]
+    return Dependencies(kinds, queue, before, after, versions, overflow, ev["instr"][banked],
+                        vid[banked], _contended(acc, queue, hw) if hw.timing.shared_banks else {})
+
+
+def _contended(acc: Accesses, queue: np.ndarray, hw: NeuronCore) -> dict[int, int]:
+    """Return the bank of instructions on DVE and ACT, if the other one uses the bank as well.
+
+    A tile that the allocator places has banks of its own, so its version stands for the bank.
+    """
+    ev, stores = acc.ev, acc.stores
+    sides = queue[ev["instr"]]
+    mine = stores.psum[ev["storage"]] & ((sides == DVE) | (sides == ACT))
+    instr, sides = ev["instr"][mine], sides[mine]
+    own = -1 - ev["lo"][mine] // hw.psum_bank_bytes
+    bank = np.where(stores.arena[ev["storage"][mine]], own, acc.vid[mine])
+    banks, which = np.unique(bank, return_inverse=True)
+    both = (np.bincount(which, sides == DVE, len(banks)) > 0) \
+        & (np.bincount(which, sides == ACT, len(banks)) > 0)
+    found = both[which]
+    return dict(zip(instr[found].tolist(), bank[found].tolist()))
+
+
+def _events(trace: Trace, stores: _Stores, rows: np.ndarray, starts: np.ndarray,
+            kinds: np.ndarray) -> dict[str, np.ndarray]:
+    """Return all accesses as arrays, in program order, an instruction's reads first.
+
+    `lo`, `hi` are the bytes of a partition that are touched; `solid` says that all of them are
+    written, in how many partitions.
+    """
+    width = max((len(k.operands) for k in trace.kinds), default=0)
+    shape = (len(trace.kinds), width)
+    used, out = np.zeros(shape, bool), np.zeros(shape, bool)
+    extent, solid = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    for k, kind in enumerate(trace.kinds):
+        partly = kind.accumulate or kind.row.merges
+        for j, p in enumerate(kind.operands):
+            used[k, j], out[k, j] = True, j < kind.outputs
+            if p.kind is HBM:
+                extent[k, j] = p.span()
+                continue
+            extent[k, j] = free_extent(p.shape, p.strides, p.dtype.itemsize)
+            if j < kind.outputs and not partly and 0 not in p.strides \
+                    and extent[k, j] * p.shape[0] == p.nbytes:
+                solid[k, j] = p.shape[0]
+    skip, row = stores.readonly, stores.row_bytes
+    parts = []
+    for j in range(width):
+        i = np.flatnonzero(used[kinds, j])
+        at = starts[i] + 3 + 2 * j
+        sid = rows[at]
+        keep = ~skip[sid]
+        i, at, sid = i[keep], at[keep], sid[keep]
+        k, off = kinds[i], rows[at + 1]
+        lo = off % row[sid]
+        parts.append((i, out[k, j], sid, off, np.full(len(i), j), lo, lo + extent[k, j],
+                      solid[k, j]))
+    cols = [np.concatenate(c) for c in zip(*parts)] if parts else [np.zeros(0, np.int64)] * 8
+    order = np.argsort(cols[0] * 2 + cols[1], kind="stable")
+    names = ("instr", "write", "storage", "offset", "operand", "lo", "hi", "solid")
+    return {name: c[order] for name, c in zip(names, cols)}
+
+
+def _tiles(stores: _Stores, ev: dict[str, np.ndarray]
+           ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cut storages into tiles: ranges of bytes of which no access touches two.
+
+    A tensor with block dims is many tiles, which live and die on their own. Returns the tile of
+    each access, and where tiles begin and end. HBM tensors and what the kernel places by itself
+    are one tile.
+    """
+    sid = ev["storage"]
+    one = (stores.hbm | stores.arena)[sid]
+    lo, hi = np.where(one, 0, ev["lo"]), np.where(one, 1, ev["hi"])
+    span = int(hi.max(initial=1)) + 1
+    order = np.argsort(sid * span + lo, kind="stable")
+    reach = np.maximum.accumulate((sid * span + hi)[order])
+    begin = (sid * span + lo)[order]
+    fresh = np.ones(len(order), bool)
+    fresh[1:] = begin[1:] >= reach[:-1]
+    tile = np.empty(len(order), np.int64)
+    tile[order] = np.cumsum(fresh) - 1
+    heads = np.flatnonzero(fresh)
+    first = begin[heads] - sid[order][heads] * span
+    last = np.maximum.reduceat(hi[order], heads) if len(heads) else first
+    return tile, first, last
+
+
+def _versions(stores: _Stores, hw: NeuronCore, ev: dict[str, np.ndarray], rename: bool
+              ) -> tuple[Versions, np.ndarray, np.ndarray]:
+    """Number the lives of all tiles; return them, the version of each access, and whether it
+    writes all of the tile, with which a version begins."""
+    tile, lo, hi = _tiles(stores, ev)
+    nparts = np.where(stores.arena, -1, stores.nparts)
+    renewed = ev["write"].astype(bool) & (ev["solid"] == nparts[ev["storage"]]) \
+        & (ev["hi"] - ev["lo"] == (hi - lo)[tile])
+    order = np.argsort(tile, kind="stable")
+    fresh = renewed[order] & rename
+    if len(order):
+        fresh[0] = True
+        fresh[1:] |= np.diff(tile[order]) != 0
+    vid = np.empty(len(order), np.int64)
+    vid[order] = np.cumsum(fresh) - 1
+    heads = np.flatnonzero(fresh)
+    tails = np.append(heads[1:], len(order))[:len(heads)] - 1
+    storage = ev["storage"][order][heads]
+    placed = ~stores.hbm & ~stores.arena
+    psum = stores.psum[storage]
+    begin, end = lo[tile[order][heads]], hi[tile[order][heads]]
+    size = end - begin
+    bank = hw.psum_bank_bytes
+    size = np.where(psum, -(-size // bank) * bank, size) * placed[storage]
+    instr = ev["instr"][order]
+    resident = size
+    if len(heads):
+        arena = stores.arena[storage]
+        used = np.maximum.reduceat(ev["hi"][order], heads) \
+            - np.minimum.reduceat(ev["lo"][order], heads)
+        resident = np.where(arena, used, size)
+    return Versions(storage, instr[heads], instr[tails], size, psum, resident,
+                    stores.line[storage], begin, end), vid, renewed
+
+
+def _place(v: Versions, vid: np.ndarray, instr: np.ndarray, queue: np.ndarray, hw: NeuronCore
+           ) -> tuple[tuple[np.ndarray, np.ndarray], dict[str, int]]:
+    """Hand out SBUF in program order; return (earlier, later) of the waits for it."""
+    before, after = array("q"), array("q")
+    overflow: dict[str, int] = {}
+    capacity = hw.sbuf_usable_bytes
+    mine = np.flatnonzero(~v.psum & (v.bytes > 0))
+    if int(v.bytes[mine].sum()) > capacity:
+        user, begin = _last_accesses(vid, instr, queue, len(v.storage))
+        births = mine[np.argsort(v.first[mine], kind="stable")]
+        deaths = mine[np.argsort(v.last[mine], kind="stable")]
+        sizes, last = v.bytes.tolist(), v.last.tolist()
+        chunks: deque[list[int]] = deque([[capacity, -1]])      # bytes, and who had them
+        free, missing, dead, dying = capacity, 0, 0, deaths.tolist()
+        for b, first in zip(births.tolist(), v.first[births].tolist()):
+            while last[dying[dead]] < first:
+                w = dying[dead]
+                dead += 1
+                back = sizes[w]
+                if missing:                             # what never fitted is paid back first
+                    used = min(missing, back)
+                    missing, back = missing - used, back - used
+                if back:
+                    chunks.append([back, w])
+                    free += back
+            need = sizes[b]
+            if need > free:
+                missing += need - free
+                overflow["sbuf"] = max(overflow.get("sbuf", 0), missing)
+                need = free
+            free -= need
+            while need:
+                chunk = chunks[0]
+                w = chunk[1]
+                if w >= 0:
+                    for i in user[begin[w]:begin[w + 1]]:
+                        if i != first:
+                            before.append(i)
+                            after.append(first)
+                if chunk[0] > need:
+                    chunk[0] -= need
+                    need = 0
+                else:
+                    need -= chunk[0]
+                    chunks.popleft()
+    return (np.frombuffer(before, np.int64), np.frombuffer(after, np.int64)), overflow
+
+
+def _last_accesses(vid: np.ndarray, instr: np.ndarray, queue: np.ndarray, count: int
+                   ) -> tuple[list[int], list[int]]:
+    """Return, version by version, its last access from each queue, and where a version begins."""
+    last = np.full(count * QUEUES, -1)
+    last[vid * QUEUES + queue[instr]] = instr           # in program order: the last one stays
+    there = np.flatnonzero(last >= 0)
+    return (last[there].tolist(),
+            np.searchsorted(there, np.arange(count + 1) * QUEUES).tolist())
