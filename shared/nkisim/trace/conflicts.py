@@ -16,7 +16,7 @@ _SHIFT = 1 << 20        # patterns there may be
 _CHUNK = 1 << 20        # pairs of regions looked at together
 
 
-class _Geometry:
+class Geometry:
     """Overlap of access patterns, remembered by pair and distance."""
 
     def __init__(self) -> None:
@@ -99,14 +99,10 @@ def pairs(trace: Trace, ev: dict[str, np.ndarray], vid: np.ndarray, kinds: np.nd
     instr, write = ev["instr"], ev["write"]
     if not len(instr):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    geo = _Geometry()
-    width = max(len(k.operands) for k in trace.kinds)
-    pids = np.zeros((len(trace.kinds), width), np.int64)
-    for k, kind in enumerate(trace.kinds):
-        pids[k, :len(kind.operands)] = [geo.id(p) for p in kind.operands]
-    kind_of = kinds[instr]
-    keys = ev["offset"] * _SHIFT + pids[kind_of, ev["operand"]]
-    adds = np.array([k.accumulate for k in trace.kinds])[kind_of] & write
+    geo = Geometry()
+    pattern = np.array([geo.id(p) for _, _, p in trace.forms()])
+    keys = ev["offset"] * _SHIFT + pattern[ev["form"]]
+    adds = np.array([k.accumulate for k in trace.kinds])[kinds[instr]] & write
     order = np.lexsort((keys, vid))                     # region by region, in program order
     fresh = np.ones(len(order), bool)
     fresh[1:] = (np.diff(keys[order]) != 0) | (np.diff(vid[order]) != 0)
@@ -209,7 +205,7 @@ def _ranges(begin: np.ndarray, count: np.ndarray) -> np.ndarray:
     return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(begin - ends + count, count)
 
 
-def _links(geo: _Geometry, ev: dict[str, np.ndarray], vid: np.ndarray, keys: np.ndarray,
+def _links(geo: Geometry, ev: dict[str, np.ndarray], vid: np.ndarray, keys: np.ndarray,
            heads: np.ndarray, written: np.ndarray, wanted: np.ndarray, whole: np.ndarray
            ) -> tuple[np.ndarray, np.ndarray]:
     """Return the pairs of regions that share a byte, of which at least one is written.
