@@ -12,7 +12,7 @@ import nkisim
 from nkisim import NkiError
 from nkisim.chip import hw
 from nkisim.prediction import ENGINES
-from nkisim.trace.conflicts import Geometry
+from nkisim.trace.geometry import Geometry
 from nkisim.trace.trace import Pattern
 
 from . import model_kernels as kernels

@@ -4,9 +4,10 @@ from __future__ import annotations
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
-import nkisim
 import numpy as np
 import pytest
+
+import nkisim
 from nkisim.trace.trace import Trace
 
 
@@ -38,11 +39,11 @@ def test_instructions_and_operands_are_what_iterating_gives(trace):
         assert trace.kinds[instructions.kind[i]] is kind
         assert (instructions.line[i], instructions.node[i]) == (line, node)
         for number, (storage, offset) in enumerate(places):
-            seen.append((i, number, storage, offset, number < kind.outputs))
+            seen.append((i, number, storage, offset, offset, number < kind.outputs))
             form = forms[operands.form[len(seen) - 1]]
             assert form == (kind, number, kind.operands[number]) and form[0] is kind
     assert len(seen) > 20
-    assert list(zip(*(x.tolist() for x in operands[:5]))) == seen
+    assert list(zip(*(x.tolist() for x in operands[:6]))) == seen
     np.testing.assert_array_equal(trace.kind_ids(), instructions.kind)
 
 
@@ -58,3 +59,23 @@ def test_the_table_of_storages_is_what_indexing_gives(trace):
 def test_an_empty_trace():
     assert not len(Trace().operands().instr) and not len(Trace().instructions().kind)
     assert not len(Trace().storages.table().code)
+
+
+def test_the_lowest_byte_of_a_reversed_access_is_its_last():
+    @nki.jit
+    def reverse(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        p, f = nl.mgrid[0:128, 0:8]
+        nl.store(out, nl.copy(nl.load(x)[p, 7 - f]))
+        return out
+
+    x = np.arange(1024, dtype=np.float32).reshape(128, 8)
+    run = nkisim.run(reverse, x)
+    np.testing.assert_array_equal(run.outputs, x[:, ::-1])
+    operands = run.trace.operands()
+    place, = np.flatnonzero(operands.offset != operands.lowest)
+    assert (operands.offset[place], operands.lowest[place]) == (28, 0)
+    pattern = run.trace.forms()[operands.form[place]][2]
+    assert (pattern.span(), pattern.span(free=True)) == (4096, 32)
+    # two tiles of 32 bytes a partition, at most
+    assert nkisim.profile(reverse, x).sbuf_peak_bytes == 64

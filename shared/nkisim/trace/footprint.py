@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..chip.hw import NeuronCore
-from ..chip.memory import HBM, free_extent
+from ..chip.memory import HBM
 from . import conflicts
 from .trace import StorageTable, Trace
 
@@ -131,21 +131,18 @@ def _events(trace: Trace, stores: StorageTable) -> dict[str, np.ndarray]:
     forms = trace.forms()
     extent, solid = np.zeros(len(forms), np.int64), np.zeros(len(forms), np.int64)
     for f, (kind, number, p) in enumerate(forms):
-        if p.kind is HBM:
-            extent[f] = p.span()
-            continue
-        extent[f] = free_extent(p.shape, p.strides, p.dtype.itemsize)
+        extent[f] = p.span(free=p.kind is not HBM)
         partly = kind.accumulate or kind.row.merges
-        if number < kind.outputs and not partly and 0 not in p.strides \
+        if p.kind is not HBM and number < kind.outputs and not partly and 0 not in p.strides \
                 and extent[f] * p.shape[0] == p.nbytes:
             solid[f] = p.shape[0]
     every = trace.operands()
     mine = np.flatnonzero(~stores.readonly[every.storage])
     order = np.argsort(every.instr[mine] * 2 + every.write[mine], kind="stable")
     every = type(every)(*(x[mine[order]] for x in every))
-    lo = every.offset % stores.row_bytes[every.storage]
+    lo = every.lowest % stores.row_bytes[every.storage]
     return {"instr": every.instr, "write": every.write, "storage": every.storage,
-            "offset": every.offset, "operand": every.number, "form": every.form,
+            "offset": every.lowest, "operand": every.number, "form": every.form,
             "lo": lo, "hi": lo + extent[every.form], "solid": solid[every.form]}
 
 

@@ -49,9 +49,17 @@ class Pattern:
     def nbytes(self) -> int:
         return self.elements * self.dtype.itemsize
 
-    def span(self) -> int:
-        """Return the bytes from the first to past the last one touched (flat, HBM)."""
-        return sum((n - 1) * s for n, s in zip(self.shape, self.strides)) + self.dtype.itemsize
+    def span(self, free: bool = False) -> int:
+        """Return the bytes from the lowest to past the highest one touched.
+
+        `free`: of one partition, that is, without the first dim.
+        """
+        return sum((n - 1) * abs(s) for n, s in zip(self.shape[free:], self.strides[free:])) \
+            + self.dtype.itemsize
+
+    def lowest(self) -> int:
+        """Return the bytes from the first element to the lowest (0, or less: negative strides)."""
+        return sum((n - 1) * min(s, 0) for n, s in zip(self.shape, self.strides))
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,7 @@ class Kind:
     """All instructions that cost the same: row of the table, engine, operands, parameters.
 
     `operands` are the patterns, outputs first; `outputs` of them are written (and read as well
-    if `accumulate`).
+    if `accumulate`). `masked`: of the first, only what a mask that is no box selects.
     """
 
     row: Any
@@ -69,6 +77,7 @@ class Kind:
     accumulate: bool
     inplace: bool
     extra: tuple
+    masked: bool = False
 
     @property
     def read_bytes(self) -> int:
@@ -172,7 +181,8 @@ class Operands(NamedTuple):
     instr: np.ndarray           # number of the instruction
     number: np.ndarray          # of the operand in it, 0 being the destination
     storage: np.ndarray
-    offset: np.ndarray          # bytes
+    offset: np.ndarray          # bytes, of the first element ...
+    lowest: np.ndarray          # ... and of the lowest that is touched
     write: np.ndarray           # bool; an accumulating instruction reads what it writes as well
     form: np.ndarray            # index into Trace.forms(): its kind and access pattern
 
@@ -224,18 +234,19 @@ class Trace:
         if len(operands) == 2:                              # written out: this is the hot path
             x, y = operands
             key: tuple = (ins.row, ins.engine, ins.accumulate, ins.inplace, len(outs), ins.extra,
-                          x.kind, x.dtype.num, x.shape, x.strides,
+                          ins.mask is None, x.kind, x.dtype.num, x.shape, x.strides,
                           y.kind, y.dtype.num, y.shape, y.strides)
             row: tuple = (line, node, x.storage.id, x.offset, y.storage.id, y.offset)
         elif len(operands) == 3:
             x, y, z = operands
             key = (ins.row, ins.engine, ins.accumulate, ins.inplace, len(outs), ins.extra,
-                   x.kind, x.dtype.num, x.shape, x.strides, y.kind, y.dtype.num, y.shape,
-                   y.strides, z.kind, z.dtype.num, z.shape, z.strides)
+                   ins.mask is None, x.kind, x.dtype.num, x.shape, x.strides,
+                   y.kind, y.dtype.num, y.shape, y.strides, z.kind, z.dtype.num, z.shape, z.strides)
             row = (line, node, x.storage.id, x.offset, y.storage.id, y.offset, z.storage.id,
                    z.offset)
         else:
             key = (ins.row, ins.engine, ins.accumulate, ins.inplace, len(outs), ins.extra,
+                   ins.mask is None,
                    *(v for t in operands for v in (t.kind, t.dtype.num, t.shape, t.strides)))
             row = (line, node, *(v for t in operands for v in (t.storage.id, t.offset)))
         kind = self._kind_ids.get(key)
@@ -244,7 +255,7 @@ class Trace:
             self.kinds.append(Kind(
                 ins.row, ins.engine,
                 tuple(Pattern(t.kind, t.dtype, t.shape, t.strides) for t in operands),
-                len(outs), ins.accumulate, ins.inplace, ins.extra))
+                len(outs), ins.accumulate, ins.inplace, ins.extra, ins.mask is not None))
         rows = self.rows
         self.starts.append(len(rows))
         rows.append(kind)
@@ -277,9 +288,11 @@ class Trace:
         number = np.arange(len(instr)) - np.repeat(np.cumsum(each) - each, each)
         at = operand_at(starts[instr], number)
         kinds = kinds[instr]
-        first = np.cumsum(count) - count
-        return Operands(instr, number, rows[at], rows[at + 1], number < outputs[kinds],
-                        first[kinds] + number)
+        form = (np.cumsum(count) - count)[kinds] + number
+        lowest = np.array([p.lowest() for _, _, p in self.forms()], np.int64)
+        offset = rows[at + 1]
+        return Operands(instr, number, rows[at], offset, offset + lowest[form],
+                        number < outputs[kinds], form)
 
     def __iter__(self) -> Iterator[tuple[Kind, int, int, list[tuple[int, int]]]]:
         """Yield (kind, line, node, [(storage, byte offset) of each operand])."""
