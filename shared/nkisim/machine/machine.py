@@ -15,7 +15,7 @@ import numpy as np
 from ..checks.finding import Finding
 from ..chip import dtypes
 from ..chip.hw import NeuronCore
-from ..chip.memory import FULLY, HBM, NEVER, PSUM, Storage, contiguous_strides
+from ..chip.memory import FULLY, HBM, NEVER, PARTLY, PSUM, Storage, contiguous_strides
 from ..errors import NkiError, fail, user_frame
 from ..trace.trace import Trace
 from . import allocate, refuse, replay
@@ -25,6 +25,7 @@ from .instruction import NO_EXTRA, Instr
 from .products import IS_RESULT, Products
 from .shadow import refresh_shadow
 from .tensor import Indirect, Tensor
+from .undefined import Undefined
 
 
 class Machine:
@@ -40,6 +41,7 @@ class Machine:
         self.trace = Trace()
         self.pending: tuple[Instr, Tensor] | None = None
         self.products = Products()
+        self.undefined = Undefined(self)
         self.storages = self.trace.storages
         self.findings: list[Finding] = []
         self._found: set[tuple] = set()
@@ -236,6 +238,8 @@ class Machine:
         """Check, record and execute an instruction that writes `dst`."""
         if ins.box is not None:
             if any(lo >= hi for lo, hi in ins.box):
+                if dst.kind is not HBM and dst.storage.init == NEVER:
+                    dst.storage.init = PARTLY       # its mask says so: no forgotten write
                 return                              # nothing is selected
             dst = dst.narrow(ins.box)
         if dst.oob is not None and ins.mask is None:
@@ -268,18 +272,20 @@ class Machine:
         self.trace.record(ins, outs, line, self.node)
         if not self.compute:
             return
+        unsure = (ins.accumulate or row.merges) and dst.storage.init != FULLY
         for s in srcs:
             st = s.storage
             if st.init != FULLY:
-                refuse.undefined_read(self, s, ins)
+                unsure = True
             if st.arena:
                 allocate.check_owner(self, s, line)
+        origins = self.undefined.results(ins, outs) if unsure else None
         if ins.accumulate:
             self._prepare_accumulation(dst, ins)
         st = dst.storage
         whole = (st.init == NEVER and ins.mask is None and not ins.also
                  and dst.size * dst.dtype.itemsize == st.nbytes and 0 not in dst.strides
-                 and "scatter" not in ins.extra)
+                 and "scatter" not in ins.extra and not row.merges)
         if whole:
             st.fresh()
         if ins.mask is None or row.masks_itself:
@@ -297,6 +303,8 @@ class Machine:
                 refresh_shadow(t)
             if st.arena:
                 allocate.note_write(t, line)
+        if origins is not None:
+            self.undefined.spoil(outs, origins)
 
     def _run_masked(self, ins: Instr, dst: Tensor) -> None:
         """Run into a scratch tile, then write only the elements that the mask selects."""
@@ -314,7 +322,7 @@ class Machine:
         st = t.storage
         assert st is not None
         return st.init == FULLY or st.init != NEVER and bool(
-            st.mask_view(t.offset, t.shape, t.strides, t.dtype.itemsize).any())
+            st.origins(t.offset, t.shape, t.strides, t.dtype.itemsize).any())
 
     def _prepare_accumulation(self, dst: Tensor, ins: Instr) -> None:
         """Make `dst` readable for an accumulation: zeros that were free, or never written."""
@@ -325,13 +333,14 @@ class Machine:
             return
         if st.init == FULLY:
             return
-        seen = st.mask_view(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize)
-        if not seen.all():
+        if st.mask_view(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize).all():
+            return
+        never = st.origins(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize) == 0
+        if never.any():
             self.find("NKI-U03", "note", f"{ins.row.name} accumulates into {dst!r}, which was "
                       "never set: the first product overwrites it. nl.zeros(..., buffer=nl.psum) "
                       "says so and costs nothing", ins.line, st.where)
-            every = seen if seen.ndim == len(dst.shape) else seen.all(axis=-1)
-            np.copyto(dst.np, np.zeros((), dst.np.dtype), where=~every)
+            np.copyto(dst.np, np.zeros((), dst.np.dtype), where=never)
 
     def _zero_for_real(self, st: Storage) -> None:
         """Issue the memset of zeros in PSUM that something else than a matmul reads."""
