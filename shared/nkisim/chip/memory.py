@@ -211,12 +211,13 @@ class Write:
         return self.p0 < p1 and p0 < self.p1 and self.lo < hi and lo < self.hi
 
 
-def free_extent(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> int:
-    """Return the bytes from the first to past the last element of a tile's free dims."""
-    end = itemsize
-    for n, s in zip(shape[1:], strides[1:]):
-        end += (n - 1) * s
-    return end
+def free_range(offset: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+               ) -> tuple[int, int]:
+    """Return the lowest and past the highest byte of a tile's free dims, of which the first
+    element is `offset` bytes from the start of a partition."""
+    ends = [(n - 1) * s for n, s in zip(shape[1:], strides[1:])]
+    return (offset + sum(min(e, 0) for e in ends),
+            offset + sum(max(e, 0) for e in ends) + itemsize)
 
 
 def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

@@ -116,14 +116,26 @@ class Undefined:
             bad = origins == origin
             some = f"{int(bad.sum()):,} of {bad.size:,} elements of an output"
             if origin == 0:
-                self.m.find("NKI-O04", "error", f"{some} were never stored: {region(bad)}; they "
-                            "are NaN here and garbage on the chip. Does the loop cover a size "
-                            "that is not a multiple of the tile?", t.storage.where)
+                chosen = self._is_scattered(t)          # the caller may know which rows to look at
+                self.m.find("NKI-O04", "warning" if chosen else "error",
+                            f"{some} were never stored: {region(bad)}; they are NaN here and "
+                            "garbage on the chip. " + (
+                                "No run-time index chose their rows" if chosen else
+                                "Does the loop cover a size that is not a multiple of the tile?"),
+                            t.storage.where)
                 continue
             read = self.reads[origin - 1]
             self.m.find("NKI-U02", "error", f"{some} depend on memory that nothing has written, "
                         f"which is garbage on the chip: {region(bad)}. {read.text}"
                         f"{self._made_at(read.made)}", read.line, read.made)
+
+
+    def _is_scattered(self, t: Tensor) -> bool:
+        """Tell whether run-time indices decide where a tensor is written."""
+        trace = self.m.trace
+        scatters = np.array(["scatter" in k.extra for k, _, _ in trace.forms()], bool)
+        every = trace.operands()
+        return bool((scatters[every.form] & every.write & (every.storage == t.storage.id)).any())
 
 
 def region(bad: np.ndarray) -> str:
