@@ -184,6 +184,26 @@ def test_an_accumulator_that_is_read_inside_of_its_loop():
     assert not nkisim.run(running_product, wide, False).findings
 
 
+def test_a_tile_that_a_variable_carries_over():
+    @nki.jit
+    def kernel(x, loop, carry):
+        out = hbm(4, 128, 8)
+        before = nl.load(x[0])
+        for i in loop(4):
+            t = nl.load(x[i])
+            nl.store(out[i], nl.add(t, before))
+            if carry:
+                before = t
+        return out
+
+    x = data(4, 128, 8)
+    assert not nkisim.run(kernel, x, nl.affine_range, False).findings
+    assert not nkisim.run(kernel, x, nl.sequential_range, True).findings
+    run = nkisim.run(kernel, x, nl.affine_range, True)
+    assert found(run) == [("NKI-L02", "warning")]
+    assert run.findings[0].other.text == "t = nl.load(x[i])"
+
+
 def test_an_accumulator_of_each_iteration_is_its_own():
     """Accumulated over an inner loop, read in the outer one that made (or set) it: in order."""
     @nki.jit

@@ -13,7 +13,7 @@ import numpy as np
 from ..chip.memory import HBM
 from ..errors import NkiError, fail
 from ..trace.trace import Operands, Trace
-from .meetings import Meeting, meetings, shared_bytes
+from .meetings import Meeting, meetings, shared_bytes, strays
 
 
 class Launch(Protocol):
@@ -49,12 +49,20 @@ def check_loops(m: Launch) -> NkiError | None:
         if every.write[met.access]:
             error = error or _written_twice(m, every, met, line, other)
             continue
-        what = _INDEPENDENT[trace.loop_kind[met.loop]]
-        m.find("NKI-L02", "warning",
-               f"an {what} reads what another one wrote{_how_much(trace, every, met)}; they may "
-               "overlap or run in any order, so on the chip this value is undefined. Use "
-               "nl.sequential_range, or give each its own tile", line, other)
+        _carried(m, met.loop, f"reads what another one wrote{_how_much(trace, every, met)}",
+                 line, other)
+    for access, loop in strays(trace, every, homes):
+        _carried(m, loop, "reads a tile that another one has made",
+                 int(lines[every.instr[access]]), int(stores.line[every.storage[access]]))
     return error
+
+
+def _carried(m: Launch, loop: int, text: str, line: int, other: int) -> None:
+    """Report a value that is carried from iteration to iteration."""
+    m.find("NKI-L02", "warning",
+           f"an {_INDEPENDENT[m.trace.loop_kind[loop]]} {text}; they may overlap or run in any "
+           "order, so on the chip this value is undefined. Use nl.sequential_range, or give each "
+           "its own tile", line, other)
 
 
 def _how_much(trace: Trace, every: Operands, met: Meeting) -> str:

@@ -210,6 +210,21 @@ def meetings(trace: Trace, every: Operands, homes: np.ndarray) -> Iterator[Meeti
         yield Meeting(first, second, int(loop[i]), bool(same[i]))
 
 
+def strays(trace: Trace, every: Operands, homes: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yield (access, loop) of reads of a tile that another iteration has made, one of each pair
+    of lines: a Python variable has carried it over."""
+    read = np.flatnonzero(~every.write & (homes[every.storage] > 0))
+    node, home = trace.instructions().node[every.instr[read]], homes[every.storage[read]]
+    other = np.flatnonzero(node != home)
+    loop = Nodes(trace).meet(node[other], home[other])
+    found = np.flatnonzero(loop >= 0)
+    access, loop = read[other[found]], loop[found]
+    lines = np.stack([trace.instructions().line[every.instr[access]],
+                      trace.storages.table().line[every.storage[access]]])
+    for i in sorted(np.unique(lines, axis=1, return_index=True)[1].tolist()):
+        yield int(access[i]), int(loop[i])
+
+
 def _later(acc: _Accesses, x: int, w: int, regions: np.ndarray) -> np.ndarray:
     """Return the writes to regions between write `w` and access `x` that are no updates."""
     k = acc.last(regions, np.full(len(regions), acc.time[x]))
