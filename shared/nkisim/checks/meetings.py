@@ -50,20 +50,16 @@ class Nodes:
         self.parent, self.loop = np.array(trace.node_parent), np.array(trace.node_loop)
         kinds = np.array([k in INDEPENDENT for k in trace.loop_kind] or [False])
         self.independent = kinds[self.loop] & (self.loop >= 0)
-        count = len(self.parent)
-        self.depth = np.zeros(count, np.int64)
+        self.depth = np.zeros(len(self.parent), np.int64)
+        at = self.parent.copy()
+        while (at >= 0).any():                          # a level of the tree at a time
+            self.depth += at >= 0
+            at = np.where(at >= 0, self.parent[at], -1)
         # the innermost iteration of an independent loop that a node lies in, or 0: what happens
         # in one of them happens in order
-        self.owner = np.where(self.independent, np.arange(count), -1)
-        self.owner[0] = 0
-        open_ = np.arange(1, count)
-        up = self.parent.copy()
-        while len(open_):                               # a level of the tree at a time
-            self.depth[open_] += 1
-            free = open_[self.owner[open_] < 0]
-            self.owner[free] = np.where(self.independent[up[free]] | (up[free] == 0), up[free], -1)
-            open_ = open_[up[open_] > 0]
-            up[open_] = self.parent[up[open_]]
+        self.owner = np.arange(len(self.parent))
+        while len(up := np.flatnonzero(~self.independent[self.owner] & (self.owner > 0))):
+            self.owner[up] = self.parent[self.owner[up]]
 
     def below(self, node: np.ndarray, home: np.ndarray) -> np.ndarray:
         """Return the ancestor of each node that is a child of its `home`; -1 if there is none."""
@@ -172,42 +168,54 @@ def meetings(trace: Trace, every: Operands, homes: np.ndarray) -> Iterator[Meeti
     acc = _Accesses(trace, every, homes)
     if not len(acc.at):
         return
-    a, b = acc.regions.overlapping(acc.written)
-    order = np.lexsort((b, a))
-    a, b = a[order], b[order]
-    linked = np.searchsorted(a, np.arange(len(acc.begin)))      # where each region's links begin
-    e = np.flatnonzero(~acc.update)
-    own = acc.last(acc.region[e], acc.time[e])
-    partly = e[~acc.vague[e] & (np.diff(linked)[acc.region[e]] > 0)]
-    count = np.diff(linked)[acc.region[partly]]
-    other = b[ranges(linked[acc.region[partly]], count)]
-    partly = np.repeat(partly, count)
-    k = acc.last(other, acc.time[partly])
-    access, k = np.concatenate([e, partly]), np.concatenate([own, k])
-    k = acc.foreign(k, acc.owner[access])
-    access, k = access[k >= 0], k[k >= 0]
-    write = acc.at[k]
-    same = acc.region[write] == acc.region[access]
-    loop = acc.nodes.meet(acc.node[access], acc.node[write])
-    keep = np.flatnonzero((loop >= 0) & (same | ~acc.vague[write]))
-    keep = keep[np.lexsort((acc.time[write[keep]], acc.number[access[keep]]))]
+    links = _Links(acc)
     line = trace.instructions().line
-    looked: dict[tuple, int] = {}
-    for i in keep.tolist():
-        x, w = int(access[i]), int(write[i])
+    tries: dict[tuple, int] = {}
+    for x, w, loop in _candidates(acc, links):
         first, second = int(acc.number[x]), int(acc.number[w])
         key = (int(every.storage[first]), int(line[every.instr[first]]),
                int(line[every.instr[second]]), bool(acc.write[x]))
-        tries = looked.get(key, 0)
-        if tries >= _CHECKS:
+        if tries.get(key, 0) >= _CHECKS:
             continue
-        mine = b[linked[acc.region[x]]:linked[acc.region[x] + 1]]
-        later = _later(acc, x, w, np.append(mine, acc.region[x]))
-        if len(later) and not _left(trace, every, first, second, acc.number[later].tolist()):
-            looked[key] = tries + 1
+        later = acc.number[_later(acc, x, w, np.append(links.of(acc.region[x]), acc.region[x]))]
+        if len(later) and not _left(trace, every, first, second, later.tolist()):
+            tries[key] = tries.get(key, 0) + 1
             continue
-        looked[key] = _CHECKS
-        yield Meeting(first, second, int(loop[i]), bool(same[i]))
+        tries[key] = _CHECKS                            # one of each is enough
+        yield Meeting(first, second, loop, bool(acc.region[x] == acc.region[w]))
+
+
+class _Links:
+    """The regions that share a byte with each region."""
+
+    def __init__(self, acc: _Accesses):
+        a, b = acc.regions.overlapping(acc.written)
+        order = np.lexsort((b, a))
+        self.other = b[order]
+        self.begin = np.searchsorted(a[order], np.arange(len(acc.begin)))
+        self.count = np.diff(self.begin)
+
+    def of(self, region: int) -> np.ndarray:
+        return self.other[self.begin[region]:self.begin[region + 1]]
+
+
+def _candidates(acc: _Accesses, links: _Links) -> Iterator[tuple[int, int, int]]:
+    """Yield (access, write, loop) in program order: the last write by another iteration to each
+    region that an access touches, itself and those linked to it."""
+    access = np.flatnonzero(~acc.update)
+    partly = access[~acc.vague[access] & (links.count[acc.region[access]] > 0)]
+    count = links.count[acc.region[partly]]
+    region = np.append(acc.region[access],
+                       links.other[ranges(links.begin[acc.region[partly]], count)])
+    access = np.append(access, np.repeat(partly, count))
+    k = acc.foreign(acc.last(region, acc.time[access]), acc.owner[access])
+    access, k = access[k >= 0], k[k >= 0]
+    write = acc.at[k]
+    loop = acc.nodes.meet(acc.node[access], acc.node[write])
+    certain = (acc.region[write] == acc.region[access]) | ~acc.vague[write]
+    keep = np.flatnonzero((loop >= 0) & certain)
+    keep = keep[np.lexsort((acc.time[write[keep]], acc.number[access[keep]]))]
+    yield from zip(access[keep].tolist(), write[keep].tolist(), loop[keep].tolist())
 
 
 def strays(trace: Trace, every: Operands, homes: np.ndarray) -> Iterator[tuple[int, int]]:
