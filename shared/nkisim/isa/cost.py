@@ -121,7 +121,7 @@ def two_inputs(kind: Kind, hw: NeuronCore, engine: str) -> float:
     if len(tiles) < 2:
         return max(MIN_II, n)
     fast = all(p.dtype == dtypes.BFLOAT16 and _contiguous(p) for p in srcs)
-    if fast and kind.extra and kind.extra[0] in ("add", "subtract", "multiply"):
+    if fast and kind.form and kind.form[0] in ("add", "subtract", "multiply"):
         return max(MIN_II, n)
     return max(MIN_II, 2 * n)
 
@@ -131,7 +131,7 @@ def scalar_two_inputs(kind: Kind, hw: NeuronCore, engine: str) -> float:
     n = _out(kind)
     if hw.generation >= 3:
         return max(MIN_II, n)
-    fast = kind.extra == ("subtract", "multiply") and n % 2 == 0 and all(
+    fast = kind.form == ("subtract", "multiply") and n % 2 == 0 and all(
         p.dtype == dtypes.BFLOAT16 for p in kind.operands[kind.outputs:] if free(p) > 1)
     return max(MIN_II, n if fast else 2 * n)
 
@@ -145,7 +145,7 @@ def reduction(kind: Kind, hw: NeuronCore, engine: str) -> float:
     """tensor_reduce: N of the input; half of it for sums and maxima of bfloat16."""
     n = _in(kind)
     both = all(p.dtype == dtypes.BFLOAT16 for p in kind.operands)
-    if both and kind.extra and kind.extra[0] in ("add", "maximum"):
+    if both and kind.form and kind.form[0] in ("add", "maximum"):
         return max(MIN_II, n / 2)
     return max(MIN_II, n)
 
@@ -158,7 +158,7 @@ def with_read_out(kind: Kind, hw: NeuronCore, engine: str) -> float:
 def fill(kind: Kind, hw: NeuronCore, engine: str) -> float:
     """memset: zeros in 16 bits go twice as fast."""
     n = _out(kind)
-    return max(MIN_II, n / 2 if _is16(kind.operands[0]) and kind.extra == (True,) else n)
+    return max(MIN_II, n / 2 if _is16(kind.operands[0]) and kind.form == (True,) else n)
 
 
 def iterative(kind: Kind, hw: NeuronCore, engine: str) -> float:
@@ -211,7 +211,7 @@ def matmul(kind: Kind, hw: NeuronCore, engine: str) -> float:
     The next stationary operand loads behind the current stream, so the slower of the two counts.
     """
     a, b = kind.operands[kind.outputs], kind.operands[-1]
-    onezero, _, transposes, _, double = kind.extra
+    onezero, _, transposes, _, double = kind.form
     t = hw.timing
     n = free(b) / (2 if double else 1)
     wide = b.dtype in _WIDE
@@ -246,7 +246,7 @@ def small_transposition(kind: Kind, hw: NeuronCore, engine: str) -> float:
 def matmul_flops(kind: Kind) -> int:
     """Return 2 K M N of a matmul."""
     a, b = kind.operands[kind.outputs], kind.operands[-1]
-    rows = 2 if kind.extra[-1] else 1
+    rows = 2 if kind.form[-1] else 1
     return 2 * a.shape[0] * free(a) * free(b) // rows
 
 
@@ -273,9 +273,9 @@ def work(kind: Kind, hw: NeuronCore, engine: str) -> Work:
             flops = matmul_flops(kind)
     elif engine == "scalar":
         fixed, gap = t.act_latency_us, t.act_gap_us
-        if kind.extra and row.name.startswith("activation") \
-                and kind.extra[0] not in _IN_EVERY_TABLE:
-            table = str(kind.extra[0])
+        function = getattr(kind.form, "function", "")
+        if function and function not in _IN_EVERY_TABLE:
+            table = function
             fixed += t.act_function_us
         latency, busy = busy + fixed, busy + gap
     else:
@@ -322,7 +322,7 @@ def transfer(kind: Kind, hw: NeuronCore) -> Transfer:
     dst = kind.operands[0]
     srcs = kind.operands[kind.outputs:]
     src = next((p for p in srcs if p.elements == dst.elements), dst)
-    indirect = "indirect" in kind.extra
+    indirect = kind.indirect
     chip = dst if dst.kind is SBUF else src if src.kind is SBUF else None
     moved = srcs[0] if indirect and dst.kind is HBM and srcs else dst
     item = max(dst.dtype.itemsize, src.dtype.itemsize)
@@ -359,7 +359,7 @@ def transfer(kind: Kind, hw: NeuronCore) -> Transfer:
     if kind.row.cost is transposing_dma:
         ns = moved.elements / engines * t.dma_transpose_ns
         pieces = src.shape[0] if len(src.shape) > 1 else 1
-    if "rmw" in kind.row.name:
+    if kind.adds:
         ns *= 2                                     # read-modify-write: half the rate (AWS)
     rows = max(1, chip.shape[0] if chip is not None else pieces)
     return Transfer((ns + t.dma_semaphore_ns) / 1e3, 0, engines, pieces, rows, nbytes,

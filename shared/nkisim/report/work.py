@@ -3,8 +3,6 @@ from __future__ import annotations
 
 from typing import Any
 
-IS_TRANSPOSE = 2        # position of nc_matmul's is_transpose among what its cost depends on
-
 
 def matmul_flops(kind: Any) -> tuple[float, bool]:
     """Return (floating-point operations of a matmul, do they count as the model's?).
@@ -19,8 +17,7 @@ def matmul_flops(kind: Any) -> tuple[float, bool]:
     if kind.row.name == "nc_matmul":
         result, stationary = kind.operands[0], sources[0]
         contraction = stationary.elements / result.shape[0]
-        transposes = len(kind.extra) > IS_TRANSPOSE and bool(kind.extra[IS_TRANSPOSE])
-        return 2.0 * contraction * result.elements, not transposes
+        return 2.0 * contraction * result.elements, not kind.form.transposes
     return 0.0, True
 
 
