@@ -10,7 +10,7 @@ from ..errors import fail
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
-from . import cost
+from . import formulas
 from .dve import put
 from .operands import is_scalar, result_dtype, split_vectors, values_of
 from .table import SCALAR, instruction
@@ -90,8 +90,8 @@ def _plan(m: Machine, op: Any, data: Any, bias: Any, scale: Any, reduce_op: Any,
         if s.dtype != dtypes.FLOAT32:
             raise fail("NKI-E10", "activation scale tile is not float32",
                        given=dtypes.name(s.dtype), limit="a number, or a float32 tile (P, 1)")
-    if fn.name == "reciprocal" and bias is not None and m.hw.generation < 3:
-        raise fail("NKI-E08", "nl.reciprocal takes no bias on NeuronCore-v2",
+    if fn.name == "reciprocal" and bias is not None and not m.hw.reciprocal_with_bias:
+        raise fail("NKI-E08", f"nl.reciprocal takes no bias on {m.hw.name}",
                    hint="add first, or use nisa.reciprocal")
     tiles, template = split_vectors(s, b)
     also: tuple[Tensor, ...] = ()
@@ -110,7 +110,8 @@ def _plan(m: Machine, op: Any, data: Any, bias: Any, scale: Any, reduce_op: Any,
     return ins
 
 
-@instruction("activation", engines=(SCALAR,), run=_run_activation, cost=cost.with_read_out,
+@instruction("activation", engines=(SCALAR,), run=_run_activation, cost=formulas.with_read_out,
+             act_table=True,
              source="Neuron SDK 2.26 API reference: nisa.activation")
 def activation(m: Machine, op: Any, data: Any, *, bias: Any = None, scale: Any = 1.0,
                reduce_op: Any = None, reduce_res: Any = None, reduce_cmd: Any = 0,
@@ -122,7 +123,8 @@ def activation(m: Machine, op: Any, data: Any, *, bias: Any = None, scale: Any =
     return _plan(m, op, data, bias, scale, reduce_op, reduce_res, int(reduce_cmd), mask, dtype)
 
 
-@instruction("activation_reduce", engines=(SCALAR,), run=_run_activation, cost=cost.with_read_out,
+@instruction("activation_reduce", engines=(SCALAR,), run=_run_activation,
+             cost=formulas.with_read_out, act_table=True,
              source="Neuron SDK 2.26 API reference: nisa.activation_reduce")
 def activation_reduce(m: Machine, op: Any, data: Any, *, reduce_op: Any, reduce_res: Any,
                       bias: Any = None, scale: Any = 1.0, mask: Any = None, dtype: Any = None

@@ -12,7 +12,7 @@ from ..machine import allocate
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Indirect, Tensor
-from . import cost
+from . import formulas
 from .table import DMA, instruction
 
 
@@ -120,7 +120,7 @@ def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("load", engines=(DMA,), run=_run_copy, writes=(SBUF,), masks_itself=True,
-             on_partitions=False, cost=cost.plain_dma,
+             on_partitions=False, cost=formulas.descriptors,
              source="Neuron SDK 2.26 API reference: nl.load")
 def load(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None, mode: Any = 0) -> Instr:
     """Load an HBM access into a new SBUF tile, casting to `dtype` if given.
@@ -160,7 +160,7 @@ def _fit(dst: Any, shape: tuple[int, ...], api: str) -> Any:
 
 
 @instruction("store", engines=(DMA,), run=_run_copy, writes=(HBM,), masks_itself=True,
-             on_partitions=False, cost=cost.plain_dma,
+             on_partitions=False, cost=formulas.descriptors,
              source="Neuron SDK 2.26 API reference: nl.store")
 def store(m: Machine, dst: Any, value: Any, *, mask: Any = None, mode: Any = 0) -> Instr:
     """Store an SBUF tile or a number into an HBM access of the same shape (1-D from (n, 1)).
@@ -205,7 +205,7 @@ def _copy(m: Machine, dst: Any, src: Any, mask: Any, params: dict,
 
 
 @instruction("dma_copy", engines=(DMA,), run=_run_copy, writes=(HBM, SBUF), masks_itself=True,
-             on_partitions=False, cost=cost.plain_dma,
+             on_partitions=False, cost=formulas.descriptors,
              source="Neuron SDK 2.26 API reference: nisa.dma_copy")
 def dma_copy(m: Machine, *, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None,
              oob_mode: Any = 0, dge_mode: Any = 3) -> Instr:
@@ -223,7 +223,7 @@ def dma_copy(m: Machine, *, dst: Any, src: Any, mask: Any = None, dst_rmw_op: An
                        hint="copy between PSUM and SBUF with nisa.tensor_copy")
         if t.kind is SBUF and isinstance(t, Tensor):
             m.tile(t, name)
-    if dge_mode == 2 and m.hw.generation < 3:
+    if dge_mode == 2 and not m.hw.hwdge:
         raise fail("NKI-E03", "hardware descriptor generation is asked for",
                    given=f"dge_mode=hwdge on {m.hw.name}", limit="NeuronCore-v3 (trn2) or newer",
                    hint="leave dge_mode out, or simulate for trn2")
@@ -254,7 +254,7 @@ def _run_transpose(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("load_transpose2d", engines=(DMA,), run=_run_transpose, writes=(SBUF,),
-             on_partitions=False, cost=cost.transposing_dma,
+             on_partitions=False, transposes=True, cost=formulas.descriptors,
              source="Neuron SDK 2.26 API reference: nl.load_transpose2d")
 def load_transpose2d(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Load an HBM access of shape (R, C) transposed, as a tile of shape (C, R); C <= 128."""
@@ -283,7 +283,7 @@ _AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
 
 @instruction("dma_transpose", engines=(DMA,), run=_run_transpose, writes=(SBUF,),
-             on_partitions=False, cost=cost.transposing_dma,
+             on_partitions=False, transposes=True, cost=formulas.descriptors,
              source="Neuron SDK 2.26 API reference: nisa.dma_transpose")
 def dma_transpose(m: Machine, src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None,
                   dge_mode: Any = 3) -> Instr:
@@ -309,7 +309,7 @@ def dma_transpose(m: Machine, src: Any, *, axes: Any = None, mask: Any = None, d
 
 
 @instruction("atomic_rmw", engines=(DMA,), run=_run_copy, writes=(HBM,), masks_itself=True,
-             on_partitions=False, cost=cost.plain_dma,
+             on_partitions=False, cost=formulas.descriptors, read_modify_write=True,
              source="Neuron SDK 2.26 API reference: nl.atomic_rmw")
 def atomic_rmw(m: Machine, dst: Any, value: Any, op: Any, *, mask: Any = None) -> Instr:
     """Add a tile to rows of HBM that an index tile selects, atomically (op=np.add)."""

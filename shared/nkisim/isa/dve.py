@@ -13,7 +13,7 @@ from ..machine import allocate
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
-from . import cost
+from . import formulas
 from .operands import (
     check_bitvec,
     engine_name,
@@ -54,7 +54,8 @@ def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
     dtypes.cast(ins.srcs[0].np, dst.dtype, out=dst.np)
 
 
-@instruction("tensor_copy", engines=(VECTOR, SCALAR, GPSIMD), run=_run_copy, cost=cost.fast_copy,
+@instruction("tensor_copy", engines=(VECTOR, SCALAR, GPSIMD), run=_run_copy,
+             cost=formulas.fast_copy,
              source="Neuron SDK 2.26 API reference: nisa.tensor_copy")
 def tensor_copy(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = 0,
                 dst: Any = None) -> Instr:
@@ -78,7 +79,7 @@ def _run_memset(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 # AWS's own simulator and doc tests let constants start at any partition
 @instruction("memset", engines=(VECTOR, GPSIMD), run=_run_memset, on_partitions=False,
-             cost=cost.fill,
+             cost=formulas.fill,
              source="Neuron SDK 2.26 API reference: nisa.memset")
 def memset(m: Machine, shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any = 0,
            dst: Any = None) -> Instr:
@@ -108,7 +109,7 @@ def _run_predicated(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_copy_predicated", engines=(VECTOR,), run=_run_predicated,
-             cost=cost.predicated, merges=True,
+             cost=formulas.predicated, merges=True,
              source="Neuron SDK 2.26 API reference: nisa.tensor_copy_predicated")
 def tensor_copy_predicated(m: Machine, *, src: Any, dst: Any, predicate: Any,
                            reverse_pred: bool = False, mask: Any = None, dtype: Any = None
@@ -140,7 +141,7 @@ def _run_tensor_tensor(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_tensor", engines=(VECTOR, GPSIMD), run=_run_tensor_tensor,
-             cost=cost.two_inputs,
+             cost=formulas.two_inputs,
              source="Neuron SDK 2.26 API reference: nisa.tensor_tensor")
 def tensor_tensor(m: Machine, data1: Any, data2: Any, op: Any, *, dtype: Any = None,
                   mask: Any = None, engine: Any = 0) -> Instr:
@@ -184,7 +185,7 @@ def _run_tensor_scalar(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_scalar", engines=(VECTOR, SCALAR, GPSIMD), run=_run_tensor_scalar,
-             cost=cost.fast_copy,
+             cost=formulas.fast_copy,
              source="Neuron SDK 2.26 API reference: nisa.tensor_scalar")
 def tensor_scalar(m: Machine, data: Any, op0: Any, operand0: Any, reverse0: bool = False,
                   op1: Any = None, operand1: Any = None, reverse1: bool = False, *,
@@ -235,7 +236,7 @@ def _run_scalar_tensor_tensor(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("scalar_tensor_tensor", engines=(VECTOR,), run=_run_scalar_tensor_tensor,
-             cost=cost.scalar_two_inputs,
+             cost=formulas.scalar_two_inputs,
              source="Neuron SDK 2.26 API reference: nisa.scalar_tensor_tensor")
 def scalar_tensor_tensor(m: Machine, *, data: Any, op0: Any, operand0: Any, op1: Any,
                          operand1: Any, reverse0: bool = False, reverse1: bool = False,
@@ -260,7 +261,7 @@ def _run_reciprocal(m: Machine, ins: Instr, dst: Tensor) -> None:
     put(np.reciprocal(dtypes.as_float32(ins.srcs[0].np)), dst)
 
 
-@instruction("reciprocal", engines=(VECTOR,), run=_run_reciprocal, cost=cost.iterative,
+@instruction("reciprocal", engines=(VECTOR,), run=_run_reciprocal, cost=formulas.iterative,
              source="Neuron SDK 2.26 API reference: nisa.reciprocal")
 def reciprocal(m: Machine, data: Any, *, dtype: Any = None, mask: Any = None) -> Instr:
     """Return 1 / data, precisely."""
@@ -276,7 +277,7 @@ def _run_unary(m: Machine, ins: Instr, dst: Tensor) -> None:
     put(np.asarray(ins.params.fn(x if ins.params.name == "invert" else dtypes.as_float32(x))), dst)
 
 
-@instruction("tensor_unary", engines=(VECTOR,), run=_run_unary, cost=cost.fast_copy,
+@instruction("tensor_unary", engines=(VECTOR,), run=_run_unary, cost=formulas.fast_copy,
              source="Neuron SDK 2.26 API reference: nl.ceil, floor, trunc, negative, "
                     "invert (lowered to tensor_scalar)")
 def tensor_unary(m: Machine, x: Any, op: Any, *, dtype: Any = None, mask: Any = None) -> Instr:
@@ -341,7 +342,7 @@ def _run_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
         put(semantics.reduce(op, x, axes, False, negate), dst)
 
 
-@instruction("tensor_reduce", engines=(VECTOR,), run=_run_reduce, cost=cost.reduction,
+@instruction("tensor_reduce", engines=(VECTOR,), run=_run_reduce, cost=formulas.reduction,
              source="Neuron SDK 2.26 API reference: nisa.tensor_reduce")
 def tensor_reduce(m: Machine, op: Any, data: Any, axis: Any, *, mask: Any = None,
                   dtype: Any = None, negate: bool = False, keepdims: bool = False) -> Instr:
@@ -379,7 +380,7 @@ def _run_tensor_scalar_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_scalar_reduce", engines=(VECTOR,), run=_run_tensor_scalar_reduce,
-             cost=cost.with_read_out,
+             cost=formulas.with_read_out,
              source="Neuron SDK 2.26 API reference: nisa.tensor_scalar_reduce")
 def tensor_scalar_reduce(m: Machine, *, data: Any, op0: Any, operand0: Any, reduce_op: Any,
                          reduce_res: Any, reverse0: bool = False, dtype: Any = None,
@@ -408,7 +409,7 @@ def _run_scan(m: Machine, ins: Instr, dst: Tensor) -> None:
                                      rev1), dst)
 
 
-@instruction("tensor_tensor_scan", engines=(VECTOR,), run=_run_scan, cost=cost.scan,
+@instruction("tensor_tensor_scan", engines=(VECTOR,), run=_run_scan, cost=formulas.scan,
              source="Neuron SDK 2.26 API reference: nisa.tensor_tensor_scan")
 def tensor_tensor_scan(m: Machine, data0: Any, data1: Any, initial: Any, op0: Any, op1: Any,
                        reverse0: bool = False, reverse1: bool = False, *, dtype: Any = None,

@@ -9,7 +9,7 @@ from ..errors import fail
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Indirect, Tensor
-from . import cost
+from . import formulas
 from .dma import raise_out_of_bound, scatter
 from .operands import engine_name, result_dtype
 from .table import ANY, GPSIMD, SCALAR, VECTOR, instruction
@@ -37,7 +37,7 @@ def _run_src(m: Machine, ins: Instr, dst: Tensor) -> None:
     dtypes.cast(data[flat], dst.dtype, out=dst.np)
 
 
-@instruction("tensor_copy_dynamic_src", engines=_ENGINES, run=_run_src, cost=cost.dynamic_copy,
+@instruction("tensor_copy_dynamic_src", engines=_ENGINES, run=_run_src, cost=formulas.dynamic_copy,
              source="Neuron SDK 2.26 API reference: nisa.tensor_copy_dynamic_src")
 def tensor_copy_dynamic_src(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None,
                             engine: Any = 0) -> Instr:
@@ -56,7 +56,7 @@ def _run_dst(m: Machine, ins: Instr, dst: Tensor) -> None:
     scatter(m, ins.params, ins.srcs[0].np, False, False)
 
 
-@instruction("tensor_copy_dynamic_dst", engines=_ENGINES, run=_run_dst, cost=cost.dynamic_copy,
+@instruction("tensor_copy_dynamic_dst", engines=_ENGINES, run=_run_dst, cost=formulas.dynamic_copy,
              merges=True, source="Neuron SDK 2.26 API reference: nisa.tensor_copy_dynamic_dst")
 def tensor_copy_dynamic_dst(m: Machine, *, dst: Any, src: Any, mask: Any = None,
                             dtype: Any = None, engine: Any = 0) -> Instr:

@@ -13,7 +13,7 @@ from ..machine.index import Index, Mask, as_int
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
-from . import cost
+from . import formulas
 from .dve import put
 from .operands import is_scalar, result_dtype, split_vectors, values_of, vector
 from .table import GPSIMD, VECTOR, instruction
@@ -26,7 +26,7 @@ def _run_iota(m: Machine, ins: Instr, dst: Tensor) -> None:
                                                                      dst.dtype)
 
 
-@instruction("iota", engines=(GPSIMD,), run=_run_iota, cost=cost.gpsimd,
+@instruction("iota", engines=(GPSIMD,), run=_run_iota, cost=formulas.gpsimd,
              source="Neuron SDK 2.26 API reference: nisa.iota")
 def iota(m: Machine, expr: Any, dtype: Any, *, mask: Any = None) -> Instr:
     """Return the values of an affine index expression as an SBUF tile."""
@@ -53,7 +53,7 @@ def _run_affine_select(m: Machine, ins: Instr, dst: Tensor) -> None:
                                 dtypes.as_float32(ins.srcs[0].np), on_false), dst)
 
 
-@instruction("affine_select", engines=(GPSIMD,), run=_run_affine_select, cost=cost.gpsimd,
+@instruction("affine_select", engines=(GPSIMD,), run=_run_affine_select, cost=formulas.gpsimd,
              source="Neuron SDK 2.26 API reference: nisa.affine_select")
 def affine_select(m: Machine, pred: Any, on_true_tile: Any, on_false_value: Any, *,
                   mask: Any = None, dtype: Any = None) -> Instr:
@@ -74,7 +74,7 @@ def _run_partition_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_partition_reduce", engines=(GPSIMD,), run=_run_partition_reduce,
-             cost=cost.across_partitions,
+             cost=formulas.across_partitions,
              source="Neuron SDK 2.26 API reference: nisa.tensor_partition_reduce")
 def tensor_partition_reduce(m: Machine, op: Any, data: Any, *, mask: Any = None,
                             dtype: Any = None) -> Instr:
@@ -95,7 +95,7 @@ def _run_local_gather(m: Machine, ins: Instr, dst: Tensor) -> None:
     dst.np[...] = out.reshape(dst.np.shape)
 
 
-@instruction("local_gather", engines=(GPSIMD,), run=_run_local_gather, cost=cost.gpsimd,
+@instruction("local_gather", engines=(GPSIMD,), run=_run_local_gather, cost=formulas.gpsimd,
              source="Neuron SDK 2.26 API reference: nisa.local_gather")
 def local_gather(m: Machine, src_buffer: Any, index: Any, num_elem_per_idx: int = 1,
                  num_valid_indices: Any = None, *, mask: Any = None) -> Instr:
@@ -120,7 +120,7 @@ def _run_gather_flattened(m: Machine, ins: Instr, dst: Tensor) -> None:
     dst.np[...] = semantics.gather_flattened(ins.srcs[0].np, ins.srcs[1].np).reshape(dst.np.shape)
 
 
-@instruction("gather_flattened", engines=(GPSIMD,), run=_run_gather_flattened, cost=cost.gpsimd,
+@instruction("gather_flattened", engines=(GPSIMD,), run=_run_gather_flattened, cost=formulas.gpsimd,
              source="Neuron SDK 2.26 API reference: nl.gather_flattened")
 def gather_flattened(m: Machine, data: Any, indices: Any, *, mask: Any = None, dtype: Any = None
                      ) -> Instr:
@@ -141,7 +141,7 @@ def _run_sequence_bounds(m: Machine, ins: Instr, dst: Tensor) -> None:
     put(semantics.sequence_bounds(ins.srcs[0].np), dst)
 
 
-@instruction("sequence_bounds", engines=(GPSIMD,), run=_run_sequence_bounds, cost=cost.gpsimd,
+@instruction("sequence_bounds", engines=(GPSIMD,), run=_run_sequence_bounds, cost=formulas.gpsimd,
              source="Neuron SDK 2.26 API reference: nisa.sequence_bounds")
 def sequence_bounds(m: Machine, *, segment_ids: Any, dtype: Any = None) -> Instr:
     """Return start and end of the run of equal ids that each element belongs to: (1, 2, n)."""
@@ -159,7 +159,7 @@ def _run_dropout(m: Machine, ins: Instr, dst: Tensor) -> None:
     put(semantics.dropout(dtypes.as_float32(ins.srcs[0].np), prob, m.rng), dst)
 
 
-@instruction("dropout", engines=(VECTOR,), run=_run_dropout, cost=cost.stream,
+@instruction("dropout", engines=(VECTOR,), run=_run_dropout, cost=formulas.stream,
              source="Neuron SDK 2.26 API reference: nisa.dropout")
 def dropout(m: Machine, data: Any, prob: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Replace elements by zero with probability `prob` (number or (P, 1)); no rescaling."""
@@ -175,7 +175,7 @@ def _run_rand(m: Machine, ins: Instr, dst: Tensor) -> None:
     put(m.rng.random(dst.shape, dtype=np.float32), dst)
 
 
-@instruction("rand", engines=(VECTOR,), run=_run_rand, cost=cost.stream,
+@instruction("rand", engines=(VECTOR,), run=_run_rand, cost=formulas.stream,
              source="Neuron SDK 2.26 API reference: nl.rand")
 def rand(m: Machine, shape: Any, dtype: Any = None) -> Instr:
     """Return an SBUF tile of uniform random numbers in [0, 1)."""
@@ -196,7 +196,7 @@ def _run_seed(m: Machine, ins: Instr, dst: Tensor) -> None:
     m.rng = np.random.default_rng(seed & 0xFFFFFFFF)
 
 
-@instruction("random_seed", engines=(VECTOR,), run=_run_seed, cost=cost.stream,
+@instruction("random_seed", engines=(VECTOR,), run=_run_seed, cost=formulas.stream,
              source="Neuron SDK 2.26 API reference: nl.random_seed")
 def random_seed(m: Machine, seed: Any, *, mask: Any = None) -> Instr:
     """Seed the random number generator with an int or a (1, 1) tile."""

@@ -10,7 +10,7 @@ from ..errors import fail
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
-from . import cost
+from . import formulas
 from .dve import put
 from .operands import not_both_psum, result_dtype, same_shape, split_vectors, vector
 from .table import VECTOR, instruction
@@ -30,7 +30,7 @@ def _run_max8(m: Machine, ins: Instr, dst: Tensor) -> None:
     put(semantics.max8(dtypes.as_float32(ins.srcs[0].np)), dst)
 
 
-@instruction("max8", engines=(VECTOR,), run=_run_max8, cost=cost.stream,
+@instruction("max8", engines=(VECTOR,), run=_run_max8, cost=formulas.stream,
              source="Neuron SDK 2.26 API reference: nisa.max8")
 def max8(m: Machine, *, src: Any, mask: Any = None, dtype: Any = None) -> Instr:
     """Return the 8 largest values of each partition, in descending order, as (P, 8)."""
@@ -50,7 +50,7 @@ def _run_find_index8(m: Machine, ins: Instr, dst: Tensor) -> None:
     dst.np[...] = index.reshape(dst.np.shape).astype(dst.np.dtype)
 
 
-@instruction("nc_find_index8", engines=(VECTOR,), run=_run_find_index8, cost=cost.stream,
+@instruction("nc_find_index8", engines=(VECTOR,), run=_run_find_index8, cost=formulas.stream,
              source="Neuron SDK 2.26 API reference: nisa.nc_find_index8")
 def nc_find_index8(m: Machine, *, data: Any, vals: Any, mask: Any = None, dtype: Any = None
                    ) -> Instr:
@@ -87,7 +87,7 @@ def _run_match_replace8(m: Machine, ins: Instr, dst: Tensor) -> None:
         t.np[...] = index.reshape(t.np.shape).astype(t.np.dtype)
 
 
-@instruction("nc_match_replace8", engines=(VECTOR,), run=_run_match_replace8, cost=cost.stream,
+@instruction("nc_match_replace8", engines=(VECTOR,), run=_run_match_replace8, cost=formulas.stream,
              source="Neuron SDK 2.26 API reference: nisa.nc_match_replace8")
 def nc_match_replace8(m: Machine, *, data: Any, vals: Any, imm: Any, dst_idx: Any = None,
                       mask: Any = None, dtype: Any = None) -> Instr:
@@ -111,7 +111,7 @@ def _run_bn_stats(m: Machine, ins: Instr, dst: Tensor) -> None:
     put(semantics.bn_stats(dtypes.as_float32(ins.srcs[0].np)), dst)
 
 
-@instruction("bn_stats", engines=(VECTOR,), run=_run_bn_stats, cost=cost.stream,
+@instruction("bn_stats", engines=(VECTOR,), run=_run_bn_stats, cost=formulas.stream,
              source="Neuron SDK 2.26 API reference: nisa.bn_stats")
 def bn_stats(m: Machine, data: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Return count, mean and variance*count of the even, then of the odd elements: (P, 6)."""
@@ -129,7 +129,7 @@ def _run_bn_aggr(m: Machine, ins: Instr, dst: Tensor) -> None:
     put(semantics.bn_aggr(dtypes.as_float32(ins.srcs[0].np)), dst)
 
 
-@instruction("bn_aggr", engines=(VECTOR,), run=_run_bn_aggr, cost=cost.statistics,
+@instruction("bn_aggr", engines=(VECTOR,), run=_run_bn_aggr, cost=formulas.statistics,
              source="Neuron SDK 2.26 API reference: nisa.bn_aggr")
 def bn_aggr(m: Machine, data: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Combine triples of bn_stats (P, 3k) into mean and variance: (P, 2)."""
@@ -174,7 +174,8 @@ def _run_select_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
         _reduce_max(m, value, cmd, ins.also)
 
 
-@instruction("select_reduce", engines=(VECTOR,), run=_run_select_reduce, cost=cost.with_read_out,
+@instruction("select_reduce", engines=(VECTOR,), run=_run_select_reduce,
+             cost=formulas.with_read_out,
              source="Neuron SDK 2.26 API reference: nisa.select_reduce")
 def select_reduce(m: Machine, *, dst: Any, predicate: Any, on_true: Any, on_false: Any,
                   reduce_res: Any = None, reduce_cmd: Any = 0, reduce_op: Any = np.amax,
@@ -205,7 +206,7 @@ def _run_range_select(m: Machine, ins: Instr, dst: Tensor) -> None:
         _reduce_max(m, value, cmd, ins.also)
 
 
-@instruction("range_select", engines=(VECTOR,), run=_run_range_select, cost=cost.with_read_out,
+@instruction("range_select", engines=(VECTOR,), run=_run_range_select, cost=formulas.with_read_out,
              source="Neuron SDK 2.26 API reference: nisa.range_select")
 def range_select(m: Machine, *, on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any,
                  bound1: Any, reduce_cmd: Any = 0, reduce_res: Any = None,
@@ -216,7 +217,7 @@ def range_select(m: Machine, *, on_true_tile: Any, comp_op0: Any, comp_op1: Any,
     NeuronCore-v3 and newer. `bound0`, `bound1` are float32 tiles (P, 1).
     """
     api = "nisa.range_select"
-    if m.hw.generation < 3:
+    if not m.hw.range_select:
         raise fail("NKI-E03", f"{api} does not exist on {m.hw.name}",
                    limit="NeuronCore-v3 (trn2) or newer", hint="nisa.affine_select, or a mask")
     t = m.tile(on_true_tile, "on_true_tile")
@@ -240,7 +241,7 @@ def _run_shuffle(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("nc_stream_shuffle", engines=(VECTOR,), run=_run_shuffle,
-             cost=cost.stream, merges=True,
+             cost=formulas.stream, merges=True,
              source="Neuron SDK 2.26 API reference: nisa.nc_stream_shuffle")
 def nc_stream_shuffle(m: Machine, src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = None,
                       mask: Any = None) -> Instr:
@@ -276,7 +277,7 @@ def _run_cumulative(m: Machine, ins: Instr, dst: Tensor) -> None:
     m.accumulators["cumulative"] = last
 
 
-@instruction("tensor_scalar_cumulative", engines=(VECTOR,), run=_run_cumulative, cost=cost.scan,
+@instruction("tensor_scalar_cumulative", engines=(VECTOR,), run=_run_cumulative, cost=formulas.scan,
              source="Neuron SDK 2.27 API reference: nisa.tensor_scalar_cumulative")
 def tensor_scalar_cumulative(m: Machine, *, src: Any, dst: Any, op0: Any, op1: Any, imm0: Any,
                              imm1: Any = None, reduce_cmd: Any = 3, dtype: Any = None,

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 from ..chip.memory import PSUM, SBUF
 from ..errors import NkiError, fail, user_frame
 from ..machine.context import current, machine
+from .formulas import no_flops
 
 if TYPE_CHECKING:
     from ..machine.machine import Instr, Machine
     from ..machine.tensor import Tensor
-    from .cost import Formula
+    from ..trace.trace import Kind
+    from .formulas import Flops, Formula
 
 # engines, by the names that profiles use
 TENSOR, VECTOR, SCALAR, GPSIMD, SYNC, DMA = "tensor", "vector", "scalar", "gpsimd", "sync", "dma"
@@ -36,8 +38,10 @@ class Row:
     looks at the destination once it is known; `writes` are the memories it can write;
     `accumulates`: `psum += op(...)` is this one instruction; `masks_itself`: `run` honours
     `instr.mask`; `on_partitions`: operands obey the start-partition rule; `cost`: the formula of
-    `cost.py` for the engine's cycles; `merges`: keeps bytes of the destination that it does not
-    write, so that it needs what was there.
+    `formulas.py` for the engine's cycles; `flops`: its matmul arithmetic; `merges`: keeps bytes of
+    the destination that it does not write, so that it needs what was there; `transposes`: a DMA
+    that moves element by element; `read_modify_write`: a DMA that adds to what is there;
+    `act_table`: `extra[0]` names the function whose table the Scalar Engine needs.
     """
 
     name: str
@@ -49,7 +53,11 @@ class Row:
     masks_itself: bool = False
     on_partitions: bool = True
     cost: Formula | None = None
+    flops: Callable[[Kind], Flops] = no_flops
     merges: bool = False
+    transposes: bool = False
+    read_modify_write: bool = False
+    act_table: bool = False
     source: str = ""
     doc: str = ""
 
