@@ -10,7 +10,7 @@ from ..errors import fail
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
-from . import cost
+from . import formulas
 from .dve import lanes_of, put
 from .forms import Activation
 from .operands import WRITE, Tile, Vector, is_scalar
@@ -62,8 +62,8 @@ def _plan(m: Machine, op: Any, bias: Any, reduce_op: Any, reduce_res: Any, cmd: 
         raise fail("NKI-A08", "an activation without bias in a kernel that allocates directly",
                    limit="the compiler would have to place a zero vector for it",
                    hint="allocate a (128, 1) tile, set it to 0 and pass it as bias=")
-    if fn.name == "reciprocal" and bias is not None and m.hw.generation < 3:
-        raise fail("NKI-E08", "nl.reciprocal takes no bias on NeuronCore-v2",
+    if fn.name == "reciprocal" and bias is not None and not m.hw.reciprocal_with_bias:
+        raise fail("NKI-E08", f"nl.reciprocal takes no bias on {m.hw.name}",
                    hint="add first, or use nisa.reciprocal")
     red = None
     if cmd in (REDUCE, RESET_REDUCE):
@@ -78,7 +78,7 @@ _BIAS = Vector("bias", optional=True, dtypes="float16 or wider", like="data", ru
                dtype_rule="NKI-E08")
 _SCALE = Vector("scale", numbers=True, dtypes="float32", like="data", rule="NKI-E09",
                 dtype_rule="NKI-E10")
-_TRAITS: dict[str, Any] = dict(engines=(SCALAR,), run=_run_activation, cost=cost.with_read_out,
+_TRAITS: dict[str, Any] = dict(engines=(SCALAR,), run=_run_activation, cost=formulas.with_read_out,
                                promotes=("data",))
 
 

@@ -12,7 +12,7 @@ from ..machine import allocate
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Indirect, Tensor
-from . import cost
+from . import formulas
 from .forms import PLAIN, Access
 from .operands import READ, WRITE, Moved, Tile, is_scalar
 from .table import DMA, instruction
@@ -108,7 +108,7 @@ def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 _TRAITS: dict[str, Any] = dict(engines=(DMA,), on_partitions=False)
-_COPY: dict[str, Any] = dict(_TRAITS, run=_run_copy, masks_itself=True, cost=cost.plain_dma)
+_COPY: dict[str, Any] = dict(_TRAITS, run=_run_copy, masks_itself=True, cost=formulas.descriptors)
 
 
 @instruction("load", public="nl.load", operands=(Moved("src"),), writes=(SBUF,), **_COPY,
@@ -196,7 +196,7 @@ def dma_copy(m: Machine, *, dst: Any, src: Any, mask: Any = None, dst_rmw_op: An
     Shapes hold the same elements in the same order; (n,) and (n, 1) are alike. `dst_rmw_op` adds
     to what is there (np.add only). `oob_mode.skip` drops rows whose run-time index is outside.
     """
-    if dge_mode == 2 and m.hw.generation < 3:
+    if dge_mode == 2 and not m.hw.hwdge:
         raise fail("NKI-E03", "hardware descriptor generation is asked for",
                    given=f"dge_mode=hwdge on {m.hw.name}", limit="NeuronCore-v3 (trn2) or newer",
                    hint="leave dge_mode out, or simulate for trn2")
@@ -224,7 +224,7 @@ def _run_transpose(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 _TRANSPOSE: dict[str, Any] = dict(_TRAITS, run=_run_transpose, writes=(SBUF,),
-                                  cost=cost.transposing_dma)
+                                  transposes=True, cost=formulas.descriptors)
 
 
 @instruction("load_transpose2d", public="nl.load_transpose2d", operands=(Moved("src"),),

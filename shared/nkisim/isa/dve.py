@@ -12,7 +12,7 @@ from ..machine import allocate
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
-from . import cost
+from . import formulas
 from .forms import Fill, Ops
 from .operands import UPDATE, WRITE, Tile, Vector, check_bitvec, is_scalar, result_dtype
 from .table import ANY, GPSIMD, SCALAR, VECTOR, instruction
@@ -59,7 +59,7 @@ def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 @instruction("tensor_copy", public="nisa.tensor_copy", engines=_ANY_ENGINE, default=ANY,
              operands=(Tile("src"), Tile("dst", WRITE, optional=True)), hidden=("dst",),
-             promotes=("src",), run=_run_copy, cost=cost.fast_copy,
+             promotes=("src",), run=_run_copy, cost=formulas.fast_copy,
              source="Neuron SDK 2.26 API reference: nisa.tensor_copy")
 def tensor_copy(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = 0,
                 dst: Any = None) -> Instr:
@@ -78,7 +78,7 @@ def _run_memset(m: Machine, ins: Instr, dst: Tensor) -> None:
 # AWS's own simulator and doc tests let constants start at any partition
 @instruction("memset", public="nisa.memset", engines=(VECTOR, GPSIMD), on_partitions=False,
              operands=(Tile("dst", WRITE, optional=True),), hidden=("dst",),
-             run=_run_memset, cost=cost.fill,
+             run=_run_memset, cost=formulas.fill,
              source="Neuron SDK 2.26 API reference: nisa.memset")
 def memset(m: Machine, shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any = 0,
            dst: Any = None) -> Instr:
@@ -106,7 +106,7 @@ def _run_predicated(m: Machine, ins: Instr, dst: Tensor) -> None:
 @instruction("tensor_copy_predicated", public="nisa.tensor_copy_predicated", engines=(VECTOR,),
              operands=(Tile("dst", UPDATE), Tile("predicate", like="dst"),
                        Tile("src", numbers=True, like="dst")),
-             one_psum=("src", "predicate"), run=_run_predicated, cost=cost.predicated,
+             one_psum=("src", "predicate"), run=_run_predicated, cost=formulas.predicated,
              source="Neuron SDK 2.26 API reference: nisa.tensor_copy_predicated")
 def tensor_copy_predicated(m: Machine, *, src: Any, dst: Any, predicate: Any,
                            reverse_pred: bool = False, mask: Any = None, dtype: Any = None
@@ -130,7 +130,7 @@ def _run_tensor_tensor(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 @instruction("tensor_tensor", public="nisa.tensor_tensor", engines=(VECTOR, GPSIMD),
              operands=(Tile("data1"), Tile("data2", like="data1")), one_psum=("data1", "data2"),
-             promotes=("data1", "data2"), run=_run_tensor_tensor, cost=cost.two_inputs,
+             promotes=("data1", "data2"), run=_run_tensor_tensor, cost=formulas.two_inputs,
              source="Neuron SDK 2.26 API reference: nisa.tensor_tensor")
 def tensor_tensor(m: Machine, data1: Any, data2: Any, op: Any, *, dtype: Any = None,
                   mask: Any = None, engine: Any = 0) -> Instr:
@@ -170,7 +170,7 @@ def _run_tensor_scalar(m: Machine, ins: Instr, dst: Tensor) -> None:
 @instruction("tensor_scalar", public="nisa.tensor_scalar", engines=_ANY_ENGINE,
              operands=(Tile("data"), Vector("operand0", numbers=True, like="data"),
                        Vector("operand1", numbers=True, optional=True, like="data")),
-             run=_run_tensor_scalar, cost=cost.fast_copy,
+             run=_run_tensor_scalar, cost=formulas.fast_copy,
              source="Neuron SDK 2.26 API reference: nisa.tensor_scalar")
 def tensor_scalar(m: Machine, data: Any, op0: Any, operand0: Any, reverse0: bool = False,
                   op1: Any = None, operand1: Any = None, reverse1: bool = False, *,
@@ -213,7 +213,7 @@ def _run_scalar_tensor_tensor(m: Machine, ins: Instr, dst: Tensor) -> None:
              operands=(Tile("data"), Tile("operand1", like="data"),
                        Vector("operand0", numbers=True, like="data")),
              one_psum=("data", "operand1"), promotes=("data", "operand1"),
-             run=_run_scalar_tensor_tensor, cost=cost.scalar_two_inputs,
+             run=_run_scalar_tensor_tensor, cost=formulas.scalar_two_inputs,
              source="Neuron SDK 2.26 API reference: nisa.scalar_tensor_tensor")
 def scalar_tensor_tensor(m: Machine, *, data: Any, op0: Any, operand0: Any, op1: Any,
                          operand1: Any, reverse0: bool = False, reverse1: bool = False,
@@ -233,7 +233,7 @@ def _run_reciprocal(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 @instruction("reciprocal", public="nisa.reciprocal", engines=(VECTOR,),
              operands=(Tile("data"),), promotes=("data",), run=_run_reciprocal,
-             cost=cost.iterative, source="Neuron SDK 2.26 API reference: nisa.reciprocal")
+             cost=formulas.iterative, source="Neuron SDK 2.26 API reference: nisa.reciprocal")
 def reciprocal(m: Machine, data: Any, *, dtype: Any = None, mask: Any = None) -> Instr:
     """Return 1 / data, precisely."""
     return Instr()
@@ -245,7 +245,7 @@ def _run_unary(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_unary", engines=(VECTOR,), operands=(Tile("x"),), promotes=("x",),
-             run=_run_unary, cost=cost.fast_copy,
+             run=_run_unary, cost=formulas.fast_copy,
              source="Neuron SDK 2.26 API reference: nl.ceil, floor, trunc, negative, "
                     "invert (lowered to tensor_scalar)")
 def tensor_unary(m: Machine, x: Any, op: Any, *, dtype: Any = None, mask: Any = None) -> Instr:

@@ -8,7 +8,7 @@ from ..errors import fail
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
-from . import cost
+from . import formulas
 from .dma import raise_out_of_bound, scatter
 from .forms import Access
 from .masks import NOTHING
@@ -29,7 +29,7 @@ def _run_src(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 @instruction("tensor_copy_dynamic_src", public="nisa.tensor_copy_dynamic_src", engines=_ENGINES,
              default=ANY, operands=(RuntimeOffset("src"),), cuts=NOTHING, run=_run_src,
-             cost=cost.dynamic_copy,
+             cost=formulas.dynamic_copy,
              source="Neuron SDK 2.26 API reference: nisa.tensor_copy_dynamic_src")
 def tensor_copy_dynamic_src(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None,
                             engine: Any = 0) -> Instr:
@@ -45,7 +45,7 @@ def _run_dst(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 @instruction("tensor_copy_dynamic_dst", public="nisa.tensor_copy_dynamic_dst", engines=_ENGINES,
              default=ANY, operands=(RuntimeOffset("dst", UPDATE), Tile("src")), run=_run_dst,
-             cost=cost.dynamic_copy,
+             cost=formulas.dynamic_copy,
              source="Neuron SDK 2.26 API reference: nisa.tensor_copy_dynamic_dst")
 def tensor_copy_dynamic_dst(m: Machine, *, dst: Any, src: Any, mask: Any = None,
                             dtype: Any = None, engine: Any = 0) -> Instr:

@@ -13,7 +13,7 @@ from ..machine.index import Index, Mask, as_int
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
-from . import cost
+from . import formulas
 from .dve import put
 from .forms import Gather, Ops
 from .masks import NOTHING, PARTITIONS
@@ -31,7 +31,7 @@ def _run_iota(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("iota", public="nisa.iota", engines=(GPSIMD,), cuts=NOTHING, run=_run_iota,
-             cost=cost.gpsimd, source="Neuron SDK 2.26 API reference: nisa.iota")
+             cost=formulas.gpsimd, source="Neuron SDK 2.26 API reference: nisa.iota")
 def iota(m: Machine, expr: Any, dtype: Any, *, mask: Any = None) -> Instr:
     """Return the values of an affine index expression as an SBUF tile."""
     if not isinstance(expr, Index):
@@ -57,7 +57,7 @@ def _run_affine_select(m: Machine, ins: Instr, dst: Tensor) -> None:
 # AWS's flash attention reads PSUM here
 @instruction("affine_select", public="nisa.affine_select", engines=(GPSIMD,), cuts=NOTHING,
              operands=(Tile("on_true_tile"),), promotes=("on_true_tile",),
-             run=_run_affine_select, cost=cost.gpsimd,
+             run=_run_affine_select, cost=formulas.gpsimd,
              source="Neuron SDK 2.26 API reference: nisa.affine_select")
 def affine_select(m: Machine, pred: Any, on_true_tile: Any, on_false_value: Any, *,
                   mask: Any = None, dtype: Any = None) -> Instr:
@@ -75,7 +75,7 @@ def _run_partition_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 @instruction("tensor_partition_reduce", public="nisa.tensor_partition_reduce", engines=(GPSIMD,),
              operands=(Tile("data", **_SBUF),), promotes=("data",), run=_run_partition_reduce,
-             cost=cost.across_partitions,
+             cost=formulas.across_partitions,
              source="Neuron SDK 2.26 API reference: nisa.tensor_partition_reduce")
 def tensor_partition_reduce(m: Machine, op: Any, data: Any, *, mask: Any = None,
                             dtype: Any = None) -> Instr:
@@ -94,7 +94,7 @@ def _run_local_gather(m: Machine, ins: Instr, dst: Tensor) -> None:
 @instruction("local_gather", public="nisa.local_gather", engines=(GPSIMD,), cuts=NOTHING,
              operands=(Tile("src_buffer", **_SBUF), Tile("index", dtypes="uint16", lanes=True,
                                                          dtype_rule="NKI-S11", **_SBUF)),
-             run=_run_local_gather, cost=cost.gpsimd,
+             run=_run_local_gather, cost=formulas.gpsimd,
              source="Neuron SDK 2.26 API reference: nisa.local_gather")
 def local_gather(m: Machine, src_buffer: Any, index: Any, num_elem_per_idx: int = 1,
                  num_valid_indices: Any = None, *, mask: Any = None) -> Instr:
@@ -121,7 +121,7 @@ def _run_gather_flattened(m: Machine, ins: Instr, dst: Tensor) -> None:
 @instruction("gather_flattened", public="nl.gather_flattened", engines=(GPSIMD,), cuts=PARTITIONS,
              operands=(Tile("data", lanes=True, **_SBUF),
                        Tile("indices", dtypes="integer", dtype_rule="NKI-S11", **_SBUF)),
-             promotes=("data",), run=_run_gather_flattened, cost=cost.gpsimd,
+             promotes=("data",), run=_run_gather_flattened, cost=formulas.gpsimd,
              source="Neuron SDK 2.26 API reference: nl.gather_flattened")
 def gather_flattened(m: Machine, data: Any, indices: Any, *, mask: Any = None, dtype: Any = None
                      ) -> Instr:
@@ -139,7 +139,7 @@ def _run_sequence_bounds(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 @instruction("sequence_bounds", public="nisa.sequence_bounds", engines=(GPSIMD,),
              operands=(Tile("segment_ids", **_SBUF),), promotes=("segment_ids",),
-             run=_run_sequence_bounds, cost=cost.gpsimd,
+             run=_run_sequence_bounds, cost=formulas.gpsimd,
              source="Neuron SDK 2.26 API reference: nisa.sequence_bounds")
 def sequence_bounds(m: Machine, *, segment_ids: Any, dtype: Any = None) -> Instr:
     """Return start and end of the run of equal ids that each element belongs to: (1, 2, n)."""

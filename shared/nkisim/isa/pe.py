@@ -12,7 +12,7 @@ from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.shadow import as_f32
 from ..machine.tensor import Tensor
-from . import cost
+from . import formulas
 from .forms import Matmul
 from .masks import Box
 from .operands import Tile, per_partition
@@ -64,7 +64,8 @@ def _narrow_matmul(ins: Instr, box: Box) -> tuple[Tensor, ...]:
              operands=(Tile("stationary", memories=(SBUF,), dtypes="float", copied=True),
                        Tile("moving", memories=(SBUF,), dtypes="float", copied=True)),
              writes=(PSUM,), accumulates=True, narrow=_narrow_matmul, check=_check_bank,
-             cost=cost.matmul, source="Neuron SDK 2.26 API reference: nisa.nc_matmul")
+             cost=formulas.matmul,
+             flops=formulas.matmul_flops, source="Neuron SDK 2.26 API reference: nisa.nc_matmul")
 def nc_matmul(m: Machine, stationary: Any, moving: Any, *, is_stationary_onezero: bool = False,
               is_moving_onezero: bool = False, is_transpose: bool = False,
               tile_position: Any = (), tile_size: Any = (), mask: Any = None,
@@ -77,6 +78,11 @@ def nc_matmul(m: Machine, stationary: Any, moving: Any, *, is_stationary_onezero
     """
     a, b = stationary, moving
     double = perf_mode is not None and "double" in str(perf_mode)
+    if double and not m.hw.pe_double_row:
+        raise fail("NKI-E03", "a double-row matmul is asked for",
+                   given=f"perf_mode={perf_mode!r} on {m.hw.name}",
+                   limit="NeuronCore-v3 (trn2) or newer",
+                   hint="leave perf_mode out, or simulate for trn2")
     rows = 2 if double else 1
     for t, name, field in ((a, "stationary", "gemm_stationary_fmax"),
                            (b, "moving", "gemm_moving_fmax")):
@@ -99,7 +105,7 @@ def nc_matmul(m: Machine, stationary: Any, moving: Any, *, is_stationary_onezero
     if tile_position or tile_size:
         _check_tiling(m, a, tile_position, tile_size)
     shape = (a.shape[-1], b.shape[-1]) if double else (per_partition(a), *b.shape[1:])
-    dtype = b.dtype if is_transpose and m.hw.generation >= 3 else dtypes.FLOAT32
+    dtype = b.dtype if is_transpose and m.hw.pe_transpose_bit_exact else dtypes.FLOAT32
     return Instr(shape, dtype, form=Matmul(bool(is_stationary_onezero), bool(is_moving_onezero),
                                            bool(is_transpose), bool(tile_size), double))
 
@@ -115,11 +121,11 @@ def _check_tiling(m: Machine, a: Tensor, position: Any, size: Any) -> None:
     ok = ok and all(v % 32 == 0 for v in (*position, *size))
     ok = ok and all(0 <= p and p + s <= m.hw.pmax and s > 0 for p, s in zip(position, size))
     ok = ok and size[0] >= a.shape[0] and size[1] >= per_partition(a)
-    if not ok or (m.hw.generation < 3 and tuple(size) == (32, 32)):
+    if not ok or (not m.hw.small_pe_tiles and tuple(size) == (32, 32)):
         raise fail("NKI-S08", "this PE tile does not exist",
                    given=f"tile_position={position}, tile_size={size}, stationary {a.shape}",
                    limit="multiples of 32 inside 128 x 128, at least as large as the stationary "
-                         "tile; not (32, 32) on NeuronCore-v2")
+                         "tile; not (32, 32) before NeuronCore-v3")
 
 
 def _run_transpose(m: Machine, ins: Instr, dst: Tensor) -> None:
@@ -142,7 +148,8 @@ def _transpose(m: Machine, data: Tensor, limit: int, engine: str, dtype: Any) ->
 
 
 @instruction("nc_transpose", engines=(TENSOR,), operands=(Tile("data", memories=(SBUF,)),),
-             run=_run_transpose, writes=(PSUM,), cost=cost.transposition,
+             run=_run_transpose, writes=(PSUM,), cost=formulas.transposition,
+             flops=formulas.transposition_flops,
              source="Neuron SDK 2.26 API reference: nisa.nc_transpose")
 def nc_transpose_pe(m: Machine, data: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Transpose an SBUF tile (P, F...) to (F, P) in PSUM; P and F up to 128, F flattened."""
@@ -154,7 +161,7 @@ def nc_transpose_pe(m: Machine, data: Any, *, mask: Any = None, dtype: Any = Non
 
 
 @instruction("nc_transpose_dve", engines=(VECTOR,), operands=(Tile("data"),), run=_run_transpose,
-             cost=cost.small_transposition,
+             cost=formulas.small_transposition,
              source="Neuron SDK 2.26 API reference: nisa.nc_transpose")
 def nc_transpose_dve(m: Machine, data: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Transpose a tile (P, F...) to (F, P) on the Vector Engine; P and F up to 32."""
@@ -166,7 +173,7 @@ def _run_broadcast(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("partition_broadcast", engines=(TENSOR,), operands=(Tile("data", memories=(SBUF,)),),
-             run=_run_broadcast, writes=(PSUM,), check=_check_bank, cost=cost.ones_product,
+             run=_run_broadcast, writes=(PSUM,), check=_check_bank, cost=formulas.ones_product,
              source="Neuron SDK 2.26 API reference: nl.broadcast_to: a matmul with ones")
 def partition_broadcast(m: Machine, data: Any, partitions: int) -> Instr:
     """Repeat a tile (1, N) over `partitions`, as a matmul with a row of ones; N <= 512."""

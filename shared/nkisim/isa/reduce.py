@@ -11,7 +11,7 @@ from ..errors import fail
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
-from . import cost
+from . import formulas
 from .dve import in_order, lanes_of, put
 from .forms import Ops, Reduction
 from .operands import WRITE, Tile, Vector, is_scalar, per_partition
@@ -68,7 +68,7 @@ def _run_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_reduce", public="nisa.tensor_reduce", engines=(VECTOR,),
-             operands=(Tile("data"),), promotes=("data",), run=_run_reduce, cost=cost.reduction,
+             operands=(Tile("data"),), promotes=("data",), run=_run_reduce, cost=formulas.reduction,
              source="Neuron SDK 2.26 API reference: nisa.tensor_reduce")
 def tensor_reduce(m: Machine, op: Any, data: Any, axis: Any, *, mask: Any = None,
                   dtype: Any = None, negate: bool = False, keepdims: bool = False) -> Instr:
@@ -95,7 +95,7 @@ def _run_tensor_scalar_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
 @instruction("tensor_scalar_reduce", public="nisa.tensor_scalar_reduce", engines=(VECTOR,),
              operands=(Tile("data"), Vector("operand0", numbers=True, like="data"),
                        Vector("reduce_res", WRITE, like="data")),
-             promotes=("data",), run=_run_tensor_scalar_reduce, cost=cost.with_read_out,
+             promotes=("data",), run=_run_tensor_scalar_reduce, cost=formulas.with_read_out,
              source="Neuron SDK 2.26 API reference: nisa.tensor_scalar_reduce")
 def tensor_scalar_reduce(m: Machine, *, data: Any, op0: Any, operand0: Any, reduce_op: Any,
                          reduce_res: Any, reverse0: bool = False, dtype: Any = None,
@@ -121,7 +121,7 @@ def _run_scan(m: Machine, ins: Instr, dst: Tensor) -> None:
              operands=(Tile("data0"), Tile("data1", like="data0"),
                        Vector("initial", numbers=True, like="data0")),
              one_psum=("data0", "data1"), promotes=("data0", "data1"), run=_run_scan,
-             cost=cost.scan, source="Neuron SDK 2.26 API reference: nisa.tensor_tensor_scan")
+             cost=formulas.scan, source="Neuron SDK 2.26 API reference: nisa.tensor_tensor_scan")
 def tensor_tensor_scan(m: Machine, data0: Any, data1: Any, initial: Any, op0: Any, op1: Any,
                        reverse0: bool = False, reverse1: bool = False, *, dtype: Any = None,
                        mask: Any = None) -> Instr:
@@ -151,7 +151,7 @@ def _run_cumulative(m: Machine, ins: Instr, dst: Tensor) -> None:
              operands=(Tile("dst", WRITE), Tile("src", like="dst"),
                        Vector("imm0", numbers=True, like="src"),
                        Vector("imm1", numbers=True, optional=True, like="src")),
-             run=_run_cumulative, cost=cost.scan,
+             run=_run_cumulative, cost=formulas.scan,
              source="Neuron SDK 2.27 API reference: nisa.tensor_scalar_cumulative")
 def tensor_scalar_cumulative(m: Machine, *, src: Any, dst: Any, op0: Any, op1: Any, imm0: Any,
                              imm1: Any = None, reduce_cmd: Any = 3, dtype: Any = None,
@@ -175,7 +175,7 @@ def _run_bn_stats(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 @instruction("bn_stats", public="nisa.bn_stats", engines=(VECTOR,),
              operands=(Tile("data", elements=(1, "bn_stats_fmax")),), promotes=("data",),
-             run=_run_bn_stats, cost=cost.stream,
+             run=_run_bn_stats, cost=formulas.stream,
              source="Neuron SDK 2.26 API reference: nisa.bn_stats")
 def bn_stats(m: Machine, data: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Return count, mean and variance*count of the even, then of the odd elements: (P, 6)."""
@@ -187,7 +187,7 @@ def _run_bn_aggr(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("bn_aggr", public="nisa.bn_aggr", engines=(VECTOR,), operands=(Tile("data"),),
-             promotes=("data",), run=_run_bn_aggr, cost=cost.statistics,
+             promotes=("data",), run=_run_bn_aggr, cost=formulas.statistics,
              source="Neuron SDK 2.26 API reference: nisa.bn_aggr")
 def bn_aggr(m: Machine, data: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Combine triples of bn_stats (P, 3k) into mean and variance: (P, 2)."""

@@ -11,7 +11,7 @@ from ..machine import allocate
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
-from . import cost
+from . import formulas
 from .dve import put
 from .operands import Tile, Vector
 from .table import VECTOR, instruction
@@ -24,7 +24,7 @@ def _run_dropout(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 @instruction("dropout", public="nisa.dropout", engines=(VECTOR,),
              operands=(Tile("data"), Vector("prob", numbers=True, like="data")),
-             promotes=("data",), run=_run_dropout, cost=cost.stream,
+             promotes=("data",), run=_run_dropout, cost=formulas.stream,
              source="Neuron SDK 2.26 API reference: nisa.dropout")
 def dropout(m: Machine, data: Any, prob: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Replace elements by zero with probability `prob` (number or (P, 1)); no rescaling."""
@@ -35,7 +35,7 @@ def _run_rand(m: Machine, ins: Instr, dst: Tensor) -> None:
     put(m.rng.random(dst.shape, dtype=np.float32), dst)
 
 
-@instruction("rand", engines=(VECTOR,), run=_run_rand, cost=cost.stream,
+@instruction("rand", engines=(VECTOR,), run=_run_rand, cost=formulas.stream,
              source="Neuron SDK 2.26 API reference: nl.rand")
 def rand(m: Machine, shape: Any, dtype: Any = None) -> Instr:
     """Return an SBUF tile of uniform random numbers in [0, 1)."""
@@ -51,7 +51,7 @@ def _run_seed(m: Machine, ins: Instr, dst: Tensor) -> None:
     m.rng = np.random.default_rng(seed & 0xFFFFFFFF)
 
 
-@instruction("random_seed", engines=(VECTOR,), run=_run_seed, cost=cost.stream,
+@instruction("random_seed", engines=(VECTOR,), run=_run_seed, cost=formulas.stream,
              operands=(Tile("seed", numbers=True, elements=(1, 1)),),
              source="Neuron SDK 2.26 API reference: nl.random_seed")
 def random_seed(m: Machine, seed: Any, *, mask: Any = None) -> Instr:

@@ -10,7 +10,7 @@ from ..errors import fail
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
-from . import cost
+from . import formulas
 from .dve import in_order, lanes_of, put
 from .masks import NOTHING, PARTITIONS
 from .operands import UPDATE, WRITE, Operand, Tile, Vector
@@ -30,7 +30,7 @@ def _run_max8(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 @instruction("max8", public="nisa.max8", engines=(VECTOR,),
              operands=(Tile("src", elements=(8, LONGEST)),), promotes=("src",), run=_run_max8,
-             cost=cost.stream, source="Neuron SDK 2.26 API reference: nisa.max8")
+             cost=formulas.stream, source="Neuron SDK 2.26 API reference: nisa.max8")
 def max8(m: Machine, *, src: Any, mask: Any = None, dtype: Any = None) -> Instr:
     """Return the 8 largest values of each partition, in descending order, as (P, 8)."""
     return Instr((src.shape[0], 8), grid=src.shape, kept=(0, None))
@@ -44,7 +44,7 @@ def _run_find_index8(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 @instruction("nc_find_index8", public="nisa.nc_find_index8", engines=(VECTOR,),
              operands=(Tile("data", elements=(8, LONGEST)), _eight("vals")),
-             run=_run_find_index8, cost=cost.stream,
+             run=_run_find_index8, cost=formulas.stream,
              source="Neuron SDK 2.26 API reference: nisa.nc_find_index8")
 def nc_find_index8(m: Machine, *, data: Any, vals: Any, mask: Any = None, dtype: Any = None
                    ) -> Instr:
@@ -67,7 +67,7 @@ def _run_match_replace8(m: Machine, ins: Instr, dst: Tensor) -> None:
 @instruction("nc_match_replace8", public="nisa.nc_match_replace8", engines=(VECTOR,),
              operands=(Tile("data", elements=(8, LONGEST)), _eight("vals"),
                        _eight("dst_idx", WRITE, optional=True)),
-             promotes=("data",), run=_run_match_replace8, cost=cost.stream,
+             promotes=("data",), run=_run_match_replace8, cost=formulas.stream,
              source="Neuron SDK 2.26 API reference: nisa.nc_match_replace8")
 def nc_match_replace8(m: Machine, *, data: Any, vals: Any, imm: Any, dst_idx: Any = None,
                       mask: Any = None, dtype: Any = None) -> Instr:
@@ -115,7 +115,8 @@ def _run_select_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
                        Vector("on_false", numbers=True, like="dst"),
                        Vector("reduce_res", WRITE, optional=True, like="dst")),
              one_psum=("on_true", "predicate"), run=_run_select_reduce,
-             cost=cost.with_read_out, source="Neuron SDK 2.26 API reference: nisa.select_reduce")
+             cost=formulas.with_read_out,
+             source="Neuron SDK 2.26 API reference: nisa.select_reduce")
 def select_reduce(m: Machine, *, dst: Any, predicate: Any, on_true: Any, on_false: Any,
                   reduce_res: Any = None, reduce_cmd: Any = 0, reduce_op: Any = np.amax,
                   reverse_pred: bool = False, mask: Any = None, dtype: Any = None) -> Instr:
@@ -134,12 +135,12 @@ def _run_range_select(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("range_select", public="nisa.range_select", engines=(VECTOR,),
-             cuts=PARTITIONS,
+             cuts=PARTITIONS, needs="range_select",
              operands=(Tile("on_true_tile"),
                        Vector("bound0", dtypes="float32", like="on_true_tile"),
                        Vector("bound1", dtypes="float32", like="on_true_tile"),
                        Vector("reduce_res", WRITE, optional=True, like="on_true_tile")),
-             promotes=("on_true_tile",), run=_run_range_select, cost=cost.with_read_out,
+             promotes=("on_true_tile",), run=_run_range_select, cost=formulas.with_read_out,
              source="Neuron SDK 2.26 API reference: nisa.range_select")
 def range_select(m: Machine, *, on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any,
                  bound1: Any, reduce_cmd: Any = 0, reduce_res: Any = None,
@@ -151,9 +152,6 @@ def range_select(m: Machine, *, on_true_tile: Any, comp_op0: Any, comp_op1: Any,
     only be the least float32, and the reduction only a maximum.
     """
     api = "nisa.range_select"
-    if m.hw.generation < 3:
-        raise fail("NKI-E03", f"{api} does not exist on {m.hw.name}",
-                   limit="NeuronCore-v3 (trn2) or newer", hint="nisa.affine_select, or a mask")
     _only_max(reduce_op, api)
     if np.float32(on_false_value) != _MIN:
         raise fail("NKI-E12", f"{api}: on_false_value is not the least float32",
@@ -170,7 +168,7 @@ def _run_shuffle(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("nc_stream_shuffle", public="nisa.nc_stream_shuffle", engines=(VECTOR,), cuts=NOTHING,
-             operands=(Tile("src"), Tile("dst", UPDATE)), run=_run_shuffle, cost=cost.stream,
+             operands=(Tile("src"), Tile("dst", UPDATE)), run=_run_shuffle, cost=formulas.stream,
              source="Neuron SDK 2.26 API reference: nisa.nc_stream_shuffle")
 def nc_stream_shuffle(m: Machine, src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = None,
                       mask: Any = None) -> Instr:

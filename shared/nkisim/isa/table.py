@@ -20,13 +20,15 @@ from ..chip.memory import PSUM, SBUF
 from ..errors import NkiError, fail, user_frame
 from ..machine.context import current, machine
 from ..machine.tensor import Tensor
+from .formulas import no_flops
 from .masks import EVERYTHING, apply
 from .operands import READ, TILE, UPDATE, Operand, engine_name, result_dtype, same_elements
 
 if TYPE_CHECKING:
     from ..machine.instruction import Instr
     from ..machine.machine import Machine
-    from .cost import Formula
+    from ..trace.trace import Kind
+    from .formulas import Flops, Formula
 
 # engines, by the names that profiles use
 TENSOR, VECTOR, SCALAR, GPSIMD, SYNC, DMA = "tensor", "vector", "scalar", "gpsimd", "sync", "dma"
@@ -58,7 +60,8 @@ class Row:
     where they are no grid.
 
     Doing: `run(machine, instr, dst)` computes in NumPy and writes `dst`; `check(machine, instr,
-    dst)` looks at the destination once it is known. `cost`: the formula of the engine's cycles.
+    dst)` looks at the destination once it is known. `cost`: the formula of the engine's cycles;
+    `flops`: its floating-point operations; `transposes`: a DMA that moves element by element.
     """
 
     name: str
@@ -81,6 +84,8 @@ class Row:
     narrow: Callable[[Instr, list], tuple[Tensor, ...]] | None = None
     check: Callable[[Machine, Instr, Tensor], None] | None = None
     cost: Formula | None = None
+    flops: Callable[[Kind], Flops] = no_flops
+    transposes: bool = False
     function: Callable[..., Any] = field(init=False)
 
     def __repr__(self) -> str:

@@ -56,7 +56,7 @@ class Kind:
     outputs: int
     accumulate: bool
     inplace: bool
-    form: tuple
+    form: Any
 
     @property
     def indirect(self) -> bool:
