@@ -9,6 +9,7 @@ from ..chip import dtypes, ops
 from ..chip.memory import HBM, PSUM, SBUF
 from ..errors import fail, out_of_bound_at_run_time
 from ..machine import allocate
+from ..machine.index import Mask
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Indirect, Tensor
@@ -177,7 +178,7 @@ def _copy(dst: Any, src: Any, mask: Any, params: dict) -> Instr:
     adds = params.get("rmw", False)
     if adds and target is dst:
         srcs.append(target)                 # read, modified and written
-    if indirect and mask is not None and mask is not True:
+    if indirect and isinstance(mask, Mask):
         raise fail("NKI-X02", "a mask on an indirect access is not modelled",
                    hint="cut the index tile and the data tile instead")
     ins = Instr(target.shape, target.dtype, srcs=tuple(srcs), dst=target, params=params,

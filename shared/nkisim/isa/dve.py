@@ -140,7 +140,7 @@ def tensor_tensor(m: Machine, data1: Any, data2: Any, op: Any, *, dtype: Any = N
     the result has the shape of `data1`. Free dims of size 1 repeat.
     """
     alu = ops.resolve_alu(op)
-    check_bitvec(alu, (data1, data2), "nisa.tensor_tensor")
+    check_bitvec(alu, (data1, data2), "nisa.tensor_tensor", dtype)
     exact = data1.dtype == data2.dtype and data1.dtype.itemsize == 4 \
         and dtypes.is_int(data1.dtype) and alu.name in _EXACT
     return Instr(params=alu, form=Ops(alu.name),
@@ -192,7 +192,7 @@ def tensor_scalar(m: Machine, data: Any, op0: Any, operand0: Any, reverse0: bool
                        limit="both bitvec or both arithmetic",
                        hint="make two calls")
     for op, _ in steps:
-        check_bitvec(op, (data, *values), api)
+        check_bitvec(op, (data, *values), api, dtype)
     bitvec = steps[0][0].kind == "bitvec"
     dt = data.dtype if dtype is None and bitvec else result_dtype(dtype, data, *values)
     gpsimd = data.kind is SBUF and any(op.name in ("rsqrt", "power") for op, _ in steps)

@@ -5,6 +5,7 @@ from typing import Any
 
 from ..chip import dtypes
 from ..errors import fail
+from ..machine.index import Mask
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
@@ -54,7 +55,7 @@ def tensor_copy_dynamic_dst(m: Machine, *, dst: Any, src: Any, mask: Any = None,
         raise fail("NKI-S01", "nisa.tensor_copy_dynamic_dst: destination and value have different "
                    "shapes", given=f"destination {dst.shape}, value {src.shape}",
                    limit="equal shapes")
-    if mask is not None:
+    if isinstance(mask, Mask):
         raise fail("NKI-X02", "a mask on an indirect access is not modelled",
                    hint="cut the tile instead")
     return Instr(dst.base.shape, dst.dtype, srcs=(src.reshape(dst.shape), dst.rows), dst=dst.base,

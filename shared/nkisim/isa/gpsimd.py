@@ -54,6 +54,14 @@ def _run_affine_select(m: Machine, ins: Instr, dst: Tensor) -> None:
                                 dtypes.as_float32(ins.srcs[0].np), on_false), dst)
 
 
+def _one_comparison(pred: Mask) -> bool:
+    """Tell whether a mask is a single comparison; `==` is two that are opposite."""
+    terms = pred.terms
+    if terms is None or len(terms) > 2:
+        return False
+    return len(terms) == 1 or not any((terms[0] + terms[1]).bounds())
+
+
 # AWS's flash attention reads PSUM here
 @instruction("affine_select", public="nisa.affine_select", engines=(GPSIMD,), cuts=NOTHING,
              operands=(Tile("on_true_tile"),), promotes=("on_true_tile",),
@@ -62,7 +70,7 @@ def _run_affine_select(m: Machine, ins: Instr, dst: Tensor) -> None:
 def affine_select(m: Machine, pred: Any, on_true_tile: Any, on_false_value: Any, *,
                   mask: Any = None, dtype: Any = None) -> Instr:
     """Return the tile where one affine comparison of indices holds, else a number."""
-    if not isinstance(pred, Mask) or pred.terms is None or len(pred.terms) != 1:
+    if not isinstance(pred, Mask) or not _one_comparison(pred):
         raise fail("NKI-I07", "nisa.affine_select takes one comparison of index expressions",
                    given=type(pred).__name__, limit="no & and no data",
                    hint="pred=(i_p >= i_f); call it twice for two conditions")
@@ -73,6 +81,9 @@ def _run_partition_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
     put(semantics.partition_reduce(ins.params, ins.srcs[0].np), dst)
 
 
+_ACROSS = frozenset(("add", "maximum", "bitwise_or", "bitwise_and"))
+
+
 @instruction("tensor_partition_reduce", public="nisa.tensor_partition_reduce", engines=(GPSIMD,),
              operands=(Tile("data", **_SBUF),), promotes=("data",), run=_run_partition_reduce,
              cost=formulas.across_partitions,
@@ -81,6 +92,9 @@ def tensor_partition_reduce(m: Machine, op: Any, data: Any, *, mask: Any = None,
                             dtype: Any = None) -> Instr:
     """Reduce across partitions: (P, F...) to (1, F...); slow, on GpSimd."""
     alu = ops.resolve_alu(op)
+    if alu.name not in _ACROSS:
+        raise fail("NKI-E06", "nisa.tensor_partition_reduce cannot reduce with this operator",
+                   given=f"op={alu.name}", limit=", ".join(sorted(_ACROSS)))
     return Instr((1, *data.shape[1:]), params=alu, form=Ops(alu.name), grid=data.shape,
                  kept=(None, *range(1, len(data.shape))))
 

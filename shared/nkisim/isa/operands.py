@@ -265,10 +265,25 @@ def result_dtype(dtype: Any, *operands: Any) -> np.dtype:
     return out
 
 
-def check_bitvec(op: ops.AluOp, operands: tuple, api: str) -> None:
-    """Raise if a bitvec operator meets a float."""
+def arithmetic(op: Any, api: str) -> ops.AluOp:
+    """Return an operator of an instruction that has no bitvec ones, or raise."""
+    alu = ops.resolve_alu(op)
+    if alu.kind == "bitvec":
+        raise fail("NKI-E05", f"{api} does not work on raw bits", given=f"nl.{alu.name}",
+                   limit="arithmetic and comparison operators",
+                   hint="nisa.tensor_scalar and nisa.tensor_tensor have the bitvec operators")
+    return alu
+
+
+def check_bitvec(op: ops.AluOp, operands: tuple, api: str, dtype: Any = None) -> None:
+    """Raise if a bitvec operator meets a float, or is to make one."""
     if op.kind != "bitvec":
         return
+    if dtype is not None and dtypes.is_float(result_dtype(dtype)):
+        raise fail("NKI-D06", f"{api}: nl.{op.name} works on raw bits",
+                   given=f"dtype={dtypes.name(result_dtype(dtype))}",
+                   limit="integer operands and result",
+                   hint="leave dtype out, and cast with nl.copy(x, dtype=...)")
     for x in operands:
         bad = dtypes.is_float(x.dtype) if isinstance(x, Tensor) else isinstance(x, float)
         if bad:

@@ -142,13 +142,21 @@ def _transpose(m: Machine, data: Tensor, limit: int, engine: str, dtype: Any) ->
                    limit=f"{limit} x {limit}",
                    hint="transpose in tiles of 128 x 128" if engine == TENSOR else
                         "use engine=nisa.tensor_engine for tiles up to 128 x 128")
-    flat = len(data.shape) == 2
     return Instr((columns, rows), data.dtype if dtype is None else dtypes.normalize(dtype),
-                 grid=data.shape, kept=(1, 0) if flat else (None, 0))
+                 grid=data.shape, kept=(1, 0) if len(data.shape) == 2 else (None, 0))
+
+
+def _narrow_transposed(ins: Instr, box: Box) -> tuple[Tensor, ...] | None:
+    """Return the part of a tile that a mask leaves, if it is one of the transposed result."""
+    (t,) = ins.srcs
+    if len(t.shape) > 2 and any(b != (0, n) for b, n in zip(box[1:], t.shape[1:])):
+        return None                         # the free dims are flattened: no range of columns
+    return (t.narrow(box),)
 
 
 @instruction("nc_transpose", engines=(TENSOR,), operands=(Tile("data", memories=(SBUF,)),),
-             run=_run_transpose, writes=(PSUM,), cost=formulas.transposition,
+             run=_run_transpose, writes=(PSUM,), narrow=_narrow_transposed,
+             cost=formulas.transposition,
              flops=formulas.transposition_flops,
              source="Neuron SDK 2.26 API reference: nisa.nc_transpose")
 def nc_transpose_pe(m: Machine, data: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
@@ -161,7 +169,7 @@ def nc_transpose_pe(m: Machine, data: Any, *, mask: Any = None, dtype: Any = Non
 
 
 @instruction("nc_transpose_dve", engines=(VECTOR,), operands=(Tile("data"),), run=_run_transpose,
-             cost=formulas.small_transposition,
+             narrow=_narrow_transposed, cost=formulas.small_transposition,
              source="Neuron SDK 2.26 API reference: nisa.nc_transpose")
 def nc_transpose_dve(m: Machine, data: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Transpose a tile (P, F...) to (F, P) on the Vector Engine; P and F up to 32."""

@@ -14,7 +14,7 @@ from ..machine.tensor import Tensor
 from . import formulas
 from .dve import in_order, lanes_of, put
 from .forms import Ops, Reduction
-from .operands import WRITE, Tile, Vector, is_scalar, per_partition
+from .operands import WRITE, Tile, Vector, arithmetic, check_bitvec, is_scalar, per_partition
 from .table import VECTOR, instruction
 
 
@@ -77,6 +77,7 @@ def tensor_reduce(m: Machine, op: Any, data: Any, axis: Any, *, mask: Any = None
     if not alu.reducible:
         raise fail("NKI-E06", f"nisa.tensor_reduce cannot reduce with nl.{alu.name}",
                    limit="add, subtract, multiply, max, min, bitwise and logical operators")
+    check_bitvec(alu, (data,), "nisa.tensor_reduce", dtype)
     axes = reduced_axes(data, axis, "nisa.tensor_reduce")
     kept = _kept(len(data.shape), axes, keepdims)
     return Instr(tuple(1 if d is None else data.shape[d] for d in kept), params=(alu, axes, negate),
@@ -103,7 +104,8 @@ def tensor_scalar_reduce(m: Machine, *, data: Any, op0: Any, operand0: Any, redu
     """Return data op0 operand0, and write its reduction over the free dims to `reduce_res`."""
     if reverse0:
         raise fail("NKI-E05", "nisa.tensor_scalar_reduce does not support reverse0")
-    alu, red = ops.resolve_alu(op0), ops.resolve_alu(reduce_op)
+    alu = arithmetic(op0, "nisa.tensor_scalar_reduce")
+    red = arithmetic(reduce_op, "nisa.tensor_scalar_reduce")
     return Instr(params=(alu, red), form=Ops(alu.name, red.name))
 
 
@@ -129,7 +131,8 @@ def tensor_tensor_scan(m: Machine, data0: Any, data1: Any, initial: Any, op0: An
 
     The tiles have as many partitions and as many elements per partition, taken in order.
     """
-    return Instr(params=(ops.resolve_alu(op0), ops.resolve_alu(op1), bool(reverse0),
+    api = "nisa.tensor_tensor_scan"
+    return Instr(params=(arithmetic(op0, api), arithmetic(op1, api), bool(reverse0),
                          bool(reverse1)))
 
 

@@ -134,9 +134,12 @@ def _run_range_select(m: Machine, ins: Instr, dst: Tensor) -> None:
         _reduce_max(m, ins, value, cmd)
 
 
+_COMPARISONS = frozenset(("equal", "less", "less_equal", "greater", "greater_equal"))
+
+
 @instruction("range_select", public="nisa.range_select", engines=(VECTOR,),
              cuts=PARTITIONS, needs="range_select",
-             operands=(Tile("on_true_tile"),
+             operands=(Tile("on_true_tile", dtypes="float"),
                        Vector("bound0", dtypes="float32", like="on_true_tile"),
                        Vector("bound1", dtypes="float32", like="on_true_tile"),
                        Vector("reduce_res", WRITE, optional=True, like="on_true_tile")),
@@ -153,12 +156,16 @@ def range_select(m: Machine, *, on_true_tile: Any, comp_op0: Any, comp_op1: Any,
     """
     api = "nisa.range_select"
     _only_max(reduce_op, api)
+    comparisons = ops.resolve_alu(comp_op0), ops.resolve_alu(comp_op1)
+    for op in comparisons:
+        if op.name not in _COMPARISONS:
+            raise fail("NKI-E11", f"{api} compares positions with bounds", given=f"nl.{op.name}",
+                       limit=", ".join(sorted(_COMPARISONS)))
     if np.float32(on_false_value) != _MIN:
         raise fail("NKI-E12", f"{api}: on_false_value is not the least float32",
                    given=str(on_false_value), limit="nl.fp32.min",
                    hint="leave it out; select another value with nisa.select_reduce")
-    return Instr(params=(ops.resolve_alu(comp_op0), ops.resolve_alu(comp_op1), int(range_start),
-                         int(reduce_cmd)))
+    return Instr(params=(*comparisons, int(range_start), int(reduce_cmd)))
 
 
 # -- across partitions ---------------------------------------------------------------------------

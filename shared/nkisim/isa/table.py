@@ -81,7 +81,7 @@ class Row:
     accumulates: bool = False
     cuts: str = EVERYTHING
     masks_itself: bool = False
-    narrow: Callable[[Instr, list], tuple[Tensor, ...]] | None = None
+    narrow: Callable[[Instr, list], tuple[Tensor, ...] | None] | None = None
     check: Callable[[Machine, Instr, Tensor], None] | None = None
     cost: Formula | None = None
     flops: Callable[[Kind], Flops] = no_flops

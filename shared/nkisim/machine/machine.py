@@ -276,6 +276,8 @@ class Machine:
         st.fresh()
         tmp = Tensor(self, st, 0, dst.shape, contiguous_strides(dst.shape, dst.dtype.itemsize),
                      dst.dtype, 0, dst.kind)
+        if ins.row.merges:
+            tmp.np[...] = dst.np                # what it keeps is what was there
         ins.row.run(self, ins, tmp)
         assert ins.mask is not None
         np.copyto(dst.np, tmp.np, where=ins.mask)
