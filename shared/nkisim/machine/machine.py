@@ -46,6 +46,7 @@ class Machine:
         self._tiles: dict[tuple, tuple[int, ...]] = {}      # checked tile shapes -> strides
         self.layouts: dict[tuple, tuple] = {}               # checked nl.ndarray calls -> layout
         self.views: dict[tuple, tuple] = {}                 # resolved subscripts -> view
+        self.accepted: dict[tuple, Instr] = {}              # forms of calls -> what was planned
         self.node = 0                   # loop iteration being executed
         self.top = 0                    # the node of the kernel's top level
         self.loop_open: list[bool] = []
