@@ -317,6 +317,7 @@ def _outputs(m: Machine, kernel: Kernel, args: _Arguments, result: Any) -> Any:
                        where=_place(kernel),
                        hint="store it: nl.store(out, value=tile), with out in nl.shared_hbm")
         returned.append(x)
+        m.check_bounds(x)
         st = x.storage
         assert st is not None
         if st.init == NEVER:

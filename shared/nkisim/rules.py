@@ -116,6 +116,9 @@ nl.transpose swaps the partition dim with one free dim.
 Try: reshape the free dims to one first.
 NKI-S13 | - | Shuffle masks
 32 source partitions of a quadrant; 255 leaves a partition as it is.
+NKI-S14 | - | Sizes that are floats
+Python's / makes a float even where it divides: 8 / 2 is 4.0. The SDK takes such a float for the integer that it equals, and so does the simulator; a float that is no whole number is an error. Large sizes lose digits as floats, and the size that does not divide evenly is found by nobody.
+Try: // for every size, bound and offset.
 NKI-D01 | - | No 64-bit types
 The engines compute in float32; NumPy makes float64 and int64 unless told otherwise. Convert before the call: x.astype(np.float32).
 NKI-D02 | - | The data types of the chip

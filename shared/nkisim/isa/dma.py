@@ -45,10 +45,7 @@ def _with_shape(t: Any, shape: tuple[int, ...]) -> Any:
     if t.shape == shape or isinstance(t, Indirect):
         return t
     if len(t.shape) == 1 and shape == (*t.shape, 1):        # by far the most frequent
-        new = Tensor(t.m, t.storage, t.offset, shape, (*t.strides, t.dtype.itemsize), t.dtype, 0,
-                     t.kind)
-        new.owner, new.oob = t.owner, t.oob
-        return new
+        return t.like(t.offset, shape, (*t.strides, t.dtype.itemsize), 0, t.oob)
     return t.reshape(shape)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from ..chip import dtypes, ops
 from ..chip.memory import PSUM
 from ..errors import fail
+from ..machine.geometry import moved
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
@@ -20,13 +21,8 @@ def align(t: Tensor, rank: int) -> Tensor:
         return t
     pad = rank - have
     item = t.dtype.itemsize
-    new = Tensor(t.m, t.storage, t.offset, (t.shape[0], *(1,) * pad, *t.shape[1:]),
-                 (t.strides[0], *(item,) * pad, *t.strides[1:]), t.dtype, 0, t.kind)
-    new.owner = t.owner
-    if t.oob is not None:
-        new.oob = [(d, n, const, {e + pad if e else 0: c for e, c in coeffs.items()})
-                   for d, n, const, coeffs in t.oob]
-    return new
+    return t.like(t.offset, (t.shape[0], *(1,) * pad, *t.shape[1:]),
+                  (t.strides[0], *(item,) * pad, *t.strides[1:]), 0, moved(t.oob, t.shape, 1, pad))
 
 
 def same_shape(a: Tensor, b: Tensor, names: tuple[str, str], api: str

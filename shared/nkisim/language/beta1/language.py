@@ -210,6 +210,8 @@ def device_print(prefix: Any, x: Any, *, mask: Any = None, **kwargs: Any) -> Non
         return
     m.products.run()
     if isinstance(x, (Tensor, Indirect)):
+        if isinstance(x, Tensor):
+            m.check_bounds(x)
         value = x.settle().np if isinstance(x, Tensor) else x
         print(f"{prefix} {x.shape} {dtypes.name(x.dtype)} {x.kind}\n{value}")
     else:
