@@ -11,7 +11,7 @@ from ..chip.memory import HBM
 from ..errors import fail
 from .basic import not_a_subscript
 from .geometry import Axis, Beyond, Strided, View, carried, leaving
-from .index import Index, Slice, _broadcast, as_int, is_all
+from .index import Index, Slice, _broadcast, is_all, whole
 
 
 def view(known: dict[tuple, tuple], t: Strided, keys: tuple) -> View:
@@ -35,8 +35,9 @@ def view(known: dict[tuple, tuple], t: Strided, keys: tuple) -> View:
     got = known.get(key)
     if got is None:
         new = _resolve(t, keys)
-        if new.oob is None:
-            known[key] = (new.shape, new.strides, new.nblock, _room(t, keys))
+        _, shape, strides, nblock, oob = new
+        if oob is None:
+            known[key] = (shape, strides, nblock, _room(t, keys))
         return new
     shape, strides, nblock, room = got
     offset = t.offset
@@ -50,7 +51,7 @@ def view(known: dict[tuple, tuple], t: Strided, keys: tuple) -> View:
         if not low <= const < high:
             return _resolve(t, keys)
         offset += const * step
-    return View(offset, shape, strides, nblock, None)
+    return offset, shape, strides, nblock, None
 
 
 def _room(t: Strided, keys: tuple) -> list[tuple[int, int, int]]:
@@ -78,7 +79,7 @@ def _resolve(t: Strided, keys: tuple) -> View:
         for e, c in steps.items():
             strides[e] += c * s
     own = [Beyond(d, n, *axis) for d, (n, axis) in enumerate(zip(t.shape, axes))]
-    return View(offset, grid, tuple(strides), nblock, leaving(carried(t.oob, axes) + own, grid))
+    return offset, grid, tuple(strides), nblock, leaving(carried(t.oob, axes) + own, grid)
 
 
 def _grid(t: Strided, keys: tuple) -> tuple[tuple[int, ...], int]:
@@ -94,7 +95,7 @@ def _grid(t: Strided, keys: tuple) -> tuple[tuple[int, ...], int]:
                            hint="nl.arange(128)[:, None] for partitions, "
                                 "nl.arange(512)[None, :] for the free dimension")
             grid = _broadcast(grid, k.shape)
-        elif as_int(k) is None:
+        elif whole(k, "a subscript") is None:
             if k.__class__ not in (slice, Slice):
                 raise not_a_subscript(k)
             slices.append(d)
@@ -119,7 +120,7 @@ def _axes(t: Strided, keys: tuple, rank: int, whole_dims: int) -> list[Axis]:
             out.append((0, {last: 1}))
             last += 1
         else:
-            value = as_int(k)
+            value = whole(k, "a subscript")
             assert value is not None
             out.append((value + n if value < 0 else value, {}))
     return out

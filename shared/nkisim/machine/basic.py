@@ -6,7 +6,7 @@ from typing import Any
 from ..chip.memory import HBM
 from ..errors import NkiError, fail
 from .geometry import Axis, Beyond, Strided, View, carried, leaving
-from .index import Slice, as_int, whole
+from .index import Slice, whole
 
 
 def view(t: Strided, keys: tuple, itemsize: int) -> View:
@@ -18,7 +18,7 @@ def view(t: Strided, keys: tuple, itemsize: int) -> View:
     axes: list[Axis] = []
     notes: list[Beyond] = []
     for d, (k, n, s) in enumerate(zip(keys, t.shape, t.strides)):
-        value = as_int(k)
+        value = whole(k, "a subscript")
         if value is not None:
             lo = _inside(value, d, t.shape)
             offset += lo * s
@@ -45,7 +45,7 @@ def view(t: Strided, keys: tuple, itemsize: int) -> View:
         shape.append(1)                     # tile[:, k] is (P, 1)
         strides.append(itemsize)
     new = tuple(shape)
-    return View(offset, new, tuple(strides), nblock, leaving(carried(t.oob, axes) + notes, new))
+    return offset, new, tuple(strides), nblock, leaving(carried(t.oob, axes) + notes, new)
 
 
 def _inside(value: int, d: int, shape: tuple[int, ...]) -> int:

@@ -48,14 +48,9 @@ class Beyond(NamedTuple):
 Notes = list[Beyond] | None
 
 
-class View(NamedTuple):
-    """Where a view lies: offset and strides in bytes; `nblock` block dims before the partitions."""
-
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    nblock: int
-    oob: Notes
+#: Where a view lies: offset, shape and strides (bytes), block dims before the partitions, notes.
+#: A plain tuple, because a view is made for every subscript that a kernel executes.
+View = tuple[int, tuple[int, ...], tuple[int, ...], int, Notes]
 
 
 class Strided(Protocol):

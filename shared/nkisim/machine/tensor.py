@@ -29,14 +29,6 @@ Array = np.ndarray          # inside Tensor the name `np` is a property
 Dtype = np.dtype
 
 
-def _integral(k: Any) -> Any:
-    """Return a float subscript that is a whole number as an integer, anything else as it is."""
-    if not isinstance(k, (float, np.floating)):
-        return k
-    got = whole(k, "a subscript")
-    return k if got is None else got
-
-
 class Tensor:
     """An N-dimensional tensor on HBM, SBUF or PSUM.
 
@@ -169,7 +161,7 @@ class Tensor:
         if len(keys) > rank:
             raise fail("NKI-I03", "more subscripts than dimensions",
                        given=f"{len(keys)} subscripts", limit=f"shape {self.shape}")
-        keys = (*map(_integral, keys), *[_ALL] * (rank - len(keys)))
+        keys = (*keys, *[_ALL] * (rank - len(keys)))
         if any(k.__class__ is Index for k in keys):
             return self.like(*affine.view(self.m.views, self, keys))
         return self.like(*basic.view(self, keys, self.dtype.itemsize))
