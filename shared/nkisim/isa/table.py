@@ -35,8 +35,6 @@ TENSOR, VECTOR, SCALAR, GPSIMD, SYNC, DMA = "tensor", "vector", "scalar", "gpsim
 ANY = "any"             # engine=unknown where several can do it: the schedule balances the load
 
 _MISSING = object()
-#: keywords that kernels pass to name a result; they mean nothing on the chip
-IGNORED = frozenset(("name",))
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,13 +157,7 @@ class Row:
 
     def unknown(self, m: Machine, names: list[str]) -> None:
         """Say that keywords are not known: beta 1 takes and ignores them."""
-        import difflib
-        for name in names:
-            if name in IGNORED:
-                continue
-            close = difflib.get_close_matches(name, list(self.signature.parameters), n=1)
-            m.find("NKI-K11", "warning", f"{self.api} has no argument {name!r}; the SDK ignores it "
-                   "without a word" + (f". Did you mean {close[0]!r}?" if close else ""), m.here())
+        keywords.unknown(m, self.api, names, self.signature.parameters)
 
     def issue(self, m: Machine, args: tuple, kw: dict[str, Any]) -> Instr:
         """Hold a call against the row and return the planned instruction."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import fail
+from . import truth
 from .context import current
 
 
@@ -235,19 +236,12 @@ class Index:
     __hash__ = None                              # type: ignore[assignment]
 
     def __bool__(self) -> bool:
-        _no_truth("an index expression")
+        truth.no_truth("an index expression")
         return False
 
     def __repr__(self) -> str:
         terms = [f"{c}*i{d}" for d, c in enumerate(self.coeffs) if c]
         return f"Index({' + '.join([str(self.const), *terms])}, shape={self.shape})"
-
-
-def _no_truth(what: str, name: str = "err_control_flow_condition_depending_on_arange") -> None:
-    raise fail("NKI-I08", f"{what} has no single truth value", name=name,
-               limit="`if`, `not`, `and`, `or` and `while` are decided when the kernel is traced, "
-                     "before any data is there",
-               hint="combine masks with & and pass them as mask=; select data with nl.where")
 
 
 class Mask:
@@ -343,8 +337,7 @@ class Mask:
         raise fail("NKI-I04", "a mask is read-only")
 
     def __bool__(self) -> bool:
-        _no_truth("a mask (a comparison of index expressions)")
-        return False
+        return truth.of_mask()
 
     __hash__ = None                              # type: ignore[assignment]
 

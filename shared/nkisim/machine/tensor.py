@@ -14,9 +14,9 @@ import numpy as np
 from ..chip import dtypes
 from ..chip.memory import HBM, Storage, contiguous_strides, merge_dims
 from ..errors import fail
-from . import affine, basic
+from . import affine, basic, truth
 from .geometry import Axis, Notes, carried, leaving, moved, reshaped
-from .index import Index, Mask, _no_truth, whole
+from .index import Index, Mask, whole
 from .indirect import Indirect, Shifted
 
 if TYPE_CHECKING:
@@ -315,8 +315,7 @@ class Tensor:
 
     # -- operators: the nl functions, without partition broadcast ---------------------
     def __bool__(self) -> bool:
-        _no_truth("a tensor", "err_ambiguous_tensor_truth_value")
-        return False
+        return truth.of_handle(self)
 
     __hash__ = object.__hash__
 
@@ -332,6 +331,8 @@ def _binary(name: str, swap: bool = False) -> Any:
     def method(self: Tensor, other: Any) -> Any:
         if other.__class__ is Index and name == "add" and self.dtype.kind in "iu":
             return Shifted(self, other)
+        if other is None and name in ("equal", "not_equal"):
+            return truth.compared_with_none(name)
         return self.m.op(name, other, self) if swap else self.m.op(name, self, other)
     return method
 
