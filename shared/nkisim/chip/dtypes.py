@@ -164,6 +164,23 @@ def as_float32(src: np.ndarray) -> np.ndarray:
     return src.view(FLOAT32) if src.dtype == TFLOAT32 else src.astype(FLOAT32)
 
 
+def from_host(a: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Convert an array of the host, which may be 64 bits wide, as it is before a kernel sees it.
+
+    Integers go to integers without passing through float32, which ends at 2**24; rounding,
+    saturation and NaN are those of `cast`.
+    """
+    if a.dtype.itemsize < 8:
+        return cast(a, dtype)
+    if is_float(dtype) or dtype == BOOL:
+        return cast(a.astype(FLOAT32), dtype)
+    limits = np.iinfo(dtype)
+    whole = np.nan_to_num(np.rint(a), posinf=limits.max, neginf=limits.min) \
+        if a.dtype.kind == "f" else a
+    least = 0 if a.dtype.kind == "u" else limits.min
+    return np.clip(whole, least, limits.max).astype(dtype)
+
+
 def cast(src: np.ndarray, dtype: np.dtype, out: np.ndarray | None = None) -> np.ndarray:
     """Convert values to a normalized dtype as the engines and DMA do; return a new array or `out`.
 

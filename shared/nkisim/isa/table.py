@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..chip import dtypes
 from ..chip.memory import PSUM, SBUF
 from ..errors import NkiError, fail, user_frame
+from ..machine import keywords
 from ..machine.context import current, machine
 from ..machine.tensor import Tensor
 from .formulas import no_flops
