@@ -45,7 +45,7 @@ def _gather(src: Any, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray |
         base = src.base
     else:
         flat, valid, base = src.flat_index(), None, src
-    data = base.storage.data.view(dtypes.storage(base.dtype))
+    data = base.storage.elements(base.dtype)
     take = valid if mask is None else mask if valid is None else mask & valid
     safe = flat if take is None else np.where(take, flat, 0)
     return data[safe], valid
@@ -54,7 +54,7 @@ def _gather(src: Any, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray |
 def scatter(m: Machine, dst: Indirect, value: np.ndarray, rmw: bool, skip: bool) -> None:
     """Write rows chosen at run time."""
     flat, valid = dst.flat()
-    data = dst.base.storage.data.view(dtypes.storage(dst.base.dtype))
+    data = dst.base.storage.elements(dst.base.dtype)
     if not valid.all() and not skip:
         raise_out_of_bound(dst.base, flat, valid)
     value = np.broadcast_to(dtypes.cast(value, dst.dtype), flat.shape)
@@ -99,7 +99,7 @@ def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
         dtypes.cast(value, dst.dtype, out=dst.np)
     elif dst.oob is not None:
         flat = dst.flat_index()[where]
-        data = dst.storage.data.view(dtypes.storage(dst.dtype))     # type: ignore[union-attr]
+        data = dst.storage.elements(dst.dtype)     # type: ignore[union-attr]
         data[flat] = dtypes.cast(np.broadcast_to(value, where.shape)[where], dst.dtype)
     else:
         np.copyto(dst.np, dtypes.cast(value, dst.dtype), where=where)
@@ -143,7 +143,8 @@ def _fit(dst: Any, shape: tuple[int, ...], api: str) -> Any:
                hint="slice the destination to the tile: out[i*128:(i+1)*128, :]")
 
 
-@instruction("store", public="nl.store", operands=(Moved("dst", WRITE),), writes=(HBM,), **_COPY,
+@instruction("store", public="nl.store", writes=(HBM,), **_COPY,
+             operands=(Moved("dst", WRITE), Tile("value", numbers=True)),
              source="Neuron SDK 2.26 API reference: nl.store")
 def store(m: Machine, dst: Any, value: Any, *, mask: Any = None, mode: Any = 0) -> Instr:
     """Store an SBUF tile or a number into an HBM access of the same shape (1-D from (n, 1)).
@@ -152,7 +153,6 @@ def store(m: Machine, dst: Any, value: Any, *, mask: Any = None, mode: Any = 0) 
     """
     if is_scalar(value):
         return Instr(dst.shape, dst.dtype, srcs=(), dst=dst, params={"scalar": value})
-    value = m.tile(value, "value")
     if value.kind is PSUM:                                  # since SDK 2.26 the compiler copies
         value = m.op("copy", value, mask=mask).settle()
     return _copy(_fit(dst, value.shape, "nl.store"), value, mask, {"skip": _skips(mode)})

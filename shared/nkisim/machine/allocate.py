@@ -125,6 +125,10 @@ def create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "") -> T
     check_tile(m.hw, buffer.kind, plain, dt, blocks)
     if isinstance(buffer, DirectBuffer):
         m.direct = True
+        if not dtypes.PRECISE.get() and dtypes.storage(dt) != dt:
+            m.find("NKI-K13", "warning", f"NKI_PRECISE_FP=0 does not reach a tensor of "
+                   f"{dtypes.name(dt)} that is placed by the kernel: its bytes may be shared, so "
+                   "its values are rounded as ever", line)
         buffer = _traced_once(m, buffer)
         t = BlockTensor(m, None, 0, plain, contiguous_strides(plain, dt.itemsize), dt, blocks,
                         buffer.kind)

@@ -87,9 +87,18 @@ class Tensor:
         if a is None:
             st = self.settle().storage
             assert st is not None
-            a = self._np = np.ndarray(self.shape, dtypes.storage(self.dtype), st.data,
-                                      self.offset, self.strides)
+            if st.wide is None and dtypes.PRECISE.get():
+                a = self._np = np.ndarray(self.shape, dtypes.storage(self.dtype), st.data,
+                                          self.offset, self.strides)
+            else:                       # not kept: the values move between bytes and float32
+                a = self._elsewhere(st.elements(self.dtype))
         return a
+
+    def _elsewhere(self, flat: Array) -> Array:
+        """Return the tensor's elements out of all of its storage, whose item size may differ."""
+        item, held = self.dtype.itemsize, flat.itemsize
+        return np.ndarray(self.shape, flat.dtype, flat, self.offset // item * held,
+                          tuple(s // item * held for s in self.strides))
 
     def settle(self) -> Tensor:
         """Make sure that the instruction that produces this tensor has been issued."""
