@@ -33,10 +33,7 @@ def _with_shape(t: Any, shape: tuple[int, ...]) -> Any:
     if t.shape == shape or isinstance(t, Indirect):
         return t
     if len(t.shape) == 1 and shape == (*t.shape, 1):        # by far the most frequent
-        new = Tensor(t.m, t.storage, t.offset, shape, (*t.strides, t.dtype.itemsize), t.dtype, 0,
-                     t.kind)
-        new.owner, new.oob = t.owner, t.oob
-        return new
+        return t.like(t.offset, shape, (*t.strides, t.dtype.itemsize), 0, t.oob)
     return t.reshape(shape)
 
 
@@ -47,7 +44,7 @@ def _gather(src: Any, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray |
         base = src.base
     else:
         flat, valid, base = src.flat_index(), None, src
-    data = base.storage.data.view(dtypes.storage(base.dtype))
+    data = base.storage.elements(base.dtype)
     take = valid if mask is None else mask if valid is None else mask & valid
     safe = flat if take is None else np.where(take, flat, 0)
     return data[safe], valid
@@ -60,7 +57,7 @@ def scatter(m: Machine, dst: Indirect, value: np.ndarray, rmw: bool = False, ski
     if mask is not None:
         valid, flat = valid[mask], flat[mask]
         value = np.broadcast_to(value, mask.shape)[mask]
-    data = dst.base.storage.data.view(dtypes.storage(dst.base.dtype))
+    data = dst.base.storage.elements(dst.base.dtype)
     if not valid.all() and not skip:
         raise_out_of_bound(dst.base, flat, valid)
     value = np.broadcast_to(dtypes.cast(value, dst.dtype), flat.shape)
@@ -106,7 +103,7 @@ def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
         dtypes.cast(value, dst.dtype, out=dst.np)
     elif dst.oob is not None:
         flat = dst.flat_index()[where]
-        data = dst.storage.data.view(dtypes.storage(dst.dtype))     # type: ignore[union-attr]
+        data = dst.storage.elements(dst.dtype)     # type: ignore[union-attr]
         data[flat] = dtypes.cast(np.broadcast_to(value, where.shape)[where], dst.dtype)
     else:
         np.copyto(dst.np, dtypes.cast(value, dst.dtype), where=where)

@@ -14,6 +14,7 @@ from ..chip import dtypes, ops
 from ..chip.memory import HBM, PSUM, sbuf
 from ..errors import fail
 from ..machine import allocate
+from ..machine.geometry import moved
 from ..machine.index import as_int
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
@@ -81,11 +82,9 @@ def broadcast_to(m: Machine, t: Tensor, shape: tuple[int, ...]) -> Tensor:
     if t.kind is not HBM and old[0] == 1 and dims[0] > 1:
         t = _across_partitions(m, t, dims[0])
         old, strides = t.shape, t.strides
-    new = Tensor(m, t.storage, t.offset, dims,
-                 tuple(0 if a != b else s for a, b, s in zip(old, dims, strides)), t.dtype, 0,
-                 t.kind)
-    new.owner = t.owner
-    return new
+    return t.like(t.offset, dims,
+                  tuple(0 if a != b else s for a, b, s in zip(old, dims, strides)), 0,
+                  moved(t.oob, t.shape, 0, len(dims) - len(t.shape)))
 
 
 def _across_partitions(m: Machine, t: Tensor, partitions: int) -> Tensor:

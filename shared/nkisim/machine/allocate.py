@@ -32,7 +32,7 @@ from ..chip.memory import (
 )
 from ..errors import fail, user_frame
 from .block import BlockTensor
-from .index import as_int
+from .index import as_int, whole
 from .tensor import Tensor, new_tensor
 
 if TYPE_CHECKING:
@@ -42,14 +42,20 @@ if TYPE_CHECKING:
 class ParDim(int):
     """What `nl.par_dim(n)` returns: the size of the partition dimension, marked."""
 
+    def __new__(cls, n: Any) -> ParDim:
+        size = whole(n, "a partition dimension")
+        if size is None:
+            raise fail("NKI-S06", "nl.par_dim takes an integer", given=f"{n!r}"[:60])
+        return int.__new__(cls, size)
+
 
 def sizes(shape: Any, what: str = "a tensor") -> tuple[int, ...]:
     """Return a shape as ints (`ParDim` marks kept), or raise."""
-    if as_int(shape) is not None:
+    if isinstance(shape, float) or as_int(shape) is not None:
         shape = (shape,)
     out = []
     for n in tuple(shape):
-        size = n if isinstance(n, ParDim) else as_int(n)
+        size = n if isinstance(n, ParDim) else whole(n, f"a size of {what}")
         if size is None or size < 1:
             raise fail("NKI-S06", f"{what} has a size that is not a positive integer",
                        given=f"shape {tuple(shape)!r}"[:90],
@@ -119,6 +125,10 @@ def create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "") -> T
     check_tile(m.hw, buffer.kind, plain, dt, blocks)
     if isinstance(buffer, DirectBuffer):
         m.direct = True
+        if not dtypes.PRECISE.get() and dtypes.storage(dt) != dt:
+            m.find("NKI-K13", "warning", f"NKI_PRECISE_FP=0 does not reach a tensor of "
+                   f"{dtypes.name(dt)} that is placed by the kernel: its bytes may be shared, so "
+                   "its values are rounded as ever", line)
         buffer = _traced_once(m, buffer)
         t = BlockTensor(m, None, 0, plain, contiguous_strides(plain, dt.itemsize), dt, blocks,
                         buffer.kind)

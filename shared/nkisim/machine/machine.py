@@ -20,7 +20,7 @@ from ..errors import NkiError, fail, user_frame
 from ..trace.trace import Trace
 from . import allocate, refuse, replay
 from .block import BlockTensor
-from .index import as_int
+from .index import whole
 from .instruction import Instr
 from .products import IS_RESULT, Products
 from .shadow import refresh_shadow
@@ -136,15 +136,8 @@ class Machine:
 
     def check_bounds(self, t: Tensor) -> None:
         """Raise if the access pattern leaves its tensor."""
-        if t.oob is None:
-            return
-        d, n, const, coeffs = t.oob[0]
-        lo = const + sum(min(0, c * (t.shape[e] - 1)) for e, c in coeffs.items())
-        hi = const + sum(max(0, c * (t.shape[e] - 1)) for e, c in coeffs.items())
-        raise fail("NKI-I01", f"an access leaves the tensor in dimension {d}",
-                   given=f"elements {lo} .. {hi}", limit=f"0 .. {n - 1}",
-                   hint="if the last tile is partial, add mask=(index < size); otherwise check "
-                        "the loop bound")
+        if t.oob is not None:
+            raise t.oob[0].error(t.shape)
 
     # -- issue, bind, commit -------------------------------------------------------
     def issue(self, ins: Instr) -> Tensor | None:
@@ -451,7 +444,7 @@ class Machine:
 
 def integer(value: Any, name: str) -> int:
     """Return a kernel's integer argument, or raise."""
-    got = as_int(value)
+    got = whole(value, name)
     if got is None:
         raise fail("NKI-K05", f"{name} must be an integer", given=f"{type(value).__name__} "
                    f"{value!r}"[:60], hint="use // instead of / so that sizes stay integers")
