@@ -273,7 +273,7 @@ An instruction with a dst operand writes it in the dtype that it has.
 Try: create dst with the dtype that you want, and leave dtype= out.
 NKI-K13 | - | NKI_PRECISE_FP is 0 or 1
 1, the default, rounds every value to the dtype of its tensor, as the chip does. 0 keeps low-precision tensors in float32, so that a wrong kernel can be told from one that is right and rounds: docs/environment.md. Tensors that the kernel places itself (ncc.sbuf.mod_alloc ...) are rounded in both.
-Try: NKI_PRECISE_FP=0 before the command.
+Try: NKI_PRECISE_FP=0 python script.py.
 NKI-C01 | - | Files of measurement records
 Records say which public kernel took how long: see shared/nkisim/data/README.md.
 Try: --measurements with a file of that form.

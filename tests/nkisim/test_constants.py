@@ -70,3 +70,12 @@ def test_small_values_are_cast_as_everywhere(dtype):
 def test_bfloat16_of_the_host_is_left_alone():
     a = np.array([1.5, 3.0], ml_dtypes.bfloat16)
     assert dtypes.from_host(a, dtypes.BFLOAT16).tobytes() == a.tobytes()
+
+
+@pytest.mark.parametrize("what", [["text"], [1j], [object()], [nl.arange(4)[None, :]]],
+                         ids=["text", "complex", "object", "index"])
+@pytest.mark.parametrize("dtype", [None, nl.int32])
+def test_what_is_no_number_is_refused(what, dtype):
+    with pytest.raises(nkisim.NkiError) as caught:
+        constant(what, dtype)
+    assert caught.value.id == "NKI-D02"

@@ -136,6 +136,15 @@ def test_a_finding_a_line():
     assert len([f for f in run(body, 8.0).findings if f.id == "NKI-S14"]) == 1
 
 
+def test_a_finding_for_each_line_although_layouts_are_remembered():
+    def body(t, h):
+        nl.ndarray((128, h), np.float32, buffer=nl.sbuf)
+        nl.ndarray((128, h), np.float32, buffer=nl.sbuf)
+        return nl.copy(t)
+
+    assert len([f for f in run(body, 8.0).findings if f.id == "NKI-S14"]) == 2
+
+
 def test_the_size_of_a_float_may_be_too_large_as_well():
     with pytest.raises(nkisim.NkiError) as caught:
         run(shape_of_a_tensor, 1e9)

@@ -200,6 +200,8 @@ def from_host(a: np.ndarray, dtype: np.dtype) -> np.ndarray:
     Integers go to integers without passing through float32, which ends at 2**24; rounding,
     saturation and NaN are those of `cast`.
     """
+    if a.dtype.kind in "OSUMmc":            # Python objects, texts, dates, complex numbers
+        normalize(a.dtype)                  # raises
     if a.dtype.itemsize < 8 or is_float(dtype) or dtype == BOOL:
         small = a.astype(FLOAT32) if a.dtype.itemsize == 8 else a
         return cast(small, dtype, np.empty(a.shape, FLOAT32 if dtype == TFLOAT32 else dtype))

@@ -8,7 +8,7 @@ import numpy as np
 from ..chip import dtypes, ops
 from ..chip.memory import HBM, PSUM, SBUF
 from ..errors import fail, out_of_bound_at_run_time
-from ..machine import allocate
+from ..machine import limits
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Indirect, Tensor
@@ -125,7 +125,7 @@ def load(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None, mode: Any
     shape = as_tile_shape(src.shape)
     dt = src.dtype if dtype is None else dtypes.normalize(dtype)
     if mask is None and shape[0] > m.hw.pmax:
-        allocate.check_tile(m.hw, SBUF, shape, dt)
+        limits.check_tile(m.hw, SBUF, shape, dt)
     if isinstance(src, Indirect):
         return Instr(shape, dt, srcs=(src.rows,), params={"src": src, "skip": _skips(mode)},
                      form=Access(indirect=True))
@@ -245,7 +245,7 @@ def _transposed(m: Machine, src: Any, axes: tuple[int, ...], dtype: Any) -> Inst
     """Plan a DMA that permutes the axes of what it moves."""
     shape = tuple(src.shape[a] for a in axes)
     dt = src.dtype if dtype is None else dtypes.normalize(dtype)
-    allocate.check_tile(m.hw, SBUF, shape, dt)
+    limits.check_tile(m.hw, SBUF, shape, dt)
     params: dict[str, Any] = {"axes": axes}
     if isinstance(src, Indirect):
         return Instr(shape, dt, srcs=(src.rows,), params={**params, "src": src},

@@ -13,7 +13,7 @@ import numpy as np
 from ..chip import dtypes, ops
 from ..chip.memory import HBM, PSUM, sbuf
 from ..errors import fail
-from ..machine import allocate
+from ..machine import allocate, limits
 from ..machine.geometry import moved
 from ..machine.index import as_int
 from ..machine.machine import Machine
@@ -66,7 +66,7 @@ def _copy_into(m: Machine, dst: Tensor, src: Tensor) -> None:
 def broadcast_to(m: Machine, t: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Repeat dims of size 1: free dims are a stride of 0, partitions a matmul with ones."""
     t.settle()
-    dims = allocate.sizes(shape)
+    dims = limits.sizes(shape)
     if len(dims) < len(t.shape) or t.kind is not HBM and t.nblock:
         raise fail("NKI-S02", "a tensor cannot be broadcast to fewer dims",
                    given=f"{t.shape} to {dims}")
@@ -90,7 +90,7 @@ def broadcast_to(m: Machine, t: Tensor, shape: tuple[int, ...]) -> Tensor:
 def _across_partitions(m: Machine, t: Tensor, partitions: int) -> Tensor:
     """Return a tile (1, F...) repeated on `partitions` partitions: PE, then a copy to SBUF."""
     if partitions > m.hw.pmax:
-        allocate.check_tile(m.hw, "sbuf", (partitions, *t.shape[1:]), t.dtype)
+        limits.check_tile(m.hw, "sbuf", (partitions, *t.shape[1:]), t.dtype)
     if t.kind is PSUM:
         t = dve.tensor_copy(t).settle()
     free = t.size

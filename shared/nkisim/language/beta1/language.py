@@ -11,7 +11,7 @@ from ...chip import dtypes
 from ...chip.memory import HBM, PSUM, DirectBuffer, hbm, private_hbm, psum, sbuf, shared_hbm
 from ...errors import fail
 from ...isa import dma, gpsimd, lower, rng
-from ...machine import allocate
+from ...machine import allocate, limits
 from ...machine.context import machine
 from ...machine.index import Index, MGrid, Slice, as_int
 from ...machine.index import arange as _arange
@@ -47,7 +47,7 @@ class bfp16:
 
 
 # -- creation ----------------------------------------------------------------------------------
-par_dim = allocate.ParDim
+par_dim = limits.ParDim
 mgrid = MGrid()
 
 
