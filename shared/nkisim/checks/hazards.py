@@ -13,7 +13,7 @@ import numpy as np
 from ..chip.memory import HBM
 from ..errors import NkiError, fail
 from ..trace.trace import Operands, Trace
-from .meetings import Meeting, meetings, shared_bytes, strays
+from .meetings import Meeting, Nodes, meetings, shared_bytes, strays
 
 
 class Launch(Protocol):
@@ -41,17 +41,17 @@ def check_loops(m: Launch) -> NkiError | None:
     homes = np.where(stores.readonly, -1, stores.node)
     for st in m.arenas.values():
         homes[st.id] = -1               # there the kernel says what may share bytes
-    every = trace.operands()
-    lines = trace.instructions().line
+    every, nodes = trace.operands(), Nodes(trace)
+    _, lines, node = trace.instructions()
     error: NkiError | None = None
-    for met in meetings(trace, every, homes):
+    for met in meetings(trace, every, lines, node, homes, nodes):
         line, other = (int(lines[every.instr[i]]) for i in (met.access, met.write))
         if every.write[met.access]:
             error = error or _written_twice(m, every, met, line, other)
             continue
         _carried(m, met.loop, f"reads what another one wrote{_how_much(trace, every, met)}",
                  line, other)
-    for access, loop in strays(trace, every, homes):
+    for access, loop in strays(every, lines, node, homes, nodes):
         _carried(m, loop, "reads a tile that another one has made",
                  int(lines[every.instr[access]]), int(stores.line[every.storage[access]]))
     return error

@@ -81,9 +81,9 @@ class Nodes:
 class _Accesses:
     """The accesses that can meet, sorted by region and then by time."""
 
-    def __init__(self, trace: Trace, every: Operands, homes: np.ndarray):
-        nodes = self.nodes = Nodes(trace)
-        node, home = trace.instructions().node[every.instr], homes[every.storage]
+    def __init__(self, trace: Trace, every: Operands, node: np.ndarray, homes: np.ndarray,
+                 nodes: Nodes):
+        self.nodes, home = nodes, homes[every.storage]
         inner = np.flatnonzero((home >= 0) & (home != node))    # not what is an iteration's own
         child = nodes.below(node[inner], home[inner])
         stage = np.where(child >= 0, nodes.loop[child], -1)     # a loop right below the home
@@ -152,17 +152,17 @@ class _Accesses:
         return np.where(k < 0, -1, np.where(self.owner[self.at[k]] == owner, mine, k))
 
 
-def meetings(trace: Trace, every: Operands, homes: np.ndarray) -> Iterator[Meeting]:
+def meetings(trace: Trace, every: Operands, line: np.ndarray, node: np.ndarray,
+             homes: np.ndarray, nodes: Nodes) -> Iterator[Meeting]:
     """Yield, in program order, one meeting of each pair of source lines and storage.
 
-    `homes`: the node that each storage was made in, whose iterations each have their own; -1 for
-    storages that are of no interest.
+    `line`, `node`: of each instruction; `homes`: the node that each storage was made in, whose
+    iterations each have their own, or -1 for storages that are of no interest.
     """
-    acc = _Accesses(trace, every, homes)
+    acc = _Accesses(trace, every, node[every.instr], homes, nodes)
     if not len(acc.at):
         return
     links = _Links(acc)
-    line = trace.instructions().line
     tries: dict[tuple, int] = {}
     for x, w, loop in _candidates(acc, links):
         first, second = int(acc.number[x]), int(acc.number[w])
@@ -211,17 +211,15 @@ def _candidates(acc: _Accesses, links: _Links) -> Iterator[tuple[int, int, int]]
     yield from zip(access[keep].tolist(), write[keep].tolist(), loop[keep].tolist())
 
 
-def strays(trace: Trace, every: Operands, homes: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yield (access, loop) of reads of a tile that another iteration has made, one of each pair
-    of lines: a Python variable has carried it over."""
-    read = np.flatnonzero(~every.write & (homes[every.storage] > 0))
-    node, home = trace.instructions().node[every.instr[read]], homes[every.storage[read]]
-    other = np.flatnonzero(node != home)
-    loop = Nodes(trace).meet(node[other], home[other])
-    found = np.flatnonzero(loop >= 0)
-    access, loop = read[other[found]], loop[found]
-    lines = np.stack([trace.instructions().line[every.instr[access]],
-                      trace.storages.table().line[every.storage[access]]])
+def strays(every: Operands, line: np.ndarray, node: np.ndarray, homes: np.ndarray,
+           nodes: Nodes) -> Iterator[tuple[int, int]]:
+    """Yield (access, loop) of reads of a tile that another iteration has made, one of each
+    line and loop: a Python variable has carried it over. Arguments as for `meetings`."""
+    node, home = node[every.instr], homes[every.storage]
+    read = np.flatnonzero((home > 0) & (home != node) & ~every.write)
+    loop = nodes.meet(node[read], home[read])
+    access, loop = read[loop >= 0], loop[loop >= 0]
+    lines = np.stack([line[every.instr[access]], loop])
     for i in sorted(np.unique(lines, axis=1, return_index=True)[1].tolist()):
         yield int(access[i]), int(loop[i])
 

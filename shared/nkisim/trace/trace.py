@@ -246,22 +246,22 @@ class Trace:
     def record(self, ins: Any, outs: tuple, line: int, node: int) -> None:
         """Append one instruction that writes `outs` and reads `ins.srcs`."""
         operands = outs + ins.srcs
+        written = len(outs) if ins.mask is None else -len(outs)     # negative: as a mask selects
         if len(operands) == 2:                              # written out: this is the hot path
             x, y = operands
-            key: tuple = (ins.row, ins.engine, ins.accumulate, ins.inplace, len(outs), ins.form,
-                          ins.mask is None, x.kind, x.dtype.num, x.shape, x.strides,
+            key: tuple = (ins.row, ins.engine, ins.accumulate, ins.inplace, written, ins.form,
+                          x.kind, x.dtype.num, x.shape, x.strides,
                           y.kind, y.dtype.num, y.shape, y.strides)
             row: tuple = (line, node, x.storage.id, x.offset, y.storage.id, y.offset)
         elif len(operands) == 3:
             x, y, z = operands
-            key = (ins.row, ins.engine, ins.accumulate, ins.inplace, len(outs), ins.form,
-                   ins.mask is None, x.kind, x.dtype.num, x.shape, x.strides,
+            key = (ins.row, ins.engine, ins.accumulate, ins.inplace, written, ins.form,
+                   x.kind, x.dtype.num, x.shape, x.strides,
                    y.kind, y.dtype.num, y.shape, y.strides, z.kind, z.dtype.num, z.shape, z.strides)
             row = (line, node, x.storage.id, x.offset, y.storage.id, y.offset, z.storage.id,
                    z.offset)
         else:
-            key = (ins.row, ins.engine, ins.accumulate, ins.inplace, len(outs), ins.form,
-                   ins.mask is None,
+            key = (ins.row, ins.engine, ins.accumulate, ins.inplace, written, ins.form,
                    *(v for t in operands for v in (t.kind, t.dtype.num, t.shape, t.strides)))
             row = (line, node, *(v for t in operands for v in (t.storage.id, t.offset)))
         kind = self._kind_ids.get(key)
