@@ -21,6 +21,11 @@ TARGET_VARIABLE = "NEURON_PLATFORM_TARGET_OVERRIDE"
 DEFAULT_TARGET = "trn1"
 
 
+def size(nbytes: int) -> str:
+    """Return a number of bytes as people say it: "176 KiB", "2 KiB", "100 bytes"."""
+    return f"{nbytes // KIB} KiB" if nbytes % KIB == 0 else f"{nbytes} bytes"
+
+
 @dataclass(frozen=True)
 class Source:
     """Where a number comes from and how far to trust it."""
@@ -427,6 +432,7 @@ TRN3 = NeuronCore(
 )
 
 CORES = (TRN1, TRN2, TRN3)
+TARGETS = tuple(core.name for core in CORES)
 _BY_NAME = {alias: core for core in CORES for alias in (core.name, *core.aliases)}
 
 
