@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..chip import dtypes
 from ..chip.hw import NeuronCore
 from ..chip.memory import PSUM, SBUF
+from .forms import Ops
 
 if TYPE_CHECKING:
     from ..trace.trace import Kind, Pattern
@@ -109,7 +110,7 @@ def two_inputs(kind: Kind, hw: NeuronCore, engine: str) -> float:
     if fast is not None and all(_is16(p) and _contiguous(p) for p in kind.operands):
         return _at_least(hw, n / fast.two_inputs)
     if all(p.dtype == dtypes.BFLOAT16 and _contiguous(p) for p in srcs) \
-            and kind.extra and kind.extra[0] in ("add", "subtract", "multiply"):
+            and kind.form.first in ("add", "subtract", "multiply"):
         return _at_least(hw, n)
     return _at_least(hw, hw.timing.dve_two_input_cycles * n)
 
@@ -117,7 +118,7 @@ def two_inputs(kind: Kind, hw: NeuronCore, engine: str) -> float:
 def scalar_two_inputs(kind: Kind, hw: NeuronCore, engine: str) -> float:
     """scalar_tensor_tensor: two reads halve the rate of v2 but for bfloat16 subtract, multiply."""
     n = _out(kind)
-    if kind.extra == ("subtract", "multiply") and n % 2 == 0 and all(
+    if kind.form == Ops("subtract", "multiply") and n % 2 == 0 and all(
             p.dtype == dtypes.BFLOAT16 for p in kind.operands[kind.outputs:] if free(p) > 1):
         return _at_least(hw, n)
     return _at_least(hw, hw.timing.dve_two_input_cycles * n)
@@ -137,7 +138,7 @@ def reduction(kind: Kind, hw: NeuronCore, engine: str) -> float:
     """tensor_reduce: N of the input; half of it for sums and maxima of bfloat16."""
     n: float = _in(kind)
     both = all(p.dtype == dtypes.BFLOAT16 for p in kind.operands)
-    if both and kind.extra and kind.extra[0] in ("add", "maximum"):
+    if both and kind.form.op in ("add", "maximum"):
         n /= hw.timing.dve_reduce_rate16
     return _at_least(hw, n)
 
@@ -151,7 +152,7 @@ def with_read_out(kind: Kind, hw: NeuronCore, engine: str) -> float:
 def fill(kind: Kind, hw: NeuronCore, engine: str) -> float:
     """memset: zeros in 16 bits go twice as fast."""
     n: float = _out(kind)
-    if _is16(kind.operands[0]) and kind.extra == (True,):
+    if _is16(kind.operands[0]) and kind.form.zero:
         n /= hw.timing.dve_zero_rate16
     return _at_least(hw, n)
 
@@ -201,11 +202,10 @@ def matmul(kind: Kind, hw: NeuronCore, engine: str) -> float:
     The next stationary operand loads behind the current stream, so the slower of the two counts.
     """
     a, b = kind.operands[kind.outputs], kind.operands[-1]
-    _, _, transposes, _, double = kind.extra
     t = hw.timing
-    n = free(b) / (2 if double else 1)
+    n = free(b) / (2 if kind.form.double_row else 1)
     wide = b.dtype in _WIDE
-    if wide and transposes and hw.pe_transpose_bit_exact:
+    if wide and kind.form.transposes and hw.pe_transpose_bit_exact:
         return _at_least(hw, t.pe_transpose_passes * n) + t.pe_gap_cycles
     instructions, passes = (t.pe_wide_instructions, t.pe_wide_passes) if wide else (1, 1)
     streaming = _at_least(hw, n * passes / instructions) + t.pe_gap_cycles
@@ -250,9 +250,8 @@ def matmul_flops(kind: Kind) -> Flops:
     """2 K M N of a matmul; K is both rows of a double-row matmul; not the model's if it transposes.
     """
     result, stationary = kind.operands[0], kind.operands[kind.outputs]
-    _, _, transposes, _, _ = kind.extra
     contraction = stationary.elements // result.shape[0]
-    return Flops(2 * contraction * result.elements, not transposes)
+    return Flops(2 * contraction * result.elements, not kind.form.transposes)
 
 
 def transposition_flops(kind: Kind) -> Flops:

@@ -50,8 +50,9 @@ def work(kind: Kind, hw: NeuronCore, engine: str) -> Work:
         gap, fixed = 0.0, t.pe_latency_us
     elif engine == "scalar":
         gap, fixed = t.act_gap_us, t.act_latency_us
-        if kind.row.act_table and kind.extra[0] not in hw.act_resident:
-            table = str(kind.extra[0])
+        function = getattr(kind.form, "function", "")
+        if function and function not in hw.act_resident:
+            table = function
             fixed += t.act_function_us
     elif engine == "vector":
         gap, fixed = t.dve_gap_us, t.dve_latency_us
@@ -98,7 +99,7 @@ def transfer(kind: Kind, hw: NeuronCore) -> Transfer:
     dst = kind.operands[0]
     srcs = kind.operands[kind.outputs:]
     src = next((p for p in srcs if p.elements == dst.elements), dst)
-    indirect = "indirect" in kind.extra
+    indirect = kind.indirect
     chip = dst if dst.kind is SBUF else src if src.kind is SBUF else None
     moved = srcs[0] if indirect and dst.kind is HBM and srcs else dst
     item = max(dst.dtype.itemsize, src.dtype.itemsize)
@@ -135,7 +136,7 @@ def transfer(kind: Kind, hw: NeuronCore) -> Transfer:
     if kind.row.transposes:
         ns = moved.elements / engines * t.dma_transpose_ns
         pieces = src.shape[0] if len(src.shape) > 1 else 1
-    if kind.row.read_modify_write:
+    if kind.adds:
         ns *= t.dma_rmw_factor
     rows = max(1, chip.shape[0] if chip is not None else pieces)
     return Transfer((ns + t.dma_semaphore_ns) / 1e3, engines, pieces, rows, nbytes,
