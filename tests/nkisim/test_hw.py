@@ -15,7 +15,7 @@ HOME = Path(nkisim.__file__).parent
 
 
 #: fields that are no facts of the chip
-NAMES = {"name", "aliases", "calibrated", "timing", "provenance"}
+NAMES = {"name", "generation", "aliases", "calibrated", "timing", "provenance"}
 
 
 def facts(table: hw.NeuronCore | hw.Timing) -> set[str]:
