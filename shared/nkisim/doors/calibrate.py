@@ -1,7 +1,7 @@
 """`python -m nkisim calibrate`: compare the latency model with published measurements.
 
 Every record is listed: with its error, or with the reason why it could not be run. The records
-that nkisim carries were used to fit constants of `hw.py`; other records judge the model. Kernels of
+that nkisim carries were used to fit constants of `chip/`; other records judge the model. Kernels of
 ours that have the structure of a record's kernel need no sources and are compared in any case.
 """
 from __future__ import annotations
@@ -222,8 +222,7 @@ def explain(record: Record, prof: Profile) -> list[str]:
         out.append(f"  {row.row.name + ' ' + row.engine:<26} {counts[k]:>6} {duration[k]:>11.3f} "
                    f"{total[k]:>12.1f} {waits[k]:>12.1f}  {shapes}{more}")
     used = sorted({s.tag for s in t.provenance.values()})
-    out += ["", f"  constants of {prof.hw.name} are {', '.join(used)}: see hw.py, "
-            "Timing.provenance"]
+    out += ["", f"  constants of {prof.hw.name} are {', '.join(used)}: see docs/latency-model.md"]
     return out
 
 
