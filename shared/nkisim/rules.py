@@ -299,7 +299,7 @@ NKI-U03 | - | Accumulation into memory that was never set
 psum += matmul adds to what is there. Only nl.zeros tells the chip that the first matmul starts anew.
 Try: nl.zeros(..., dtype=nl.float32, buffer=nl.psum).
 NKI-T01 | - | Targets
-NeuronCore generation: {generation}.
+The generation of the NeuronCore is {generation}.
 NKI-X01 | - | A call that could not be understood
 The call has the wrong number, names or types of arguments. Beta 1 of NKI ignores unknown keywords, so a misspelt one shows as a missing one.
 Try: compare the call with the signature in the error.
