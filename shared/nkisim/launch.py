@@ -17,7 +17,7 @@ import numpy as np
 from . import banner
 from .checks.finding import Finding
 from .checks.hazards import check_loops
-from .chip import hw
+from .chip import dtypes, hw
 from .chip.memory import FULLY, HBM, NEVER
 from .errors import NkiError, Where, fail, find_where, in_user_code, trim
 from .isa import lower
@@ -231,7 +231,7 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     collecting = gc.isenabled()
     gc.disable()                # a launch makes no cycles, only very many small objects
     try:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), dtypes.precision():
             result = _run_instances(m, kernel, tensors, named)
             m.products.run()        # nothing has read them: a kernel may return PSUM itself
             error = check_loops(m)
@@ -317,6 +317,7 @@ def _outputs(m: Machine, kernel: Kernel, args: _Arguments, result: Any) -> Any:
                        where=_place(kernel),
                        hint="store it: nl.store(out, value=tile), with out in nl.shared_hbm")
         returned.append(x)
+        m.check_bounds(x)
         st = x.storage
         assert st is not None
         if st.init == NEVER:

@@ -1,83 +1,81 @@
-"""Honest constants: a figure of the chip or of the compiler is a field of hw, with its source."""
+"""Constants of the host: 64-bit integers keep their value where 32 bits can hold it."""
 from __future__ import annotations
 
-import ast
-import dataclasses
-import re
-from pathlib import Path
-
+import ml_dtypes
+import neuronxcc.nki.language as nl
+import numpy as np
 import pytest
+from neuronxcc import nki
 
-from nkisim.chip import hw
+import nkisim
+from nkisim.chip import dtypes
 
-HOME = Path(hw.__file__).parents[1]
-FILES = sorted([*(HOME / "timing").glob("*.py"), HOME / "isa" / "formulas.py"])
-PAGE = Path(__file__).parents[2] / "docs" / "latency-model.md"
-
-#: Numbers that are no facts of a chip. file -> {a piece of the line: why the number is there}
-STRUCTURE = {
-    "banks.py": {"-2": "a mark: an instruction that uses several tiles"},
-    "compiler.py": {
-        "1, 5, 3": "where a row of the trace has the other operand",
-        'if kind.row.name == "load" else 2': "a code: 1 is a load, 2 a store",
-        "plain == 2": "the same code", "len(kind.operands) != 2": "one source, one destination"},
-    "cost.py": {"1e3": "units: ns or cycles per GHz to us"},
-    "events.py": {"1e3": "units: GB/s to bytes a us", "== 2}": "both sides of a port",
-                  "2 * all_engines": "a DMA from HBM to HBM moves its bytes twice",
-                  "1e300": "later than everything"},
-    "schedule.py": {"[0, 1, 2, 3,": "numbers of queues", "ENGINES[:4]": "the compute engines",
-                    ", 3), (e ==": "whole ns, so that equal loads are equal"},
-    "spill.py": {"1 << 60": "later than everything"},
-    "formulas.py": {
-        "for p in srcs) < 2": "two inputs", "n % 2 == 0": "AWS: N even",
-        "2 if kind.form.double_row": "a double row has two rows",
-        "Flops(2 *": "a multiply-add is two operations", "_in(kind) / 3": "a triple is three"},
-}
+BIG = [16777217, -16777219, 2**31 - 1, -2**31, 123456789, 0, 7, -1]
 
 
-def numbers(path: Path) -> list[tuple[int, str]]:
-    """Return (line number, line) of each number in a file but 0 and 1."""
-    text = path.read_text(encoding="utf-8")
-    lines = text.splitlines()
-    return [(node.lineno, lines[node.lineno - 1]) for node in ast.walk(ast.parse(text))
-            if isinstance(node, ast.Constant) and type(node.value) in (int, float)
-            and node.value not in (0, 1)]
+def constant(values, dtype=None):
+    """Return what a kernel reads of nl.shared_constant(values, dtype)."""
+    @nki.jit
+    def kernel(x):
+        c = nl.shared_constant(values, dtype=dtype)
+        out = nl.ndarray(c.shape, dtype=c.dtype, buffer=nl.shared_hbm)
+        nl.store(out, value=nl.load(c))
+        return out
+    return nkisim.run(kernel, np.zeros((1, 1), np.float32)).outputs
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
-def test_no_figure_hides_in_the_code(path):
-    """The window of the compiler, half of PSUM and the start of GpSimd stood there untagged."""
-    known = STRUCTURE.get(path.name, {})
-    found = numbers(path)
-    assert [f"{path.name}:{n}: {line.strip()}" for n, line in found
-            if not any(piece in line for piece in known)] == []
-    assert [piece for piece in known if not any(piece in line for _, line in found)] == [], \
-        "no such number is there any more"
+@pytest.mark.parametrize("dtype", [None, nl.int32])
+def test_64_bit_integers_keep_their_value(dtype):
+    values = np.array(BIG, np.int64).reshape(8, 1)
+    got = constant(values, dtype)
+    assert got.dtype == np.int32
+    np.testing.assert_array_equal(got, values)
 
 
-def shown(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def test_unsigned_ones_as_well():
+    values = np.array([2**32 - 1, 16777217, 2**31], np.uint64).reshape(3, 1)
+    np.testing.assert_array_equal(constant(values, nl.uint32), values)
 
 
-def tag(source: hw.Source) -> str:
-    return source.tag + (" *" if source.narrow else "")
+def test_floats_of_64_bits_do_too():
+    np.testing.assert_array_equal(constant(np.array([[16777217.0]]), nl.int32), [[16777217]])
 
 
-def row(name: str) -> str:
-    """Return a constant's row of the page: value and tag on each generation."""
-    cells = [cell for core in hw.CORES
-             for cell in (shown(getattr(core.timing, name)), tag(core.timing.provenance[name]))]
-    return f"| `{name}` | {' | '.join(cells)} |"
+def test_a_value_beyond_32_bits_is_an_error_unless_a_dtype_says_what_becomes_of_it():
+    with pytest.raises(nkisim.NkiError) as caught:
+        constant(np.array([[2**31]]))
+    assert caught.value.id == "NKI-D03" and "2147483648" in str(caught.value)
+    np.testing.assert_array_equal(constant(np.array([[2**31, -2**40]]), nl.int32),
+                                  [[2**31 - 1, -2**31]])
+    assert constant(np.array([[2**31]]), nl.float32)[0, 0] == 2.0**31
 
 
-def test_the_page_has_every_constant_with_its_tag():
-    table = re.findall(r"^\| `\w+` \| .*", PAGE.read_text(encoding="utf-8").split(
-        "\n## Constants\n")[1].split("\n##")[0], re.MULTILINE)
-    assert table == [row(f.name) for f in dataclasses.fields(hw.Timing) if f.name != "provenance"]
+def test_static_cast_of_an_array():
+    got = nl.static_cast(np.array(BIG, np.int64), nl.int32)
+    np.testing.assert_array_equal(got, BIG)
+    assert got.dtype == np.int32
 
 
-def test_what_rests_on_one_kernel_is_named_on_the_page():
-    section = PAGE.read_text(encoding="utf-8").split("\n### Constants that rest on little\n")[1]
-    named = set(re.findall(r"^\| `(\w+)`", section.split("\n## ")[0], re.MULTILINE))
-    assert named == {name for core in hw.CORES
-                     for name, source in core.timing.provenance.items() if source.narrow}
+@pytest.mark.parametrize("dtype", [d for d in dtypes.SUPPORTED if d.itemsize < 8],
+                         ids=dtypes.name)
+def test_small_values_are_cast_as_everywhere(dtype):
+    small = np.array([-3.5, -0.5, 0.0, 0.5, 1.5, 2.5, 100.25, 300.0, -300.0, np.nan, np.inf])
+    with np.errstate(all="ignore"):
+        wide = dtypes.from_host(small, dtype)
+        want = dtypes.cast(small.astype(np.float32), dtype)
+    assert wide.dtype == want.dtype
+    np.testing.assert_array_equal(wide.view(np.uint8), want.view(np.uint8))
+
+
+def test_bfloat16_of_the_host_is_left_alone():
+    a = np.array([1.5, 3.0], ml_dtypes.bfloat16)
+    assert dtypes.from_host(a, dtypes.BFLOAT16).tobytes() == a.tobytes()
+
+
+@pytest.mark.parametrize("what", [["text"], [1j], [object()], [nl.arange(4)[None, :]]],
+                         ids=["text", "complex", "object", "index"])
+@pytest.mark.parametrize("dtype", [None, nl.int32])
+def test_what_is_no_number_is_refused(what, dtype):
+    with pytest.raises(nkisim.NkiError) as caught:
+        constant(what, dtype)
+    assert caught.value.id == "NKI-D02"

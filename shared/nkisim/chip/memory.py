@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from . import dtypes
+
 HBM, SBUF, PSUM = "hbm", "sbuf", "psum"
 NEVER, PARTLY, FULLY = 0, 1, 2          # how much of a storage has been written
 POISON = 0xFF
@@ -54,7 +56,7 @@ class Storage:
 
     __slots__ = ("id", "kind", "nparts", "row_bytes", "nbytes", "_data", "init", "_mask", "grain",
                  "_missing", "where", "readonly", "lazy_zero", "aliases", "shadow", "node",
-                 "arena", "writers", "queued")
+                 "arena", "writers", "queued", "wide")
 
     def __init__(self, id: int, kind: str, nparts: int, row_bytes: int, grain: int, where: int,
                  node: int, arena: bool, readonly: bool):
@@ -75,6 +77,7 @@ class Storage:
         self.arena = arena
         self.writers: Any = ()          # arena: who wrote which bytes last
         self.queued = 0                 # products wait that use it (products.py)
+        self.wide: tuple[np.dtype, np.ndarray] | None = None    # see `elements`
 
     @property
     def data(self) -> np.ndarray:
@@ -85,7 +88,25 @@ class Storage:
 
     def adopt(self, flat: np.ndarray) -> None:
         """Take a flat uint8 array that is wholly written as the bytes."""
-        self._data, self.init = flat, FULLY
+        self._data, self.init, self.wide = flat, FULLY, None
+
+    def elements(self, dtype: np.dtype) -> np.ndarray:
+        """Return all elements, seen as `dtype`, as a flat array of `dtypes.storage(dtype)`.
+
+        With NKI_PRECISE_FP=0 a tensor of a low-precision dtype lives in a float32 array beside
+        the bytes. The bytes count again, rounded, as soon as they are seen as another dtype: that
+        is what they mean then. An arena is bytes only, because its tiles share them.
+        """
+        held = dtypes.storage(dtype)
+        keeps = held.itemsize != dtype.itemsize and not self.arena
+        if self.wide is not None and not (keeps and self.wide[0] == dtype):
+            (was, values), self.wide = self.wide, None
+            np.copyto(self.data.view(was), values, casting="unsafe")
+        if not keeps:
+            return self.data.view(held if held.itemsize == dtype.itemsize else dtype)
+        if self.wide is None:
+            self.wide = dtype, self.data.view(dtype).astype(np.float32)
+        return self.wide[1]
 
     def fresh(self) -> None:
         """Allocate without poisoning: the next write covers every byte."""

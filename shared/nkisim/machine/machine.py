@@ -18,9 +18,9 @@ from ..chip.hw import NeuronCore
 from ..chip.memory import FULLY, HBM, NEVER, PSUM, Storage, contiguous_strides
 from ..errors import NkiError, fail, user_frame
 from ..trace.trace import Trace
-from . import allocate, refuse, replay
+from . import arena, limits, refuse, replay
 from .block import BlockTensor
-from .index import as_int
+from .index import whole
 from .instruction import Instr
 from .products import IS_RESULT, Products
 from .shadow import refresh_shadow
@@ -92,7 +92,7 @@ class Machine:
         item = dtype.itemsize
         got = self._tiles.get((shape, item, kind))
         if got is None:
-            allocate.check_tile(self.hw, kind, shape, dtype)
+            limits.check_tile(self.hw, kind, shape, dtype)
             got = self._tiles[shape, item, kind] = contiguous_strides(shape, item)
         strides, nparts, row = got, shape[0], got[0]
         if self.direct:
@@ -105,7 +105,7 @@ class Machine:
 
     def place_tile(self, t: BlockTensor, idx: tuple[int, ...]) -> Tensor:
         """Return the physical tile of block `idx` of a directly allocated tensor."""
-        return allocate.place_tile(self, t, idx)
+        return arena.place_tile(self, t, idx)
 
     # -- operands ----------------------------------------------------------------
     def tile(self, x: Any, name: str, psum: bool = True) -> Tensor:
@@ -136,15 +136,8 @@ class Machine:
 
     def check_bounds(self, t: Tensor) -> None:
         """Raise if the access pattern leaves its tensor."""
-        if t.oob is None:
-            return
-        d, n, const, coeffs = t.oob[0]
-        lo = const + sum(min(0, c * (t.shape[e] - 1)) for e, c in coeffs.items())
-        hi = const + sum(max(0, c * (t.shape[e] - 1)) for e, c in coeffs.items())
-        raise fail("NKI-I01", f"an access leaves the tensor in dimension {d}",
-                   given=f"elements {lo} .. {hi}", limit=f"0 .. {n - 1}",
-                   hint="if the last tile is partial, add mask=(index < size); otherwise check "
-                        "the loop bound")
+        if t.oob is not None:
+            raise t.oob[0].error(t.shape)
 
     # -- issue, bind, commit -------------------------------------------------------
     def issue(self, ins: Instr) -> Tensor | None:
@@ -259,7 +252,7 @@ class Machine:
             if st.init != FULLY:
                 refuse.undefined_read(self, s, ins)
             if st.arena:
-                allocate.check_owner(self, s, ins.line)
+                arena.check_owner(self, s, ins.line)
         if ins.accumulate:
             self._prepare_accumulation(dst, ins)
 
@@ -287,7 +280,7 @@ class Machine:
             if st.shadow is not None:
                 refresh_shadow(t)
             if st.arena:
-                allocate.note_write(t, ins.line)
+                arena.note_write(t, ins.line)
 
     def _run_masked(self, ins: Instr, dst: Tensor) -> None:
         """Run into a scratch tile, then write only the elements that the mask selects."""
@@ -313,7 +306,7 @@ class Machine:
         """Make `dst` readable for an accumulation: zeros that were free, or never written."""
         st = dst.storage
         assert st is not None
-        if st.arena and not allocate.wrote(dst):
+        if st.arena and not arena.wrote(dst):
             dst.np[...] = 0         # a new tensor's first product overwrites what is there
             return
         if st.init == FULLY:
@@ -451,7 +444,7 @@ class Machine:
 
 def integer(value: Any, name: str) -> int:
     """Return a kernel's integer argument, or raise."""
-    got = as_int(value)
+    got = whole(value, name)
     if got is None:
         raise fail("NKI-K05", f"{name} must be an integer", given=f"{type(value).__name__} "
                    f"{value!r}"[:60], hint="use // instead of / so that sizes stay integers")
