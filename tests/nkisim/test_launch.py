@@ -180,7 +180,8 @@ def test_device_print(capsys):
 
 
 def test_torch_in_torch_out():
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: "
+                                "TRAINIUM_LABS_TORCH=1 nox -s tests installs it")
 
     @nki.jit
     def kernel(x):

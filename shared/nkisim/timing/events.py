@@ -108,7 +108,7 @@ def run(deps: Dependencies, queue_of_kind: list[int], works: list[cost.Work | No
     hbm_free = 0.0
     dma_log, ends = array("q"), array("d")      # of an `even` DMA there is one end
     ends_of = array("q")
-    banks = Banks(deps, hw.psum_bytes)
+    banks = Banks(deps, hw.psum_bytes, t.compiler_psum_share)
     need_banks, tile_of, left = banks.need, banks.tile, banks.left
 
     def look(q: int, at: float) -> None:

@@ -233,7 +233,7 @@ class _Psum(_Scan):
 
     def _copy(self, before: int, like: int, v: int, to: tuple[int, str], of: tuple[int, str]
               ) -> None:
-        item = _FLOAT if (self.hi[v] - self.lo[v]) % 4 == 0 else _BYTE
+        item = _FLOAT if (self.hi[v] - self.lo[v]) % _FLOAT.itemsize == 0 else _BYTE
         sides = (self.pattern(v, to[1], item), self.pattern(v, of[1], item))
         kind = Kind(_row("tensor_copy"), ANY, sides, 1, False, False, ())
         self.draft.put(before, like, kind, [(to[0], self.lo[v]), (of[0], self.lo[v])])
