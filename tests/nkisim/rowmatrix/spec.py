@@ -1,0 +1,85 @@
+"""What the table cannot declare of a row: shapes, samples of its parameters, and its oracle."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from oracle.common import FLOATS, FP32, I32, INTS, is_float
+
+from . import masks
+from .declared import Operand
+
+GRIDS = {"2d": (6, 16), "3d": (6, 3, 8), "3d1": (6, 1, 16), "4d": (6, 2, 3, 4)}
+TILE = "<a tile>"                       # in a sample: this operand is a tile or vector, no number
+
+CLASSES: dict[str, tuple] = {           # dtype classes of operands, the usual dtype first
+    "any": (*FLOATS, *INTS), "float": FLOATS, "float32": (FP32,),
+    "uint": tuple(np.dtype(n) for n in ("uint8", "uint16", "uint32")),
+    "small int": tuple(np.dtype(n) for n in ("uint8", "int8", "uint16", "int16")),
+    "float32 or int32": (FP32, I32),
+}
+
+
+def members(dtype_class: str) -> tuple:
+    """Return the dtypes of a class, or of a dtype's name."""
+    return CLASSES.get(dtype_class) or (np.dtype(dtype_class),)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Arguments besides the tiles that are always there.
+
+    `args`: numbers, names of operators, index expressions, or TILE for an operand that may be a
+    tile. `fill`: what is in an operand (see data.fill). `only`: "float" or "int", a kind of case
+    dtype, or a dtype. `psum`: operands may lie in PSUM. `plain`: no test of the default dtype.
+    """
+
+    args: dict[str, Any] = field(default_factory=dict)
+    fill: dict[str, Any] = field(default_factory=dict)
+    only: Any = None
+    psum: bool = True
+    dtypes: dict[str, Any] = field(default_factory=dict)
+
+    def fits(self, dtype: np.dtype) -> bool:
+        """Tell whether the sample can be given with tiles of a dtype."""
+        if self.only in ("float", "int"):
+            return is_float(dtype) == (self.only == "float")
+        return self.only is None or dtype in self.only
+
+
+def sample(fill: dict | None = None, only: Any = None, psum: bool = True,
+           dtypes: dict | None = None, **args: Any) -> Sample:
+    return Sample(args, fill or {}, only, psum, dtypes or {})
+
+
+def _same(grid: tuple[int, ...]) -> tuple[int, ...]:
+    return grid
+
+
+@dataclass(frozen=True)
+class Spec:
+    """How a row is tried.
+
+    `shapes`: shapes of operands that are neither like the grid nor vectors. `domain`: the grid
+    that a mask speaks about. `casts`: dtypes to give as dtype= (None: not given). `call`: turns
+    the keyword arguments into what the public function takes, in the kernel.
+    """
+
+    row: str
+    oracle: Callable
+    samples: tuple[Sample, ...] = (Sample(),)
+    grids: dict[str, tuple[int, ...]] = field(default_factory=lambda: GRIDS)
+    masks: tuple[str, ...] = masks.EVERY
+    shapes: dict[str, Callable] = field(default_factory=dict)
+    domain: Callable = _same
+    casts: tuple = (None, "bfloat16", "float32", "int16")
+    dtypes: tuple | None = None
+    call: Callable | None = None
+    public: str = ""
+    target: str = "trn1"
+    step: int = 1
+    dst_like: str = ""          # the operand whose dtype a written operand has as well
+    extra: tuple[Operand, ...] = ()     # tiles that an operand is subscripted with
+    low: bool = True                    # masks may leave out the first indices of a free dim
