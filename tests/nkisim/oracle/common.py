@@ -59,7 +59,8 @@ def cast(x: Any, dtype: Any) -> np.ndarray:
         return x.copy()
     x = f32(x)
     if is_float(dtype):
-        return x.astype(dtype)
+        with np.errstate(over="ignore"):        # to infinity
+            return x.astype(dtype)
     limits = np.iinfo(dtype)
     wide = np.rint(x.astype(np.float64))
     return np.clip(np.nan_to_num(wide, posinf=np.inf, neginf=-np.inf), limits.min,

@@ -59,8 +59,8 @@ def scatter_rows(dst, index, value, *, mask, op=None, mode="error"):
     for p, row in enumerate(index):
         if inside[p]:
             add = out[row] if op else 0
-            out[row] = add + value[p].astype(np.float32)
-            written[row] = True
+            out[row] = np.where(mask[p], add + value[p].astype(np.float32), out[row])
+            written[row] |= mask[p]
     return {"dst": Expected(cast(out, dst.dtype), written)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from oracle.common import cast, is_float
 
 TAKES_OP = ("op", "op0", "op1", "reduce_op", "comp_op0", "comp_op1", "dst_rmw_op")

@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from oracle import dma, gpsimd, tensor
 from oracle.common import FLOATS, FP32, I32
 
@@ -25,8 +26,8 @@ PRODUCTS = (
         S(is_moving_onezero=True, fill={"moving": [0, 1]}),
         S(tile_position=(0, 0), tile_size=(32, 64))), grids=_PRODUCTS, masks=BOOL, casts=(None,),
         shapes={"stationary": lambda g: (g[0], 7)}, domain=lambda g: (7, *g[1:])),
-    Spec("nc_matmul", tensor.nc_matmul, (S(perf_mode="double_row_gen3"),), casts=(None,),
-         grids={"3d": (10, 2, 16)}, masks=BOOL, dtypes=(FLOATS[4], FLOATS[3]), target="trn2",
+    Spec("nc_matmul", tensor.nc_matmul, (S(perf_mode="double_row_gen3"),), variant="double",
+         casts=(None,), grids={"3d": (10, 2, 16)}, masks=BOOL, dtypes=(FLOATS[4], FLOATS[3]), target="trn2",
          shapes={"stationary": lambda g: (g[0], 2, 7)}, domain=lambda g: (7, g[2])),
     # a mask must leave a range of the flattened free dims, from 0: they become the partitions
     *(Spec(row, tensor.nc_transpose, samples, masks=(*names, "true", "false"), casts=casts,
@@ -108,27 +109,31 @@ _INDEX = {"index": lambda g: (6, 1)}
 DMA = (
     Spec("load", dma.load, grids=_HBM, domain=_load_domain, casts=(None, "float32", "bfloat16",
                                                                    "int16")),
-    Spec("load", dma.gather_rows, (
+    Spec("load", dma.gather_rows, variant="rows", samples=(
         S(fill={"index": list(range(12))}), S(fill={"index": [3]})), grids=_ROWS, shapes=_INDEX,
-        domain=lambda g: (6, g[1]), masks=BOOL, call=lambda nl, kw: _rows(nl, kw, "src"),
+        domain=lambda g: (6, g[1]), call=lambda nl, kw: _rows(nl, kw, "src"),
         extra=(INDEX,), casts=(None, "float32")),
-    Spec("load", dma.gather_rows, (S(mode="skip", fill={"index": [0, 5, 11, 12, 40]}),),
-         grids=_ROWS, shapes=_INDEX, domain=lambda g: (6, g[1]), masks=BOOL, extra=(INDEX,),
+    Spec("load", dma.gather_rows, variant="skip", samples=(
+        S(mode="skip", fill={"index": [0, 5, 11, 12, 40]}),),
+         grids=_ROWS, shapes=_INDEX, domain=lambda g: (6, g[1]), extra=(INDEX,),
          call=lambda nl, kw: _rows(nl, kw, "src"), casts=(None,)),
     Spec("store", dma.store, (S(value=TILE),), grids=_HBM,
          shapes={"value": _load_domain}, casts=(None, "float32", "bfloat16"),
          domain=_load_domain),
-    Spec("store", dma.store, (S(value=2.5, only="float"), S(value=0)), casts=(None,)),
-    Spec("store", dma.scatter_rows, (S(fill={"index": "rows"}, value=TILE),), grids=_ROWS,
-         shapes={**_INDEX, "value": lambda g: (6, g[1])}, masks=BOOL, casts=(None,),
+    Spec("store", dma.store, variant="number", samples=(
+        S(value=2.5, only="float"), S(value=0)), casts=(None,)),
+    Spec("store", dma.scatter_rows, variant="rows", samples=(
+        S(fill={"index": "rows"}, value=TILE),), grids=_ROWS,
+         shapes={**_INDEX, "value": lambda g: (6, g[1])}, masks=NO_SLANT, casts=(None,),
          domain=lambda g: (6, g[1]), extra=(INDEX,), call=lambda nl, kw: _rows(nl, kw, "dst")),
     Spec("atomic_rmw", dma.scatter_rows, (
         S(op="add", fill={"index": "rows"}),), grids=_ROWS, dtypes=FLOATS[:3],
-        shapes={**_INDEX, "value": lambda g: (6, g[1])}, masks=BOOL, casts=(None,),
+        shapes={**_INDEX, "value": lambda g: (6, g[1])}, masks=NO_SLANT, casts=(None,),
         domain=lambda g: (6, g[1]), extra=(INDEX,), call=lambda nl, kw: _rows(nl, kw, "dst")),
     Spec("dma_copy", dma.dma_copy, (S(), S(dge_mode="swdge"), S(dge_mode="none")),
          casts=(None, "float32", "bfloat16")),
-    Spec("dma_copy", dma.dma_copy, (S(dst_rmw_op="add"),), casts=(None,), dtypes=(FP32, I32)),
+    Spec("dma_copy", dma.dma_copy, (S(dst_rmw_op="add"),), variant="add", casts=(None,),
+         dtypes=(FP32, I32)),
     Spec("load_transpose2d", dma.load_transpose2d, grids={"2d": (12, 16)}, masks=NO_SLANT,
          casts=(None, "float32", "bfloat16")),
     *(Spec("dma_transpose", dma.dma_transpose, (S(), S(axes=axes)), grids={rank: GRIDS[rank]},

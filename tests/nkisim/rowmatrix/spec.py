@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
 from oracle.common import FLOATS, FP32, I32, INTS, is_float
 
 from . import masks
@@ -32,8 +33,9 @@ class Sample:
     """Arguments besides the tiles that are always there.
 
     `args`: numbers, names of operators, index expressions, or TILE for an operand that may be a
-    tile. `fill`: what is in an operand (see data.fill). `only`: "float" or "int", a kind of case
-    dtype, or a dtype. `psum`: operands may lie in PSUM. `plain`: no test of the default dtype.
+    tile. `fill`: what is in an operand (see data.fill). `only`: the dtypes of the tiles that it
+    makes sense with: "float", "int", or a tuple of them. `psum`: operands may lie in PSUM.
+    `dtypes`: of operands that do not go with the tiles.
     """
 
     args: dict[str, Any] = field(default_factory=dict)
@@ -63,8 +65,8 @@ class Spec:
     """How a row is tried.
 
     `shapes`: shapes of operands that are neither like the grid nor vectors. `domain`: the grid
-    that a mask speaks about. `casts`: dtypes to give as dtype= (None: not given). `call`: turns
-    the keyword arguments into what the public function takes, in the kernel.
+    that a mask speaks about. `casts`: dtypes to give as dtype= (None: not given). `call`: turns the
+    keyword arguments into what the public function takes, in the kernel.
     """
 
     row: str
@@ -78,8 +80,13 @@ class Spec:
     dtypes: tuple | None = None
     call: Callable | None = None
     public: str = ""
+    variant: str = ""
     target: str = "trn1"
     step: int = 1
     dst_like: str = ""          # the operand whose dtype a written operand has as well
     extra: tuple[Operand, ...] = ()     # tiles that an operand is subscripted with
     low: bool = True                    # masks may leave out the first indices of a free dim
+
+    @property
+    def name(self) -> str:
+        return f"{self.row}.{self.variant}" if self.variant else self.row

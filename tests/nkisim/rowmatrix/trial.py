@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import neuronxcc.nki as nki
+import ml_dtypes
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 import numpy as np
-from oracle.common import E4M3, E5M2, Expected, is_float
 
 import nkisim
 from nkisim.launch import launch
+from oracle.common import BITVEC, E4M3, E5M2, Expected, is_float
 
 from . import masks
 from .data import TAKES_OP, fill, prefill
@@ -70,12 +70,9 @@ class Trial:
         choice = self.spec.casts[self.turn % len(self.spec.casts)]
         self.asked = self.dtype if choice == "case" else None if choice is None \
             else np.dtype(_dtype(choice))
-        integers = any(str(v).startswith(("bitwise", "left_", "right_"))
-                       for v in self.sample.args.values())
-        if integers and self.asked is not None and is_float(self.asked) or \
-                self.asked is not None and self.spec.oracle.__name__ == "dropout" \
-                and not is_float(self.dtype):
-            self.asked = self.dtype
+        bitvec = any(v in BITVEC for v in self.sample.args.values() if isinstance(v, str))
+        if bitvec and self.asked is not None and is_float(self.asked):
+            self.asked = self.dtype             # bits go to integers
         if self.declared.result and self.asked is not None:
             self.params["dtype"] = self.asked
 
@@ -145,8 +142,9 @@ class Trial:
                 args[name] = value.array(self.domain)
         return self.spec.oracle(**args, mask=self.selected)
 
-    def kernel(self, expected: dict[str, Expected]) -> Any:
-        """Return a kernel that makes the call, and the arrays that it takes."""
+    def kernel(self, expected: dict[str, Expected]) -> tuple[Any, list, dict]:
+        """Return a kernel that makes the call, the arrays that it takes, and what is there before
+        in each operand that it writes."""
         before = {n: self.arrays.get(n, prefill(e.value.shape, e.value.dtype))
                   for n, e in expected.items()}
         given = {**{n: a for n, a in self.arrays.items() if n not in before}, **before}
@@ -172,7 +170,7 @@ def _dtype(name: str) -> Any:
 
 def _public(trial: Trial) -> Any:
     module, name = (trial.spec.public or trial.declared.public).split(".")
-    return getattr({"nisa": nisa, "nl": nl, "nki": nki}[module], name)
+    return getattr({"nisa": nisa, "nl": nl}[module], name)
 
 
 def _bring(x: Any, memory: str, count: Counter, keep: bool = False) -> Any:
@@ -187,33 +185,23 @@ def _bring(x: Any, memory: str, count: Counter, keep: bool = False) -> Any:
     if memory == "hbm":
         nl.store(out, t)
         count["store"] += 1
-    elif memory == "psum":
-        out[...] = nisa.tensor_copy(t)
-        count["tensor_copy"] += 1
     else:
         out[...] = nisa.tensor_copy(t)
         count["tensor_copy"] += 1
     return out
 
 
-def _out(t: Any, count: Counter) -> Any:
+def _out(tile: Any, memory: str, count: Counter) -> Any:
     """Return an HBM tensor with what a tensor holds."""
-    if t.buffer_name == "hbm":
-        return t.tensor
-    tile = t.tensor
-    if t.buffer_name == "psum":
+    if memory == "hbm":
+        return tile
+    if memory == "psum":
         tile = nisa.tensor_copy(tile)
         count["tensor_copy"] += 1
     out = nl.ndarray(tile.shape, dtype=tile.dtype, buffer=nl.shared_hbm)
     nl.store(out, tile)
     count["store"] += 1
     return out
-
-
-@dataclass
-class _Written:
-    tensor: Any
-    buffer_name: str
 
 
 def _kernel(trial: Trial, names: list[str], expected: dict[str, Expected]) -> Any:
@@ -230,10 +218,9 @@ def _kernel(trial: Trial, names: list[str], expected: dict[str, Expected]) -> An
             kw = trial.spec.call(nl, kw)
         result = _issue(trial, function, kw, tiles.get(""))
         if "" in tiles and not trial.assigned:
-            tiles[""], kernel.dtype = result, result.dtype
+            tiles[""] = result
         count[trial.spec.row] += bool(trial.selected.any())
-        return tuple(_out(_Written(tiles[n], trial.places[n]), count) for n in expected)
-    kernel.dtype = None
+        return tuple(_out(tiles[n], trial.places[n], count) for n in expected)
     return kernel
 
 
@@ -320,7 +307,6 @@ def _values(name: str, got: np.ndarray, want: Expected, before: np.ndarray, pref
 
 
 def _epsilon(dtype: np.dtype) -> float:
-    import ml_dtypes
     return float(ml_dtypes.finfo(dtype).eps)
 
 

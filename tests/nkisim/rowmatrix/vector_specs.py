@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from oracle import scalar, vector
 from oracle.common import FLOATS, FP32, I32, U32
 
@@ -67,7 +68,8 @@ ELEMENTWISE = (
     ), casts=("float32", "bfloat16", "int16", "uint8")),
     Spec("tensor_scalar", vector.tensor_scalar, (
         S(op0="multiply", operand0=TILE, op1="add", operand1=2.0, engine="scalar"),
-        S(op0="add", operand0=2.0, engine="scalar")), casts=("float32",), target="trn2"),
+        S(op0="add", operand0=2.0, engine="scalar")), casts=("float32",), target="trn2",
+         variant="scalar"),
     Spec("scalar_tensor_tensor", vector.scalar_tensor_tensor, (
         S(op0="multiply", operand0=2.0, op1="add"),
         S(op0="subtract", operand0=TILE, op1="multiply"),
@@ -76,7 +78,7 @@ ELEMENTWISE = (
         casts=("float32", "bfloat16", "int16", None)),
     Spec("reciprocal", vector.reciprocal, (S(fill={"data": "positive"}),),
          casts=(None, "float32", "bfloat16"), dtypes=FLOATS),
-    *(Spec("tensor_unary", vector.unary(op), public=f"nl.{op}", samples=(
+    *(Spec("tensor_unary", vector.unary(op), public=f"nl.{op}", variant=op, samples=(
         S(only="int" if op == "invert" else "float"),), casts=(None,) if op == "invert" else
         (None, "float32", "int16")) for op in ("negative", "ceil", "floor", "trunc", "invert")),
     Spec("select_reduce", vector.select_reduce, (
@@ -86,7 +88,7 @@ ELEMENTWISE = (
         S(prob=0.0), S(prob=1.0), S(prob=TILE, fill={"prob": [0, 1]})),
         casts=(None, "float32", "bfloat16"), dtypes=FLOATS),
     Spec("dropout", vector.dropout, (S(prob=1.0), S(prob=TILE, fill={"prob": [0, 1]})),
-         casts=(None,), dtypes=(I32,)),
+         casts=(None,), dtypes=(I32,), variant="int"),
 )
 
 _AXES = {"2d": ((1,), 1, -1), "3d": ((1, 2), 2, (2,), [1, 2]), "3d1": ((2,), (1, 2)),
@@ -130,7 +132,7 @@ WITH_RESULTS = (
     Spec("select_reduce", vector.select_reduce, (
         S(on_false=-2.5, reduce_res=TILE, reduce_cmd="reset_reduce", reduce_op="max"),
         S(on_false=TILE, reduce_res=TILE, reduce_cmd="reset_reduce", reduce_op="maximum")),
-        casts=_FLOAT_CASTS, masks=NO_SLANT,
+        casts=_FLOAT_CASTS, masks=NO_SLANT, variant="reduce",
         dtypes=tuple(d for d in (*FLOATS, *map(np.dtype, ("uint8", "int8", "int16"))))),
     Spec("range_select", vector.range_select, (
         S(comp_op0="greater_equal", comp_op1="less", reduce_cmd="reset_reduce", reduce_res=TILE),
@@ -170,12 +172,12 @@ SCALAR = (
     Spec("activation", scalar.activation, (
         S(op="copy", scale=2.0), S(op="square", bias=TILE), S(op="relu", bias=TILE, scale=TILE),
         S(op="copy", scale=TILE), S(op="exp", bias=TILE, scale=0.5),
-        S(op="copy", bias=TILE, dtypes={"bias": np.dtype("float16")}))),
+        S(op="copy", bias=TILE, dtypes={"bias": np.dtype("float16")})), variant="vectors"),
     Spec("activation", scalar.activation, (
         S(op="copy", reduce_op="add", reduce_res=TILE, reduce_cmd="reset_reduce"),
         S(op="square", bias=TILE, scale=2.0, reduce_op="add", reduce_res=TILE,
           reduce_cmd="reset_reduce", fill={"data": [0, 0.5, -1], "bias": [0, 1]})),
-        masks=NO_SLANT, casts=_FLOAT_CASTS),
+        masks=NO_SLANT, casts=_FLOAT_CASTS, variant="reduce"),
     Spec("activation_reduce", scalar.activation_reduce, (
         S(op="relu", reduce_op="add", reduce_res=TILE),
         S(op="copy", reduce_op="add", reduce_res=TILE, scale=TILE),
