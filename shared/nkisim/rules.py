@@ -188,6 +188,9 @@ The Scalar Engine multiplies by the scale in float32 and reads it as such.
 Try: nl.copy(scale, dtype=nl.float32).
 NKI-E11 | - | Operators and activation functions
 An op argument is a function of nl or NumPy (nl.add, np.add), not called, that the instruction has.
+NKI-E12 | - | What range_select puts elsewhere
+nisa.range_select writes the least float32 where the comparisons fail; there is no choice.
+Try: leave on_false_value= out.
 NKI-L01 | err_local_variable_used_out_of_scope | A tile lives in the loop body that made it
 Loop bodies are scopes: what an iteration creates is gone with it. Create the tensor before the loop and assign inside.
 NKI-L02 | - | Loop-carried value in an affine_range
@@ -247,6 +250,12 @@ Try: leave descriptors= out.
 NKI-K10 | - | What the compiler is taken to do
 A prediction assumes which freedoms the compiler uses, each an option with a name: docs/latency-model.md says what they mean. () is strictly as written.
 Try: leave compiler= out.
+NKI-K11 | - | Arguments that an instruction does not have
+Beta 1 of NKI takes keywords that it does not know and ignores them, so a misspelt mask= or scale= changes the result without a word. Later versions refuse them.
+Try: help(function) lists the arguments.
+NKI-K12 | - | dtype= of an instruction that writes an operand
+An instruction with a dst operand writes it in the dtype that it has.
+Try: create dst with the dtype that you want, and leave dtype= out.
 NKI-C01 | - | Files of measurement records
 Records say which public kernel took how long: see shared/nkisim/data/README.md.
 Try: --measurements with a file of that form.

@@ -126,7 +126,7 @@ def _updates(kind: Kind) -> bool:
 
     Which rows two iterations choose is data, so a promise that they differ is believed.
     """
-    return kind.row.name == "atomic_rmw" or "scatter" in kind.extra
+    return kind.adds or kind.scatters
 
 
 def _written_twice(m: Launch, loop: int, hbm: bool, line: int, other: int) -> NkiError | None:

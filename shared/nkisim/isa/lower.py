@@ -17,7 +17,8 @@ from ..machine import allocate
 from ..machine.index import as_int
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
-from . import act, dve, pe, pool
+from . import act, dve, pe
+from . import reduce as reduction
 from .operands import align, is_scalar, result_dtype
 
 _COMPARE = frozenset(("equal", "not_equal", "greater", "greater_equal", "less", "less_equal",
@@ -220,12 +221,12 @@ def where(m: Machine, condition: Any, x: Any, y: Any, dtype: Any = None, mask: A
 def reduce(m: Machine, name: str, x: Any, axis: Any, dtype: Any = None, mask: Any = None,
            keepdims: bool = False) -> Tensor:
     """Reduce free axes: sum, max, min, prod, all."""
-    return dve.tensor_reduce(name, x, axis, dtype=dtype, mask=mask, keepdims=keepdims)
+    return reduction.tensor_reduce(name, x, axis, dtype=dtype, mask=mask, keepdims=keepdims)
 
 
 def _count(t: Tensor, axis: Any, api: str) -> int:
     n = 1
-    for a in dve.reduced_axes(t, axis, api):
+    for a in reduction.reduced_axes(t, axis, api):
         n *= t.shape[a]
     return n
 
@@ -257,7 +258,7 @@ def softmax(m: Machine, x: Any, axis: Any, dtype: Any = None, compute_dtype: Any
             mask: Any = None) -> Tensor:
     """Return exp(x - max) / sum over free axes; the sum comes with the exponential."""
     t = m.tile(x, "x").settle()
-    axes = dve.reduced_axes(t, axis, "nl.softmax")
+    axes = reduction.reduced_axes(t, axis, "nl.softmax")
     dt = result_dtype(dtype, t)
     f32 = dtypes.FLOAT32
     if axes != tuple(range(1, len(t.shape))) or mask is not None:
@@ -265,7 +266,7 @@ def softmax(m: Machine, x: Any, axis: Any, dtype: Any = None, compute_dtype: Any
         exp = act.activation("exp", binary(m, "subtract", t, top, f32, mask).settle(), mask=mask)
         total = reduce(m, "add", exp.settle(), axis, f32, mask, keepdims=True).settle()
         return binary(m, "multiply", exp, dve.reciprocal(total).settle(), dt, mask)
-    down = dve.tensor_reduce("maximum", t, axis, dtype=f32, negate=True).settle()
+    down = reduction.tensor_reduce("maximum", t, axis, dtype=f32, negate=True).settle()
     total = allocate.create(m, (t.shape[0], 1), f32, sbuf)
     exp = act.activation_reduce("exp", t, bias=down, reduce_op="add", reduce_res=total, dtype=f32)
     exp.settle()
@@ -339,5 +340,5 @@ def transpose(m: Machine, x: Any, engine: Any = 0, dtype: Any = None, mask: Any 
     return pe.nc_transpose_pe(x, dtype=dtype, mask=mask)
 
 
-__all__ = ["LoopReduce", "binary", "broadcast_to", "copy", "matmul", "mean", "operator", "pool",
+__all__ = ["LoopReduce", "binary", "broadcast_to", "copy", "matmul", "mean", "operator",
            "reduce", "rms_norm", "softmax", "transpose", "unary", "var", "where"]

@@ -20,8 +20,8 @@ from ..errors import NkiError, fail, user_frame
 from ..trace.trace import Trace
 from . import allocate, refuse, replay
 from .block import BlockTensor
-from .index import Mask, as_int
-from .instruction import NO_EXTRA, Instr
+from .index import as_int
+from .instruction import Instr
 from .products import IS_RESULT, Products
 from .shadow import refresh_shadow
 from .tensor import Indirect, Tensor
@@ -46,7 +46,6 @@ class Machine:
         self._tiles: dict[tuple, tuple[int, ...]] = {}      # checked tile shapes -> strides
         self.layouts: dict[tuple, tuple] = {}               # checked nl.ndarray calls -> layout
         self.views: dict[tuple, tuple] = {}                 # resolved subscripts -> view
-        self.matmuls: dict[tuple, tuple] = {}               # checked forms of operands -> result
         self.node = 0                   # loop iteration being executed
         self.top = 0                    # the node of the kernel's top level
         self.loop_open: list[bool] = []
@@ -146,34 +145,6 @@ class Machine:
                    hint="if the last tile is partial, add mask=(index < size); otherwise check "
                         "the loop bound")
 
-    def mask(self, ins: Instr, mask: Any, domain: tuple[int, ...],
-             keep: tuple[int, ...] | None = None, cut: bool = True) -> None:
-        """Apply `mask` over the grid `domain`; `keep` lists the dims that the result has.
-
-        A box narrows the operands, unless `cut` is False because values depend on the position.
-        """
-        if mask is None or mask is True:
-            return
-        if mask is False or isinstance(mask, np.bool_):
-            if not mask:
-                ins.box = [(0, 0)] * len(domain)
-            return
-        if not isinstance(mask, Mask):
-            raise fail("NKI-I07", "mask is not a comparison of index expressions",
-                       given=f"{type(mask).__name__}",
-                       limit="affine comparisons joined by &, e.g. (i_p < 64) & (i_f < n)")
-        box = mask.box(domain) if cut else None
-        if box is None:
-            if keep is not None:
-                raise fail("NKI-X02", "this mask is not a box, and the instruction reduces",
-                           hint="mask the operand first with nl.copy(x, mask=...)")
-            ins.mask = mask.values(domain)
-            return
-        if all(b == (0, n) for b, n in zip(box, domain)):
-            return
-        ins.srcs = tuple(s.narrow(box) if s.__class__ is Tensor else s for s in ins.srcs)
-        ins.box = box if keep is None else [box[d] for d in keep]
-
     # -- issue, bind, commit -------------------------------------------------------
     def issue(self, ins: Instr) -> Tensor | None:
         """Take a planned instruction: commit it, or leave its result pending."""
@@ -181,7 +152,7 @@ class Machine:
         if dst is not None:
             self.commit(ins, dst)
             return dst
-        t = Tensor(self, None, 0, ins.shape, NO_EXTRA, ins.dtype, 0, ins.kind)
+        t = Tensor(self, None, 0, ins.shape, (), ins.dtype, 0, ins.kind)
         t.pending = ins
         self.pending = (ins, t)
         return t
@@ -279,7 +250,7 @@ class Machine:
         st = dst.storage
         whole = (st.init == NEVER and ins.mask is None and not ins.also
                  and dst.size * dst.dtype.itemsize == st.nbytes and 0 not in dst.strides
-                 and "scatter" not in ins.extra)
+                 and not ins.scatters)
         if whole:
             st.fresh()
         if ins.mask is None or row.masks_itself:
@@ -290,7 +261,7 @@ class Machine:
             st.init = FULLY
         for t in outs:
             st = t.storage
-            if st.init != FULLY and "scatter" not in ins.extra:     # that marks what it hits
+            if st.init != FULLY and not ins.scatters:     # that marks what it hits
                 st.mark(t.offset, t.shape, t.strides, t.dtype.itemsize,
                         ins.mask if t is dst else None)
             if st.shadow is not None:
@@ -305,6 +276,8 @@ class Machine:
         st.fresh()
         tmp = Tensor(self, st, 0, dst.shape, contiguous_strides(dst.shape, dst.dtype.itemsize),
                      dst.dtype, 0, dst.kind)
+        if ins.row.merges:
+            tmp.np[...] = dst.np                # what it keeps is what was there
         ins.row.run(self, ins, tmp)
         assert ins.mask is not None
         np.copyto(dst.np, tmp.np, where=ins.mask)

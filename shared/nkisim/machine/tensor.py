@@ -233,13 +233,12 @@ class Tensor:
         return lo, hi, step
 
     def narrow(self, box: list[tuple[int, int]]) -> Tensor:
-        """Return the part of the view inside [lo, hi) per dim (dims of size 1 stay whole)."""
+        """Return the part of the view inside [lo, hi) of each dim (dims of size 1 stay whole)."""
+        assert len(box) == len(self.shape), "a box has a range for each dim"
         offset, shape = self.offset, list(self.shape)
-        lead = len(shape) - len(box)
         shift = {}
         for d, (lo, hi) in enumerate(box):
-            d += lead
-            if d >= 0 and shape[d] > 1 and (lo, hi) != (0, shape[d]):
+            if shape[d] > 1 and (lo, hi) != (0, shape[d]):
                 offset += lo * self.strides[d]
                 shape[d] = hi - lo
                 shift[d] = lo

@@ -154,13 +154,19 @@ def _finding(f: Any, where: dict[tuple[str, int, str], int],
 
 def _kind(kind: Any) -> dict[str, Any]:
     """Return one kind of instruction: its name, engine, operands and work."""
-    from .work import elementwise, matmul_flops
-    flops, useful = matmul_flops(kind)
+    flops, useful = kind.row.flops(kind)
     return {"name": kind.row.name, "engine": kind.engine, "outputs": kind.outputs,
             "accumulate": bool(kind.accumulate),
             "operands": [[p.kind, dtypes.name(p.dtype), list(p.shape)] for p in kind.operands],
             "moves": _direction(kind), "bytes": int(kind.operands[0].nbytes),
-            "flops": flops, "useful": useful, "elementwise": elementwise(kind)}
+            "flops": flops, "useful": useful, "elementwise": _elementwise(kind)}
+
+
+def _elementwise(kind: Any) -> int:
+    """Return the elements that a Vector, Scalar or GpSimd instruction goes through."""
+    if kind.engine not in ("vector", "scalar", "gpsimd"):
+        return 0
+    return max((p.elements for p in kind.operands), default=0)
 
 
 def _direction(kind: Any) -> str:

@@ -95,7 +95,7 @@ class _Dmas:
     @staticmethod
     def _side(kind: Kind) -> int:
         """Return 1 for a load, 2 for a store, 0 for anything else."""
-        if kind.row.name not in ("load", "store") or len(kind.operands) != 2 or kind.extra:
+        if kind.row.name not in ("load", "store") or len(kind.operands) != 2 or kind.form:
             return 0
         return 1 if kind.row.name == "load" else 2
 

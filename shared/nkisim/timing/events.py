@@ -16,8 +16,8 @@ from heapq import heappop, heappush, heappushpop
 import numpy as np
 
 from ..chip.hw import NeuronCore
-from ..isa import cost
 from ..trace.footprint import ACT, DVE, LOADS, PE, POOL, QUEUES, Dependencies
+from . import cost
 from .banks import Banks
 
 
@@ -92,7 +92,7 @@ def run(deps: Dependencies, queue_of_kind: list[int], works: list[cost.Work | No
     warm_after, cold = t.pe_warmup_us, t.pe_cold_factor
     credit, warm, pe_last = 0.0, warm_after <= 0, 0.0
     pe_busy = dma_busy = 0.0
-    dge = dge and t.dge_rings > 0
+    dge = dge and hw.hwdge
     trigger_us = [0.0 if x is None else t.dge_issue_us + t.dge_row_us * x.rows if dge
                   else t.dma_trigger_us for x in transfers]
     lead = t.dma_start_us

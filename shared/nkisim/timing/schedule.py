@@ -12,11 +12,10 @@ import numpy as np
 
 from ..chip.hw import NeuronCore
 from ..chip.memory import HBM, PSUM
-from ..isa import cost
 from ..isa.table import ANY
 from ..trace.footprint import ACT, DVE, LOADS, PE, POOL, STORES, Dependencies, analyse
 from ..trace.trace import Kind, Trace
-from . import compiler, events, spill
+from . import compiler, cost, events, spill
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
 _QUEUE = {"tensor": PE, "vector": DVE, "scalar": ACT, "gpsimd": POOL, "sync": LOADS}

@@ -56,7 +56,22 @@ class Kind:
     outputs: int
     accumulate: bool
     inplace: bool
-    extra: tuple
+    form: Any
+
+    @property
+    def indirect(self) -> bool:
+        """Tell whether run-time indices choose what is accessed."""
+        return getattr(self.form, "indirect", False)
+
+    @property
+    def scatters(self) -> bool:
+        """Tell whether run-time indices choose what is written."""
+        return getattr(self.form, "scatter", False)
+
+    @property
+    def adds(self) -> bool:
+        """Tell whether it adds to what its destination holds (a read-modify-write of DMA)."""
+        return getattr(self.form, "adds", False)
 
     @property
     def read_bytes(self) -> int:
@@ -160,19 +175,19 @@ class Trace:
         operands = outs + ins.srcs
         if len(operands) == 2:                              # written out: this is the hot path
             x, y = operands
-            key: tuple = (ins.row, ins.engine, ins.accumulate, ins.inplace, len(outs), ins.extra,
+            key: tuple = (ins.row, ins.engine, ins.accumulate, ins.inplace, len(outs), ins.form,
                           x.kind, x.dtype.num, x.shape, x.strides,
                           y.kind, y.dtype.num, y.shape, y.strides)
             row: tuple = (line, node, x.storage.id, x.offset, y.storage.id, y.offset)
         elif len(operands) == 3:
             x, y, z = operands
-            key = (ins.row, ins.engine, ins.accumulate, ins.inplace, len(outs), ins.extra,
+            key = (ins.row, ins.engine, ins.accumulate, ins.inplace, len(outs), ins.form,
                    x.kind, x.dtype.num, x.shape, x.strides, y.kind, y.dtype.num, y.shape,
                    y.strides, z.kind, z.dtype.num, z.shape, z.strides)
             row = (line, node, x.storage.id, x.offset, y.storage.id, y.offset, z.storage.id,
                    z.offset)
         else:
-            key = (ins.row, ins.engine, ins.accumulate, ins.inplace, len(outs), ins.extra,
+            key = (ins.row, ins.engine, ins.accumulate, ins.inplace, len(outs), ins.form,
                    *(v for t in operands for v in (t.kind, t.dtype.num, t.shape, t.strides)))
             row = (line, node, *(v for t in operands for v in (t.storage.id, t.offset)))
         kind = self._kind_ids.get(key)
@@ -181,7 +196,7 @@ class Trace:
             self.kinds.append(Kind(
                 ins.row, ins.engine,
                 tuple(Pattern(t.kind, t.dtype, t.shape, t.strides) for t in operands),
-                len(outs), ins.accumulate, ins.inplace, ins.extra))
+                len(outs), ins.accumulate, ins.inplace, ins.form))
         rows = self.rows
         self.starts.append(len(rows))
         rows.append(kind)

@@ -9,7 +9,7 @@ import numpy as np
 from ...chip import dtypes
 from ...chip.memory import HBM, PSUM, DirectBuffer, hbm, private_hbm, psum, sbuf, shared_hbm
 from ...errors import fail
-from ...isa import dma, lower, pool
+from ...isa import dma, gpsimd, lower, rng
 from ...machine import allocate
 from ...machine.context import machine
 from ...machine.index import Index, MGrid, Slice, as_int
@@ -115,12 +115,12 @@ def empty_like(a: Any, dtype: Any = None, *, buffer: Any = None, name: str = "",
 
 def rand(shape: Any, dtype: Any = np.float32, **kwargs: Any) -> Tensor:
     """Create an SBUF tile of uniform random numbers in [0, 1)."""
-    return pool.rand(shape, dtype)
+    return rng.rand(shape, dtype)
 
 
 def random_seed(seed: Any, *, mask: Any = None, **kwargs: Any) -> None:
     """Seed the random number generator."""
-    pool.random_seed(seed)
+    rng.random_seed(seed, mask=mask)
 
 
 def shared_constant(constant: Any, dtype: Any = None, **kwargs: Any) -> Tensor:
@@ -190,7 +190,7 @@ nc, spmd_dim = _grid.nc, _grid.spmd_dim
 # -- data movement ---------------------------------------------------------------------------------
 load, store = dma.load, dma.store
 load_transpose2d, atomic_rmw = dma.load_transpose2d, dma.atomic_rmw
-gather_flattened = pool.gather_flattened
+gather_flattened = gpsimd.gather_flattened
 
 
 def broadcast_to(src: Any, shape: Any = None, **kwargs: Any) -> Tensor:
@@ -359,7 +359,7 @@ def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None
 
 def dropout(x: Any, rate: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> Tensor:
     """Replace elements by zero with probability `rate`; kept elements are not rescaled."""
-    return pool.dropout(x, rate, dtype=dtype, mask=mask)
+    return rng.dropout(x, rate, dtype=dtype, mask=mask)
 
 
 def __getattr__(name: str) -> Any:
