@@ -12,7 +12,7 @@ from nkisim.errors import NkiError
 from oracle import tensor, vector
 from oracle.common import Expected
 from rowmatrix.disagreements import marks_of
-from rowmatrix.trial import record
+from rowmatrix.trial import out_of_reach, record
 
 F32 = np.float32
 
@@ -157,6 +157,13 @@ def _dst(x, call, dtype=nl.float32, shape=None):
     return dst
 
 
+def _psum(x):
+    """Return a tile in PSUM: the pending result itself, or a copy of a tile."""
+    t = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.psum)
+    t[...] = x
+    return t
+
+
 def _select(x, predicate=None, **kw):
     predicate = nisa.memset(x.shape, 1, nl.uint8) if predicate is None else predicate
     return _dst(x, lambda d: nisa.select_reduce(dst=d, predicate=predicate, on_true=x,
@@ -251,6 +258,25 @@ def not_passed_over(function, array, target):
 @pytest.mark.parametrize("kernel", known(*EXCLUDED, *IGNORED))
 def test_what_the_documentation_excludes_is_not_passed_over(kernel):
     not_passed_over(*kernel, "trn2")
+
+
+ON_GPSIMD = (
+    ("tensor_tensor-int32-psum", N(lambda x: nisa.tensor_tensor(_psum(x), x, nl.add))),
+    ("tensor_tensor-int32-to-psum", N(lambda x: nl.copy(_psum(nisa.tensor_tensor(x, x, nl.add))))),
+    ("tensor_tensor-power-psum", F(lambda x: nisa.tensor_tensor(_psum(x), x, nl.power))),
+    ("iota-to-psum", F(lambda x: nl.copy(_psum(nisa.iota(nl.arange(4)[:, None]
+                                                         + nl.arange(16)[None, :], nl.int32))))),
+)
+
+
+@pytest.mark.parametrize("kernel", known(*ON_GPSIMD))
+def test_gpsimd_never_touches_psum(kernel):
+    """Refused, done by another engine, or with a copy between."""
+    function, array = kernel
+    try:
+        assert not list(out_of_reach(nkisim.run(function, array).trace))
+    except NkiError as refusal:
+        assert refusal.id != "NKI-X01"
 
 
 @marked("tensor_scalar-scalar-engine-trn1")

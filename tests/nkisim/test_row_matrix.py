@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from nkisim.isa.operands import READ, VECTOR
 from oracle.common import FP32, I32
 from rowmatrix import masks
-from rowmatrix.declared import DECLARED
 from rowmatrix.disagreements import MATRIX, marks_of
 from rowmatrix.other_specs import DMA, DYNAMIC, GPSIMD, PRODUCTS
 from rowmatrix.spec import Spec, members
@@ -22,7 +22,7 @@ FEW = ("none", "partition", "free", "both")     # masks for dtypes other than th
 
 def dtypes_of(spec: Spec) -> tuple[np.dtype, ...]:
     """Return the dtypes that the tiles of a spec may have, the usual one first."""
-    reads = [o for o in DECLARED[spec.row].operands if o.role == "read" and "tile" in o.form]
+    reads = [o for o in spec.operands if o.role == READ and o.form is not VECTOR]
     found = spec.dtypes or members(reads[0].dtypes if reads else "any")
     return tuple(d for d in found if any(s.fits(d) for s in spec.samples))
 

@@ -5,15 +5,19 @@ from typing import Any
 
 import numpy as np
 
+from nkisim.chip.memory import SBUF
+from nkisim.isa.operands import Tile
 from oracle import dma, gpsimd, tensor
-from oracle.common import FLOATS, FP32, I32
+from oracle.common import FLOATS, FP32, I32, U32
 
 from . import masks
-from .declared import INDEX, OFFSET
 from .masks import Affine, Compare
 from .spec import GRIDS, TILE, Spec, sample
 
 S = sample
+INDEX = Tile("index", memories=(SBUF,))         # what an indirect access names its rows with
+OFFSET = Tile("offset", memories=(SBUF,))
+VALUE = Tile("value", memories=(SBUF,), numbers=True)       # of nl.store: converted by hand
 NO_SLANT = (*masks.BOX, "true", "false")
 BOOL = ("none", "true", "false")
 
@@ -27,11 +31,12 @@ PRODUCTS = (
         S(tile_position=(0, 0), tile_size=(32, 64))), grids=_PRODUCTS, masks=BOOL, casts=(None,),
         shapes={"stationary": lambda g: (g[0], 7)}, domain=lambda g: (7, *g[1:])),
     Spec("nc_matmul", tensor.nc_matmul, (S(perf_mode="double_row_gen3"),), variant="double",
-         casts=(None,), grids={"3d": (10, 2, 16)}, masks=BOOL, dtypes=(FLOATS[4], FLOATS[3]), target="trn2",
-         shapes={"stationary": lambda g: (g[0], 2, 7)}, domain=lambda g: (7, g[2])),
+         casts=(None,), grids={"3d": (10, 2, 16)}, masks=BOOL, target="trn2",
+         dtypes=(FLOATS[4], FLOATS[3]), domain=lambda g: (7, g[2]),
+         shapes={"stationary": lambda g: (g[0], 2, 7)}),
     # a mask must leave a range of the flattened free dims, from 0: they become the partitions
-    *(Spec(row, tensor.nc_transpose, samples, masks=(*names, "true", "false"), casts=casts,
-           grids={rank: GRIDS[rank]}, low=False, dtypes=dtypes)
+    *(Spec(row, tensor.nc_transpose, samples, public="nisa.nc_transpose", low=False, dtypes=dtypes,
+           grids={rank: GRIDS[rank]}, masks=(*names, "true", "false"), casts=casts)
       for rank, names in (("2d", ("none", "partition", "free", "both")),
                           ("3d", ("none", "partition", "free_first")),
                           ("3d1", ("none", "partition", "free", "free_one", "both")),
@@ -70,11 +75,11 @@ GPSIMD = (
         grids={"2d": (16, 12), "3d": (32, 3, 8), "4d": (16, 2, 3, 4)}, masks=("none",),
         shapes={"index": lambda g: (g[0], 2)}, domain=lambda g: (), casts=(None,)),
     Spec("gather_flattened", gpsimd.gather_flattened, (
-        S(fill={"indices": list(range(12))}),), casts=(None,),
+        S(fill={"indices": list(range(12))}),), casts=(None,), takes={"indices": (U32,)},
         shapes={"data": lambda g: (g[0], 3, 4)}, masks=NO_SLANT),
     Spec("sequence_bounds", gpsimd.sequence_bounds, (
         S(fill={"segment_ids": [0, 1, 1, 2]}),), grids={"2d": (1, 20)}, masks=("none",),
-        domain=lambda g: (1, 2, g[1]), casts=(None, "float32", "int32")),
+        domain=lambda g: (1, 2, g[1]), casts=(None, "float32", "int32"), dtypes=(FP32, I32)),
 )
 
 # -- DMA -----------------------------------------------------------------------------------------
@@ -104,32 +109,32 @@ def _at(nl: Any, kw: dict, name: str, width: int) -> dict:
     return kw
 
 
-_ROWS = {"2d": (12, 16)}
-_INDEX = {"index": lambda g: (6, 1)}
+def _moved(nl: Any, kw: dict) -> dict:
+    return _rows(nl, kw, "src" if "src" in kw else "dst")
+
+
+_INDIRECT: dict[str, Any] = {                   # 6 of 12 rows, which an index tile names
+    "grids": {"2d": (12, 16)}, "takes": {"index": (U32, I32)}, "call": _moved,
+    "domain": lambda g: (6, g[1]),
+    "shapes": {"index": lambda g: (6, 1), "value": lambda g: (6, g[1])}}
+
 DMA = (
-    Spec("load", dma.load, grids=_HBM, domain=_load_domain, casts=(None, "float32", "bfloat16",
-                                                                   "int16")),
-    Spec("load", dma.gather_rows, variant="rows", samples=(
-        S(fill={"index": list(range(12))}), S(fill={"index": [3]})), grids=_ROWS, shapes=_INDEX,
-        domain=lambda g: (6, g[1]), call=lambda nl, kw: _rows(nl, kw, "src"),
-        extra=(INDEX,), casts=(None, "float32")),
-    Spec("load", dma.gather_rows, variant="skip", samples=(
-        S(mode="skip", fill={"index": [0, 5, 11, 12, 40]}),),
-         grids=_ROWS, shapes=_INDEX, domain=lambda g: (6, g[1]), extra=(INDEX,),
-         call=lambda nl, kw: _rows(nl, kw, "src"), casts=(None,)),
-    Spec("store", dma.store, (S(value=TILE),), grids=_HBM,
-         shapes={"value": _load_domain}, casts=(None, "float32", "bfloat16"),
-         domain=_load_domain),
-    Spec("store", dma.store, variant="number", samples=(
-        S(value=2.5, only="float"), S(value=0)), casts=(None,)),
-    Spec("store", dma.scatter_rows, variant="rows", samples=(
-        S(fill={"index": "rows"}, value=TILE),), grids=_ROWS,
-         shapes={**_INDEX, "value": lambda g: (6, g[1])}, masks=NO_SLANT, casts=(None,),
-         domain=lambda g: (6, g[1]), extra=(INDEX,), call=lambda nl, kw: _rows(nl, kw, "dst")),
-    Spec("atomic_rmw", dma.scatter_rows, (
-        S(op="add", fill={"index": "rows"}),), grids=_ROWS, dtypes=FLOATS[:3],
-        shapes={**_INDEX, "value": lambda g: (6, g[1])}, masks=NO_SLANT, casts=(None,),
-        domain=lambda g: (6, g[1]), extra=(INDEX,), call=lambda nl, kw: _rows(nl, kw, "dst")),
+    Spec("load", dma.load, grids=_HBM, domain=_load_domain,
+         casts=(None, "float32", "bfloat16", "int16")),
+    Spec("load", dma.gather_rows, (
+        S(fill={"index": list(range(12))}), S(fill={"index": [3]})), variant="rows",
+        extra=(INDEX,), casts=(None, "float32"), **_INDIRECT),
+    Spec("load", dma.gather_rows, (
+        S(mode="skip", fill={"index": [0, 5, 11, 12, 40]}),), variant="skip",
+        extra=(INDEX,), casts=(None,), **_INDIRECT),
+    Spec("store", dma.store, (S(value=TILE),), grids=_HBM, domain=_load_domain,
+         shapes={"value": _load_domain}, casts=(None, "float32", "bfloat16"), extra=(VALUE,)),
+    Spec("store", dma.store, (S(value=2.5, only="float"), S(value=0)), variant="number",
+         casts=(None,), extra=(VALUE,)),
+    Spec("store", dma.scatter_rows, (S(value=TILE, fill={"index": "rows"}),), variant="rows",
+         extra=(VALUE, INDEX), casts=(None,), masks=NO_SLANT, **_INDIRECT),
+    Spec("atomic_rmw", dma.scatter_rows, (S(op="add", fill={"index": "rows"}),),
+         extra=(INDEX,), casts=(None,), masks=NO_SLANT, dtypes=FLOATS[:3], **_INDIRECT),
     Spec("dma_copy", dma.dma_copy, (S(), S(dge_mode="swdge"), S(dge_mode="none")),
          casts=(None, "float32", "bfloat16")),
     Spec("dma_copy", dma.dma_copy, (S(dst_rmw_op="add"),), variant="add", casts=(None,),
@@ -146,12 +151,13 @@ DYNAMIC = (
     Spec("tensor_copy_dynamic_src", dma.tensor_copy_dynamic_src, (
         S(fill={"offset": [3]}), S(fill={"offset": [0]}, engine="vector"),
         S(fill={"offset": [6]}, engine="gpsimd", psum=False)),
-        grids={"2d": (6, 16)}, shapes={"offset": lambda g: (1, 1)},
+        grids={"2d": (6, 16)}, takes={"offset": (I32, U32)}, shapes={"offset": lambda g: (1, 1)},
         domain=lambda g: (6, _WINDOW), masks=masks.EVERY, extra=(OFFSET,),
         call=lambda nl, kw: _at(nl, kw, "src", _WINDOW)),
     Spec("tensor_copy_dynamic_dst", dma.tensor_copy_dynamic_dst, (
         S(fill={"offset": [2]}), S(fill={"offset": [6]}, engine="scalar")),
-        grids={"2d": (6, 16)}, shapes={"offset": lambda g: (1, 1), "src": lambda g: (6, _WINDOW)},
+        grids={"2d": (6, 16)}, takes={"offset": (I32, U32)},
+        shapes={"offset": lambda g: (1, 1), "src": lambda g: (6, _WINDOW)},
         domain=lambda g: (6, _WINDOW), masks=masks.EVERY, casts=(None,), extra=(OFFSET,),
         call=lambda nl, kw: _at(nl, kw, "dst", _WINDOW)),
 )

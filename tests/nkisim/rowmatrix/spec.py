@@ -7,25 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from oracle.common import FLOATS, FP32, I32, INTS, is_float
+from nkisim.isa.operands import DTYPES, Operand
+from nkisim.isa.table import ROWS
+from oracle.common import FLOATS, INTS, is_float
 
 from . import masks
-from .declared import Operand
 
 GRIDS = {"2d": (6, 16), "3d": (6, 3, 8), "3d1": (6, 1, 16), "4d": (6, 2, 3, 4)}
 TILE = "<a tile>"                       # in a sample: this operand is a tile or vector, no number
 
-CLASSES: dict[str, tuple] = {           # dtype classes of operands, the usual dtype first
-    "any": (*FLOATS, *INTS), "float": FLOATS, "float32": (FP32,),
-    "uint": tuple(np.dtype(n) for n in ("uint8", "uint16", "uint32")),
-    "small int": tuple(np.dtype(n) for n in ("uint8", "int8", "uint16", "int16")),
-    "float32 or int32": (FP32, I32),
-}
 
-
-def members(dtype_class: str) -> tuple:
-    """Return the dtypes of a class, or of a dtype's name."""
-    return CLASSES.get(dtype_class) or (np.dtype(dtype_class),)
+def members(dtype_class: str) -> tuple[np.dtype, ...]:
+    """Return the dtypes of a class that the table names, the usual one first."""
+    # tfloat32 has no NumPy dtype that a kernel's argument could have
+    return tuple(d for d in (*FLOATS, *INTS) if DTYPES[dtype_class][0](d))
 
 
 @dataclass(frozen=True)
@@ -75,6 +70,7 @@ class Spec:
     grids: dict[str, tuple[int, ...]] = field(default_factory=lambda: GRIDS)
     masks: tuple[str, ...] = masks.EVERY
     shapes: dict[str, Callable] = field(default_factory=dict)
+    takes: dict[str, tuple] = field(default_factory=dict)
     domain: Callable = _same
     casts: tuple = (None, "bfloat16", "float32", "int16")
     dtypes: tuple | None = None
@@ -86,6 +82,17 @@ class Spec:
     dst_like: str = ""          # the operand whose dtype a written operand has as well
     extra: tuple[Operand, ...] = ()     # tiles that an operand is subscripted with
     low: bool = True                    # masks may leave out the first indices of a free dim
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """Return the operands that the table declares for kernels, and those of subscripts."""
+        row = ROWS[self.row]
+        return (*(o for o in row.operands if o.name not in row.hidden), *self.extra)
+
+    @property
+    def result(self) -> tuple[str, ...]:
+        """Return the memories of the tile that the function returns; none if it writes `dst`."""
+        return () if any(o.name == "dst" for o in self.operands) else ROWS[self.row].writes
 
     @property
     def name(self) -> str:

@@ -13,12 +13,13 @@ import neuronxcc.nki.language as nl
 import numpy as np
 
 import nkisim
+from nkisim.isa.operands import READ, VECTOR, WRITE, Operand
+from nkisim.isa.table import ROWS
 from nkisim.launch import launch
 from oracle.common import BITVEC, E4M3, E5M2, Expected, is_float
 
 from . import masks
 from .data import TAKES_OP, fill, prefill
-from .declared import DECLARED, Operand
 from .spec import TILE, Sample, Spec, members
 
 ENUMS = {"engine": nisa.engine, "reduce_cmd": nisa.reduce_cmd, "dge_mode": nisa.dge_mode,
@@ -42,8 +43,8 @@ class Trial:
     assigned: bool = True                   # dst[...] = op(...), else the tile that op returns
 
     def __post_init__(self) -> None:
-        self.declared = DECLARED[self.spec.row]
-        self.operands = (*self.declared.operands, *self.spec.extra)
+        self.row = ROWS[self.spec.row]
+        self.operands = self.spec.operands
         self.domain = self.spec.domain(self.grid)
         self.selected = self.mask.array(self.domain)
         self.rng = np.random.default_rng(zlib.crc32(repr((
@@ -59,9 +60,7 @@ class Trial:
 
     # -- operands --------------------------------------------------------------------------------
     def _is_tile(self, operand: Operand) -> bool:
-        if operand.form == "index expression":
-            return False
-        if operand.optional or "number" in operand.form:
+        if operand.optional or operand.numbers:
             return self.sample.args.get(operand.name) is TILE
         return True
 
@@ -73,7 +72,7 @@ class Trial:
         bitvec = any(v in BITVEC for v in self.sample.args.values() if isinstance(v, str))
         if bitvec and self.asked is not None and is_float(self.asked):
             self.asked = self.dtype             # bits go to integers
-        if self.declared.result and self.asked is not None:
+        if self.spec.result and self.asked is not None:
             self.params["dtype"] = self.asked
 
     def _dtype_of(self, operand: Operand) -> np.dtype:
@@ -81,24 +80,27 @@ class Trial:
             return self.sample.dtypes[operand.name]
         if self.spec.dst_like and operand.name == "dst":
             return self.dtype
+        if operand.name in self.spec.takes:
+            return self._turned(self.spec.takes[operand.name])
         kinds = members(operand.dtypes)
-        if operand.form != "vector" and "number or" not in operand.form:
-            if operand.role != "read" and not self.declared.result and self.asked is not None:
-                return self.asked
-            if self.dtype in kinds:
-                return self.dtype
-            return kinds[self.turn % len(kinds)]
-        return kinds[0]
+        if operand.form is VECTOR:
+            return kinds[0]
+        if operand.role != READ and not self.spec.result and self.asked is not None:
+            return self.asked
+        return self.dtype if self.dtype in kinds else self._turned(kinds)
+
+    def _turned(self, kinds: tuple) -> np.dtype:
+        return kinds[self.turn % len(kinds)]
 
     def _make(self, operand: Operand) -> None:
         name, shape = operand.name, self.grid
         if name in self.spec.shapes:
             shape = self.spec.shapes[name](self.grid)
-        elif "vector" in operand.form:
+        elif operand.form is VECTOR:
             shape = (self.grid[0], 1)
         dtype = self._dtype_of(operand)
         how = self.sample.fill.get(name, "bits" if name == "predicate" else "plain")
-        if operand.role == "write":
+        if operand.role == WRITE:
             self.arrays[name] = prefill(shape, dtype)
         elif isinstance(how, str) and how == "among":
             self.arrays[name] = self._among(shape)
@@ -120,8 +122,8 @@ class Trial:
     def _place(self) -> None:
         """Put each operand in a memory: as usual, or one of them (and the result) elsewhere."""
         where = {o.name: o.memories for o in self.operands if o.name in self.arrays}
-        if self.declared.result:
-            where[""] = self.declared.result
+        if self.spec.result:
+            where[""] = self.spec.result
         choices = [{n: m[0] for n, m in where.items()}]
         for name, memories in where.items():
             for other in memories[1:]:
@@ -158,9 +160,9 @@ class Trial:
                 a = self.arrays[o.name]
                 args.append(f"{o.name}=<{a.dtype.name}{list(a.shape)} in {self.places[o.name]}>")
         args += [f"{k}={v}" for k, v in self.params.items()]
-        text = f"{self.spec.public or self.declared.public}({', '.join(args)}"
+        text = f"{self.spec.public or self.row.public}({', '.join(args)}"
         text += f", mask={self.mask.name})" if self.mask.name != "none" else ")"
-        return ("dst[...] = " if self.assigned and self.declared.result else "") + text + (
+        return ("dst[...] = " if self.assigned and self.spec.result else "") + text + (
             f" with the result in {self.places['']}" if "" in self.places else "")
 
 
@@ -169,7 +171,7 @@ def _dtype(name: str) -> Any:
 
 
 def _public(trial: Trial) -> Any:
-    module, name = (trial.spec.public or trial.declared.public).split(".")
+    module, name = (trial.spec.public or trial.row.public).split(".")
     return getattr({"nisa": nisa, "nl": nl}[module], name)
 
 
@@ -271,15 +273,26 @@ def _differences(trial: Trial, kernel: Any, run: Any, arrays: list, expected: di
         yield from _values(name or "the result", got, want, before[name], trial.assigned)
     if run.instructions != +kernel.count:
         yield f"instructions {dict(run.instructions)}, expected {dict(+kernel.count)}"
+    yield from out_of_reach(run.trace)
     timing = launch(kernel, tuple(arrays), {}, target=trial.spec.target, compute=False)
     if record(timing.trace) != record(run.trace):
         yield "the timing-only run has another record"
 
 
+def out_of_reach(trace: Any) -> Iterator[str]:
+    """Say where an engine touches a memory that it cannot reach (2.0, Placement)."""
+    for kind in trace.kinds:
+        memories = {p.kind for p in kind.operands}
+        if kind.engine == "gpsimd" and "psum" in memories:
+            yield f"{kind.row.name} runs on GpSimd, which cannot touch PSUM"
+        if kind.engine == "tensor" and "psum" in {p.kind for p in kind.operands[kind.outputs:]}:
+            yield f"{kind.row.name} runs on the Tensor Engine, which reads SBUF only"
+
+
 def record(trace: Any) -> list:
     """Return a trace's instructions with their operands, to be compared."""
     return [(kind.row.name, kind.engine, kind.operands, kind.outputs, kind.accumulate, kind.inplace,
-             kind.extra, ops) for kind, _, _, ops in trace]
+             kind.form, ops) for kind, _, _, ops in trace]
 
 
 def _values(name: str, got: np.ndarray, want: Expected, before: np.ndarray, prefilled: bool

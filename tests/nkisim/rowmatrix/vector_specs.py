@@ -15,6 +15,9 @@ NO_SLANT = (*masks.BOX, "true", "false")
 ROW24 = {"2d": (6, 12), "3d": (6, 2, 6), "3d1": (6, 1, 12), "4d": (6, 2, 2, 3)}
 
 _FLOAT_CASTS = (None, "float32", "bfloat16")
+UNSIGNED = tuple(map(np.dtype, ("uint8", "uint16", "uint32")))
+SMALL = tuple(map(np.dtype, ("uint8", "int8", "uint16", "int16")))
+NOT_32_BIT = (*FLOATS, *SMALL)
 SIGNED = (*FLOATS, *map(np.dtype, ("int8", "int16", "int32")))
 
 
@@ -36,10 +39,12 @@ ELEMENTWISE = (
     Spec("tensor_copy_predicated", vector.tensor_copy_predicated, (
         S(src=TILE), S(src=3.0), S(src=TILE, reverse_pred=True), S(src=-2, reverse_pred=True,
                                                                 only="float")),
-         casts=(None,), dst_like="src"),
+         casts=(None,), dst_like="src", takes={"predicate": UNSIGNED}),
     Spec("tensor_tensor", vector.tensor_tensor, (
-        *(S(op=o) for o in ("add", "subtract", "multiply", "maximum", "minimum")),
-        *(S(op=o) for o in _COMPARISONS),
+        # 32-bit integers are added and multiplied on GpSimd, which cannot touch PSUM
+        *(S(op=o, only=NOT_32_BIT) for o in ("add", "subtract", "multiply")),
+        *(S(op=o, only=(I32, U32), psum=False) for o in ("add", "multiply")),
+        *(S(op=o) for o in ("maximum", "minimum", *_COMPARISONS)),
         S(op="max"), S(op="add", engine="vector"), S(op="multiply", engine="gpsimd", psum=False),
         S(op="power", fill={"data1": "positive", "data2": [-1, 0, 1, 2]}, only="float",
           psum=False),
@@ -83,7 +88,7 @@ ELEMENTWISE = (
         (None, "float32", "int16")) for op in ("negative", "ceil", "floor", "trunc", "invert")),
     Spec("select_reduce", vector.select_reduce, (
         S(on_false=-2.5), S(on_false=TILE), S(on_false=4, reverse_pred=True)), casts=_FLOAT_CASTS,
-        dtypes=tuple(d for d in (*FLOATS, *map(np.dtype, ("uint8", "int8", "int16"))))),
+        takes={"predicate": SMALL}, dtypes=(*FLOATS, *SMALL)),
     Spec("dropout", vector.dropout, (
         S(prob=0.0), S(prob=1.0), S(prob=TILE, fill={"prob": [0, 1]})),
         casts=(None, "float32", "bfloat16"), dtypes=FLOATS),
@@ -133,7 +138,7 @@ WITH_RESULTS = (
         S(on_false=-2.5, reduce_res=TILE, reduce_cmd="reset_reduce", reduce_op="max"),
         S(on_false=TILE, reduce_res=TILE, reduce_cmd="reset_reduce", reduce_op="maximum")),
         casts=_FLOAT_CASTS, masks=NO_SLANT, variant="reduce",
-        dtypes=tuple(d for d in (*FLOATS, *map(np.dtype, ("uint8", "int8", "int16"))))),
+        takes={"predicate": SMALL}, dtypes=(*FLOATS, *SMALL)),
     Spec("range_select", vector.range_select, (
         S(comp_op0="greater_equal", comp_op1="less", reduce_cmd="reset_reduce", reduce_res=TILE),
         S(comp_op0="greater", comp_op1="less_equal", range_start=3),
@@ -145,6 +150,7 @@ WITH_RESULTS = (
     Spec("nc_match_replace8", vector.nc_match_replace8, (
         S(imm=-7.0, dst_idx=TILE, fill={"vals": "among"}), S(imm=0.0, fill={"vals": "among"}),
         S(imm=1, dst_idx=TILE, fill={"data": "distinct", "vals": "among"})), masks=NO_SLANT,
+        takes={"dst_idx": (U32,)},
         shapes={"vals": lambda g: (g[0], 8), "dst_idx": lambda g: (g[0], 8)},
         casts=(None, "float32", "bfloat16")),
     Spec("bn_stats", vector.bn_stats, masks=NO_SLANT, casts=(None, "float32"), dtypes=FLOATS[:3]),
