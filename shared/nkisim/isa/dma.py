@@ -146,7 +146,8 @@ def _fit(dst: Any, shape: tuple[int, ...], api: str) -> Any:
                hint="slice the destination to the tile: out[i*128:(i+1)*128, :]")
 
 
-@instruction("store", public="nl.store", operands=(Moved("dst", WRITE),), writes=(HBM,), **_COPY,
+@instruction("store", public="nl.store", writes=(HBM,), **_COPY,
+             operands=(Moved("dst", WRITE), Tile("value", numbers=True)),
              source="Neuron SDK 2.26 API reference: nl.store")
 def store(m: Machine, dst: Any, value: Any, *, mask: Any = None, mode: Any = 0) -> Instr:
     """Store an SBUF tile or a number into an HBM access of the same shape (1-D from (n, 1)).
@@ -155,7 +156,6 @@ def store(m: Machine, dst: Any, value: Any, *, mask: Any = None, mode: Any = 0) 
     """
     if is_scalar(value):
         return Instr(dst.shape, dst.dtype, srcs=(), dst=dst, params={"scalar": value})
-    value = m.tile(value, "value")
     if value.kind is PSUM:                                  # since SDK 2.26 the compiler copies
         value = m.op("copy", value, mask=mask).settle()
     return _copy(_fit(dst, value.shape, "nl.store"), value, mask, {"skip": _skips(mode)})

@@ -60,6 +60,21 @@ class Operand:
     lanes: bool = False
     copied: bool = False
 
+    def __str__(self) -> str:
+        """Return what it is, in a few words, for COVERAGE.md."""
+        what = {TILE: "tile", VECTOR: "(P, 1)", ACCESS: "access", OFFSET: "tile at an offset"}
+        words = [what[self.form]] + (["or number"] if self.numbers else [])
+        words += [f"like {self.like}"] if self.like and self.form is TILE else []
+        if self.elements is not None:
+            low, high = self.elements
+            words.append(f"of {low}" if low == high else f"of {low} to {high}")
+        words += ["in " + " or ".join(k.upper() for k in self.memories)] \
+            if set(self.memories) != {SBUF, PSUM} else []
+        words += [self.dtypes] if self.dtypes != "any" else []
+        words += ["optional"] if self.optional else []
+        role = "" if self.role is READ else f" ({'written' if self.role is WRITE else 'updated'})"
+        return f"{self.name}{role}: {' '.join(words)}"
+
     @cached_property
     def anywhere(self) -> bool:
         """Tell whether any tile on chip will do."""

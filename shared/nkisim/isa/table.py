@@ -8,6 +8,7 @@ facade, the coverage page, the cost model, the report and the row matrix test re
 """
 from __future__ import annotations
 
+import difflib
 import inspect
 import sys
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from ..errors import NkiError, fail, user_frame
 from ..machine.context import current, machine
 from ..machine.tensor import Tensor
 from .formulas import no_flops
-from .masks import EVERYTHING, apply
+from .masks import EVERYTHING, PARTITIONS, apply
 from .operands import READ, TILE, UPDATE, Operand, engine_name, result_dtype, same_elements
 
 if TYPE_CHECKING:
@@ -110,6 +111,18 @@ class Row:
     def doc(self) -> str:
         return self.plan.__doc__ or ""
 
+    @property
+    def documented(self) -> tuple[Operand, ...]:
+        """Return the operands that kernels can give."""
+        return tuple(o for o in self.operands if o.name not in self.hidden)
+
+    @property
+    def masking(self) -> str:
+        """Return in a word what a mask does: cut operands, partitions only, or select results."""
+        if "mask" not in self.signature.parameters:
+            return "none"
+        return {EVERYTHING: "cuts", PARTITIONS: "cuts partitions"}.get(self.cuts, "selects")
+
     @cached_property
     def signature(self) -> inspect.Signature:
         """Return the signature of the public function."""
@@ -118,14 +131,15 @@ class Row:
 
     # -- a call ------------------------------------------------------------------------------
     @cached_property
-    def _binding(self) -> tuple[list[Any], dict[str, int], int, tuple[str, ...], list[int]]:
-        """Return defaults, places by name, number of positional ones, other names, required."""
+    def _binding(self) -> tuple[list[Any], dict[str, int], int, tuple[str, ...], int]:
+        """Return defaults, places by name, how many are positional, the names of the others, and
+        past the last one that is required."""
         params = list(inspect.signature(self.plan).parameters.values())[1:]
         defaults = [_MISSING if p.default is p.empty else p.default for p in params]
         places = {p.name: i for i, p in enumerate(params)}
         positional = sum(p.kind is not p.KEYWORD_ONLY for p in params)
         return (defaults, places, positional, tuple(p.name for p in params[positional:]),
-                [i for i, d in enumerate(defaults) if d is _MISSING])
+                max((i + 1 for i, d in enumerate(defaults) if d is _MISSING), default=0))
 
     @cached_property
     def _slots(self) -> tuple[tuple[int, Operand, int], ...]:
@@ -136,44 +150,54 @@ class Row:
     def bind(self, m: Machine, args: tuple, kw: dict[str, Any]) -> list[Any]:
         """Return the arguments of a call in the order of the parameters."""
         defaults, places, positional, _, required = self._binding
-        values = defaults.copy()
         given = len(args)
         if given > positional:
             self.signature.bind(*args, **kw)            # raises Python's own sentence
-        values[:given] = args
-        unknown = None
-        for k, v in kw.items():
-            i = places.get(k)
-            if i is None:
-                unknown = [*(unknown or ()), k]
-            elif i < given:
-                self.signature.bind(*args, **kw)
-            else:
-                values[i] = v
-        if unknown is not None:
-            self.unknown(m, unknown)
-        for i in required:
-            if values[i] is _MISSING:
-                self.signature.bind(*args, **{k: v for k, v in kw.items() if k in places})
+        values = [*args, *defaults[given:]]
+        if kw:
+            for k, v in kw.items():
+                i = places.get(k, -1)
+                if i < 0:
+                    self.unknown(m, k)
+                elif i < given:
+                    self.signature.bind(*args, **kw)
+                else:
+                    values[i] = v
+        if given < required:
+            for i in range(given, required):
+                if values[i] is _MISSING:
+                    self.signature.bind(*args, **{k: v for k, v in kw.items() if k in places})
         return values
 
-    def unknown(self, m: Machine, names: list[str]) -> None:
-        """Say that keywords are not known: beta 1 takes and ignores them."""
-        import difflib
-        for name in names:
-            if name in IGNORED:
-                continue
+    def unknown(self, m: Machine, name: str) -> None:
+        """Say that a keyword is not known: beta 1 takes and ignores it."""
+        if name not in IGNORED:
             close = difflib.get_close_matches(name, list(self.signature.parameters), n=1)
             m.find("NKI-K11", "warning", f"{self.api} has no argument {name!r}; the SDK ignores it "
                    "without a word" + (f". Did you mean {close[0]!r}?" if close else ""), m.here())
 
     def issue(self, m: Machine, args: tuple, kw: dict[str, Any]) -> Instr:
-        """Hold a call against the row and return the planned instruction."""
+        """Hold a call against the row and return the planned instruction.
+
+        A call that looks like one that was accepted (same forms of operands, same arguments) is
+        not planned again: loops make the same instruction many times.
+        """
+        values = self.bind(m, args, kw)
+        at = self._binding[1].get("mask", -1)
+        mask = values[at] if at >= 0 else None
+        key = self._key(m, values) if mask is None else None
+        if key is not None:
+            try:
+                known = m.accepted.get(key)
+            except TypeError:               # an argument that cannot be remembered
+                known = key = None
+            if known is not None:
+                return self._again(m, known, values)
         if self.needs and not getattr(m.hw, self.needs):
             raise fail("NKI-E03", f"{self.api} does not exist on {m.hw.name}",
                        limit="NeuronCore-v3 (trn2) or newer",
                        hint="simulate for trn2, or use another instruction")
-        values = self.bind(m, args, kw)
+        given = values.copy()
         for i, operand, like in self._slots:
             anchor: Any = None if like < 0 else values[like]
             x = values[i] = operand.resolve(m, values[i], self.api, anchor)
@@ -183,10 +207,55 @@ class Row:
                                                         self.api, self.fixed)
         _, places, positional, names, _ = self._binding
         ins = self.plan(m, *values[:positional], **dict(zip(names, values[positional:])))
+        alike = key is not None and ins.srcs is None \
+            and all(values[i] is given[i] for i, _, _ in self._slots)
         self._complete(m, ins, values, places)
-        at = places.get("mask")
-        if at is not None and values[at] is not None:
-            apply(self, ins, values[at])
+        if mask is not None:
+            apply(self, ins, mask)
+        elif key is not None and alike:
+            m.accepted[key] = ins.pattern()
+        return ins
+
+    @cached_property
+    def _others(self) -> tuple[int, ...]:
+        """Return the places of the arguments that are no operands."""
+        operands = {i for i, _, _ in self._slots}
+        return tuple(i for i in self._binding[1].values() if i not in operands)
+
+    def _key(self, m: Machine, values: list[Any]) -> tuple | None:
+        """Return what a call looks like: all that its plan depends on."""
+        key: list[Any] = [self, m.direct]
+        for i, _, _ in self._slots:
+            x = values[i]
+            if x.__class__ is Tensor:
+                if x.oob is not None:
+                    return None
+                key += (x.shape, x.dtype.num, x.kind)
+            else:
+                key += (x.__class__, x)
+        defaults = self._binding[0]
+        for i in self._others:
+            x = values[i]
+            if x is not defaults[i]:
+                key += (i, x.__class__, x)          # 1 and 1.0 are equal, and of other dtypes
+        return tuple(key)
+
+    def _again(self, m: Machine, known: Instr, values: list[Any]) -> Instr:
+        """Return the instruction that was planned for an alike call, with these operands."""
+        ins = known.pattern()
+        srcs, also = [], []
+        for i, operand, _ in self._slots:
+            x = values[i]
+            if x.__class__ is not Tensor:
+                continue
+            m.tile(x, operand.name)                 # is it settled, and still in scope?
+            if operand.role is READ:
+                srcs.append(x)
+            elif operand.name == "dst":
+                ins.dst = x
+            else:
+                also.append(x)
+        ins.srcs, ins.also = tuple(srcs), tuple(also)
         return ins
 
     def _complete(self, m: Machine, ins: Instr, values: list[Any], places: dict[str, int]) -> None:
@@ -296,10 +365,10 @@ def public(row: Row) -> Callable:
         return row.function
 
     def function(*args: Any, **kw: Any) -> Any:
-        ours = [k for k in row.hidden if k in kw]
-        if ours:
-            row.unknown(machine(row.api), ours)
-            kw = {k: v for k, v in kw.items() if k not in ours}
+        for name in row.hidden:
+            if name in kw:
+                row.unknown(machine(row.api), name)
+                del kw[name]
         return row.function(*args, **kw)
     function.__dict__.update(row.function.__dict__)
     function.__name__ = function.__qualname__ = row.function.__name__

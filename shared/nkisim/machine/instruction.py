@@ -63,6 +63,16 @@ class Instr:
         self.accumulate = False     # matmul flag: add to what PSUM holds
         self.inplace = False        # written as dst += ...: order does not matter
 
+    def pattern(self) -> Instr:
+        """Return the instruction without its operands, before any mask."""
+        new = Instr.__new__(Instr)          # written out: this is the hot path
+        new.row, new.shape, new.dtype, new.kind = self.row, self.shape, self.dtype, self.kind
+        new.engine, new.params, new.form = self.engine, self.params, self.form
+        new.scalars, new.grid, new.kept = self.scalars, None, None
+        new.srcs = new.dst = new.box = new.mask = None
+        new.also, new.line, new.accumulate, new.inplace = (), -1, False, False
+        return new
+
     @property
     def scatters(self) -> bool:
         """Tell whether run-time indices choose what is written."""

@@ -46,6 +46,7 @@ class Machine:
         self._tiles: dict[tuple, tuple[int, ...]] = {}      # checked tile shapes -> strides
         self.layouts: dict[tuple, tuple] = {}               # checked nl.ndarray calls -> layout
         self.views: dict[tuple, tuple] = {}                 # resolved subscripts -> view
+        self.accepted: dict[tuple, Instr] = {}              # forms of calls -> what was planned
         self.node = 0                   # loop iteration being executed
         self.top = 0                    # the node of the kernel's top level
         self.loop_open: list[bool] = []
@@ -209,65 +210,84 @@ class Machine:
             if any(lo >= hi for lo, hi in ins.box):
                 return                              # nothing is selected
             dst = dst.narrow(ins.box)
-        if dst.oob is not None and ins.mask is None:
-            self.check_bounds(dst)
-        srcs = ins.srcs
-        for s in srcs:
-            if s.oob is not None and ins.mask is None:
-                self.check_bounds(s)
-            if s.storage.lazy_zero:
-                self._zero_for_real(s.storage)
-            if s.storage.queued & IS_RESULT:
-                self.products.run()
         outs = (dst, *ins.also) if ins.also else (dst,)
-        row = ins.row
-        if row.on_partitions:
-            for t in outs + srcs:
-                if t.kind is not HBM and t.offset >= t.storage.row_bytes:
-                    refuse.start_partition(t)
-        if row.check is not None:
-            row.check(self, ins, dst)
+        self._before_reads(ins, outs)
+        if ins.row.check is not None:
+            ins.row.check(self, ins, dst)
+        self._before_writes(ins, outs)
+        self.trace.record(ins, outs, ins.line, self.node)
+        if self.compute:
+            self._check_reads(ins, dst)
+            self._execute(ins, dst)
+            self._note_writes(ins, outs)
+
+    def _before_reads(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
+        """Refuse accesses that leave their tensors; compute what has been put off and is read."""
+        on_partitions = ins.row.on_partitions
         for t in outs:
-            if t.storage.readonly:
+            if t.oob is not None and ins.mask is None:
+                self.check_bounds(t)
+            if on_partitions and t.offset >= t.storage.row_bytes and t.kind is not HBM:
+                refuse.start_partition(t)
+        for t in ins.srcs:
+            if t.oob is not None and ins.mask is None:
+                self.check_bounds(t)
+            st = t.storage
+            if on_partitions and t.offset >= st.row_bytes and t.kind is not HBM:
+                refuse.start_partition(t)
+            if st.lazy_zero:
+                self._zero_for_real(st)
+            if st.queued & IS_RESULT:
+                self.products.run()
+
+    def _before_writes(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
+        """Refuse writes into inputs; save what others still want of the bytes."""
+        for t in outs:
+            st = t.storage
+            if st.readonly:
                 refuse.immutable(t)
-            if t.storage.queued and not ins.accumulate:
+            if st.queued and not ins.accumulate:
                 self.products.before_write(t)
-            if t.storage.aliases:
-                self._unshare(t.storage)
-            t.storage.lazy_zero = False
-        line = ins.line
-        self.trace.record(ins, outs, line, self.node)
-        if not self.compute:
-            return
-        for s in srcs:
+            if st.aliases:
+                self._unshare(st)
+            st.lazy_zero = False
+
+    def _check_reads(self, ins: Instr, dst: Tensor) -> None:
+        """Look for reads of what nobody has written, or of what somebody else owns by now."""
+        for s in ins.srcs:
             st = s.storage
             if st.init != FULLY:
                 refuse.undefined_read(self, s, ins)
             if st.arena:
-                allocate.check_owner(self, s, line)
+                allocate.check_owner(self, s, ins.line)
         if ins.accumulate:
             self._prepare_accumulation(dst, ins)
+
+    def _execute(self, ins: Instr, dst: Tensor) -> None:
+        """Run the row's semantics on the bytes."""
         st = dst.storage
         whole = (st.init == NEVER and ins.mask is None and not ins.also
                  and dst.size * dst.dtype.itemsize == st.nbytes and 0 not in dst.strides
                  and not ins.scatters)
         if whole:
             st.fresh()
-        if ins.mask is None or row.masks_itself:
-            row.run(self, ins, dst)
+        if ins.mask is None or ins.row.masks_itself:
+            ins.row.run(self, ins, dst)
         else:
             self._run_masked(ins, dst)
         if whole:
             st.init = FULLY
-        for t in outs:
+
+    def _note_writes(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
+        """Note which bytes have been written, and by whom."""
+        for k, t in enumerate(outs):
             st = t.storage
-            if st.init != FULLY and not ins.scatters:     # that marks what it hits
-                st.mark(t.offset, t.shape, t.strides, t.dtype.itemsize,
-                        ins.mask if t is dst else None)
+            if st.init != FULLY and not ins.scatters:       # that marks what it hits
+                st.mark(t.offset, t.shape, t.strides, t.dtype.itemsize, None if k else ins.mask)
             if st.shadow is not None:
                 refresh_shadow(t)
             if st.arena:
-                allocate.note_write(t, line)
+                allocate.note_write(t, ins.line)
 
     def _run_masked(self, ins: Instr, dst: Tensor) -> None:
         """Run into a scratch tile, then write only the elements that the mask selects."""
