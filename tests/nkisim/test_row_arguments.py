@@ -9,6 +9,7 @@ import pytest
 
 import nkisim
 from nkisim.errors import NkiError
+from nkisim.isa.table import ROWS
 from oracle import tensor, vector
 from oracle.common import Expected
 from rowmatrix.disagreements import marks_of
@@ -158,7 +159,7 @@ def _dst(x, call, dtype=nl.float32, shape=None):
 
 
 def _psum(x):
-    """Return a tile in PSUM: the pending result itself, or a copy of a tile."""
+    """Return a copy of a tile in PSUM."""
     t = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.psum)
     t[...] = x
     return t
@@ -260,12 +261,24 @@ def test_what_the_documentation_excludes_is_not_passed_over(kernel):
     not_passed_over(*kernel, "trn2")
 
 
+def _to_psum(call, dtype=nl.int32):
+    """Return a kernel's copy of what a call wrote straight into PSUM."""
+    t = nl.ndarray((4, 16), dtype=dtype, buffer=nl.psum)
+    t[...] = call()
+    return nl.copy(t)
+
+
 ON_GPSIMD = (
     ("tensor_tensor-int32-psum", N(lambda x: nisa.tensor_tensor(_psum(x), x, nl.add))),
-    ("tensor_tensor-int32-to-psum", N(lambda x: nl.copy(_psum(nisa.tensor_tensor(x, x, nl.add))))),
+    ("tensor_tensor-int32-to-psum", N(lambda x: _to_psum(
+        lambda: nisa.tensor_tensor(x, x, nl.add)))),
     ("tensor_tensor-power-psum", F(lambda x: nisa.tensor_tensor(_psum(x), x, nl.power))),
-    ("iota-to-psum", F(lambda x: nl.copy(_psum(nisa.iota(nl.arange(4)[:, None]
-                                                         + nl.arange(16)[None, :], nl.int32))))),
+    ("iota-to-psum", N(lambda x: _to_psum(lambda: nisa.iota(
+        nl.arange(4)[:, None] + nl.arange(16)[None, :], nl.int32)))),
+    ("affine_select-to-psum", F(lambda x: _to_psum(lambda: nisa.affine_select(
+        nl.arange(4)[:, None] < nl.arange(16)[None, :], x, 0.0), nl.float32))),
+    ("affine_select-from-psum", F(lambda x: nisa.affine_select(
+        nl.arange(4)[:, None] < nl.arange(16)[None, :], _psum(x), 0.0))),
 )
 
 
@@ -277,6 +290,15 @@ def test_gpsimd_never_touches_psum(kernel):
         assert not list(out_of_reach(nkisim.run(function, array).trace))
     except NkiError as refusal:
         assert refusal.id != "NKI-X01"
+
+
+@pytest.mark.parametrize("row", known(*(
+    (f"memories-{r.name}", r) for r in ROWS.values() if r.engines == ("gpsimd",))))
+def test_rows_of_gpsimd_declare_no_psum(row):
+    """"GpSimd instructions cannot touch PSUM"; an operand that is copied first may lie there."""
+    assert row.writes == ("sbuf",)
+    assert all("psum" not in o.memories or o.copied for o in row.operands
+               if o.name not in row.hidden)
 
 
 @marked("tensor_scalar-scalar-engine-trn1")
@@ -389,6 +411,13 @@ def test_a_row_is_repeated_over_partitions():
     got = nkisim.simulate(lambda x: out(nl.broadcast_to(nl.load(x), shape=(6, 3, 4))), x)
     want: Expected = tensor.broadcast_to(x, shape=(6, 3, 4), mask=np.ones((6, 3, 4), bool))[""]
     assert np.array_equal(got, want.value)
+
+
+def test_a_store_from_psum_is_a_copy_and_a_store():
+    """"From 2.26 an extra copy is inserted": DMA does not read PSUM."""
+    x = numbers((4, 6))
+    run = nkisim.run(lambda x: out(_psum(nl.load(x))), x)
+    assert np.array_equal(run.outputs, x) and run.instructions["tensor_copy"] == 2
 
 
 @marked("dma_copy-rmw-record")

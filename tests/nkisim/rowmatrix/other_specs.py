@@ -17,7 +17,6 @@ from .spec import GRIDS, TILE, Spec, sample
 S = sample
 INDEX = Tile("index", memories=(SBUF,))         # what an indirect access names its rows with
 OFFSET = Tile("offset", memories=(SBUF,))
-VALUE = Tile("value", memories=(SBUF,), numbers=True)       # of nl.store: converted by hand
 NO_SLANT = (*masks.BOX, "true", "false")
 BOOL = ("none", "true", "false")
 
@@ -127,12 +126,12 @@ DMA = (
     Spec("load", dma.gather_rows, (
         S(mode="skip", fill={"index": [0, 5, 11, 12, 40]}),), variant="skip",
         extra=(INDEX,), casts=(None,), **_INDIRECT),
-    Spec("store", dma.store, (S(value=TILE),), grids=_HBM, domain=_load_domain,
-         shapes={"value": _load_domain}, casts=(None, "float32", "bfloat16"), extra=(VALUE,)),
+    Spec("store", dma.store, (S(value=TILE, psum=False),), grids=_HBM, domain=_load_domain,
+         shapes={"value": _load_domain}, casts=(None, "float32", "bfloat16")),
     Spec("store", dma.store, (S(value=2.5, only="float"), S(value=0)), variant="number",
-         casts=(None,), extra=(VALUE,)),
-    Spec("store", dma.scatter_rows, (S(value=TILE, fill={"index": "rows"}),), variant="rows",
-         extra=(VALUE, INDEX), casts=(None,), masks=NO_SLANT, **_INDIRECT),
+         casts=(None,)),
+    Spec("store", dma.scatter_rows, (S(value=TILE, psum=False, fill={"index": "rows"}),),
+         variant="rows", extra=(INDEX,), casts=(None,), masks=NO_SLANT, **_INDIRECT),
     Spec("atomic_rmw", dma.scatter_rows, (S(op="add", fill={"index": "rows"}),),
          extra=(INDEX,), casts=(None,), masks=NO_SLANT, dtypes=FLOATS[:3], **_INDIRECT),
     Spec("dma_copy", dma.dma_copy, (S(), S(dge_mode="swdge"), S(dge_mode="none")),

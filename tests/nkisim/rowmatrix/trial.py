@@ -13,6 +13,7 @@ import neuronxcc.nki.language as nl
 import numpy as np
 
 import nkisim
+from nkisim.errors import NkiError
 from nkisim.isa.operands import READ, VECTOR, WRITE, Operand
 from nkisim.isa.table import ROWS
 from nkisim.launch import launch
@@ -124,6 +125,8 @@ class Trial:
         where = {o.name: o.memories for o in self.operands if o.name in self.arrays}
         if self.spec.result:
             where[""] = self.spec.result
+        if self.row.engines == ("gpsimd",):     # it cannot touch PSUM, whatever is declared
+            where = {name: tuple(m for m in every if m != "psum") for name, every in where.items()}
         choices = [{n: m[0] for n, m in where.items()}]
         for name, memories in where.items():
             for other in memories[1:]:
@@ -263,6 +266,9 @@ def check(trial: Trial) -> str:
     try:
         run = nkisim.run(kernel, *arrays, target=trial.spec.target)
     except Exception as exc:
+        if isinstance(exc, NkiError) and exc.id != "NKI-X01" and not any(
+                e.known is None or (e.known & e.written).any() for e in expected.values()):
+            return ""                           # what is not documented may be refused
         return f"{type(exc).__name__}: {str(exc)[:400]}"
     return "\n".join(_differences(trial, kernel, run, arrays, expected, before))
 
