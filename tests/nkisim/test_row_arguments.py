@@ -10,6 +10,7 @@ import pytest
 import nkisim
 from nkisim.errors import NkiError
 from nkisim.isa.table import ROWS
+from nkisim.launch import launch
 from oracle import tensor, vector
 from oracle.common import Expected
 from rowmatrix.disagreements import marks_of
@@ -319,6 +320,29 @@ def test_a_mask_may_leave_out_the_first_partitions():
     x, v = numbers((64, 2, 3)), numbers((64, 1), scale=5)
     got = nkisim.simulate(kernel, x, v, np.zeros_like(x))
     assert np.array_equal(got[32:], (x + v[:, :, None])[32:]) and not got[:32].any()
+
+
+def test_a_mask_of_a_loop_variable_and_an_index_cuts_the_last_tile():
+    """The usual use of masks: 3 tiles of 4 rows over a tensor of 10."""
+    def kernel(x):
+        result = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        total = nl.ndarray((10, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+        i_p, i_f, i_1 = nl.arange(4)[:, None], nl.arange(6)[None, :], nl.arange(1)[None, :]
+        for i in nl.affine_range(3):
+            inside = i * 4 + i_p < 10
+            sums = nl.ndarray((4, 1), dtype=x.dtype, buffer=nl.sbuf)
+            t = nl.load(x[i * 4 + i_p, i_f], mask=inside)
+            t = nisa.activation(nl.square, t, reduce_op=nl.add, reduce_res=sums, mask=inside,
+                                reduce_cmd=nisa.reduce_cmd.reset_reduce)
+            nl.store(result[i * 4 + i_p, i_f], t, mask=inside)
+            nl.store(total[i * 4 + i_p, i_1], sums, mask=inside)
+        return result, total
+    x = numbers((10, 6)) / 4
+    run = nkisim.run(kernel, x)
+    assert not run.findings
+    assert np.array_equal(run.outputs[0], x * x)
+    assert np.array_equal(run.outputs[1], (x * x).sum(axis=1, keepdims=True))
+    assert record(launch(kernel, (x,), {}, compute=False).trace) == record(run.trace)
 
 
 @marked("affine_select-equal")

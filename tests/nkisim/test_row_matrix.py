@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nkisim.isa.operands import READ, VECTOR
+from nkisim.isa.table import ROWS
 from oracle.common import FP32, I32
 from rowmatrix import masks
 from rowmatrix.disagreements import MATRIX, marks_of
@@ -17,6 +18,7 @@ from rowmatrix.trial import Trial, check
 from rowmatrix.vector_specs import ELEMENTWISE, SCALAR, SHUFFLES, WITH_RESULTS
 
 SPECS = (*ELEMENTWISE, *WITH_RESULTS, SHUFFLES, *SCALAR, *PRODUCTS, *GPSIMD, *DMA, *DYNAMIC)
+ELSEWHERE = {"rand", "random_seed", "partition_broadcast"}      # in test_row_arguments.py
 FEW = ("none", "partition", "free", "both")     # masks for dtypes other than the usual one
 
 
@@ -75,3 +77,7 @@ def test_row(specs, mask, dtype, rank):
 @pytest.mark.parametrize("pattern", [p for names in MATRIX.values() for p in names.split()])
 def test_a_known_disagreement_names_a_test(pattern):
     assert any(fnmatch.fnmatch(cell.id, pattern) for cell in cells())
+
+
+def test_every_row_of_the_table_is_tried():
+    assert {spec.row for spec in SPECS} | ELSEWHERE == set(ROWS)
