@@ -132,6 +132,9 @@ Try: cast with nl.copy(x, dtype=...).
 NKI-D06 | - | Bit operators take integers
 and, or, xor, not and shifts work on the stored bits; the bits of a float mean something else.
 Try: cast to an integer dtype, or .view() the bits as uint32.
+NKI-D07 | - | Dtypes that the documentation names
+The documents of an instruction name the dtypes of its operands. This one is of another: the chip may take it all the same, but nobody has promised it.
+Try: cast the operand to a documented dtype.
 NKI-M01 | err_unsupported_memory | Operands in the wrong memory
 Compute engines read SBUF and PSUM, never HBM. The Tensor Engine reads SBUF and writes PSUM. DMA moves between HBM and SBUF. GpSimd does not reach PSUM.
 NKI-M02 | - | Operands are tiles

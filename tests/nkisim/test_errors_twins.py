@@ -375,10 +375,9 @@ def transpose_of_a_psum_tile_on_the_tensor_engine(x, bad):
 
 
 @twin("NKI-M01", "err_unsupported_memory")
-def dma_from_psum(x, bad):
-    h = nl.ndarray((128, 512), np.float32, buffer=nl.private_hbm)
-    t = nl.zeros((128, 512), np.float32, buffer=nl.psum if bad else nl.sbuf)
-    nisa.dma_copy(dst=h, src=t)                                                 # BUG
+def dma_to_psum(x, bad):
+    t = nl.ndarray((128, 512), np.float32, buffer=nl.psum if bad else nl.sbuf)
+    nisa.dma_copy(dst=t, src=x[0:128, 0:512])                                   # BUG
 
 
 @twin("NKI-M03", "err_unsupported_memory")

@@ -209,6 +209,74 @@ def test_affine_select_takes_an_equality():
     np.testing.assert_allclose(got.outputs, np.where(np.eye(4, dtype=bool), x, -1))
 
 
+def test_masks_select_what_a_scatter_writes():
+    def kernel(x, at):
+        out = nl.ndarray((8, 4), nl.float32, buffer=nl.shared_hbm)
+        nl.store(out, 0.0)
+        i_p, i_f = nl.mgrid[0:4, 0:4]
+        rows = nl.load(at)
+        nl.store(out[rows[nl.arange(4)[:, None], 0], nl.arange(4)[None, :]], nl.load(x),
+                 mask=(i_p < 3) & (i_f < 2))
+        return out
+    x = np.arange(16, dtype=np.float32).reshape(4, 4) + 1
+    at = np.array([[5], [1], [7], [0]], np.int32)
+    want = np.zeros((8, 4), np.float32)
+    want[at[:3, 0], :2] = x[:3, :2]
+    assert (nkisim.simulate(kernel, x, at) == want).all()
+
+
+# -- memories --------------------------------------------------------------------------------------
+
+def test_gpsimd_touches_no_psum():
+    def kernel(x):
+        out = nl.ndarray((4, 4), nl.float32, buffer=nl.shared_hbm)
+        p = nl.ndarray((4, 4), nl.float32, buffer=nl.psum)
+        p[...] = nisa.iota(nl.arange(4)[:, None] + nl.arange(4)[None, :], nl.float32)
+        i_p, i_f = nl.arange(4)[:, None], nl.arange(4)[None, :]
+        nl.store(out, nisa.affine_select(i_p >= i_f, p, 0.0))
+        return out
+    got, _ = run(kernel, (4, 4))
+    assert (got.outputs == np.tril(np.add.outer(np.arange(4), np.arange(4)))).all()
+    assert not any(p.kind == "psum" for k in got.trace.kinds if k.engine == "gpsimd"
+                   for p in k.operands)
+    assert got.instructions["tensor_copy"] == 2         # into PSUM, and out of it again
+
+
+def test_exact_integers_in_psum_are_refused():
+    def op(where):
+        def call(t):
+            a = nl.full((4, 4), 3, nl.int32, buffer=where)
+            return nisa.tensor_tensor(a, nl.full((4, 4), 4, nl.int32), nl.add)
+        return call
+    assert (through(op(nl.sbuf), (4, 4))[0].outputs == 7).all()
+    with pytest.raises(NkiError, match="NKI-E02"):
+        through(op(nl.psum), (4, 4))
+
+
+def test_a_copy_by_dma_out_of_psum_is_two_steps_with_a_note():
+    def kernel(x):
+        out = nl.ndarray((4, 4), nl.float32, buffer=nl.shared_hbm)
+        p = nl.ndarray((4, 4), nl.float32, buffer=nl.psum)
+        p[...] = nl.copy(nl.load(x))
+        nisa.dma_copy(dst=out, src=p)
+        return out
+    got, (x,) = run(kernel, (4, 4))
+    assert (got.outputs == x).all()
+    assert [(f.id, f.severity) for f in got.findings] == [("NKI-M09", "note")]
+
+
+def test_dtypes_that_are_not_documented_are_noted():
+    def op(dtype):
+        def call(t):
+            out = nl.zeros((4, 6), nl.float32)
+            nisa.tensor_copy_predicated(src=t, dst=out, predicate=nl.ones((4, 6), dtype))
+            return out
+        return call
+    assert through(op(nl.uint8), (4, 6))[0].findings == []
+    (note,) = through(op(nl.float32), (4, 6))[0].findings
+    assert (note.id, note.severity) == ("NKI-D07", "note")
+
+
 # -- calls that look alike -----------------------------------------------------------------------
 
 def test_alike_calls_differ_where_their_arguments_do():

@@ -9,7 +9,6 @@ from ..chip import dtypes, ops
 from ..chip.memory import HBM, PSUM, SBUF
 from ..errors import fail, out_of_bound_at_run_time
 from ..machine import allocate
-from ..machine.index import Mask
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Indirect, Tensor
@@ -54,9 +53,13 @@ def _gather(src: Any, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray |
     return data[safe], valid
 
 
-def scatter(m: Machine, dst: Indirect, value: np.ndarray, rmw: bool, skip: bool) -> None:
-    """Write rows chosen at run time."""
+def scatter(m: Machine, dst: Indirect, value: np.ndarray, rmw: bool = False, skip: bool = False,
+            mask: np.ndarray | None = None) -> None:
+    """Write rows chosen at run time, of those only what a mask selects."""
     flat, valid = dst.flat()
+    if mask is not None:
+        valid, flat = valid[mask], flat[mask]
+        value = np.broadcast_to(value, mask.shape)[mask]
     data = dst.base.storage.data.view(dtypes.storage(dst.base.dtype))
     if not valid.all() and not skip:
         raise_out_of_bound(dst.base, flat, valid)
@@ -93,7 +96,8 @@ def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
     else:
         value, valid = src.np, None
     if out_at is not None:
-        scatter(m, out_at, value, ins.params.get("rmw", False), ins.params.get("skip", False))
+        scatter(m, out_at, value, ins.params.get("rmw", False), ins.params.get("skip", False),
+                ins.mask)
         return
     if ins.params.get("rmw"):
         value = dst.np + value
@@ -158,10 +162,10 @@ def store(m: Machine, dst: Any, value: Any, *, mask: Any = None, mode: Any = 0) 
         return Instr(dst.shape, dst.dtype, srcs=(), dst=dst, params={"scalar": value})
     if value.kind is PSUM:                                  # since SDK 2.26 the compiler copies
         value = m.op("copy", value, mask=mask).settle()
-    return _copy(_fit(dst, value.shape, "nl.store"), value, mask, {"skip": _skips(mode)})
+    return _copy(_fit(dst, value.shape, "nl.store"), value, {"skip": _skips(mode)})
 
 
-def _copy(dst: Any, src: Any, mask: Any, params: dict) -> Instr:
+def _copy(dst: Any, src: Any, params: dict) -> Instr:
     """Plan the copy for any mix of plain and indirect operands; `params["rmw"]`: it adds."""
     srcs: list[Tensor] = []
     if isinstance(src, Indirect):
@@ -178,17 +182,15 @@ def _copy(dst: Any, src: Any, mask: Any, params: dict) -> Instr:
     adds = params.get("rmw", False)
     if adds and target is dst:
         srcs.append(target)                 # read, modified and written
-    if indirect and isinstance(mask, Mask):
-        raise fail("NKI-X02", "a mask on an indirect access is not modelled",
-                   hint="cut the index tile and the data tile instead")
     ins = Instr(target.shape, target.dtype, srcs=tuple(srcs), dst=target, params=params,
-                form=Access(indirect, "dst" in params, adds) if indirect or adds else PLAIN)
+                form=Access(indirect, "dst" in params, adds) if indirect or adds else PLAIN,
+                grid=dst.shape)
     ins.inplace = adds                      # the order of additions does not matter
     return ins
 
 
 @instruction("dma_copy", public="nisa.dma_copy", writes=(HBM, SBUF), **_COPY,
-             operands=(Moved("dst", WRITE, HBM, SBUF), Moved("src", READ, HBM, SBUF)),
+             operands=(Moved("dst", WRITE, HBM, SBUF), Moved("src", READ, HBM, SBUF, copied=True)),
              source="Neuron SDK 2.26 API reference: nisa.dma_copy")
 def dma_copy(m: Machine, *, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None,
              oob_mode: Any = 0, dge_mode: Any = 3) -> Instr:
@@ -216,7 +218,7 @@ def dma_copy(m: Machine, *, dst: Any, src: Any, mask: Any = None, dst_rmw_op: An
             dst = _with_shape(dst, src.shape)
         else:
             src = _with_shape(src, dst.shape)
-    return _copy(dst, src, mask, params)
+    return _copy(dst, src, params)
 
 
 def _run_transpose(m: Machine, ins: Instr, dst: Tensor) -> None:
@@ -282,4 +284,4 @@ def atomic_rmw(m: Machine, dst: Any, value: Any, op: Any, *, mask: Any = None) -
     """Add a tile to rows of HBM that an index tile selects, atomically (op=np.add)."""
     if ops.resolve_alu(op).name != "add":
         raise fail("NKI-E04", "this read-modify-write is not supported", limit="op=np.add")
-    return _copy(_fit(dst, value.shape, "nl.atomic_rmw"), value, mask, {"rmw": True})
+    return _copy(_fit(dst, value.shape, "nl.atomic_rmw"), value, {"rmw": True})

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..chip import dtypes, ops
-from ..chip.memory import SBUF
+from ..chip.memory import PSUM, SBUF
 from ..errors import fail
 from ..machine import allocate
 from ..machine.instruction import Instr
@@ -104,7 +104,7 @@ def _run_predicated(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_copy_predicated", public="nisa.tensor_copy_predicated", engines=(VECTOR,),
-             operands=(Tile("dst", UPDATE), Tile("predicate", like="dst"),
+             operands=(Tile("dst", UPDATE), Tile("predicate", documented="unsigned", like="dst"),
                        Tile("src", numbers=True, like="dst")),
              one_psum=("src", "predicate"), run=_run_predicated, cost=formulas.predicated,
              source="Neuron SDK 2.26 API reference: nisa.tensor_copy_predicated")
@@ -143,8 +143,13 @@ def tensor_tensor(m: Machine, data1: Any, data2: Any, op: Any, *, dtype: Any = N
     check_bitvec(alu, (data1, data2), "nisa.tensor_tensor", dtype)
     exact = data1.dtype == data2.dtype and data1.dtype.itemsize == 4 \
         and dtypes.is_int(data1.dtype) and alu.name in _EXACT
-    return Instr(params=alu, form=Ops(alu.name),
-                 engine=GPSIMD if exact or alu.name == "power" else "")
+    gpsimd = exact or alu.name == "power"
+    if gpsimd and PSUM in (data1.kind, data2.kind):
+        raise fail("NKI-E02", f"nisa.tensor_tensor: {alu.name} of these dtypes runs on GpSimd, "
+                   "which has no port to PSUM", given=f"data1 {data1!r}, data2 {data2!r}",
+                   limit="power, and 32-bit integer add, subtract and multiply, read SBUF",
+                   hint="copy the operand to SBUF first: nl.copy(x)")
+    return Instr(params=alu, form=Ops(alu.name), engine=GPSIMD if gpsimd else "")
 
 
 def _run_tensor_scalar(m: Machine, ins: Instr, dst: Tensor) -> None:

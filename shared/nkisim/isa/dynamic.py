@@ -5,7 +5,6 @@ from typing import Any
 
 from ..chip import dtypes
 from ..errors import fail
-from ..machine.index import Mask
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
@@ -41,11 +40,12 @@ def tensor_copy_dynamic_src(m: Machine, src: Any, *, mask: Any = None, dtype: An
 
 
 def _run_dst(m: Machine, ins: Instr, dst: Tensor) -> None:
-    scatter(m, ins.params, ins.srcs[0].np, False, False)
+    scatter(m, ins.params, ins.srcs[0].np, mask=ins.mask)
 
 
 @instruction("tensor_copy_dynamic_dst", public="nisa.tensor_copy_dynamic_dst", engines=_ENGINES,
              default=ANY, operands=(RuntimeOffset("dst", UPDATE), Tile("src")), run=_run_dst,
+             masks_itself=True,
              cost=formulas.dynamic_copy,
              source="Neuron SDK 2.26 API reference: nisa.tensor_copy_dynamic_dst")
 def tensor_copy_dynamic_dst(m: Machine, *, dst: Any, src: Any, mask: Any = None,
@@ -55,8 +55,5 @@ def tensor_copy_dynamic_dst(m: Machine, *, dst: Any, src: Any, mask: Any = None,
         raise fail("NKI-S01", "nisa.tensor_copy_dynamic_dst: destination and value have different "
                    "shapes", given=f"destination {dst.shape}, value {src.shape}",
                    limit="equal shapes")
-    if isinstance(mask, Mask):
-        raise fail("NKI-X02", "a mask on an indirect access is not modelled",
-                   hint="cut the tile instead")
     return Instr(dst.base.shape, dst.dtype, srcs=(src.reshape(dst.shape), dst.rows), dst=dst.base,
-                 params=dst, form=Access(indirect=True, scatter=True))
+                 params=dst, form=Access(indirect=True, scatter=True), grid=dst.shape)

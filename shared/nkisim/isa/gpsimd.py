@@ -20,7 +20,9 @@ from .masks import NOTHING, PARTITIONS
 from .operands import Tile, per_partition
 from .table import GPSIMD, instruction
 
+#: GpSimd has no port to PSUM
 _SBUF: Any = dict(memories=(SBUF,))
+_GPSIMD: Any = dict(engines=(GPSIMD,), writes=(SBUF,))
 
 
 def _run_iota(m: Machine, ins: Instr, dst: Tensor) -> None:
@@ -30,7 +32,7 @@ def _run_iota(m: Machine, ins: Instr, dst: Tensor) -> None:
                                                                      dst.dtype)
 
 
-@instruction("iota", public="nisa.iota", engines=(GPSIMD,), cuts=NOTHING, run=_run_iota,
+@instruction("iota", public="nisa.iota", **_GPSIMD, cuts=NOTHING, run=_run_iota,
              cost=formulas.gpsimd, source="Neuron SDK 2.26 API reference: nisa.iota")
 def iota(m: Machine, expr: Any, dtype: Any, *, mask: Any = None) -> Instr:
     """Return the values of an affine index expression as an SBUF tile."""
@@ -62,9 +64,9 @@ def _one_comparison(pred: Mask) -> bool:
     return len(terms) == 1 or not any((terms[0] + terms[1]).bounds())
 
 
-# AWS's flash attention reads PSUM here
-@instruction("affine_select", public="nisa.affine_select", engines=(GPSIMD,), cuts=NOTHING,
-             operands=(Tile("on_true_tile"),), promotes=("on_true_tile",),
+@instruction("affine_select", public="nisa.affine_select", **_GPSIMD, cuts=NOTHING,
+             operands=(Tile("on_true_tile", documented="float or narrow", copied=True, **_SBUF),),
+             promotes=("on_true_tile",),
              run=_run_affine_select, cost=formulas.gpsimd,
              source="Neuron SDK 2.26 API reference: nisa.affine_select")
 def affine_select(m: Machine, pred: Any, on_true_tile: Any, on_false_value: Any, *,
@@ -84,7 +86,7 @@ def _run_partition_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
 _ACROSS = frozenset(("add", "maximum", "bitwise_or", "bitwise_and"))
 
 
-@instruction("tensor_partition_reduce", public="nisa.tensor_partition_reduce", engines=(GPSIMD,),
+@instruction("tensor_partition_reduce", public="nisa.tensor_partition_reduce", **_GPSIMD,
              operands=(Tile("data", **_SBUF),), promotes=("data",), run=_run_partition_reduce,
              cost=formulas.across_partitions,
              source="Neuron SDK 2.26 API reference: nisa.tensor_partition_reduce")
@@ -105,7 +107,7 @@ def _run_local_gather(m: Machine, ins: Instr, dst: Tensor) -> None:
     dst.np[...] = out.reshape(dst.np.shape)
 
 
-@instruction("local_gather", public="nisa.local_gather", engines=(GPSIMD,), cuts=NOTHING,
+@instruction("local_gather", public="nisa.local_gather", **_GPSIMD, cuts=NOTHING,
              operands=(Tile("src_buffer", **_SBUF), Tile("index", dtypes="uint16", lanes=True,
                                                          dtype_rule="NKI-S11", **_SBUF)),
              run=_run_local_gather, cost=formulas.gpsimd,
@@ -132,9 +134,10 @@ def _run_gather_flattened(m: Machine, ins: Instr, dst: Tensor) -> None:
     dst.np[...] = semantics.gather_flattened(ins.srcs[0].np, ins.srcs[1].np).reshape(dst.np.shape)
 
 
-@instruction("gather_flattened", public="nl.gather_flattened", engines=(GPSIMD,), cuts=PARTITIONS,
+@instruction("gather_flattened", public="nl.gather_flattened", **_GPSIMD, cuts=PARTITIONS,
              operands=(Tile("data", lanes=True, **_SBUF),
-                       Tile("indices", dtypes="integer", dtype_rule="NKI-S11", **_SBUF)),
+                       Tile("indices", dtypes="integer", documented="uint32", dtype_rule="NKI-S11",
+                            **_SBUF)),
              promotes=("data",), run=_run_gather_flattened, cost=formulas.gpsimd,
              source="Neuron SDK 2.26 API reference: nl.gather_flattened")
 def gather_flattened(m: Machine, data: Any, indices: Any, *, mask: Any = None, dtype: Any = None
@@ -151,9 +154,9 @@ def _run_sequence_bounds(m: Machine, ins: Instr, dst: Tensor) -> None:
     put(semantics.sequence_bounds(ins.srcs[0].np), dst)
 
 
-@instruction("sequence_bounds", public="nisa.sequence_bounds", engines=(GPSIMD,),
-             operands=(Tile("segment_ids", **_SBUF),), promotes=("segment_ids",),
-             run=_run_sequence_bounds, cost=formulas.gpsimd,
+@instruction("sequence_bounds", public="nisa.sequence_bounds", **_GPSIMD,
+             operands=(Tile("segment_ids", documented="float32 or int32", **_SBUF),),
+             promotes=("segment_ids",), run=_run_sequence_bounds, cost=formulas.gpsimd,
              source="Neuron SDK 2.26 API reference: nisa.sequence_bounds")
 def sequence_bounds(m: Machine, *, segment_ids: Any, dtype: Any = None) -> Instr:
     """Return start and end of the run of equal ids that each element belongs to: (1, 2, n)."""

@@ -95,6 +95,8 @@ def _select(row: Row, ins: Instr, mask: Mask, grid: tuple[int, ...],
     values = mask.values(grid)
     if sorted(d for d in kept if d is not None) != list(range(len(grid))) \
             or len(kept) != len(grid) or ins.also:
-        raise fail("NKI-X02", f"this mask is not a box, and {row.api} folds elements into one",
-                   hint="mask the operand first with nl.copy(x, mask=...)")
+        raise fail("NKI-X02", f"what this mask leaves of {row.api} is no part of its result",
+                   limit="here a mask cuts a range of each dim that the result has"
+                         + ("" if row.cuts == EVERYTHING else ", of partitions for this one"),
+                   hint="slice the operands instead, or mask them first: nl.copy(x, mask=...)")
     ins.mask = values.transpose(kept)                       # type: ignore[arg-type]

@@ -29,6 +29,14 @@ DTYPES: dict[str, tuple[Callable[[np.dtype], bool], str]] = {
     "float32": (lambda dt: dt == dtypes.FLOAT32, "float32"),
     "integer": (dtypes.is_int, "an integer dtype"),
     "uint16": (lambda dt: dt == dtypes.UINT16, "uint16"),
+    "uint32": (lambda dt: dt == dtypes.UINT32, "uint32"),
+    "uint16 or uint32": (lambda dt: dt.kind == "u" and dt.itemsize in (2, 4), "uint16 or uint32"),
+    "unsigned": (lambda dt: dt.kind == "u", "uint8, uint16 or uint32"),
+    "small integer": (lambda dt: dtypes.is_int(dt) and dt.itemsize <= 2,
+                      "int8, uint8, int16 or uint16"),
+    "float or narrow": (lambda dt: dtypes.is_float(dt) or dt.itemsize <= 2,
+                        "a float dtype, or an integer of 8 or 16 bits"),
+    "float32 or int32": (lambda dt: dt in (dtypes.FLOAT32, dtypes.INT32), "float32 or int32"),
 }
 
 
@@ -38,12 +46,12 @@ class Operand:
 
     `name` of the parameter; `role`: READ, WRITE or UPDATE; `form`: TILE, VECTOR (P, 1), ACCESS
     (a tensor or a run-time indexed access of one, for DMA) or OFFSET (on chip, with a run-time
-    offset); `memories` it may lie in; `dtypes`: a
-    class of DTYPES; `numbers`: a number will do as well; `optional`: None will do; `like`: the
-    operand that it has as many partitions as (a TILE as many elements, too); `elements`: least
-    and most per partition, a number or a field of hw; `rule`, `dtype_rule`: what a wrong form and
-    a wrong dtype break; `lanes`: a mask cuts its partitions only; `copied`: the compiler copies it
-    out of PSUM.
+    offset); `memories` it may lie in; `dtypes`: the class of DTYPES outside of which it is
+    refused, `documented`: the one that AWS names; `numbers`: a number will do as well;
+    `optional`: None will do; `like`: the operand that it has as many partitions as (a TILE as many
+    elements, too); `elements`: least and most per partition, a number or a field of hw; `rule`,
+    `dtype_rule`: what a wrong form and a wrong dtype break; `lanes`: a mask cuts its partitions
+    only; `copied`: the compiler copies it out of PSUM.
     """
 
     name: str
@@ -51,6 +59,7 @@ class Operand:
     form: str = TILE
     memories: tuple[str, ...] = (SBUF, PSUM)
     dtypes: str = "any"
+    documented: str = "any"
     numbers: bool = False
     optional: bool = False
     like: str = ""
@@ -78,7 +87,8 @@ class Operand:
     @cached_property
     def anywhere(self) -> bool:
         """Tell whether any tile on chip will do."""
-        return self.form is TILE and self.dtypes == "any" and self.elements is None \
+        return self.form is TILE and self.dtypes == self.documented == "any" \
+            and self.elements is None \
             and set(self.memories) >= {SBUF, PSUM}
 
     def resolve(self, m: Machine, x: Any, api: str, like: Any = None) -> Any:
@@ -103,8 +113,8 @@ class Operand:
 
     def _checked(self, m: Machine, t: Tensor, api: str, like: Any) -> Tensor:
         if self.copied and t.kind is PSUM:      # AWS's flash attention does this
-            m.find("NKI-M09", "note", f"{api}: operand {self.name} lies in PSUM, and the Tensor "
-                   "Engine reads SBUF: a copy is inserted. Writing it yourself, t = "
+            m.find("NKI-M09", "note", f"{api}: operand {self.name} lies in PSUM, and the engine "
+                   "reads SBUF: a copy is inserted. Writing it yourself, t = "
                    "nl.copy(psum_tile), lets you choose where and when", m.here())
             t = m.op("copy", t).settle()
         accepts, words = DTYPES[self.dtypes]
@@ -112,6 +122,10 @@ class Operand:
             raise fail(self.dtype_rule, f"operand {self.name} of {api} is not of a dtype "
                        "that it takes", given=dtypes.name(t.dtype), limit=words,
                        hint="cast it: nl.load(x, dtype=...), nl.copy(x, dtype=...)")
+        accepts, words = DTYPES[self.documented]
+        if not accepts(t.dtype):
+            m.find("NKI-D07", "note", f"operand {self.name} of {api} is {dtypes.name(t.dtype)}; "
+                   f"documented is {words}", m.here())
         partitions = t.shape[0] if like is None else like.shape[0]
         if self.form is VECTOR:
             if t.shape[0] != partitions or t.size != partitions:
@@ -144,6 +158,10 @@ class Operand:
                            hint="kernel arguments and nl.ndarray(..., buffer=nl.shared_hbm) are "
                                 "in HBM")
             m.tile(x, self.name)
+        if self.copied and x.kind is PSUM and isinstance(x, Tensor):
+            m.find("NKI-M09", "note", f"{api}: {self.name} lies in PSUM, which DMA reads in SDK "
+                   "2.27 and later only: before, and here, it is copied to SBUF first", m.here())
+            x = m.op("copy", m.tile(x, self.name)).settle()
         if x.kind not in self.memories:
             hint = ("copy between PSUM and SBUF with nisa.tensor_copy" if x.kind is PSUM else
                     "assign or nisa.tensor_copy between tiles on chip; nisa.dma_copy moves "

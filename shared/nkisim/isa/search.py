@@ -66,7 +66,7 @@ def _run_match_replace8(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 @instruction("nc_match_replace8", public="nisa.nc_match_replace8", engines=(VECTOR,),
              operands=(Tile("data", elements=(8, LONGEST)), _eight("vals"),
-                       _eight("dst_idx", WRITE, optional=True)),
+                       _eight("dst_idx", WRITE, documented="uint16 or uint32", optional=True)),
              promotes=("data",), run=_run_match_replace8, cost=formulas.stream,
              source="Neuron SDK 2.26 API reference: nisa.nc_match_replace8")
 def nc_match_replace8(m: Machine, *, data: Any, vals: Any, imm: Any, dst_idx: Any = None,
@@ -110,10 +110,12 @@ def _run_select_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("select_reduce", public="nisa.select_reduce", engines=(VECTOR,),
-             operands=(Tile("dst", WRITE), Tile("predicate", like="dst"),
-                       Tile("on_true", like="dst"),
+             operands=(Tile("dst", WRITE),
+                       Tile("predicate", documented="small integer", like="dst"),
+                       Tile("on_true", documented="float or narrow", like="dst"),
                        Vector("on_false", numbers=True, like="dst"),
-                       Vector("reduce_res", WRITE, optional=True, like="dst")),
+                       Vector("reduce_res", WRITE, documented="float", optional=True,
+                              like="dst")),
              one_psum=("on_true", "predicate"), run=_run_select_reduce,
              cost=formulas.with_read_out,
              source="Neuron SDK 2.26 API reference: nisa.select_reduce")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..chip import dtypes
-from ..chip.memory import SBUF
+from ..chip.memory import PSUM, SBUF
 from .tensor import Tensor
 
 
@@ -72,6 +72,10 @@ class Instr:
         new.srcs = new.dst = new.box = new.mask = None
         new.also, new.line, new.accumulate, new.inplace = (), -1, False, False
         return new
+
+    def can_write(self, kind: str) -> bool:
+        """Tell whether the result can go to a memory without a copy; GpSimd has no PSUM port."""
+        return kind in self.row.writes and not (kind is PSUM and self.engine == "gpsimd")
 
     @property
     def scatters(self) -> bool:

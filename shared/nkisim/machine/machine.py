@@ -350,7 +350,7 @@ class Machine:
             if value.pending is not None and self.pending is not None \
                     and self.pending[1] is value:
                 ins = value.pending
-                if dst.kind in ins.row.writes:
+                if ins.can_write(dst.kind):
                     target = self.fit(dst, ins.shape)
                     if target is not None:
                         self.bind(ins, value, target)
@@ -388,7 +388,7 @@ class Machine:
     def accumulate(self, dst: Tensor, value: Any, op: str) -> Tensor:
         """Do `dst += value` (or -=, *=, /=) in place."""
         if op == "add" and isinstance(value, Tensor) and value.pending is not None \
-                and value.pending.row.accumulates and dst.kind in value.pending.row.writes \
+                and value.pending.row.accumulates and value.pending.can_write(dst.kind) \
                 and dst.pending is None and self.pending is not None \
                 and self.pending[1] is value and dst.dtype == dtypes.FLOAT32:
             ins = value.pending
