@@ -13,8 +13,8 @@ from nkisim.isa.table import ROWS
 from nkisim.launch import launch
 from oracle import tensor, vector
 from oracle.common import Expected
+from rowmatrix.check import out_of_reach, record
 from rowmatrix.disagreements import marks_of
-from rowmatrix.trial import out_of_reach, record
 
 F32 = np.float32
 

@@ -11,10 +11,11 @@ from nkisim.isa.operands import READ, VECTOR
 from nkisim.isa.table import ROWS
 from oracle.common import FP32, I32
 from rowmatrix import masks
+from rowmatrix.check import check
 from rowmatrix.disagreements import MATRIX, marks_of
 from rowmatrix.other_specs import DMA, DYNAMIC, GPSIMD, PRODUCTS
 from rowmatrix.spec import Spec, members
-from rowmatrix.trial import Trial, check
+from rowmatrix.trial import Trial
 from rowmatrix.vector_specs import ELEMENTWISE, SCALAR, SHUFFLES, WITH_RESULTS
 
 SPECS = (*ELEMENTWISE, *WITH_RESULTS, SHUFFLES, *SCALAR, *PRODUCTS, *GPSIMD, *DMA, *DYNAMIC)

@@ -79,7 +79,7 @@ class Spec:
     variant: str = ""
     target: str = "trn1"
     step: int = 1
-    dst_like: str = ""          # the operand whose dtype a written operand has as well
+    no_cast: bool = False               # dst has the dtype of the case
     extra: tuple[Operand, ...] = ()     # tiles that an operand is subscripted with
     low: bool = True                    # masks may leave out the first indices of a free dim
 

@@ -39,7 +39,7 @@ ELEMENTWISE = (
     Spec("tensor_copy_predicated", vector.tensor_copy_predicated, (
         S(src=TILE), S(src=3.0), S(src=TILE, reverse_pred=True), S(src=-2, reverse_pred=True,
                                                                 only="float")),
-         casts=(None,), dst_like="src", takes={"predicate": UNSIGNED}),
+         casts=(None,), no_cast=True, takes={"predicate": UNSIGNED}),
     Spec("tensor_tensor", vector.tensor_tensor, (
         # 32-bit integers are added and multiplied on GpSimd, which cannot touch PSUM
         *(S(op=o, only=NOT_32_BIT) for o in ("add", "subtract", "multiply")),
@@ -162,7 +162,7 @@ SHUFFLE = [(7 * i + 3) % 32 if i % 5 else 255 for i in range(32)]
 SHUFFLES = Spec(
     "nc_stream_shuffle", vector.nc_stream_shuffle,
     (S(shuffle_mask=SHUFFLE), S(shuffle_mask=list(range(31, -1, -1))),
-     S(shuffle_mask=[0] * 32)), masks=(*NO_SLANT, "slanted"), casts=(None,), dst_like="src",
+     S(shuffle_mask=[0] * 32)), masks=(*NO_SLANT, "slanted"), casts=(None,), no_cast=True,
     grids={"2d": (32, 4), "3d": (64, 2, 3), "3d1": (32, 1, 4), "4d": (96, 2, 1, 2)})
 
 
