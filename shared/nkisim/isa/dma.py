@@ -8,7 +8,7 @@ import numpy as np
 from ..chip import dtypes, ops
 from ..chip.memory import HBM, PSUM, SBUF
 from ..errors import fail, out_of_bound_at_run_time
-from ..machine import allocate
+from ..machine import limits
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Indirect, Tensor
@@ -33,10 +33,7 @@ def _with_shape(t: Any, shape: tuple[int, ...]) -> Any:
     if t.shape == shape or isinstance(t, Indirect):
         return t
     if len(t.shape) == 1 and shape == (*t.shape, 1):        # by far the most frequent
-        new = Tensor(t.m, t.storage, t.offset, shape, (*t.strides, t.dtype.itemsize), t.dtype, 0,
-                     t.kind)
-        new.owner, new.oob = t.owner, t.oob
-        return new
+        return t.like(t.offset, shape, (*t.strides, t.dtype.itemsize), 0, t.oob)
     return t.reshape(shape)
 
 
@@ -47,7 +44,7 @@ def _gather(src: Any, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray |
         base = src.base
     else:
         flat, valid, base = src.flat_index(), None, src
-    data = base.storage.data.view(dtypes.storage(base.dtype))
+    data = base.storage.elements(base.dtype)
     take = valid if mask is None else mask if valid is None else mask & valid
     safe = flat if take is None else np.where(take, flat, 0)
     return data[safe], valid
@@ -60,7 +57,7 @@ def scatter(m: Machine, dst: Indirect, value: np.ndarray, rmw: bool = False, ski
     if mask is not None:
         valid, flat = valid[mask], flat[mask]
         value = np.broadcast_to(value, mask.shape)[mask]
-    data = dst.base.storage.data.view(dtypes.storage(dst.base.dtype))
+    data = dst.base.storage.elements(dst.base.dtype)
     if not valid.all() and not skip:
         raise_out_of_bound(dst.base, flat, valid)
     value = np.broadcast_to(dtypes.cast(value, dst.dtype), flat.shape)
@@ -106,7 +103,7 @@ def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
         dtypes.cast(value, dst.dtype, out=dst.np)
     elif dst.oob is not None:
         flat = dst.flat_index()[where]
-        data = dst.storage.data.view(dtypes.storage(dst.dtype))     # type: ignore[union-attr]
+        data = dst.storage.elements(dst.dtype)     # type: ignore[union-attr]
         data[flat] = dtypes.cast(np.broadcast_to(value, where.shape)[where], dst.dtype)
     else:
         np.copyto(dst.np, dtypes.cast(value, dst.dtype), where=where)
@@ -128,7 +125,7 @@ def load(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None, mode: Any
     shape = as_tile_shape(src.shape)
     dt = src.dtype if dtype is None else dtypes.normalize(dtype)
     if mask is None and shape[0] > m.hw.pmax:
-        allocate.check_tile(m.hw, SBUF, shape, dt)
+        limits.check_tile(m.hw, SBUF, shape, dt)
     if isinstance(src, Indirect):
         return Instr(shape, dt, srcs=(src.rows,), params={"src": src, "skip": _skips(mode)},
                      form=Access(indirect=True))
@@ -248,7 +245,7 @@ def _transposed(m: Machine, src: Any, axes: tuple[int, ...], dtype: Any) -> Inst
     """Plan a DMA that permutes the axes of what it moves."""
     shape = tuple(src.shape[a] for a in axes)
     dt = src.dtype if dtype is None else dtypes.normalize(dtype)
-    allocate.check_tile(m.hw, SBUF, shape, dt)
+    limits.check_tile(m.hw, SBUF, shape, dt)
     params: dict[str, Any] = {"axes": axes}
     if isinstance(src, Indirect):
         return Instr(shape, dt, srcs=(src.rows,), params={**params, "src": src},

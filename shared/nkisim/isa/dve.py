@@ -8,7 +8,7 @@ import numpy as np
 from ..chip import dtypes, ops
 from ..chip.memory import PSUM, SBUF
 from ..errors import fail
-from ..machine import allocate
+from ..machine import limits
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
@@ -83,12 +83,12 @@ def _run_memset(m: Machine, ins: Instr, dst: Tensor) -> None:
 def memset(m: Machine, shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any = 0,
            dst: Any = None) -> Instr:
     """Return an SBUF tile filled with a number; dim 0 of `shape` is the partition dim."""
-    dims = tuple(int(n) for n in allocate.sizes(shape))
+    dims = tuple(int(n) for n in limits.sizes(shape))
     dt = _F32 if dtype is None else result_dtype(dtype)
     if not is_scalar(value):
         raise fail("NKI-S09", "nisa.memset fills with a number", given=type(value).__name__)
     if dst is None:
-        allocate.check_tile(m.hw, SBUF, dims, dt)
+        limits.check_tile(m.hw, SBUF, dims, dt)
     return Instr(dims, dt, params=value, form=Fill(float(value) == 0.0))
 
 

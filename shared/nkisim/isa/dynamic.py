@@ -23,7 +23,7 @@ def _run_src(m: Machine, ins: Instr, dst: Tensor) -> None:
     flat, valid = src.flat()
     if not valid.all():
         raise_out_of_bound(src.base, flat, valid)
-    data = src.base.storage.data.view(dtypes.storage(src.dtype))
+    data = src.base.storage.elements(src.dtype)
     dtypes.cast(data[flat], dst.dtype, out=dst.np)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from ..chip import dtypes, ops, semantics
 from ..chip.memory import SBUF
 from ..errors import fail
-from ..machine import allocate
+from ..machine import limits
 from ..machine.index import Index, Mask, as_int
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
@@ -46,7 +46,7 @@ def iota(m: Machine, expr: Any, dtype: Any, *, mask: Any = None) -> Instr:
         raise fail("NKI-I09", "nisa.iota needs an index expression with a partition axis",
                    given=f"shape {expr.shape}", hint="nl.arange(512)[None, :]")
     dt = dtypes.normalize(dtype)
-    allocate.check_tile(m.hw, SBUF, expr.shape, dt)
+    limits.check_tile(m.hw, SBUF, expr.shape, dt)
     return Instr(expr.shape, dt, params=expr)
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from ..chip import dtypes, ops
 from ..chip.memory import HBM, PSUM, sbuf
 from ..errors import fail
-from ..machine import allocate
+from ..machine import allocate, limits
+from ..machine.geometry import moved
 from ..machine.index import as_int
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
@@ -65,7 +66,7 @@ def _copy_into(m: Machine, dst: Tensor, src: Tensor) -> None:
 def broadcast_to(m: Machine, t: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Repeat dims of size 1: free dims are a stride of 0, partitions a matmul with ones."""
     t.settle()
-    dims = allocate.sizes(shape)
+    dims = limits.sizes(shape)
     if len(dims) < len(t.shape) or t.kind is not HBM and t.nblock:
         raise fail("NKI-S02", "a tensor cannot be broadcast to fewer dims",
                    given=f"{t.shape} to {dims}")
@@ -81,17 +82,15 @@ def broadcast_to(m: Machine, t: Tensor, shape: tuple[int, ...]) -> Tensor:
     if t.kind is not HBM and old[0] == 1 and dims[0] > 1:
         t = _across_partitions(m, t, dims[0])
         old, strides = t.shape, t.strides
-    new = Tensor(m, t.storage, t.offset, dims,
-                 tuple(0 if a != b else s for a, b, s in zip(old, dims, strides)), t.dtype, 0,
-                 t.kind)
-    new.owner = t.owner
-    return new
+    return t.like(t.offset, dims,
+                  tuple(0 if a != b else s for a, b, s in zip(old, dims, strides)), 0,
+                  moved(t.oob, t.shape, 0, len(dims) - len(t.shape)))
 
 
 def _across_partitions(m: Machine, t: Tensor, partitions: int) -> Tensor:
     """Return a tile (1, F...) repeated on `partitions` partitions: PE, then a copy to SBUF."""
     if partitions > m.hw.pmax:
-        allocate.check_tile(m.hw, "sbuf", (partitions, *t.shape[1:]), t.dtype)
+        limits.check_tile(m.hw, "sbuf", (partitions, *t.shape[1:]), t.dtype)
     if t.kind is PSUM:
         t = dve.tensor_copy(t).settle()
     free = t.size

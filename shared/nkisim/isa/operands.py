@@ -11,6 +11,7 @@ import numpy as np
 from ..chip import dtypes, ops
 from ..chip.memory import HBM, PSUM, SBUF, merge_dims
 from ..errors import fail
+from ..machine.geometry import moved
 from ..machine.indirect import Indirect
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
@@ -221,27 +222,17 @@ def align(t: Tensor, rank: int) -> Tensor:
         return t
     pad = rank - have
     item = t.dtype.itemsize
-    new = Tensor(t.m, t.storage, t.offset, (t.shape[0], *(1,) * pad, *t.shape[1:]),
-                 (t.strides[0], *(item,) * pad, *t.strides[1:]), t.dtype, 0, t.kind)
-    new.owner = t.owner
-    if t.oob is not None:
-        new.oob = [(d, n, const, {e + pad if e else 0: c for e, c in coeffs.items()})
-                   for d, n, const, coeffs in t.oob]
-    return new
+    return t.like(t.offset, (t.shape[0], *(1,) * pad, *t.shape[1:]),
+                  (t.strides[0], *(item,) * pad, *t.strides[1:]), 0, moved(t.oob, t.shape, 1, pad))
 
 
 def repeat(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Return a tile whose free dims of size 1 repeat to `shape`, by a stride of 0."""
     if t.shape == shape:
         return t
-    new = Tensor(t.m, t.storage, t.offset, shape,
-                 tuple(0 if a != b else s for a, b, s in zip(t.shape, shape, t.strides)), t.dtype,
-                 0, t.kind)
-    new.owner = t.owner
-    if t.oob is not None:
-        new.oob = [(d, n, const, {e: c for e, c in coeffs.items() if t.shape[e] == shape[e]})
-                   for d, n, const, coeffs in t.oob]
-    return new
+    return t.like(t.offset, shape,
+                  tuple(0 if a != b else s for a, b, s in zip(t.shape, shape, t.strides)), 0,
+                  moved(t.oob, t.shape, 0, 0))
 
 
 def regroup(t: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -249,9 +240,7 @@ def regroup(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     strides = merge_dims(t.shape[1:], t.strides[1:], shape[1:])
     if strides is None or t.oob is not None:
         return t
-    new = Tensor(t.m, t.storage, t.offset, shape, (t.strides[0], *strides), t.dtype, 0, t.kind)
-    new.owner = t.owner
-    return new
+    return t.like(t.offset, shape, (t.strides[0], *strides), 0, None)
 
 
 def same_elements(a: Tensor, b: Tensor, names: tuple[str, str], api: str,

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..chip import dtypes, semantics
 from ..chip.memory import SBUF
-from ..machine import allocate
+from ..machine import limits
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
@@ -39,9 +39,9 @@ def _run_rand(m: Machine, ins: Instr, dst: Tensor) -> None:
              source="Neuron SDK 2.26 API reference: nl.rand")
 def rand(m: Machine, shape: Any, dtype: Any = None) -> Instr:
     """Return an SBUF tile of uniform random numbers in [0, 1)."""
-    dims = tuple(int(n) for n in allocate.sizes(shape))
+    dims = tuple(int(n) for n in limits.sizes(shape))
     dt = dtypes.FLOAT32 if dtype is None else dtypes.normalize(dtype)
-    allocate.check_tile(m.hw, SBUF, dims, dt)
+    limits.check_tile(m.hw, SBUF, dims, dt)
     return Instr(dims, dt)
 
 

@@ -8,7 +8,6 @@ facade, the coverage page, the cost model, the report and the row matrix test re
 """
 from __future__ import annotations
 
-import difflib
 import inspect
 import sys
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ..chip import dtypes
 from ..chip.memory import PSUM, SBUF
 from ..errors import NkiError, fail, user_frame
+from ..machine import keywords
 from ..machine.context import current, machine
 from ..machine.tensor import Tensor
 from .formulas import no_flops
@@ -36,8 +36,6 @@ TENSOR, VECTOR, SCALAR, GPSIMD, SYNC, DMA = "tensor", "vector", "scalar", "gpsim
 ANY = "any"             # engine=unknown where several can do it: the schedule balances the load
 
 _MISSING = object()
-#: keywords that kernels pass to name a result; they mean nothing on the chip
-IGNORED = frozenset(("name",))
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,10 +169,7 @@ class Row:
 
     def unknown(self, m: Machine, name: str) -> None:
         """Say that a keyword is not known: beta 1 takes and ignores it."""
-        if name not in IGNORED:
-            close = difflib.get_close_matches(name, list(self.signature.parameters), n=1)
-            m.find("NKI-K11", "warning", f"{self.api} has no argument {name!r}; the SDK ignores it "
-                   "without a word" + (f". Did you mean {close[0]!r}?" if close else ""), m.here())
+        keywords.unknown(m, self.api, (name,), self.signature.parameters)
 
     def issue(self, m: Machine, args: tuple, kw: dict[str, Any]) -> Instr:
         """Hold a call against the row and return the planned instruction.

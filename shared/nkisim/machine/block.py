@@ -5,7 +5,7 @@ from typing import Any
 
 from ..chip.memory import DirectBuffer
 from ..errors import fail
-from .index import as_int
+from .index import whole
 from .tensor import Tensor
 
 
@@ -26,7 +26,7 @@ class BlockTensor(Tensor):
 
     def __getitem__(self, key: Any) -> Tensor:
         keys = key if isinstance(key, tuple) else (key,)
-        idx = tuple(as_int(k) for k in keys[:self.nblock])
+        idx = tuple(whole(k, "a block index") for k in keys[:self.nblock])
         if len(idx) < self.nblock or None in idx:
             raise fail("NKI-A04", "a directly allocated tensor needs all its block indices",
                        given=f"subscript {key!r}"[:80],

@@ -15,16 +15,17 @@ import numpy as np
 from ..checks.finding import Finding
 from ..chip import dtypes
 from ..chip.hw import NeuronCore
-from ..chip.memory import FULLY, HBM, NEVER, PSUM, Storage, contiguous_strides
+from ..chip.memory import FULLY, HBM, NEVER, PARTLY, PSUM, Storage, contiguous_strides
 from ..errors import NkiError, fail, user_frame
 from ..trace.trace import Trace
-from . import allocate, refuse, replay
+from . import arena, limits, refuse, replay
 from .block import BlockTensor
-from .index import as_int
+from .index import whole
 from .instruction import Instr
 from .products import IS_RESULT, Products
 from .shadow import refresh_shadow
 from .tensor import Indirect, Tensor
+from .undefined import Undefined
 
 
 class Machine:
@@ -40,6 +41,7 @@ class Machine:
         self.trace = Trace()
         self.pending: tuple[Instr, Tensor] | None = None
         self.products = Products()
+        self.undefined = Undefined(self)
         self.storages = self.trace.storages
         self.findings: list[Finding] = []
         self._found: set[tuple] = set()
@@ -92,7 +94,7 @@ class Machine:
         item = dtype.itemsize
         got = self._tiles.get((shape, item, kind))
         if got is None:
-            allocate.check_tile(self.hw, kind, shape, dtype)
+            limits.check_tile(self.hw, kind, shape, dtype)
             got = self._tiles[shape, item, kind] = contiguous_strides(shape, item)
         strides, nparts, row = got, shape[0], got[0]
         if self.direct:
@@ -105,7 +107,7 @@ class Machine:
 
     def place_tile(self, t: BlockTensor, idx: tuple[int, ...]) -> Tensor:
         """Return the physical tile of block `idx` of a directly allocated tensor."""
-        return allocate.place_tile(self, t, idx)
+        return arena.place_tile(self, t, idx)
 
     # -- operands ----------------------------------------------------------------
     def tile(self, x: Any, name: str, psum: bool = True) -> Tensor:
@@ -136,15 +138,8 @@ class Machine:
 
     def check_bounds(self, t: Tensor) -> None:
         """Raise if the access pattern leaves its tensor."""
-        if t.oob is None:
-            return
-        d, n, const, coeffs = t.oob[0]
-        lo = const + sum(min(0, c * (t.shape[e] - 1)) for e, c in coeffs.items())
-        hi = const + sum(max(0, c * (t.shape[e] - 1)) for e, c in coeffs.items())
-        raise fail("NKI-I01", f"an access leaves the tensor in dimension {d}",
-                   given=f"elements {lo} .. {hi}", limit=f"0 .. {n - 1}",
-                   hint="if the last tile is partial, add mask=(index < size); otherwise check "
-                        "the loop bound")
+        if t.oob is not None:
+            raise t.oob[0].error(t.shape)
 
     # -- issue, bind, commit -------------------------------------------------------
     def issue(self, ins: Instr) -> Tensor | None:
@@ -208,6 +203,8 @@ class Machine:
         """Check, record and execute an instruction that writes `dst`."""
         if ins.box is not None:
             if any(lo >= hi for lo, hi in ins.box):
+                if dst.kind is not HBM and dst.storage.init == NEVER:
+                    dst.storage.init = PARTLY       # its mask says so: no forgotten write
                 return                              # nothing is selected
             dst = dst.narrow(ins.box)
         outs = (dst, *ins.also) if ins.also else (dst,)
@@ -217,9 +214,11 @@ class Machine:
         self._before_writes(ins, outs)
         self.trace.record(ins, outs, ins.line, self.node)
         if self.compute:
-            self._check_reads(ins, dst)
+            origins = self._check_reads(ins, outs)
             self._execute(ins, dst)
             self._note_writes(ins, outs)
+            if origins is not None:
+                self.undefined.spoil(outs, origins)
 
     def _before_reads(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
         """Refuse accesses that leave their tensors; compute what has been put off and is read."""
@@ -252,23 +251,30 @@ class Machine:
                 self._unshare(st)
             st.lazy_zero = False
 
-    def _check_reads(self, ins: Instr, dst: Tensor) -> None:
-        """Look for reads of what nobody has written, or of what somebody else owns by now."""
+    def _check_reads(self, ins: Instr, outs: tuple[Tensor, ...]) -> list[np.ndarray] | None:
+        """Look for reads of what somebody else owns by now, or of what nobody has written.
+
+        Returns the elements of the results that depend on the latter, None if there are none.
+        """
+        dst = outs[0]
+        unsure = (ins.accumulate or ins.row.merges) and dst.storage.init != FULLY
         for s in ins.srcs:
             st = s.storage
             if st.init != FULLY:
-                refuse.undefined_read(self, s, ins)
+                unsure = True
             if st.arena:
-                allocate.check_owner(self, s, ins.line)
+                arena.check_owner(self, s, ins.line)
+        origins = self.undefined.results(ins, outs) if unsure else None
         if ins.accumulate:
             self._prepare_accumulation(dst, ins)
+        return origins
 
     def _execute(self, ins: Instr, dst: Tensor) -> None:
         """Run the row's semantics on the bytes."""
         st = dst.storage
         whole = (st.init == NEVER and ins.mask is None and not ins.also
                  and dst.size * dst.dtype.itemsize == st.nbytes and 0 not in dst.strides
-                 and not ins.scatters)
+                 and not ins.scatters and not ins.row.merges)
         if whole:
             st.fresh()
         if ins.mask is None or ins.row.masks_itself:
@@ -287,7 +293,7 @@ class Machine:
             if st.shadow is not None:
                 refresh_shadow(t)
             if st.arena:
-                allocate.note_write(t, ins.line)
+                arena.note_write(t, ins.line)
 
     def _run_masked(self, ins: Instr, dst: Tensor) -> None:
         """Run into a scratch tile, then write only the elements that the mask selects."""
@@ -307,24 +313,25 @@ class Machine:
         st = t.storage
         assert st is not None
         return st.init == FULLY or st.init != NEVER and bool(
-            st.mask_view(t.offset, t.shape, t.strides, t.dtype.itemsize).any())
+            st.origins(t.offset, t.shape, t.strides, t.dtype.itemsize).any())
 
     def _prepare_accumulation(self, dst: Tensor, ins: Instr) -> None:
         """Make `dst` readable for an accumulation: zeros that were free, or never written."""
         st = dst.storage
         assert st is not None
-        if st.arena and not allocate.wrote(dst):
+        if st.arena and not arena.wrote(dst):
             dst.np[...] = 0         # a new tensor's first product overwrites what is there
             return
         if st.init == FULLY:
             return
-        seen = st.mask_view(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize)
-        if not seen.all():
+        if st.mask_view(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize).all():
+            return
+        never = st.origins(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize) == 0
+        if never.any():
             self.find("NKI-U03", "note", f"{ins.row.name} accumulates into {dst!r}, which was "
                       "never set: the first product overwrites it. nl.zeros(..., buffer=nl.psum) "
                       "says so and costs nothing", ins.line, st.where)
-            every = seen if seen.ndim == len(dst.shape) else seen.all(axis=-1)
-            np.copyto(dst.np, np.zeros((), dst.np.dtype), where=~every)
+            np.copyto(dst.np, np.zeros((), dst.np.dtype), where=never)
 
     def _zero_for_real(self, st: Storage) -> None:
         """Issue the memset of zeros in PSUM that something else than a matmul reads."""
@@ -451,7 +458,7 @@ class Machine:
 
 def integer(value: Any, name: str) -> int:
     """Return a kernel's integer argument, or raise."""
-    got = as_int(value)
+    got = whole(value, name)
     if got is None:
         raise fail("NKI-K05", f"{name} must be an integer", given=f"{type(value).__name__} "
                    f"{value!r}"[:60], hint="use // instead of / so that sizes stay integers")
