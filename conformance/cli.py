@@ -126,10 +126,8 @@ def _run(jobs: Sequence[layouts.Job], workers: int) -> list[pool.Done]:
 
         def each(done: pool.Done) -> None:
             bar.update(task, advance=1, description=f"{done.job.suite}: {done.job.checkout.name}")
-            if not console.is_terminal:     # a log shows that something goes on
-                print(f"{done.job.suite}: {done.job.checkout.name} {done.job.name}: "
-                      + ", ".join(sorted({r.outcome for r in done.results}) or ["nothing"]),
-                      file=sys.stderr, flush=True)
+            if not console.is_terminal:     # a log shows what goes on
+                print(report.line(done), file=sys.stderr, flush=True)
 
         done = list(pool.run(jobs, workers, each))
     order = {job: i for i, job in enumerate(map(id, jobs))}

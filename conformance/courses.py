@@ -54,10 +54,10 @@ def _conv(kernel: str, batch: int, c_in: int, c_out: int, size: int, height: int
           dtype: str = "float32", bias: float = 1.0, pool: int | None = None) -> CourseCase:
     inputs = (((batch, c_in, height, width), dtype, 0.0, 1.0),
               ((c_out, c_in, size, size), dtype, 0.0, 1.0), ((c_out,), dtype, 0.0, bias))
-    loose = {"rtol": 1e-2, "atol": 1e-4} if dtype == "float16" else {}
+    rtol, atol = (1e-2, 1e-4) if dtype == "float16" else (1e-5, 1e-8)
     name = f"{kernel} {c_in}->{c_out} {size}x{size} {batch}x{height}x{width} {dtype}"
     return CourseCase(name + (f" pool {pool}" if pool else ""), kernel, inputs, "conv2d_exact",
-                      {} if pool is None else {"pool_size": pool}, **loose)
+                      {} if pool is None else {"pool_size": pool}, rtol=rtol, atol=atol)
 
 
 def _stanford() -> tuple[CourseCase, ...]:

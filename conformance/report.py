@@ -77,6 +77,16 @@ def _case(console: Console, one: Done, result: Result, sources: Path) -> None:
     console.print(f"          {escape(text)}", style="dim", highlight=False, soft_wrap=True)
 
 
+def line(one: Done) -> str:
+    """Return a finished job in a line: what became of it, why, and how much was found."""
+    number = {o: [r for r in one.results if r.outcome == o] for o in OUTCOMES}
+    words = [f"{len(some)} {outcome}" + "".join(f" ({r.reason})" for r in some[:1] if r.reason)
+             for outcome, some in number.items() if some]
+    if one.findings:
+        words.append(", ".join(f"{f.severity} {f.id}" for f in one.findings))
+    return f"{one.job.suite}: {one.job.checkout.name} {one.job.name}: " + "; ".join(words)
+
+
 def findings(console: Console, done: Iterable[Done], sources: Path) -> None:
     """Print every warning and error, each place once."""
     seen: set[tuple[str, str]] = set()
