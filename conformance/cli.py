@@ -34,7 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         for job in jobs:
             print(f"{job.suite}: {job.checkout.name} {job.name}")
         return 0
-    done = _run(jobs, options.workers)
+    try:
+        done = _run(jobs, options.workers)
+    except KeyboardInterrupt:
+        print("conformance: interrupted; nothing is compared or kept", file=sys.stderr)
+        return 130
     return _report(console, done, sources, options)
 
 
@@ -124,12 +128,12 @@ def _run(jobs: Sequence[layouts.Job], workers: int) -> list[pool.Done]:
                   disable=not console.is_terminal) as bar:
         task = bar.add_task("conformance", total=len(jobs))
 
-        def each(done: pool.Done) -> None:
-            bar.update(task, advance=1, description=f"{done.job.suite}: {done.job.checkout.name}")
+        done = []
+        for one in pool.Pool(workers).run(jobs):
+            done.append(one)
+            bar.update(task, advance=1, description=f"{one.job.suite}: {one.job.checkout.name}")
             if not console.is_terminal:     # a log shows what goes on
-                print(report.line(done), file=sys.stderr, flush=True)
-
-        done = list(pool.run(jobs, workers, each))
+                print(report.line(one), file=sys.stderr, flush=True)
     order = {job: i for i, job in enumerate(map(id, jobs))}
     return sorted(done, key=lambda one: order[id(one.job)])
 

@@ -14,9 +14,9 @@ from .suites import Part, Suite
 
 @dataclass(frozen=True)
 class Job:
-    """What one child process runs: a file of tests, a script, or one kernel on one input.
+    """What one child process runs: a file of tests, a script, or the kernels of a file.
 
-    `checkout` and `file` are absolute; `name` is the case's, unique in its checkout.
+    `checkout` and `file` are absolute; `name` is unique in the checkout.
     """
 
     suite: str
@@ -59,33 +59,35 @@ def jobs(suite: Suite, checkout: Path, full: bool) -> Iterator[Job]:
         files = {f for pattern in part.files for f in checkout.glob(pattern) if f.is_file()}
         for file in sorted(files):
             place = file.relative_to(checkout).as_posix()
-            for name, how, detail in _cases(part, file):
-                yield Job(suite.name, checkout, commit, f"{place} {name}".strip(), how, file,
-                          suite.target, part.seconds, path, detail)
+            found = _job(part, file, full)
+            if found is not None:
+                how, detail = found
+                name = " ".join((place, *part.options))
+                yield Job(suite.name, checkout, commit, name, how, file, suite.target,
+                          part.seconds, path, detail)
 
 
-def _cases(part: Part, file: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield (name, how, detail) of each case in a file."""
+def _job(part: Part, file: Path, full: bool) -> tuple[str, dict[str, Any]] | None:
+    """Return how a file is run and with what, or None if it holds no case."""
     if part.how == "tests":
-        yield " ".join(part.options), "tests", {"options": list(part.options)}
-    elif part.how == "scripts":
-        if "__main__" in file.read_text(encoding="utf-8", errors="replace"):
-            yield "", "script", {}
-    elif part.how == "numpy pairs":
+        return "tests", {"options": list(part.options)}
+    if part.how == "scripts":
+        return ("script", {}) if "__main__" in _text(file) else None
+    if part.how == "numpy pairs":
         reference = _reference(part, file)
-        if reference is not None:
-            yield "", "pair", {"reference": str(reference)}
-    else:
-        defined = kernels_in(file)
-        for case in CASES[part.how]:
-            if case.kernel in defined:
-                yield case.name, "call", {"course": part.how, "case": case.name}
+        return ("pair", {"reference": str(reference)}) if reference else None
+    defined = kernels_in(file)
+    names = [c.name for c in CASES[part.how] if c.kernel in defined and (full or not c.slow)]
+    return ("calls", {"course": part.how, "cases": names}) if names else None
 
 
 def kernels_in(file: Path) -> set[str]:
     """Return the names of the functions that a file defines, even if it is not Python (yet)."""
-    text = file.read_text(encoding="utf-8", errors="replace")
-    return set(re.findall(r"^def +(\w+)", text, re.MULTILINE))
+    return set(re.findall(r"^def +(\w+)", _text(file), re.MULTILINE))
+
+
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8", errors="replace")
 
 
 def _reference(part: Part, file: Path) -> Path | None:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,48 +29,55 @@ class Done:
     findings: list[Finding]
 
 
-def run(jobs: Sequence[Job], workers: int, each: Callable[[Done], None]) -> Iterator[Done]:
-    """Run jobs and yield them as they end; `each` is called with every one, for the progress."""
-    with ThreadPoolExecutor(workers) as threads:
-        futures = [threads.submit(run_one, job) for job in jobs]
+class Pool:
+    """Runs jobs, `workers` at a time."""
+
+    def __init__(self, workers: int):
+        self.workers = workers
+        self._running: set[subprocess.Popen[bytes]] = set()
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[Done]:
+        """Yield jobs as they end. Whoever stops asking (Ctrl-C) stops those that run."""
+        with ThreadPoolExecutor(self.workers) as threads:
+            futures = [threads.submit(self.run_one, job) for job in jobs]
+            try:
+                for future in as_completed(futures):
+                    yield future.result()
+            finally:
+                threads.shutdown(wait=False, cancel_futures=True)
+                for process in tuple(self._running):
+                    process.kill()
+
+    def run_one(self, job: Job) -> Done:
+        """Run one job in a child process and read what it wrote."""
+        with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
+            here = Path(folder)
+            plain = {**asdict(job), "checkout": str(job.checkout), "file": str(job.file)}
+            (here / "job.json").write_text(json.dumps(plain), encoding="utf-8")
+            out = here / "results.jsonl"
+            (here / "work").mkdir()
+            with open(here / "stderr.txt", "wb") as stderr:
+                ended = self._wait(job, here, stderr)
+            printed = (here / "stderr.txt").read_text(encoding="utf-8", errors="replace")
+            return Done(job, _read(job, out, ended, printed), findings_in(printed))
+
+    def _wait(self, job: Job, here: Path, stderr: IO[bytes]) -> str:
+        """Run the child to its end, or to its time limit; return what was wrong with the end."""
+        command = [sys.executable, "-m", "conformance.child", str(here / "job.json"),
+                   str(here / "results.jsonl")]
+        process = subprocess.Popen(command, cwd=here / "work", env=_environment(job),
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                   stderr=stderr, preexec_fn=_limit if os.name == "posix" else None)
+        self._running.add(process)
         try:
-            for future in as_completed(futures):
-                done = future.result()
-                each(done)
-                yield done
+            code = process.wait(job.seconds)
+        except subprocess.TimeoutExpired:
+            return f"not finished in {job.seconds} s"
         finally:
-            threads.shutdown(wait=True, cancel_futures=True)
-
-
-def run_one(job: Job) -> Done:
-    """Run one job in a child process and read what it wrote."""
-    with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
-        here = Path(folder)
-        plain = {**asdict(job), "checkout": str(job.checkout), "file": str(job.file)}
-        (here / "job.json").write_text(json.dumps(plain), encoding="utf-8")
-        out = here / "results.jsonl"
-        (here / "work").mkdir()
-        with open(here / "stderr.txt", "wb") as stderr:
-            ended = _wait(job, here, stderr)
-        printed = (here / "stderr.txt").read_text(encoding="utf-8", errors="replace")
-        return Done(job, _read(job, out, ended, printed), findings_in(printed))
-
-
-def _wait(job: Job, here: Path, stderr: IO[bytes]) -> str:
-    """Run the child to its end, or to its time limit; return what was wrong with the end."""
-    command = [sys.executable, "-m", "conformance.child", str(here / "job.json"),
-               str(here / "results.jsonl")]
-    process = subprocess.Popen(command, cwd=here / "work", env=_environment(job),
-                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                               stderr=stderr, preexec_fn=_limit if os.name == "posix" else None)
-    try:
-        code = process.wait(job.seconds)
-    except subprocess.TimeoutExpired:
-        return f"not finished in {job.seconds} s"
-    finally:
-        process.kill()
-        process.wait()
-    return "" if code == 0 else f"the process ended with {code}"
+            process.kill()
+            process.wait()
+            self._running.discard(process)
+        return "" if code == 0 else f"the process ended with {code}"
 
 
 def _environment(job: Job) -> dict[str, str]:

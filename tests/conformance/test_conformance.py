@@ -88,7 +88,7 @@ def course(tmp_path_factory) -> tuple[Path, Path]:
     good = write(sources / "one+asst", part1__kernels=ADD + TRANSPOSE, part1__run_benchmark="",
                  part2__conv2d=CONV_BY_HAND)
     commit(good)
-    write(sources / "two+asst", part1__run_benchmark="", part2__conv2d="def f(:",
+    write(sources / "two+asst", part1__run_benchmark="", part2__conv2d="def fused_conv2d_maxpool(:",
           part1__kernels=ADD.replace("x + y", "x - y") + REFUSED)
     results = sources.parent / "last.json"
     done = run(sources, "--suite", "CS149 2025", results=results)
@@ -106,6 +106,8 @@ def test_right_wrong_refused_and_unwritten_kernels_are_told_apart(course):
     assert refused.startswith("refused: NKI-")
     own = [why for case, why in got.items() if "one+asst part2" in case]
     assert own and set(own) == {"not here: its own RuntimeError: write this"}
+    unwritten = {why for case, why in got.items() if "two+asst part2" in case}
+    assert len(unwritten) == 1 and unwritten.pop().startswith("not here: SyntaxError")
 
 
 def test_a_refusal_has_its_place_in_the_checkout(course):
@@ -225,7 +227,7 @@ def ended(tmp_path: Path, text: str, seconds: int) -> dict[str, str]:
     root = write(tmp_path / "a+b", test_it=text)
     job = Job("s", root, "", "test_it.py", "tests", root / "test_it.py", "trn1", seconds,
               detail={"options": []})
-    return {r.case: f"{r.outcome}: {r.reason}" for r in pool.run_one(job).results}
+    return {r.case: f"{r.outcome}: {r.reason}" for r in pool.Pool(1).run_one(job).results}
 
 
 def test_what_was_finished_before_a_crash_counts(tmp_path, monkeypatch):
