@@ -22,7 +22,7 @@ class CannotRun(Exception):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run suites; return 0 if nothing is worse than accepted, 1 if it is, 2 if nothing ran."""
     options = _parse(argv)
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = Console(width=None if sys.stdout.isatty() else 160, emoji=False)
     try:
         sources = Path(options.sources).resolve()
         chosen = _chosen(options.suite)
@@ -57,7 +57,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--findings", action="store_true",
                         help="list each warning and error with its place")
     parser.add_argument("--most", type=int, default=20, metavar="N",
-                        help="list up to N cases of a reason (default 20)")
+                        help="list up to N places of a reason (default 20)")
     parser.add_argument("--list", action="store_true", help="list the cases and run none")
     parser.add_argument("--accept", action="store_true",
                         help="write the counts to conformance/counts.json")

@@ -19,8 +19,9 @@ LABS = Path(__file__).resolve().parents[1] / "labs"
 class CourseCase:
     """A kernel, its inputs (shape, dtype, low, high), and which function of a lab is right.
 
-    `flat`: the course's test gives the output the expected shape. `kwargs` go to both, `options` to the kernel alone. `constants`: sizes that the kernel's
+    `kwargs` go to both, `options` to the kernel alone. `constants`: sizes that the kernel's
     neighbour utils.py defines, to be replaced. Without `reference` the kernel only has to run.
+    `flat`: the course's test gives the output the expected shape itself.
     """
 
     name: str

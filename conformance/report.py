@@ -41,22 +41,36 @@ def _beside(now: int, before: int, known: bool) -> str:
 
 
 def reasons(console: Console, done: Sequence[Done], sources: Path, most: int) -> None:
-    """Print why cases were refused, failed or not run, by reason; `most` cases of each."""
+    """Print why cases were refused, failed or not run, by reason; `most` places of each."""
     for outcome in (REFUSED, FAILED, NOT_HERE):
-        grouped: dict[str, dict[str, list[tuple[Done, Result]]]] = defaultdict(
-            lambda: defaultdict(list))
-        for one in done:
-            for result in one.results:
-                if result.outcome == outcome:
-                    grouped[one.job.suite][kind(result.reason)].append((one, result))
-        for suite, some in grouped.items():
+        for suite, some in _grouped(done, outcome).items():
             console.print(f"\n[bold {_STYLE[outcome]}]{outcome}[/] in {escape(suite)}")
-            for why, cases in sorted(some.items(), key=lambda x: -len(x[1])):
-                console.print(f"  {len(cases):4d}  {escape(why)}", highlight=False)
-                for one, result in cases[:most]:
-                    _case(console, one, result, sources)
-                if len(cases) > most:
-                    console.print(f"          and {len(cases) - most} more", style="dim")
+            for why, places in sorted(some.items(), key=lambda x: -_cases(x[1])):
+                console.print(f"  {_cases(places):4d}  {escape(why)}", highlight=False)
+                for lines in list(places.values())[:most]:
+                    _place(console, lines, sources)
+                if len(places) > most:
+                    console.print(f"          and {len(places) - most} more places", style="dim")
+
+
+#: place -> the cases that ended there
+Places = dict[tuple[str, str], list[tuple[Done, Result]]]
+
+
+def _grouped(done: Sequence[Done], outcome: str) -> dict[str, dict[str, Places]]:
+    """Return suite -> reason -> place -> cases."""
+    grouped: dict[str, dict[str, Places]] = defaultdict(lambda: defaultdict(dict))
+    for one in done:
+        for result in one.results:
+            if result.outcome == outcome:
+                where = result.place or result.case
+                grouped[one.job.suite][kind(result.reason)].setdefault(
+                    (one.job.checkout.name, where), []).append((one, result))
+    return grouped
+
+
+def _cases(places: Places) -> int:
+    return sum(len(cases) for cases in places.values())
 
 
 def kind(reason: str) -> str:
@@ -66,12 +80,15 @@ def kind(reason: str) -> str:
     return re.sub(r"\d[\d.e+-]*", "N", reason)[:100]
 
 
-def _case(console: Console, one: Done, result: Result, sources: Path) -> None:
-    place = result.place.replace(f"{sources.resolve()}/", "")
-    place = place.replace(f"{one.job.checkout.name}/", "")
+def _place(console: Console, cases: list[tuple[Done, Result]], sources: Path) -> None:
+    """Print a place and the first case that ended there."""
+    one, result = cases[0]
     text = f"{one.job.checkout.name}  {result.case}"
+    if len(cases) > 1:
+        text += f" and {len(cases) - 1} more"
+    place = result.place.replace(f"{sources.resolve()}/", "")
     if place:
-        text += f"  at {place}"
+        text += "  at " + place.replace(f"{one.job.checkout.name}/", "")
     if result.reason.startswith("NKI-"):
         text += f": {result.reason.partition(' ')[2]}"
     console.print(f"          {escape(text)}", style="dim", highlight=False, soft_wrap=True)
