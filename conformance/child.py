@@ -93,10 +93,14 @@ def _import(file: Path, name: str = "kernels_of_case") -> ModuleType:
 def _run(kernel: Any, args: list[Any], kwargs: Any = None) -> Any:
     """Run a kernel and return its outputs; print what the run found, as a direct call would."""
     run = nkisim.run(kernel, *args, **(kwargs or {}))
-    for finding in run.findings:
+    _tell(run.findings)
+    return run.outputs
+
+
+def _tell(findings: list[nkisim.Finding]) -> None:
+    for finding in findings:
         if finding.severity != "note":
             print(finding, file=sys.stderr)
-    return run.outputs
 
 
 def _call(job: dict[str, Any], file: Path, name: str) -> str:
@@ -123,6 +127,10 @@ def _pair(job: dict[str, Any], file: Path, _: str) -> str:
     reference = _import(Path(job["detail"]["reference"]), "reference_of_case")
     np.random.seed(42)
     inputs = reference.get_inputs()
+    if not job["detail"]["values"]:
+        args = reference.transform_to_nki_inputs(inputs)
+        _tell(nkisim.profile(_import(file).kernel, *args, compute=False).findings)
+        return ""
     right = courses.several(reference.forward(*inputs))
     args = reference.transform_to_nki_inputs(inputs)
     kernel = _import(file).kernel

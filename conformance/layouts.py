@@ -75,7 +75,8 @@ def _job(part: Part, file: Path, full: bool) -> tuple[str, dict[str, Any]] | Non
         return ("script", {}) if "__main__" in _text(file) else None
     if part.how == "numpy pairs":
         reference = _reference(part, file)
-        return ("pair", {"reference": str(reference)}) if reference else None
+        detail = {"reference": str(reference), "values": part.values}
+        return ("pair", detail) if reference else None
     defined = kernels_in(file)
     names = [c.name for c in CASES[part.how] if c.kernel in defined and (full or not c.slow)]
     return ("calls", {"course": part.how, "cases": names}) if names else None

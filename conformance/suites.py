@@ -17,8 +17,9 @@ class Part:
     """Files of one kind in a checkout. `files` are glob patterns relative to it.
 
     `path`: folders put on sys.path, relative to the checkout or as `owner+name/folder` in the
-    sources. `partner`: the checkout that holds the references of "numpy pairs". `slow` parts run
-    with --full only. `seconds`: the time limit of a file ("tests") or of a case.
+    sources. `partner`: the checkout that holds the references of "numpy pairs"; without `values`
+    their kernels are only planned, not computed. `slow` parts run with --full only. `seconds`: the
+    time limit of a file.
     """
 
     how: str
@@ -26,6 +27,7 @@ class Part:
     path: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     partner: str = ""
+    values: bool = True
     slow: bool = False
     seconds: int = 300
 
@@ -78,5 +80,6 @@ SUITES = (
           ("zhang677/AccelOpt",)),
     Suite("KDA", "candidates of a search over NKIBench; their logs say what the chip made of them",
           "trn2", (Part("numpy pairs", ("workspaces/*/runs/*.py",), slow=True, seconds=1800,
-                        partner="zhang677+AccelOpt"),), ("Jerry2423/kda-for-trainium",)),
+                        partner="zhang677+AccelOpt", values=False),),
+          ("Jerry2423/kda-for-trainium",)),
 )
