@@ -34,12 +34,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         for job in jobs:
             print(f"{job.suite}: {job.checkout.name} {job.name}")
         return 0
-    try:
-        done = _run(jobs, options.workers)
-    except KeyboardInterrupt:
+    done, whole = _run(jobs, options.workers)
+    _show(console, done, sources, options)
+    if not whole:
         print("conformance: interrupted; nothing is compared or kept", file=sys.stderr)
         return 130
-    return _report(console, done, sources, options)
+    return 0 if options.cases else _compare(console, done, sources, options)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -120,38 +120,51 @@ def _how_to_get(chosen: Sequence[Suite]) -> str:
     return "To get checkouts (DIR is what --sources names):\n" + "\n".join(dict.fromkeys(lines))
 
 
-def _run(jobs: Sequence[layouts.Job], workers: int) -> list[pool.Done]:
-    """Run the jobs with a progress bar on stderr and return them in the order of `jobs`."""
+def _run(jobs: Sequence[layouts.Job], workers: int) -> tuple[list[pool.Done], bool]:
+    """Run the jobs with a progress bar on stderr; return those that ended, in the order of `jobs`,
+    and whether these are all (Ctrl-C stops the rest)."""
+    done: list[pool.Done] = []
     console = Console(stderr=True)
     with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
                   TimeElapsedColumn(), console=console, transient=True,
                   disable=not console.is_terminal) as bar:
         task = bar.add_task("conformance", total=len(jobs))
 
-        done = []
-        for one in pool.Pool(workers).run(jobs):
-            done.append(one)
-            bar.update(task, advance=1, description=f"{one.job.suite}: {one.job.checkout.name}")
-            if not console.is_terminal:     # a log shows what goes on
-                print(report.line(one), file=sys.stderr, flush=True)
+        try:
+            for one in pool.Pool(workers).run(jobs):
+                done.append(one)
+                bar.update(task, advance=1,
+                           description=f"{one.job.suite}: {one.job.checkout.name}")
+                if not console.is_terminal:     # a log shows what goes on
+                    print(report.line(one), file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            pass
     order = {job: i for i, job in enumerate(map(id, jobs))}
-    return sorted(done, key=lambda one: order[id(one.job)])
+    return sorted(done, key=lambda one: order[id(one.job)]), len(done) == len(jobs)
 
 
-def _report(console: Console, done: Sequence[pool.Done], sources: Path,
-            options: argparse.Namespace) -> int:
-    mode = "full" if options.full else "quick"
-    now = counting.of(done)
-    accepted = counting.read(counting.ACCEPTED, mode)
-    before = counting.read(options.results, mode) or accepted
+def _mode(options: argparse.Namespace) -> str:
+    return "full" if options.full else "quick"
+
+
+def _show(console: Console, done: Sequence[pool.Done], sources: Path,
+          options: argparse.Namespace) -> None:
+    """Print the reasons, the findings if asked for, and the table beside the last counts."""
+    before = (counting.read(options.results, _mode(options))
+              or counting.read(counting.ACCEPTED, _mode(options)))
     report.reasons(console, done, sources, options.most)
     if options.findings:
         console.print("\n[bold]findings[/]")
         report.findings(console, done, sources)
     console.print()
-    console.print(report.suites(now, {} if options.cases else before))
-    if options.cases:
-        return 0
+    console.print(report.suites(counting.of(done), {} if options.cases else before))
+
+
+def _compare(console: Console, done: Sequence[pool.Done], sources: Path,
+             options: argparse.Namespace) -> int:
+    """Keep the counts; return 0, or 1 if one is worse than what was accepted."""
+    mode, now = _mode(options), counting.of(done)
+    accepted = counting.read(counting.ACCEPTED, mode)
     counting.write_last(done, mode, now, sources, options.results)
     if options.accept:
         counting.accept(mode, now)

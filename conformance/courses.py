@@ -118,7 +118,7 @@ CASES: dict[str, tuple[CourseCase, ...]] = {
         _vectors("vector_add_naive", 128), _vectors("vector_add_tiled", 25600),
         _vectors("vector_add_stream", 256000), _vectors("vector_add_direct_allocation", 256000),
         _vectors("vector_add_direct_allocation_bad", 256000, ""),
-        _transpose("matrix_transpose", 1024, 1024), _transpose("matrix_transpose", 256, 512)),
+        _transpose("matrix_transpose", 256, 512), _transpose("matrix_transpose", 2048, 2048)),
     "conv2d": (*_stanford(), *_berkeley()),
     "ffnn": (
         _transpose("nki_transpose", 2048, 1024, constants=_NETWORK),

@@ -35,6 +35,7 @@ class Pool:
     def __init__(self, workers: int):
         self.workers = workers
         self._running: set[subprocess.Popen[bytes]] = set()
+        self._stopped = False
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Done]:
         """Yield jobs as they end. Whoever stops asking (Ctrl-C) stops those that run."""
@@ -44,6 +45,7 @@ class Pool:
                 for future in as_completed(futures):
                     yield future.result()
             finally:
+                self._stopped = True
                 threads.shutdown(wait=False, cancel_futures=True)
                 for process in tuple(self._running):
                     process.kill()
@@ -70,6 +72,8 @@ class Pool:
                                    stderr=stderr, preexec_fn=_limit if os.name == "posix" else None)
         self._running.add(process)
         try:
+            if self._stopped:
+                process.kill()
             code = process.wait(job.seconds)
         except subprocess.TimeoutExpired:
             return f"not finished in {job.seconds} s"
