@@ -74,7 +74,7 @@ def _job(part: Part, file: Path, full: bool) -> tuple[str, dict[str, Any]] | Non
     if part.how == "scripts":
         return ("script", {}) if "__main__" in _text(file) else None
     if part.how == "numpy pairs":
-        reference = _reference(part, file)
+        reference = _reference(part, file) if "kernel" in kernels_in(file) else None
         detail = {"reference": str(reference), "values": part.values}
         return ("pair", detail) if reference else None
     defined = kernels_in(file)
