@@ -1,6 +1,11 @@
 """A timing-only run continues loops that repeat; its record is the one of all iterations."""
 from __future__ import annotations
 
+import copy
+import fractions
+import functools
+import math
+import numbers
 import operator
 from pathlib import Path
 
@@ -17,7 +22,8 @@ from labkit.inputs import make_inputs
 from labkit.load import load_lab, load_module
 from nkisim import NkiError
 from nkisim.launch import launch
-from nkisim.machine.replay import LoopIndex, Watch
+from nkisim.machine.index import as_int
+from nkisim.machine.loopindex import LoopIndex, Watch
 
 from . import model_kernels as kernels
 from .model_kernels import ones
@@ -146,6 +152,72 @@ def deep(i, x, out):
     if not later < 40:
         double(i, x, out)
     double(i, x, out)
+
+
+#: what a table says at the first, second, third and at the two last iterations is the same
+SIZES = [64] * 7 + [32] * 6 + [64] * (N - 13)
+
+
+def wide(n, i, x, out):
+    nl.store(out[i, 0:n], nl.load(x[i, 0:n]))
+
+
+def by_table(lookup):
+    """Return a body that takes its size from a table, looked up by the index in some way."""
+    def visit(i, x, out):
+        wide(int(lookup(i)), i, x, out)
+    return visit
+
+
+TABLES = {
+    "list": lambda i: SIZES[i],
+    "tuple": lambda i: tuple(SIZES)[i],
+    "a multiple": lambda i: SIZES[2 * i - i],
+    "slice": lambda i: SIZES[i:i + 1][0],
+    "numpy": lambda i: np.array(SIZES)[i],
+    "numpy slice": lambda i: np.array(SIZES)[i:][0],
+    "numpy take": lambda i: np.take(SIZES, i),
+    "numpy ufunc": lambda i: 64 - 32 * np.equal(np.add(i, 1), 8),
+    "numpy scalar": lambda i: SIZES[np.int64(i)],
+    "numpy scalar times": lambda i: SIZES[np.int64(1) * i],
+    "numpy array": lambda i: SIZES[int(np.array([i])[0])],
+    "arange": lambda i: SIZES[len(np.arange(i))],
+    "array times": lambda i: SIZES[(np.ones(1, int) * i)[0]],
+    "zeros": lambda i: SIZES[np.zeros((i, 2)).shape[0]],
+    "dict": lambda i: dict(enumerate(SIZES))[i],
+    "range": lambda i: SIZES[len(range(i))],
+    "range of a range": lambda i: SIZES[range(N)[i]],
+    "format": lambda i: SIZES[int(f"{i}")],
+    "percent": lambda i: SIZES[int("%d" % i)],
+    "str": lambda i: SIZES[int(str(i))],
+    "bytes": lambda i: SIZES[len(bytes(i))],
+    "repeated list": lambda i: SIZES[len([0] * i)],
+    "int": lambda i: 32 if int(i) == 8 else 64,
+    "float": lambda i: SIZES[round(float(i))],
+    "bit_length": lambda i: 64 if i.bit_length() != 3 else 32,
+    "numerator": lambda i: SIZES[i.numerator],
+    "sqrt": lambda i: SIZES[int(math.sqrt(i) ** 2 + 0.5)],
+    "isinstance": lambda i: 64 if isinstance(i, int) else 32,
+    "class": lambda i: 64 if i.__class__ is int else 32,
+    "number": lambda i: 64 if isinstance(i, numbers.Integral) else 32,
+    "deepcopy": lambda i: SIZES[copy.deepcopy({"i": i})["i"]],
+    "min": lambda i: SIZES[min(i, 12)],
+    "in": lambda i: 32 if i in (8, 9) else 64,
+    "match": lambda i: {7: 32}.get(i, 64),
+    "fraction": lambda i: SIZES[int(fractions.Fraction(1) * i)],
+    "half": lambda i: SIZES[int(i * 0.5) * 2],
+    "half before": lambda i: SIZES[int(0.5 * i) * 2],
+    "less than half": lambda i: 32 if 6.5 < i < 7.5 else 64,
+    "shift": lambda i: SIZES[i << 1 >> 1],
+    "a cache": functools.lru_cache(lambda i: 32 if 7 <= i <= 9 else 64),
+}
+
+
+@pytest.mark.parametrize("way", TABLES)
+def test_a_table_that_is_looked_up_by_the_index_is_seen(way):
+    kernel = kernel_of(by_table(TABLES[way]))
+    same_record(kernel, ones(128, 64))
+    assert executed(kernel, ones(128, 64)) == N
 
 
 @pytest.mark.parametrize("visit", [only_five, by_turns, last_is_short, squares, named, deep,
@@ -301,14 +373,14 @@ def test_a_watched_index_is_an_int(a, b, name, right):
     if name in ("floordiv", "mod"):
         a, b = a or 1, b or 1
     watch = Watch()
-    i = LoopIndex.of(a, frozenset((watch,)))
-    assert int.__index__(f(b, i) if right else f(i, b)) == (f(b, a) if right else f(a, b))
+    i = LoopIndex(a, frozenset((watch,)))
+    assert as_int(f(b, i) if right else f(i, b)) == (f(b, a) if right else f(a, b))
     assert watch.escaped == (name not in ("add", "sub", "mul"))
 
 
 def test_what_comes_of_a_watched_index_is_watched():
     outer, inner = Watch(), Watch()
-    i, j = (LoopIndex.of(3, frozenset((w,))) for w in (outer, inner))
+    i, j = (LoopIndex(3, frozenset((w,))) for w in (outer, inner))
     both = 4 * i + j - 1
     assert not outer.escaped and not inner.escaped
     assert both == 14 and outer.escaped and inner.escaped

@@ -25,7 +25,7 @@ class BlockTensor(Tensor):
         return t
 
     def __getitem__(self, key: Any) -> Tensor:
-        keys = key if isinstance(key, tuple) else (key,)
+        keys = key if issubclass(type(key), tuple) else (key,)
         idx = tuple(as_int(k) for k in keys[:self.nblock])
         if len(idx) < self.nblock or None in idx:
             raise fail("NKI-A04", "a directly allocated tensor needs all its block indices",
