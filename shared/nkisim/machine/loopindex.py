@@ -71,7 +71,7 @@ class LoopIndex:
         numbers = [_as_number(x) for x in inputs]
         if linear is not None and method == "__call__" and not kwargs and None not in numbers:
             return linear(*numbers)         # np.int64(512) * i
-        plain = [x.look() if type(x) is LoopIndex else x for x in inputs]
+        plain = [looked_at(x) for x in inputs]
         return getattr(ufunc, method)(*plain, **kwargs)
 
     # -- arithmetic that stays in step with the index ------------------------------------------
@@ -94,6 +94,12 @@ class LoopIndex:
 # messages name the type of what they were given: to a kernel's author it is an int
 LoopIndex.__name__ = LoopIndex.__qualname__ = "int"
 
+
+def looked_at(x: Any) -> Any:
+    """Return the plain value of a LoopIndex, looked at, and everything else as it is."""
+    return x.look() if type(x) is LoopIndex else x
+
+
 _LINEAR: dict[Any, Callable] = {np.add: operator.add, np.subtract: operator.sub,
                                 np.multiply: operator.mul}
 
@@ -113,8 +119,8 @@ def _operator(f: Callable, swapped: bool, keep: Callable | None) -> Callable:
             return NotImplemented           # an Index, a tensor, None ...: theirs to decide
         if keep is None or number is None:
             self.look()
-            number = other.look() if type(other) is LoopIndex else other
-            return f(number, self.value) if swapped else f(self.value, number, *modulus)
+            other = looked_at(other)
+            return f(other, self.value) if swapped else f(self.value, other, *modulus)
         value = number.value if type(number) is LoopIndex else number
         return keep(self, f(value, self.value) if swapped else f(self.value, value), number)
     return method
