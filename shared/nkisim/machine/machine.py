@@ -312,13 +312,6 @@ class Machine:
         assert ins.mask is not None
         np.copyto(dst.np, tmp.np, where=ins.mask)
 
-    def written(self, t: Tensor) -> bool:
-        """Tell whether anything has been written to a tile's elements."""
-        st = t.storage
-        assert st is not None
-        return st.init == FULLY or st.init != NEVER and bool(
-            st.mask_view(t.offset, t.shape, t.strides, t.dtype.itemsize).any())
-
     def _prepare_accumulation(self, dst: Tensor, ins: Instr) -> None:
         """Make `dst` readable for an accumulation: zeros that were free, or never written."""
         st = dst.storage
