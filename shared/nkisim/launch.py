@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import gc
 import inspect
 import os
 import sys
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import banner
+from . import banner, collector
 from .checks.finding import Finding
 from .checks.hazards import check_loops
 from .chip import hw
@@ -230,10 +229,8 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     tensors = [box.convert(a, n) for a, n in zip(args, names)]
     named = {k: box.convert(v, k) for k, v in kwargs.items()}
     token = current.set(m)
-    collecting = gc.isenabled()
-    gc.disable()                # a launch makes no cycles, only very many small objects
     try:
-        with np.errstate(all="ignore"):
+        with collector.paused(), np.errstate(all="ignore"):
             result = _run_instances(m, kernel, tensors, named)
             m.products.run()        # nothing has read them: a kernel may return PSUM itself
             m.replays.finish()
@@ -244,8 +241,6 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
         raise
     finally:
         current.reset(token)
-        if collecting:
-            gc.enable()
     if error is not None:
         raise error
     outputs = _outputs(m, kernel, box, result) if compute else None

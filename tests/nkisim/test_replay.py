@@ -192,7 +192,7 @@ TABLES = {
     "range": lambda i: SIZES[len(range(i))],
     "range of a range": lambda i: SIZES[range(N)[i]],
     "format": lambda i: SIZES[int(f"{i}")],
-    "percent": lambda i: SIZES[int("%d" % i)],
+    "percent": lambda i: SIZES[int("%d" % i)],   # noqa: UP031
     "str": lambda i: SIZES[int(str(i))],
     "bytes": lambda i: SIZES[len(bytes(i))],
     "repeated list": lambda i: SIZES[len([0] * i)],

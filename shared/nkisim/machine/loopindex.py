@@ -47,7 +47,7 @@ class LoopIndex:
 
     __index__ = __int__ = look
 
-    @property
+    @property                               # type: ignore[misc]
     def __class__(self) -> type:            # type: ignore[override]
         """Say `int` to `isinstance`, which asks here when the real type does not fit."""
         self.look()
@@ -135,14 +135,15 @@ def _looked_at(name: str) -> Callable:
     return method
 
 
-for _name in ("add", "sub", "mul", "floordiv", "mod", "truediv", "pow", "divmod", "and", "or",
-              "xor", "lshift", "rshift"):
-    _f = {"and": operator.and_, "or": operator.or_, "divmod": divmod, "pow": pow}.get(_name) \
-        or getattr(operator, _name)
-    _keep = {"add": LoopIndex._joined, "sub": LoopIndex._joined,
-             "mul": LoopIndex._times}.get(_name)
-    setattr(LoopIndex, f"__{_name}__", _operator(_f, False, _keep))
-    setattr(LoopIndex, f"__r{_name}__", _operator(_f, True, _keep))
+_KEPT: dict[str, Callable] = {"add": LoopIndex._joined, "sub": LoopIndex._joined,
+                              "mul": LoopIndex._times}
+_BINARY: dict[str, Callable] = {
+    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "floordiv", "mod",
+                                                  "truediv", "lshift", "rshift", "xor")},
+    "and": operator.and_, "or": operator.or_, "pow": pow, "divmod": divmod}
+for _name, _f in _BINARY.items():
+    setattr(LoopIndex, f"__{_name}__", _operator(_f, False, _KEPT.get(_name)))
+    setattr(LoopIndex, f"__r{_name}__", _operator(_f, True, _KEPT.get(_name)))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(LoopIndex, f"__{_name}__", _operator(getattr(operator, _name), False, None))
 for _name in ("bool", "hash", "float", "abs", "round", "trunc", "ceil", "floor", "invert", "repr",
