@@ -46,11 +46,9 @@ class Timeline:
     """
 
     def __init__(self, trace: Trace, plan: Schedule):
-        rows = np.frombuffer(trace.rows, np.int64)
-        starts = np.frombuffer(trace.starts, np.int64)
         self.start_us, self.end_us, self.issue_us = plan.start, plan.end, plan.issue
         self.engine, self.queue, self.pred = plan.engine, plan.queue, plan.pred
-        self.kind, self.line, self.node = (rows[starts + k] for k in range(3))
+        self.kind, self.line, self.node = trace.instructions()
         self._plan = plan
 
     @cached_property
@@ -179,17 +177,15 @@ class Profile:
         return [Peak(self.trace.where(line), n) for line, n in self.memory.holders(psum)]
 
     def _flops(self, counts: list[int]) -> tuple[int, float]:
-        """Return the flops of all matmuls, and their share of the peak of the dtypes in use."""
+        """Return the model's flops, and their share of the peak of the dtypes in use."""
         total, ideal = 0, 0.0
         peaks = self.hw.peak_tflops
-        for k, n in enumerate(counts):
-            work = self.schedule.works[k]
-            if work is None or not work.flops:
-                continue
-            kind = self.trace.kinds[k]
-            dtype = dtypes.name(kind.operands[-1].dtype)
-            total += n * work.flops
-            ideal += n * work.flops / (peaks.get(dtype, peaks["bfloat16"]) * 1e6)
+        for kind, n in zip(self.trace.kinds, counts):
+            flops = kind.row.flops(kind)
+            if flops.ops and flops.model:
+                dtype = dtypes.name(kind.operands[-1].dtype)
+                total += n * flops.ops
+                ideal += n * flops.ops / (peaks.get(dtype, peaks["bfloat16"]) * 1e6)
         return total, ideal / self.latency_us if self.latency_us else 0.0
 
     def _bound(self) -> str:
@@ -268,7 +264,7 @@ def _report() -> Any:
 
 def descriptor_path(core: NeuronCore, options: str, wanted: str | None) -> str:
     """Return "static" or "dge": as wanted, else what target and compile options imply."""
-    has = core.timing.dge_rings > 0
+    has = core.hwdge
     if wanted is None:
         return "dge" if has and "--disable-dge" not in options else "static"
     if wanted not in DESCRIPTORS:

@@ -78,6 +78,12 @@ DMA descriptors can start anywhere, but each moves a contiguous run: run-time in
 NKI-I13 | err_indirect_indices_are_not_supported_with_nki_api | Not every API takes an index tile
 nl.load, nl.store, nisa.dma_copy and nisa.dma_transpose do.
 Try: gather the rows with nl.load first.
+NKI-I14 | - | Masks are joined with &, not with and
+Python decides `a and b` by the truth of a, and takes b if it is true: of two masks only the second is left, of `a or b` the first. A chained comparison, 0 <= i_f < n, is such an `and`. The kernel runs, here and in the SDK, and computes or stores more than it says.
+Try: (i_p < 64) & (i_f < n), each comparison in parentheses.
+NKI-I15 | err_ambiguous_tensor_truth_value | A parameter that may be left out is tested with `is None`
+`if bias:` asks for the truth of a tensor. A parameter is a handle when the kernel is traced: it is true if it is there, and no element of it is looked at. Kernels that do this have run, and the SDK's page of errors refuses it, so say what is meant. The truth of a tile would be data, which is an error (NKI-I08).
+Try: if bias is not None: ...
 NKI-S01 | err_store_dst_shape_smaller_than_other_shape | Destination and value have the same shape
 An instruction writes the elements it computes, one each; only dims of size 1 of the value are repeated to fill the destination.
 Try: slice the destination to the tile: t[:, i*512:(i+1)*512] = value.
@@ -116,6 +122,9 @@ nl.transpose swaps the partition dim with one free dim.
 Try: reshape the free dims to one first.
 NKI-S13 | - | Shuffle masks
 32 source partitions of a quadrant; 255 leaves a partition as it is.
+NKI-S14 | - | Sizes that are floats
+Python's / makes a float even where it divides: 8 / 2 is 4.0. The SDK takes such a float for the integer that it equals, and so does the simulator; a float that is no whole number is an error. Large sizes lose digits as floats, and the size that does not divide evenly is found by nobody.
+Try: // for every size, bound and offset.
 NKI-D01 | - | No 64-bit types
 The engines compute in float32; NumPy makes float64 and int64 unless told otherwise. Convert before the call: x.astype(np.float32).
 NKI-D02 | - | The data types of the chip
@@ -132,6 +141,9 @@ Try: cast with nl.copy(x, dtype=...).
 NKI-D06 | - | Bit operators take integers
 and, or, xor, not and shifts work on the stored bits; the bits of a float mean something else.
 Try: cast to an integer dtype, or .view() the bits as uint32.
+NKI-D07 | - | Dtypes that the documentation names
+The documents of an instruction name the dtypes of its operands. This one is of another: the chip may take it all the same, but nobody has promised it.
+Try: cast the operand to a documented dtype.
 NKI-M01 | err_unsupported_memory | Operands in the wrong memory
 Compute engines read SBUF and PSUM, never HBM. The Tensor Engine reads SBUF and writes PSUM. DMA moves between HBM and SBUF. GpSimd does not reach PSUM.
 NKI-M02 | - | Operands are tiles
@@ -188,17 +200,23 @@ The Scalar Engine multiplies by the scale in float32 and reads it as such.
 Try: nl.copy(scale, dtype=nl.float32).
 NKI-E11 | - | Operators and activation functions
 An op argument is a function of nl or NumPy (nl.add, np.add), not called, that the instruction has.
+NKI-E12 | - | What range_select puts elsewhere
+nisa.range_select writes the least float32 where the comparisons fail; there is no choice.
+Try: leave on_false_value= out.
 NKI-L01 | err_local_variable_used_out_of_scope | A tile lives in the loop body that made it
 Loop bodies are scopes: what an iteration creates is gone with it. Create the tensor before the loop and assign inside.
 NKI-L02 | - | Loop-carried value in an affine_range
-affine_range promises independent iterations, and the compiler takes you by your word: it overlaps and reorders them. A value from another iteration may not be there yet.
+affine_range promises independent iterations, and the compiler takes you by your word: it overlaps and reorders them. A value from another iteration may not be there yet. What += accumulates is defined when the loop has ended, not in between.
 NKI-L03 | - | Arguments of a range
 (stop), (start, stop) or (start, stop, step), as integers, like Python's range.
 Try: nl.affine_range(size // tile).
 NKI-L04 | err_unexpected_output_dependencies | Two iterations write one place
-Iterations of affine_range may run in any order, so which value stays is undefined. Accumulating with += is fine.
+Iterations of affine_range may run in any order, so which value stays is undefined, also where two stores overlap in part. Accumulating with += is fine.
 NKI-L05 | - | Iterations share a tile
 Overlapping iterations need a tile each. Sharing one is at best slow (no overlap) and at worst wrong.
+NKI-L06 | - | Conditions on a loop index belong into `if` statements
+The SDK traces the body of affine_range and sequential_range once, with a symbol for the index. `if i == 0:` is supported. In an expression, `x if i > 0 else y` or `i < n and j < k`, Python asks the symbol for its truth, which cannot differ from iteration to iteration. The simulator runs the body in every iteration, with an int, and decides each time: it may compute what the chip does not.
+Try: an if statement; & between comparisons in a mask; nl.static_range, whose index is an int in the SDK as well.
 NKI-O01 | err_cannot_update_immutable_parameter | Inputs are read-only
 A parameter belongs to the caller: overwriting it would change the caller's data behind its back. Parameters annotated nt.mutable_tensor can be written, and must be returned.
 Try: create the output with nl.ndarray(..., buffer=nl.shared_hbm), store there and return it.
@@ -209,7 +227,7 @@ NKI-O03 | err_tensor_output_not_written_to | Outputs are written
 An output that no instruction writes holds garbage. Most often the loop that should write it runs zero times.
 Try: check size // tile size, and the last tile.
 NKI-O04 | - | Outputs are written completely
-Elements that no store reaches hold garbage on the chip and NaN here. Most often the size is no multiple of the tile.
+Elements that no store reaches hold garbage on the chip and NaN here. Most often the size is no multiple of the tile. Where run-time indices choose the rows that are stored, it is a warning: the caller may know which rows to look at.
 Try: a mask for the last tile, or sizes that are multiples.
 NKI-O05 | err_shared_hbm_must_in_kernel_level | shared_hbm tensors are created at the top level
 shared_hbm is allocated once for a launch and outlives it, so it cannot depend on a loop or a branch.
@@ -247,6 +265,15 @@ Try: leave descriptors= out.
 NKI-K10 | - | What the compiler is taken to do
 A prediction assumes which freedoms the compiler uses, each an option with a name: docs/latency-model.md says what they mean. () is strictly as written.
 Try: leave compiler= out.
+NKI-K11 | - | Arguments that an instruction does not have
+Beta 1 of NKI takes keywords that it does not know and ignores them, so a misspelt mask= or scale= changes the result without a word. Later versions refuse them.
+Try: help(function) lists the arguments.
+NKI-K12 | - | dtype= of an instruction that writes an operand
+An instruction with a dst operand writes it in the dtype that it has.
+Try: create dst with the dtype that you want, and leave dtype= out.
+NKI-K13 | - | NKI_PRECISE_FP is 0 or 1
+1, the default, rounds every value to the dtype of its tensor, as the chip does. 0 keeps low-precision tensors in float32, so that a wrong kernel can be told from one that is right and rounds: docs/environment.md. Tensors that the kernel places itself (ncc.sbuf.mod_alloc ...) are rounded in both.
+Try: NKI_PRECISE_FP=0 python script.py.
 NKI-C01 | - | Files of measurement records
 Records say which public kernel took how long: see shared/nkisim/data/README.md.
 Try: --measurements with a file of that form.
@@ -280,8 +307,9 @@ NKI-A10 | - | The end of SBUF belongs to the compiler
 The documentation leaves 176 of the 192 KiB of a partition to the kernel on NeuronCore-v2. Published kernels that use a little more have run, so this is a warning: less room for the compiler means spills, or an error there.
 NKI-U01 | - | Read before anything was written
 Memory holds whatever was there before: on the chip the kernel reads garbage, and often the right garbage, until it does not. The simulator knows which bytes were written.
-NKI-U02 | - | Read of partly written memory
-Some elements were never written. That is fine if nobody uses what comes out (a masked store), and a bug otherwise; here such elements are NaN.
+NKI-U02 | - | An output depends on memory that nothing has written
+A kernel may read elements that were never written, for example compute on all of a tile that a mask loaded in part, as long as it drops what comes out, for example by a mask at the store. Here they have reached an output: on the chip that is garbage, here mostly NaN. The simulator follows such elements from instruction to instruction, and names the first one that read them.
+Try: write all of the tile first (nl.zeros), read only what was written, or add mask= to the store.
 NKI-U03 | - | Accumulation into memory that was never set
 psum += matmul adds to what is there. Only nl.zeros tells the chip that the first matmul starts anew.
 Try: nl.zeros(..., dtype=nl.float32, buffer=nl.psum).

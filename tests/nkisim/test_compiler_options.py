@@ -56,7 +56,7 @@ def values(trace, inputs):
             continue
         read = tuple(v.tobytes() for v in srcs)
         for n, out in enumerate(outs):
-            out[...] = known.setdefault((kind.row.name, kind.extra, read, n), len(known))
+            out[...] = known.setdefault((kind.row.name, kind.form, read, n), len(known))
     return [memory[s.id] for s in trace.storages if s.kind == "hbm" and not s.readonly]
 
 

@@ -1,6 +1,7 @@
 """COVERAGE.md says what the simulator does, and stays up to date."""
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import numpy as np
@@ -32,15 +33,25 @@ def test_what_is_missing_says_so(module, name):
         getattr(coverage.MODULES[module], name)
 
 
-@pytest.mark.parametrize("name", [n for m, n in ALL if m == "nisa" and n not in
-                                  ("get_nc_version", "builtin_custom_op")
-                                  and callable(getattr(coverage.nisa, n, None))
-                                  and not isinstance(getattr(coverage.nisa, n), type)])
-def test_every_modelled_instruction_issues_one(name):
-    """A nisa function is one instruction of the table; nc_transpose picks its engine."""
-    steps = coverage.lowering(f"nisa.{name}")
-    assert len(steps) == 1 and all(engines for _, engines in steps)
-    assert steps[0][0] == name
+@pytest.mark.parametrize("row", [r for r in ROWS.values() if r.public], ids=lambda r: r.name)
+def test_a_row_is_what_kernels_call(row):
+    """The facade is the table: a public row has its function there, with its signature."""
+    module, _, name = row.public.partition(".")
+    function = getattr(coverage.MODULES[module], name)
+    assert function.row is row and name == row.name
+    assert not set(row.hidden) & set(inspect.signature(function).parameters)
+    assert (module, name) in ALL
+    assert coverage.lowering(row.public) == [(row.name, row.engines)]
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=lambda r: r.name)
+def test_a_row_declares_parameters_that_exist(row):
+    parameters = set(inspect.signature(row.plan).parameters)
+    declared = [o.name for o in row.operands]
+    assert set(declared) <= parameters and len(set(declared)) == len(declared)
+    assert {o.like for o in row.operands} - {""} <= set(declared)
+    assert {*row.promotes, *row.hidden, *(row.one_psum or ())} <= parameters
+    assert set(row.writes) <= {"hbm", "sbuf", "psum"} and row.default in ("", "any")
 
 
 def test_every_row_names_its_source():

@@ -193,10 +193,9 @@ def arange_in_if(x, bad):
 
 
 @twin("NKI-I08", "err_control_flow_condition_depending_on_arange")
-def masks_joined_by_and(x, bad):
+def mask_in_not(x, bad):
     p, f = nl.mgrid[0:128, 0:512]
-    mask = (p < 64 and f < 9) if bad else (p < 64) & (f < 9)                    # BUG
-    nl.load(x[p, f], mask=mask)
+    nl.load(x[p, f], mask=not f < 9 if bad else f >= 9)                         # BUG
 
 
 @twin("NKI-I09", "err_1d_arange_not_supported")
@@ -375,10 +374,9 @@ def transpose_of_a_psum_tile_on_the_tensor_engine(x, bad):
 
 
 @twin("NKI-M01", "err_unsupported_memory")
-def dma_from_psum(x, bad):
-    h = nl.ndarray((128, 512), np.float32, buffer=nl.private_hbm)
-    t = nl.zeros((128, 512), np.float32, buffer=nl.psum if bad else nl.sbuf)
-    nisa.dma_copy(dst=h, src=t)                                                 # BUG
+def dma_to_psum(x, bad):
+    t = nl.ndarray((128, 512), np.float32, buffer=nl.psum if bad else nl.sbuf)
+    nisa.dma_copy(dst=t, src=x[0:128, 0:512])                                   # BUG
 
 
 @twin("NKI-M03", "err_unsupported_memory")

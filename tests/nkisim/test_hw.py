@@ -2,43 +2,40 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import re
+from pathlib import Path
 
 import pytest
 
+import nkisim
 from nkisim.chip import hw
 from nkisim.errors import NkiError
 
+HOME = Path(nkisim.__file__).parent
 
-def numeric_fields(core: hw.NeuronCore) -> list[str]:
-    """Return the names of the fields that hold numbers or tables of numbers."""
-    def is_number(value: object) -> bool:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
 
-    names = []
-    for f in dataclasses.fields(core):
-        value = getattr(core, f.name)
-        if f.name == "provenance":
-            continue
-        if is_number(value) or (isinstance(value, Mapping)
-                                and any(is_number(v) for v in value.values())):
-            names.append(f.name)
-    return names
+#: fields that are no facts of the chip
+NAMES = {"name", "aliases", "calibrated", "timing", "provenance"}
+
+
+def facts(table: hw.NeuronCore | hw.Timing) -> set[str]:
+    """Return the fields that state a figure or a feature."""
+    return {f.name for f in dataclasses.fields(table)} - NAMES
 
 
 @pytest.mark.parametrize("core", hw.CORES, ids=lambda c: c.name)
 class TestEveryCore:
-    def test_every_number_names_its_source_and_nothing_else_does(self, core):
-        assert set(numeric_fields(core)) == set(core.provenance)
-        for name, source in core.provenance.items():
-            assert source.text.strip(), name
-            assert source.tag in ("documented", "fitted", "assumed"), name
+    def test_every_fact_names_its_source_and_nothing_else_does(self, core):
+        for table in (core, core.timing):
+            assert facts(table) == set(table.provenance)
+            for name, source in table.provenance.items():
+                assert source.text.strip(), name
+                assert source.tag in ("documented", "fitted", "assumed"), name
 
     def test_memory_sizes_agree_with_each_other(self, core):
         assert core.psum_bytes == 16 * hw.KIB
         assert core.psum_total_bytes == 2 * hw.MIB
         assert core.psum_fmax * 4 == core.psum_bank_bytes
-        assert core.psum_free_elements * 4 == core.psum_bytes
         assert core.sbuf_bytes - core.sbuf_usable_bytes == 16 * hw.KIB
         assert core.sbuf_total_bytes == 128 * core.sbuf_bytes
 
@@ -51,6 +48,22 @@ class TestEveryCore:
     def test_numbers_cannot_be_changed_by_accident(self, core):
         with pytest.raises(dataclasses.FrozenInstanceError):
             core.pmax = 256
+
+
+@pytest.mark.parametrize("table", [hw.NeuronCore, hw.Timing])
+def test_a_new_generation_inherits_nothing_in_silence(table):
+    assert [f.name for f in dataclasses.fields(table) if f.default is not dataclasses.MISSING
+            or f.default_factory is not dataclasses.MISSING] == []
+
+
+def test_nobody_asks_for_the_number_of_a_generation():
+    """What differs between generations is a feature with a name; the number is for people."""
+    shown = {"doors", "report", "banner.py", "language"}
+    asked = [f"{path.relative_to(HOME)}:{number}" for path in HOME.rglob("*.py")
+             for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+             if re.search(r"\.generation\b", line)
+             and path.relative_to(HOME).parts[0] not in shown]
+    assert asked == []
 
 
 def test_known_sizes():

@@ -97,53 +97,6 @@ class TestLocalGather:
         assert (got[:16] == 5).all() and (got[16:] == 7).all()
 
 
-class TestTransposes:
-    def test_free_dimensions_are_flattened(self):
-        data = tagged(3, 2, 4)
-        got = semantics.transpose_2d(data)
-        assert got.shape == (8, 3)
-        for p, i, j in np.ndindex(3, 2, 4):
-            assert got[4 * i + j, p] == data[p, i, j]
-
-    @pytest.mark.parametrize("shape, axes", [((2, 3), (1, 0)), ((2, 3, 4), (2, 1, 0)),
-                                             ((2, 3, 4, 5), (3, 1, 2, 0))])
-    @pytest.mark.parametrize("explicit", [True, False])
-    def test_dma_axes(self, shape, axes, explicit):
-        data = tagged(*shape)
-        got = semantics.dma_transpose(data, list(axes) if explicit else None)
-        assert got.shape == tuple(shape[a] for a in axes)
-        for where in np.ndindex(*got.shape):
-            source = [0] * len(axes)
-            for k, axis in enumerate(axes):
-                source[axis] = where[k]
-            assert got[where] == data[tuple(source)]
-
-    @pytest.mark.parametrize("shape, axes", [((2, 3), (0, 1)), ((2, 3, 4), (1, 2, 0)),
-                                             ((2,), None), ((1, 1, 1, 1, 1), None)])
-    def test_other_permutations_are_refused(self, shape, axes):
-        with pytest.raises(NkiError) as caught:
-            semantics.dma_transpose(np.zeros(shape), axes)
-        assert caught.value.id == "NKI-S03"
-
-
-class TestIota:
-    @given(st.integers(-5, 5), st.lists(st.tuples(st.integers(-9, 9), st.integers(1, 4)),
-                                        min_size=1, max_size=4))
-    def test_like_a_loop(self, start, terms):
-        coefficients, shape = zip(*terms)
-        got = semantics.iota(start, coefficients, shape)
-        assert got.shape == shape and got.dtype == np.int32
-        for where in np.ndindex(*shape):
-            assert got[where] == start + sum(c * i for c, i in zip(coefficients, where))
-
-    def test_wraps_around_like_32_bits(self):
-        assert semantics.iota(2**31 - 1, [1], [2]).tolist() == [2**31 - 1, -2**31]
-
-    def test_a_lone_number_is_one_element(self):
-        # Trap 28: iota of a loop index gives a (1, 1) tile.
-        assert semantics.iota(7, [0, 0], [1, 1]).tolist() == [[7]]
-
-
 class TestSequenceBounds:
     def test_hand_checked(self):
         got = semantics.sequence_bounds(np.array([[4, 4, 0, 0, 7, 1, 1, 1]], np.int32))

@@ -8,6 +8,10 @@ different types passes through float32.
 from __future__ import annotations
 
 import difflib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import ml_dtypes
@@ -97,8 +101,34 @@ def is_int(dtype: np.dtype) -> bool:
 
 
 def storage(dtype: np.dtype) -> np.dtype:
-    """Return the dtype of the NumPy array that holds the values: float32 for tfloat32."""
-    return FLOAT32 if dtype == TFLOAT32 else dtype
+    """Return the dtype of the NumPy array that holds the values: float32 for tfloat32.
+
+    In a launch with NKI_PRECISE_FP=0 it is float32 for every floating-point type.
+    """
+    if dtype in _FLOATS and (dtype == TFLOAT32 or not PRECISE.get()):
+        return FLOAT32
+    return dtype
+
+
+# --- NKI_PRECISE_FP ------------------------------------------------------------------------------
+
+#: Whether values are rounded to the dtype that they are stored in; set for the time of a launch.
+PRECISE: ContextVar[bool] = ContextVar("nkisim_precise", default=True)
+PRECISE_VARIABLE = "NKI_PRECISE_FP"
+
+
+@contextmanager
+def precision() -> Iterator[None]:
+    """Store values as NKI_PRECISE_FP says: 1 (default) rounded to their dtype, 0 in float32."""
+    value = os.environ.get(PRECISE_VARIABLE) or "1"
+    if value not in ("0", "1"):
+        raise NkiError(id="NKI-K13", what=f"{PRECISE_VARIABLE} is neither 0 nor 1.",
+                       given=f"{PRECISE_VARIABLE}={value}")
+    token = PRECISE.set(value == "1")
+    try:
+        yield
+    finally:
+        PRECISE.reset(token)
 
 
 # --- promotion -----------------------------------------------------------------------------------
@@ -164,13 +194,32 @@ def as_float32(src: np.ndarray) -> np.ndarray:
     return src.view(FLOAT32) if src.dtype == TFLOAT32 else src.astype(FLOAT32)
 
 
+def from_host(a: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Convert an array of the host, which may be 64 bits wide, as it is before a kernel sees it.
+
+    Integers go to integers without passing through float32, which ends at 2**24; rounding,
+    saturation and NaN are those of `cast`.
+    """
+    if a.dtype.kind in "OSUMmc":            # Python objects, texts, dates, complex numbers
+        normalize(a.dtype)                  # raises
+    if a.dtype.itemsize < 8 or is_float(dtype) or dtype == BOOL:
+        small = a.astype(FLOAT32) if a.dtype.itemsize == 8 else a
+        return cast(small, dtype, np.empty(a.shape, FLOAT32 if dtype == TFLOAT32 else dtype))
+    limits = np.iinfo(dtype)
+    whole = np.nan_to_num(np.rint(a), posinf=limits.max, neginf=limits.min) \
+        if a.dtype.kind == "f" else a
+    least = 0 if a.dtype.kind == "u" else limits.min
+    return np.clip(whole, least, limits.max).astype(dtype)
+
+
 def cast(src: np.ndarray, dtype: np.dtype, out: np.ndarray | None = None) -> np.ndarray:
     """Convert values to a normalized dtype as the engines and DMA do; return a new array or `out`.
 
     Equal dtypes are copied bit by bit. Otherwise values pass through float32:
     to float: rounded to nearest, ties to even; to integer: rounded likewise, then saturated, NaN
-    becomes 0; to bool: not zero. `out` has dtype `storage(dtype)` and may be strided. Overflow to
-    infinity raises NumPy's floating-point warnings unless the caller has silenced them.
+    becomes 0; to bool: not zero. `out` has dtype `storage(dtype)` (nothing is rounded if that is
+    wider) and may be strided. Overflow to infinity raises NumPy's floating-point warnings unless
+    the caller has silenced them.
     """
     if out is None:
         out = np.empty(src.shape, storage(dtype))
@@ -178,7 +227,7 @@ def cast(src: np.ndarray, dtype: np.dtype, out: np.ndarray | None = None) -> np.
         np.copyto(out, src)
         return out
     x = as_float32(src)
-    if dtype == TFLOAT32:
+    if dtype == TFLOAT32 and PRECISE.get():
         _round_tf32(x, out)
     elif dtype in _FLOATS:
         np.copyto(out, x, casting="unsafe")

@@ -67,10 +67,16 @@ ACCEPTED = {
 MODELLED, TAKEN, MISSING = "modelled", "accepted but not modelled", "missing"
 
 
+#: Instructions of the table by public name ("nisa.activation").
+PUBLIC = {row.public: row for row in ROWS.values() if row.public}
+
+
 def names() -> Iterator[tuple[str, str]]:
-    """Yield (module, name) of each public name of the SDK."""
+    """Yield (module, name) of each public name of the SDK, and of rows that are newer than it."""
     for module, text in NAMES.items():
-        for name in text.split():
+        listed = text.split()
+        newer = (p.partition(".")[2] for p in PUBLIC if p.startswith(f"{module}."))
+        for name in dict.fromkeys((*listed, *newer)):
             yield module, name
 
 
@@ -128,61 +134,19 @@ PROBES: dict[str, Callable[[_Tiles], Any]] = {
     "nl.full": lambda o: nl.full((32, 32), 2, np.float32),
     "nl.rand": lambda o: nl.rand((32, 32)),
     "nl.random_seed": lambda o: nl.random_seed(1),
-    "nl.load": lambda o: nl.load(o.x),
-    "nl.load_transpose2d": lambda o: nl.load_transpose2d(o.x),
-    "nl.store": lambda o: nl.store(o.out, o.t),
-    "nl.atomic_rmw": lambda o: nl.atomic_rmw(o.out[o.idx, nl.arange(32)[None, :]], o.t, np.add),
     "nl.broadcast_to": lambda o: nl.broadcast_to(o.row, shape=(32, 32)),
-    "nl.gather_flattened": lambda o: nl.gather_flattened(o.t, o.i32.view(np.uint32)),
     "nl.static_cast": lambda o: nl.static_cast(o.t, np.float16),
     "nl.dropout": lambda o: nl.dropout(o.t, 0.5),
     "nl.rms_norm": lambda o: nl.rms_norm(o.t, o.t, 1, 32),
     "nl.where": lambda o: nl.where(o.i32, o.t, o.t),
-    "nisa.activation": lambda o: nisa.activation(nl.exp, o.t),
-    "nisa.activation_reduce": lambda o: nisa.activation_reduce(
-        nl.exp, o.t, reduce_op=np.add, reduce_res=nl.ndarray((32, 1), np.float32)),
-    "nisa.affine_select": lambda o: nisa.affine_select(o.p >= o.f, o.t, 0.0),
-    "nisa.bn_aggr": lambda o: nisa.bn_aggr(o.t[:, 0:6]),
-    "nisa.bn_stats": lambda o: nisa.bn_stats(o.t),
-    "nisa.dma_copy": lambda o: nisa.dma_copy(dst=o.t, src=o.x),
-    "nisa.dma_transpose": lambda o: nisa.dma_transpose(o.x),
-    "nisa.dropout": lambda o: nisa.dropout(o.t, 0.5),
-    "nisa.iota": lambda o: nisa.iota(nl.arange(8)[None, :], np.int32),
-    "nisa.local_gather": lambda o: nisa.local_gather(o.t, o.u16),
-    "nisa.max8": lambda o: nisa.max8(src=o.t),
-    "nisa.memset": lambda o: nisa.memset((32, 32), 0, np.float32),
-    "nisa.nc_find_index8": lambda o: nisa.nc_find_index8(data=o.t, vals=o.t[:, 0:8]),
-    "nisa.nc_match_replace8": lambda o: nisa.nc_match_replace8(data=o.t, vals=o.t[:, 0:8], imm=0),
-    "nisa.nc_matmul": lambda o: nisa.nc_matmul(o.t, o.t),
-    "nisa.nc_stream_shuffle": lambda o: nisa.nc_stream_shuffle(o.t, o.other, [0] * 32),
     "nisa.nc_transpose": lambda o: nisa.nc_transpose(o.t),
-    "nisa.range_select": lambda o: nisa.range_select(
-        on_true_tile=o.t, comp_op0=np.greater, comp_op1=np.less, bound0=o.v, bound1=o.v),
-    "nisa.reciprocal": lambda o: nisa.reciprocal(o.t),
-    "nisa.scalar_tensor_tensor": lambda o: nisa.scalar_tensor_tensor(
-        data=o.t, op0=np.add, operand0=1.0, op1=np.add, operand1=o.t),
-    "nisa.select_reduce": lambda o: nisa.select_reduce(
-        dst=o.t, predicate=o.i32, on_true=o.other, on_false=0.0),
-    "nisa.sequence_bounds": lambda o: nisa.sequence_bounds(segment_ids=o.row),
-    "nisa.tensor_copy": lambda o: nisa.tensor_copy(o.t),
-    "nisa.tensor_copy_dynamic_dst": lambda o: nisa.tensor_copy_dynamic_dst(
-        dst=o.at, src=o.other[:, 0:8]),
-    "nisa.tensor_copy_dynamic_src": lambda o: nisa.tensor_copy_dynamic_src(o.at),
-    "nisa.tensor_copy_predicated": lambda o: nisa.tensor_copy_predicated(
-        src=0.0, dst=o.t, predicate=o.i32),
-    "nisa.tensor_partition_reduce": lambda o: nisa.tensor_partition_reduce(np.add, o.t),
-    "nisa.tensor_reduce": lambda o: nisa.tensor_reduce(np.add, o.t, axis=1),
-    "nisa.tensor_scalar": lambda o: nisa.tensor_scalar(o.t, np.add, 1.0),
-    "nisa.tensor_scalar_reduce": lambda o: nisa.tensor_scalar_reduce(
-        data=o.t, op0=np.add, operand0=1.0, reduce_op=np.add,
-        reduce_res=nl.ndarray((32, 1), np.float32)),
-    "nisa.tensor_tensor": lambda o: nisa.tensor_tensor(o.t, o.t, np.add),
-    "nisa.tensor_tensor_scan": lambda o: nisa.tensor_tensor_scan(o.t, o.t, 0.0, np.add, np.add),
 }
 
 
 def lowering(symbol: str) -> list[tuple[str, tuple[str, ...]]]:
     """Return [(instruction, engines that can run it)] of a plain call of a function."""
+    if symbol in PUBLIC:
+        return [(PUBLIC[symbol].name, PUBLIC[symbol].engines)]
     probe = PROBES.get(symbol)
     if probe is None:
         return []
@@ -218,9 +182,13 @@ def markdown() -> str:
                               for row, engines in lowering(f"{module}.{name}"))
             parts.append(f"| `{module}.{name}` | {what} | {steps or remark or '-'} |")
     parts += ["\n## Instructions\n", "The table that the simulator is made of: a row per "
-              "instruction.\n", "| instruction | engines | source |", "|---|---|---|"]
-    parts += [f"| `{row.name}` | {', '.join(row.engines)} | {row.source} |"
-              for _, row in sorted(ROWS.items())]
+              "instruction. P is the number of partitions; unless it is said otherwise, an operand "
+              "may lie in SBUF or PSUM and be of any dtype. Tiles that are *like* another have as "
+              "many partitions and as many elements per partition, taken in order; free dims of "
+              "size 1 repeat.\n", "| instruction | operands | mask | engines | source |",
+              "|---|---|---|---|---|"]
+    parts += [f"| `{row.name}` | {'; '.join(map(str, row.documented)) or '-'} | {row.masking} | "
+              f"{', '.join(row.engines)} | {row.source} |" for _, row in sorted(ROWS.items())]
     total = sum(counts.values())
     head = ["# What nkisim models\n",
             "Written by `python -m nkisim coverage --write`; a test keeps it up to date.\n",

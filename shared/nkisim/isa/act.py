@@ -10,21 +10,22 @@ from ..errors import fail
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
-from . import cost
-from .dve import put
-from .operands import is_scalar, result_dtype, split_vectors, values_of
+from . import formulas
+from .dve import lanes_of, put
+from .forms import Activation
+from .operands import WRITE, Tile, Vector, is_scalar
 from .table import SCALAR, instruction
 
 IDLE, RESET, REDUCE, RESET_REDUCE = 0, 1, 2, 3      # nisa.reduce_cmd
 
 
 def _run_activation(m: Machine, ins: Instr, dst: Tensor) -> None:
-    fn, template, reduce_op, cmd = ins.params
+    fn, reduce_op, cmd = ins.params
     x = dtypes.as_float32(ins.srcs[0].np)
-    scale, bias = values_of(ins, 1, template, x.ndim)
+    bias, scale = ins.scalar(0, x.ndim), ins.scalar(1, x.ndim)
     if not (is_scalar(scale) and scale == 1.0):
         x = x * (np.float32(scale) if is_scalar(scale) else scale)
-    if not (is_scalar(bias) and bias == 0.0):
+    if bias is not None:
         x = x + bias
     if fn.low != -np.inf or fn.high != np.inf:
         bad = fn.outside(x)
@@ -36,81 +37,54 @@ def _run_activation(m: Machine, ins: Instr, dst: Tensor) -> None:
                    "chip returns wrong values there without a sign", ins.line)
     value = np.asarray(fn.fn(x))
     put(value, dst)
-    _reduce(m, value, reduce_op, cmd, ins.also)
+    _reduce(m, ins, value, reduce_op, cmd)
 
 
-def _reduce(m: Machine, value: np.ndarray, op: Any, cmd: int, also: tuple[Tensor, ...]) -> None:
+def _reduce(m: Machine, ins: Instr, value: np.ndarray, op: Any, cmd: int) -> None:
     """Drive the accumulator registers: one float32 a partition, shared by all activations."""
-    if cmd == IDLE and not also:
+    if cmd == IDLE and not ins.also:
         return
     regs = m.accumulators.get("scalar")
     if regs is None:
         regs = m.accumulators["scalar"] = np.zeros((m.hw.pmax, 1), dtype=np.float32)
-    n = value.shape[0]
+    mine = lanes_of(ins.srcs[0])
     if cmd in (RESET, RESET_REDUCE):
-        regs[:] = 0
+        regs[mine] = 0
     if cmd in (REDUCE, RESET_REDUCE):
-        regs[:n] = regs[:n] + semantics.accumulate(op, value)
-    for t in also:
-        dtypes.cast(regs[:t.shape[0]].reshape(t.np.shape), t.dtype, out=t.np)
+        regs[mine] = regs[mine] + semantics.accumulate(op, value)
+    for t in ins.also:
+        put(regs[mine], t)
 
 
-def _vector(m: Machine, x: Any, partitions: int, what: str) -> Tensor:
-    t = m.tile(x, what)
-    if t.shape[0] != partitions or t.size != partitions:
-        raise fail("NKI-E09" if what == "scale" else "NKI-E08",
-                   f"activation {what} is not a vector of one element a partition",
-                   given=f"shape {t.shape}", limit=f"({partitions}, 1)")
-    return t
-
-
-def _plan(m: Machine, op: Any, data: Any, bias: Any, scale: Any, reduce_op: Any, reduce_res: Any,
-          cmd: int, mask: Any, dtype: Any) -> Instr:
-    t = m.tile(data, "data")
+def _plan(m: Machine, op: Any, bias: Any, reduce_op: Any, reduce_res: Any, cmd: int) -> Instr:
     fn = ops.resolve_act(op)
-    b: Any = 0.0
-    if bias is not None:
-        if is_scalar(bias):
-            raise fail("NKI-E08", "activation bias is a number", given=f"bias={bias}",
-                       limit="a vector of shape (P, 1) in float32, bfloat16 or float16, or None",
-                       hint="make one: nl.full((128, 1), value, dtype=nl.float32)")
-        b = _vector(m, bias, t.shape[0], "bias")
-        if not dtypes.is_float(b.dtype) or b.dtype.itemsize == 1:
-            raise fail("NKI-E08", "activation bias is not of a float dtype",
-                       given=dtypes.name(b.dtype), limit="float32, bfloat16, float16")
-    elif m.direct:
+    if bias is None and m.direct:
         raise fail("NKI-A08", "an activation without bias in a kernel that allocates directly",
                    limit="the compiler would have to place a zero vector for it",
                    hint="allocate a (128, 1) tile, set it to 0 and pass it as bias=")
-    s: Any = scale
-    if not is_scalar(scale):
-        if not isinstance(scale, Tensor):
-            m.tile(scale, "scale")
-        s = _vector(m, scale, t.shape[0], "scale")
-        if s.dtype != dtypes.FLOAT32:
-            raise fail("NKI-E10", "activation scale tile is not float32",
-                       given=dtypes.name(s.dtype), limit="a number, or a float32 tile (P, 1)")
-    if fn.name == "reciprocal" and bias is not None and m.hw.generation < 3:
-        raise fail("NKI-E08", "nl.reciprocal takes no bias on NeuronCore-v2",
+    if fn.name == "reciprocal" and bias is not None and not m.hw.reciprocal_with_bias:
+        raise fail("NKI-E08", f"nl.reciprocal takes no bias on {m.hw.name}",
                    hint="add first, or use nisa.reciprocal")
-    tiles, template = split_vectors(s, b)
-    also: tuple[Tensor, ...] = ()
     red = None
-    if reduce_res is not None:
-        also = (_vector(m, reduce_res, t.shape[0], "reduce_res"),)
     if cmd in (REDUCE, RESET_REDUCE):
         red = ops.resolve_alu(reduce_op if reduce_op is not None else "add")
         if red.name != "add":
             raise fail("NKI-E06", "an activation can only add up its results",
                        given=f"reduce_op={red.name}", limit="reduce_op=np.add")
-    ins = Instr((t, *tiles), t.shape, result_dtype(dtype, t), also=also,
-                params=(fn, template, red, cmd), extra=(fn.name, bool(also)))
-    if mask is not None:
-        m.mask(ins, mask, t.shape)
-    return ins
+    return Instr(params=(fn, red, cmd), form=Activation(fn.name))
 
 
-@instruction("activation", engines=(SCALAR,), run=_run_activation, cost=cost.with_read_out,
+_BIAS = Vector("bias", optional=True, dtypes="float16 or wider", like="data", rule="NKI-E08",
+               dtype_rule="NKI-E08")
+_SCALE = Vector("scale", numbers=True, dtypes="float32", like="data", rule="NKI-E09",
+                dtype_rule="NKI-E10")
+_TRAITS: dict[str, Any] = dict(engines=(SCALAR,), run=_run_activation, cost=formulas.with_read_out,
+                               promotes=("data",))
+
+
+@instruction("activation", public="nisa.activation", **_TRAITS,
+             operands=(Tile("data"), _BIAS, _SCALE,
+                       Vector("reduce_res", WRITE, optional=True, like="data")),
              source="Neuron SDK 2.26 API reference: nisa.activation")
 def activation(m: Machine, op: Any, data: Any, *, bias: Any = None, scale: Any = 1.0,
                reduce_op: Any = None, reduce_res: Any = None, reduce_cmd: Any = 0,
@@ -119,13 +93,15 @@ def activation(m: Machine, op: Any, data: Any, *, bias: Any = None, scale: Any =
 
     `reduce_cmd` drives the per-partition accumulators, which `reduce_res` (P, 1) reads out.
     """
-    return _plan(m, op, data, bias, scale, reduce_op, reduce_res, int(reduce_cmd), mask, dtype)
+    return _plan(m, op, bias, reduce_op, reduce_res, int(reduce_cmd))
 
 
-@instruction("activation_reduce", engines=(SCALAR,), run=_run_activation, cost=cost.with_read_out,
+@instruction("activation_reduce", public="nisa.activation_reduce", **_TRAITS,
+             operands=(Tile("data"), _BIAS, _SCALE,
+                       Vector("reduce_res", WRITE, like="data")),
              source="Neuron SDK 2.26 API reference: nisa.activation_reduce")
 def activation_reduce(m: Machine, op: Any, data: Any, *, reduce_op: Any, reduce_res: Any,
                       bias: Any = None, scale: Any = 1.0, mask: Any = None, dtype: Any = None
                       ) -> Instr:
     """Return op(data * scale + bias) and write the sum over its free dims to `reduce_res`."""
-    return _plan(m, op, data, bias, scale, reduce_op, reduce_res, RESET_REDUCE, mask, dtype)
+    return _plan(m, op, bias, reduce_op, reduce_res, RESET_REDUCE)

@@ -8,26 +8,14 @@ import numpy as np
 from ..chip import dtypes, ops
 from ..chip.memory import HBM, PSUM, SBUF
 from ..errors import fail, out_of_bound_at_run_time
-from ..machine import allocate
+from ..machine import limits
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Indirect, Tensor
-from . import cost
+from . import formulas
+from .forms import PLAIN, Access
+from .operands import READ, WRITE, Moved, Tile, is_scalar
 from .table import DMA, instruction
-
-
-def _hbm(x: Any, name: str, api: str) -> Any:
-    """Return an HBM operand (a tensor or an indirect access of one), or raise."""
-    if isinstance(x, (Tensor, Indirect)) and x.kind is HBM:
-        return x
-    if isinstance(x, Tensor):
-        raise fail("NKI-M01", f"operand {name} of {api} lies in {x.kind.upper()}",
-                   given=f"{x!r}", limit=f"{api} moves data {'from' if name == 'src' else 'to'} "
-                   "HBM", hint="assign or nisa.tensor_copy between tiles on chip; nisa.dma_copy "
-                               "moves between any two of HBM and SBUF")
-    raise fail("NKI-M02", f"operand {name} of {api} is not an HBM tensor",
-               given=type(x).__name__,
-               hint="kernel arguments and nl.ndarray(..., buffer=nl.shared_hbm) are in HBM")
 
 
 def _skips(mode: Any) -> bool:
@@ -45,10 +33,7 @@ def _with_shape(t: Any, shape: tuple[int, ...]) -> Any:
     if t.shape == shape or isinstance(t, Indirect):
         return t
     if len(t.shape) == 1 and shape == (*t.shape, 1):        # by far the most frequent
-        new = Tensor(t.m, t.storage, t.offset, shape, (*t.strides, t.dtype.itemsize), t.dtype, 0,
-                     t.kind)
-        new.owner, new.oob = t.owner, t.oob
-        return new
+        return t.like(t.offset, shape, (*t.strides, t.dtype.itemsize), 0, t.oob)
     return t.reshape(shape)
 
 
@@ -59,16 +44,20 @@ def _gather(src: Any, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray |
         base = src.base
     else:
         flat, valid, base = src.flat_index(), None, src
-    data = base.storage.data.view(dtypes.storage(base.dtype))
+    data = base.storage.elements(base.dtype)
     take = valid if mask is None else mask if valid is None else mask & valid
     safe = flat if take is None else np.where(take, flat, 0)
     return data[safe], valid
 
 
-def scatter(m: Machine, dst: Indirect, value: np.ndarray, rmw: bool, skip: bool) -> None:
-    """Write rows chosen at run time."""
+def scatter(m: Machine, dst: Indirect, value: np.ndarray, rmw: bool = False, skip: bool = False,
+            mask: np.ndarray | None = None) -> None:
+    """Write rows chosen at run time, of those only what a mask selects."""
     flat, valid = dst.flat()
-    data = dst.base.storage.data.view(dtypes.storage(dst.base.dtype))
+    if mask is not None:
+        valid, flat = valid[mask], flat[mask]
+        value = np.broadcast_to(value, mask.shape)[mask]
+    data = dst.base.storage.elements(dst.base.dtype)
     if not valid.all() and not skip:
         raise_out_of_bound(dst.base, flat, valid)
     value = np.broadcast_to(dtypes.cast(value, dst.dtype), flat.shape)
@@ -104,7 +93,8 @@ def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
     else:
         value, valid = src.np, None
     if out_at is not None:
-        scatter(m, out_at, value, ins.params.get("rmw", False), ins.params.get("skip", False))
+        scatter(m, out_at, value, ins.params.get("rmw", False), ins.params.get("skip", False),
+                ins.mask)
         return
     if ins.params.get("rmw"):
         value = dst.np + value
@@ -113,14 +103,17 @@ def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
         dtypes.cast(value, dst.dtype, out=dst.np)
     elif dst.oob is not None:
         flat = dst.flat_index()[where]
-        data = dst.storage.data.view(dtypes.storage(dst.dtype))     # type: ignore[union-attr]
+        data = dst.storage.elements(dst.dtype)     # type: ignore[union-attr]
         data[flat] = dtypes.cast(np.broadcast_to(value, where.shape)[where], dst.dtype)
     else:
         np.copyto(dst.np, dtypes.cast(value, dst.dtype), where=where)
 
 
-@instruction("load", engines=(DMA,), run=_run_copy, writes=(SBUF,), masks_itself=True,
-             on_partitions=False, cost=cost.plain_dma,
+_TRAITS: dict[str, Any] = dict(engines=(DMA,), on_partitions=False)
+_COPY: dict[str, Any] = dict(_TRAITS, run=_run_copy, masks_itself=True, cost=formulas.descriptors)
+
+
+@instruction("load", public="nl.load", operands=(Moved("src"),), writes=(SBUF,), **_COPY,
              source="Neuron SDK 2.26 API reference: nl.load")
 def load(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None, mode: Any = 0) -> Instr:
     """Load an HBM access into a new SBUF tile, casting to `dtype` if given.
@@ -129,19 +122,14 @@ def load(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None, mode: Any
     elements gives a tile of shape (n, 1). `mode=nisa.oob_mode.skip` leaves out the rows whose
     run-time index is outside of the tensor: their part of the destination keeps what it had.
     """
-    src = _hbm(src, "src", "nl.load")
     shape = as_tile_shape(src.shape)
     dt = src.dtype if dtype is None else dtypes.normalize(dtype)
     if mask is None and shape[0] > m.hw.pmax:
-        allocate.check_tile(m.hw, SBUF, shape, dt)
+        limits.check_tile(m.hw, SBUF, shape, dt)
     if isinstance(src, Indirect):
-        ins = Instr((src.rows,), shape, dt, params={"src": src, "skip": _skips(mode)},
-                    extra=("indirect",))
-    else:
-        ins = Instr((_with_shape(src, shape),), shape, dt, params={})
-    if mask is not None:
-        m.mask(ins, mask, shape, cut=not isinstance(src, Indirect))
-    return ins
+        return Instr(shape, dt, srcs=(src.rows,), params={"src": src, "skip": _skips(mode)},
+                     form=Access(indirect=True))
+    return Instr(shape, dt, srcs=(_with_shape(src, shape),), params={})
 
 
 def _fit(dst: Any, shape: tuple[int, ...], api: str) -> Any:
@@ -159,29 +147,23 @@ def _fit(dst: Any, shape: tuple[int, ...], api: str) -> Any:
                hint="slice the destination to the tile: out[i*128:(i+1)*128, :]")
 
 
-@instruction("store", engines=(DMA,), run=_run_copy, writes=(HBM,), masks_itself=True,
-             on_partitions=False, cost=cost.plain_dma,
+@instruction("store", public="nl.store", writes=(HBM,), **_COPY,
+             operands=(Moved("dst", WRITE), Tile("value", numbers=True)),
              source="Neuron SDK 2.26 API reference: nl.store")
 def store(m: Machine, dst: Any, value: Any, *, mask: Any = None, mode: Any = 0) -> Instr:
     """Store an SBUF tile or a number into an HBM access of the same shape (1-D from (n, 1)).
 
     `mode=nisa.oob_mode.skip` drops the rows whose run-time index is outside of the tensor.
     """
-    dst = _hbm(dst, "dst", "nl.store")
-    if isinstance(value, (int, float, np.generic)):
-        ins = Instr((), dst.shape, dst.dtype, dst=dst, kind=HBM, params={"scalar": value})
-        m.mask(ins, mask, dst.shape)
-        return ins
-    value = m.tile(value, "value")
+    if is_scalar(value):
+        return Instr(dst.shape, dst.dtype, srcs=(), dst=dst, params={"scalar": value})
     if value.kind is PSUM:                                  # since SDK 2.26 the compiler copies
         value = m.op("copy", value, mask=mask).settle()
-    target = _fit(dst, value.shape, "nl.store")
-    return _copy(m, target, value, mask, {"skip": _skips(mode)}, value.shape)
+    return _copy(_fit(dst, value.shape, "nl.store"), value, {"skip": _skips(mode)})
 
 
-def _copy(m: Machine, dst: Any, src: Any, mask: Any, params: dict,
-          domain: tuple[int, ...]) -> Instr:
-    """Return the copy instruction for any mix of plain and indirect operands."""
+def _copy(dst: Any, src: Any, params: dict) -> Instr:
+    """Plan the copy for any mix of plain and indirect operands; `params["rmw"]`: it adds."""
     srcs: list[Tensor] = []
     if isinstance(src, Indirect):
         params["src"] = src
@@ -193,19 +175,19 @@ def _copy(m: Machine, dst: Any, src: Any, mask: Any, params: dict,
         params["dst"] = dst
         srcs.append(dst.rows)
         target = dst.base
-    ins = Instr(tuple(srcs), target.shape, target.dtype, dst=target, kind=target.kind,
-                params=params, extra=("indirect", "scatter") if "dst" in params else
-                ("indirect",) if "src" in params else ())
-    if mask is not None:
-        if target is not dst or "src" in params:
-            raise fail("NKI-X02", "a mask on an indirect access is not modelled",
-                       hint="cut the index tile and the data tile instead")
-        m.mask(ins, mask, domain)
+    indirect = "src" in params or "dst" in params
+    adds = params.get("rmw", False)
+    if adds and target is dst:
+        srcs.append(target)                 # read, modified and written
+    ins = Instr(target.shape, target.dtype, srcs=tuple(srcs), dst=target, params=params,
+                form=Access(indirect, "dst" in params, adds) if indirect or adds else PLAIN,
+                grid=dst.shape)
+    ins.inplace = adds                      # the order of additions does not matter
     return ins
 
 
-@instruction("dma_copy", engines=(DMA,), run=_run_copy, writes=(HBM, SBUF), masks_itself=True,
-             on_partitions=False, cost=cost.plain_dma,
+@instruction("dma_copy", public="nisa.dma_copy", writes=(HBM, SBUF), **_COPY,
+             operands=(Moved("dst", WRITE, HBM, SBUF), Moved("src", READ, HBM, SBUF, copied=True)),
              source="Neuron SDK 2.26 API reference: nisa.dma_copy")
 def dma_copy(m: Machine, *, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None,
              oob_mode: Any = 0, dge_mode: Any = 3) -> Instr:
@@ -214,16 +196,7 @@ def dma_copy(m: Machine, *, dst: Any, src: Any, mask: Any = None, dst_rmw_op: An
     Shapes hold the same elements in the same order; (n,) and (n, 1) are alike. `dst_rmw_op` adds
     to what is there (np.add only). `oob_mode.skip` drops rows whose run-time index is outside.
     """
-    for name, t in (("dst", dst), ("src", src)):
-        if not isinstance(t, (Tensor, Indirect)):
-            m.tile(t, name)
-        if t.kind is PSUM:
-            raise fail("NKI-M01", f"nisa.dma_copy: {name} lies in PSUM", given=f"{t!r}",
-                       limit="DMA reads and writes HBM and SBUF",
-                       hint="copy between PSUM and SBUF with nisa.tensor_copy")
-        if t.kind is SBUF and isinstance(t, Tensor):
-            m.tile(t, name)
-    if dge_mode == 2 and m.hw.generation < 3:
+    if dge_mode == 2 and not m.hw.hwdge:
         raise fail("NKI-E03", "hardware descriptor generation is asked for",
                    given=f"dge_mode=hwdge on {m.hw.name}", limit="NeuronCore-v3 (trn2) or newer",
                    hint="leave dge_mode out, or simulate for trn2")
@@ -233,19 +206,16 @@ def dma_copy(m: Machine, *, dst: Any, src: Any, mask: Any = None, dst_rmw_op: An
             raise fail("NKI-E04", "this read-modify-write is not supported",
                        limit="dst_rmw_op=np.add, with oob_mode.error")
         params["rmw"] = True
-    if isinstance(dst, Indirect):
-        return _copy(m, dst, src, mask, params, dst.shape)
-    if isinstance(src, Indirect):
-        return _copy(m, _fit(dst, src.shape, "nisa.dma_copy"), src, mask, params, src.shape)
-    if dst.shape != src.shape:
-        if dst.size == src.size:
-            if dst.kind is HBM:
-                dst = _with_shape(dst, src.shape)
-            else:
-                src = _with_shape(src, dst.shape)
-        else:
+    if isinstance(src, Indirect) and not isinstance(dst, Indirect):
+        dst = _fit(dst, src.shape, "nisa.dma_copy")
+    elif not isinstance(dst, Indirect) and dst.shape != src.shape:
+        if dst.size != src.size:
             dst = _fit(dst, src.shape, "nisa.dma_copy")
-    return _copy(m, dst, src, mask, params, dst.shape)
+        elif dst.kind is HBM:
+            dst = _with_shape(dst, src.shape)
+        else:
+            src = _with_shape(src, dst.shape)
+    return _copy(dst, src, params)
 
 
 def _run_transpose(m: Machine, ins: Instr, dst: Tensor) -> None:
@@ -253,37 +223,41 @@ def _run_transpose(m: Machine, ins: Instr, dst: Tensor) -> None:
     dtypes.cast(value.transpose(ins.params["axes"]), dst.dtype, out=dst.np)
 
 
-@instruction("load_transpose2d", engines=(DMA,), run=_run_transpose, writes=(SBUF,),
-             on_partitions=False, cost=cost.transposing_dma,
-             source="Neuron SDK 2.26 API reference: nl.load_transpose2d")
+_TRANSPOSE: dict[str, Any] = dict(_TRAITS, run=_run_transpose, writes=(SBUF,),
+                                  transposes=True, cost=formulas.descriptors)
+
+
+@instruction("load_transpose2d", public="nl.load_transpose2d", operands=(Moved("src"),),
+             **_TRANSPOSE, source="Neuron SDK 2.26 API reference: nl.load_transpose2d")
 def load_transpose2d(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Load an HBM access of shape (R, C) transposed, as a tile of shape (C, R); C <= 128."""
-    src = _hbm(src, "src", "nl.load_transpose2d")
-    _no_indirect(src, "nl.load_transpose2d")
+    if isinstance(src, Indirect):
+        raise fail("NKI-I13", "nl.load_transpose2d does not take an index tile",
+                   limit="indirect access: nl.load, nl.store and nisa.dma_copy",
+                   hint="gather the rows with nl.load first")
     if len(src.shape) != 2:
         raise fail("NKI-S03", "nl.load_transpose2d takes a 2-D access",
                    given=f"shape {src.shape}")
-    shape = (src.shape[1], src.shape[0])
+    return _transposed(m, src, (1, 0), dtype)
+
+
+def _transposed(m: Machine, src: Any, axes: tuple[int, ...], dtype: Any) -> Instr:
+    """Plan a DMA that permutes the axes of what it moves."""
+    shape = tuple(src.shape[a] for a in axes)
     dt = src.dtype if dtype is None else dtypes.normalize(dtype)
-    allocate.check_tile(m.hw, SBUF, shape, dt)
-    ins = Instr((src,), shape, dt, params={"axes": (1, 0)})
-    if mask is not None:
-        m.mask(ins, mask, src.shape, keep=(1, 0))
-    return ins
-
-
-def _no_indirect(src: Any, api: str) -> None:
+    limits.check_tile(m.hw, SBUF, shape, dt)
+    params: dict[str, Any] = {"axes": axes}
     if isinstance(src, Indirect):
-        raise fail("NKI-I13", f"{api} does not take an index tile",
-                   limit="indirect access: nl.load, nl.store and nisa.dma_copy",
-                   hint="gather the rows with nl.load first")
+        return Instr(shape, dt, srcs=(src.rows,), params={**params, "src": src},
+                     form=Access(indirect=True), grid=src.shape, kept=axes)
+    return Instr(shape, dt, srcs=(src,), params=params, grid=src.shape, kept=axes)
 
 
 _AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
 
-@instruction("dma_transpose", engines=(DMA,), run=_run_transpose, writes=(SBUF,),
-             on_partitions=False, cost=cost.transposing_dma,
+@instruction("dma_transpose", public="nisa.dma_transpose",
+             operands=(Moved("src", READ, HBM, SBUF),), **_TRANSPOSE,
              source="Neuron SDK 2.26 API reference: nisa.dma_transpose")
 def dma_transpose(m: Machine, src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None,
                   dge_mode: Any = 3) -> Instr:
@@ -291,29 +265,20 @@ def dma_transpose(m: Machine, src: Any, *, axes: Any = None, mask: Any = None, d
 
     `axes` is (1, 0), (2, 1, 0) or (3, 1, 2, 0), by rank.
     """
-    if not isinstance(src, (Tensor, Indirect)) or src.kind is PSUM:
-        m.tile(src, "src", psum=False)
     rank = len(src.shape)
     want = _AXES.get(rank)
     if want is None or axes is not None and tuple(axes) != want:
         raise fail("NKI-S03", "nisa.dma_transpose does not have this permutation",
                    given=f"rank {rank}, axes {axes}",
                    limit="(1, 0), (2, 1, 0) or (3, 1, 2, 0), by rank")
-    shape = tuple(src.shape[a] for a in want)
-    dt = src.dtype if dtype is None else dtypes.normalize(dtype)
-    allocate.check_tile(m.hw, SBUF, shape, dt)
-    if isinstance(src, Indirect):
-        return Instr((src.rows,), shape, dt, params={"axes": want, "src": src},
-                     extra=("indirect",))
-    return Instr((src,), shape, dt, params={"axes": want})
+    return _transposed(m, src, want, dtype)
 
 
-@instruction("atomic_rmw", engines=(DMA,), run=_run_copy, writes=(HBM,), masks_itself=True,
-             on_partitions=False, cost=cost.plain_dma,
+@instruction("atomic_rmw", public="nl.atomic_rmw", writes=(HBM,), **_COPY,
+             operands=(Moved("dst", WRITE), Tile("value", memories=(SBUF,))),
              source="Neuron SDK 2.26 API reference: nl.atomic_rmw")
 def atomic_rmw(m: Machine, dst: Any, value: Any, op: Any, *, mask: Any = None) -> Instr:
     """Add a tile to rows of HBM that an index tile selects, atomically (op=np.add)."""
-    dst = _hbm(dst, "dst", "nl.atomic_rmw")
     if ops.resolve_alu(op).name != "add":
         raise fail("NKI-E04", "this read-modify-write is not supported", limit="op=np.add")
-    return _copy(m, dst, m.tile(value, "value", psum=False), mask, {"rmw": True}, dst.shape)
+    return _copy(_fit(dst, value.shape, "nl.atomic_rmw"), value, {"rmw": True})

@@ -13,11 +13,13 @@ import numpy as np
 from ..chip import dtypes, ops
 from ..chip.memory import FULLY, HBM, PSUM, sbuf
 from ..errors import fail
-from ..machine import allocate
+from ..machine import allocate, limits
+from ..machine.geometry import moved
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
 from ..trace.written import written
-from . import act, dve, pe, pool
+from . import act, dve, pe
+from . import reduce as reduction
 from .operands import align, is_scalar, result_dtype
 
 _COMPARE = frozenset(("equal", "not_equal", "greater", "greater_equal", "less", "less_equal",
@@ -64,7 +66,7 @@ def _copy_into(m: Machine, dst: Tensor, src: Tensor) -> None:
 def broadcast_to(m: Machine, t: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Repeat dims of size 1: free dims are a stride of 0, partitions a matmul with ones."""
     t.settle()
-    dims = allocate.sizes(shape)
+    dims = limits.sizes(shape)
     if len(dims) < len(t.shape) or t.kind is not HBM and t.nblock:
         raise fail("NKI-S02", "a tensor cannot be broadcast to fewer dims",
                    given=f"{t.shape} to {dims}")
@@ -80,17 +82,15 @@ def broadcast_to(m: Machine, t: Tensor, shape: tuple[int, ...]) -> Tensor:
     if t.kind is not HBM and old[0] == 1 and dims[0] > 1:
         t = _across_partitions(m, t, dims[0])
         old, strides = t.shape, t.strides
-    new = Tensor(m, t.storage, t.offset, dims,
-                 tuple(0 if a != b else s for a, b, s in zip(old, dims, strides)), t.dtype, 0,
-                 t.kind)
-    new.owner = t.owner
-    return new
+    return t.like(t.offset, dims,
+                  tuple(0 if a != b else s for a, b, s in zip(old, dims, strides)), 0,
+                  moved(t.oob, t.shape, 0, len(dims) - len(t.shape)))
 
 
 def _across_partitions(m: Machine, t: Tensor, partitions: int) -> Tensor:
     """Return a tile (1, F...) repeated on `partitions` partitions: PE, then a copy to SBUF."""
     if partitions > m.hw.pmax:
-        allocate.check_tile(m.hw, "sbuf", (partitions, *t.shape[1:]), t.dtype)
+        limits.check_tile(m.hw, "sbuf", (partitions, *t.shape[1:]), t.dtype)
     if t.kind is PSUM:
         t = dve.tensor_copy(t).settle()
     free = t.size
@@ -220,12 +220,12 @@ def where(m: Machine, condition: Any, x: Any, y: Any, dtype: Any = None, mask: A
 def reduce(m: Machine, name: str, x: Any, axis: Any, dtype: Any = None, mask: Any = None,
            keepdims: bool = False) -> Tensor:
     """Reduce free axes: sum, max, min, prod, all."""
-    return dve.tensor_reduce(name, x, axis, dtype=dtype, mask=mask, keepdims=keepdims)
+    return reduction.tensor_reduce(name, x, axis, dtype=dtype, mask=mask, keepdims=keepdims)
 
 
 def _count(t: Tensor, axis: Any, api: str) -> int:
     n = 1
-    for a in dve.reduced_axes(t, axis, api):
+    for a in reduction.reduced_axes(t, axis, api):
         n *= t.shape[a]
     return n
 
@@ -257,7 +257,7 @@ def softmax(m: Machine, x: Any, axis: Any, dtype: Any = None, compute_dtype: Any
             mask: Any = None) -> Tensor:
     """Return exp(x - max) / sum over free axes; the sum comes with the exponential."""
     t = m.tile(x, "x").settle()
-    axes = dve.reduced_axes(t, axis, "nl.softmax")
+    axes = reduction.reduced_axes(t, axis, "nl.softmax")
     dt = result_dtype(dtype, t)
     f32 = dtypes.FLOAT32
     if axes != tuple(range(1, len(t.shape))) or mask is not None:
@@ -265,7 +265,7 @@ def softmax(m: Machine, x: Any, axis: Any, dtype: Any = None, compute_dtype: Any
         exp = act.activation("exp", binary(m, "subtract", t, top, f32, mask).settle(), mask=mask)
         total = reduce(m, "add", exp.settle(), axis, f32, mask, keepdims=True).settle()
         return binary(m, "multiply", exp, dve.reciprocal(total).settle(), dt, mask)
-    down = dve.tensor_reduce("maximum", t, axis, dtype=f32, negate=True).settle()
+    down = reduction.tensor_reduce("maximum", t, axis, dtype=f32, negate=True).settle()
     total = allocate.create(m, (t.shape[0], 1), f32, sbuf)
     exp = act.activation_reduce("exp", t, bias=down, reduce_op="add", reduce_res=total, dtype=f32)
     exp.settle()
@@ -349,5 +349,5 @@ def transpose(m: Machine, x: Any, engine: Any = 0, dtype: Any = None, mask: Any 
     return pe.nc_transpose_pe(x, dtype=dtype, mask=mask)
 
 
-__all__ = ["LoopReduce", "binary", "broadcast_to", "copy", "matmul", "mean", "operator", "pool",
+__all__ = ["LoopReduce", "binary", "broadcast_to", "copy", "matmul", "mean", "operator",
            "reduce", "rms_norm", "softmax", "transpose", "unary", "var", "where"]

@@ -1,16 +1,218 @@
-"""Operand rules that many instructions share: alignment, vector operands, dtypes of results."""
+"""What rows declare about their operands, and how a call's arguments are held against it."""
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..chip import dtypes, ops
-from ..chip.memory import PSUM
+from ..chip.memory import HBM, PSUM, SBUF, merge_dims
 from ..errors import fail
-from ..machine.instruction import Instr
+from ..machine.geometry import moved
+from ..machine.indirect import Indirect
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
+
+READ, WRITE, UPDATE = "read", "write", "update"         # update: keeps what it does not write
+# a tile; one of (P, 1); what DMA moves; a tile on chip subscripted by an element of another one
+TILE, VECTOR, ACCESS, OFFSET = "tile", "vector", "access", "offset"
+
+#: Classes of dtypes that rows name: what is in them, and how to say so.
+DTYPES: dict[str, tuple[Callable[[np.dtype], bool], str]] = {
+    "any": (lambda dt: True, "any dtype"),
+    "float": (dtypes.is_float, "a float dtype: float32, tfloat32, bfloat16, float16, "
+                               "float8_e4m3, float8_e5m2"),
+    "float16 or wider": (lambda dt: dtypes.is_float(dt) and dt.itemsize > 1,
+                         "float32, bfloat16 or float16"),
+    "float32": (lambda dt: dt == dtypes.FLOAT32, "float32"),
+    "integer": (dtypes.is_int, "an integer dtype"),
+    "uint16": (lambda dt: dt == dtypes.UINT16, "uint16"),
+    "uint32": (lambda dt: dt == dtypes.UINT32, "uint32"),
+    "uint16 or uint32": (lambda dt: dt.kind == "u" and dt.itemsize in (2, 4), "uint16 or uint32"),
+    "unsigned": (lambda dt: dt.kind == "u", "uint8, uint16 or uint32"),
+    "small integer": (lambda dt: dtypes.is_int(dt) and dt.itemsize <= 2,
+                      "int8, uint8, int16 or uint16"),
+    "float or narrow": (lambda dt: dtypes.is_float(dt) or dt.itemsize <= 2,
+                        "a float dtype, or an integer of 8 or 16 bits"),
+    "float32 or int32": (lambda dt: dt in (dtypes.FLOAT32, dtypes.INT32), "float32 or int32"),
+}
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One operand, as the documentation describes it.
+
+    `name` of the parameter; `role`: READ, WRITE or UPDATE; `form`: TILE, VECTOR (P, 1), ACCESS
+    (a tensor or a run-time indexed access of one, for DMA) or OFFSET (on chip, with a run-time
+    offset); `memories` it may lie in; `dtypes`: the class of DTYPES outside of which it is
+    refused, `documented`: the one that AWS names; `numbers`: a number will do as well;
+    `optional`: None will do; `like`: the operand that it has as many partitions as (a TILE as many
+    elements, too); `elements`: least and most per partition, a number or a field of hw; `rule`,
+    `dtype_rule`: what a wrong form and a wrong dtype break; `lanes`: a mask cuts its partitions
+    only; `copied`: the compiler copies it out of PSUM.
+    """
+
+    name: str
+    role: str = READ
+    form: str = TILE
+    memories: tuple[str, ...] = (SBUF, PSUM)
+    dtypes: str = "any"
+    documented: str = "any"
+    numbers: bool = False
+    optional: bool = False
+    like: str = ""
+    elements: tuple[int, int | str] | None = None
+    rule: str = "NKI-S09"
+    dtype_rule: str = "NKI-D05"
+    lanes: bool = False
+    copied: bool = False
+
+    def __str__(self) -> str:
+        """Return what it is, in a few words, for COVERAGE.md."""
+        what = {TILE: "tile", VECTOR: "(P, 1)", ACCESS: "access", OFFSET: "tile at an offset"}
+        words = [what[self.form]] + (["or number"] if self.numbers else [])
+        words += [f"like {self.like}"] if self.like and self.form is TILE else []
+        if self.elements is not None:
+            low, high = self.elements
+            words.append(f"of {low}" if low == high else f"of {low} to {high}")
+        words += ["in " + " or ".join(k.upper() for k in self.memories)] \
+            if set(self.memories) != {SBUF, PSUM} else []
+        words += [self.dtypes] if self.dtypes != "any" else []
+        words += ["optional"] if self.optional else []
+        role = "" if self.role is READ else f" ({'written' if self.role is WRITE else 'updated'})"
+        return f"{self.name}{role}: {' '.join(words)}"
+
+    @cached_property
+    def anywhere(self) -> bool:
+        """Tell whether any tile on chip will do."""
+        return self.form is TILE and self.dtypes == self.documented == "any" \
+            and self.elements is None \
+            and set(self.memories) >= {SBUF, PSUM}
+
+    def resolve(self, m: Machine, x: Any, api: str, like: Any = None) -> Any:
+        """Return the operand that an argument is: a tile, a number or None; or raise."""
+        if x is None and self.optional:
+            return None
+        if self.numbers and is_scalar(x):
+            return x
+        if self.form is ACCESS:
+            return self._access(m, x, api)
+        if self.form is OFFSET:
+            return self._offset(x, api)
+        if self.form is VECTOR and is_scalar(x):
+            raise fail(self.rule, f"{api}: {self.name} is a number", given=f"{self.name}={x}",
+                       limit=f"a tile (P, 1) of {DTYPES[self.dtypes][1]}"
+                             + (", or None" if self.optional else ""),
+                       hint="make one: nl.full((128, 1), value, dtype=nl.float32)")
+        t = m.tile(x, self.name, PSUM in self.memories or self.copied)
+        if self.anywhere and like is None:
+            return t
+        return self._checked(m, t, api, like)
+
+    def _checked(self, m: Machine, t: Tensor, api: str, like: Any) -> Tensor:
+        if self.copied and t.kind is PSUM:      # AWS's flash attention does this
+            m.find("NKI-M09", "note", f"{api}: operand {self.name} lies in PSUM, and the engine "
+                   "reads SBUF: a copy is inserted. Writing it yourself, t = "
+                   "nl.copy(psum_tile), lets you choose where and when", m.here())
+            t = m.op("copy", t).settle()
+        accepts, words = DTYPES[self.dtypes]
+        if not accepts(t.dtype):
+            raise fail(self.dtype_rule, f"operand {self.name} of {api} is not of a dtype "
+                       "that it takes", given=dtypes.name(t.dtype), limit=words,
+                       hint="cast it: nl.load(x, dtype=...), nl.copy(x, dtype=...)")
+        accepts, words = DTYPES[self.documented]
+        if not accepts(t.dtype):
+            m.find("NKI-D07", "note", f"operand {self.name} of {api} is {dtypes.name(t.dtype)}; "
+                   f"documented is {words}", m.here())
+        partitions = t.shape[0] if like is None else like.shape[0]
+        if self.form is VECTOR:
+            if t.shape[0] != partitions or t.size != partitions:
+                raise fail(self.rule, f"{api}: {self.name} is not a vector of one element a "
+                           "partition", given=f"shape {t.shape}",
+                           limit=("a number, or " if self.numbers else "")
+                           + f"a tile of shape ({partitions}, 1)",
+                           hint="for a tile of the same shape use nisa.tensor_tensor")
+        elif t.shape[0] != partitions:
+            raise fail("NKI-S04", f"{api}: the operands have different numbers of partitions",
+                       given=f"{self.like} {like.shape}, {self.name} {t.shape}",
+                       limit="nisa instructions never broadcast the partition dim",
+                       hint="repeat the smaller one with nl.broadcast_to(x, shape=(128, n)), or "
+                            "use the nl functions (nl.add ...), which do it for you")
+        if self.elements is not None:
+            low, high = self.elements
+            most = getattr(m.hw, high) if isinstance(high, str) else high
+            if not low <= per_partition(t) <= most:
+                raise fail("NKI-P08", f"{api}: {self.name} has a wrong number of elements per "
+                           "partition", given=f"{per_partition(t)} (shape {t.shape})",
+                           limit=str(low) if low == most else f"{low} .. {most}")
+        return t
+
+    def _access(self, m: Machine, x: Any, api: str) -> Any:
+        """Return what DMA moves: a tensor, or an access with run-time indices."""
+        if not isinstance(x, (Tensor, Indirect)):
+            if self.memories == (HBM,):
+                raise fail("NKI-M02", f"operand {self.name} of {api} is not an HBM tensor",
+                           given=type(x).__name__,
+                           hint="kernel arguments and nl.ndarray(..., buffer=nl.shared_hbm) are "
+                                "in HBM")
+            m.tile(x, self.name)
+        if self.copied and x.kind is PSUM and isinstance(x, Tensor):
+            m.find("NKI-M09", "note", f"{api}: {self.name} lies in PSUM, which DMA reads in SDK "
+                   "2.27 and later only: before, and here, it is copied to SBUF first", m.here())
+            x = m.op("copy", m.tile(x, self.name)).settle()
+        if x.kind not in self.memories:
+            hint = ("copy between PSUM and SBUF with nisa.tensor_copy" if x.kind is PSUM else
+                    "assign or nisa.tensor_copy between tiles on chip; nisa.dma_copy moves "
+                    "between any two of HBM and SBUF")
+            raise fail("NKI-M01", f"operand {self.name} of {api} lies in {x.kind.upper()}",
+                       given=f"{x!r}", hint=hint,
+                       limit=f"{api}: {self.name} lies in "
+                             + " or ".join(k.upper() for k in self.memories))
+        if x.kind is not HBM and isinstance(x, Tensor):
+            m.tile(x, self.name)
+        return x
+
+
+    def _offset(self, x: Any, api: str) -> Indirect:
+        """Return an operand on chip that a run-time offset subscripts."""
+        if isinstance(x, Indirect) and x.kind is not HBM and x.rows.size == 1:
+            return x
+        raise fail("NKI-I11", f"operand {self.name} of {api} has no run-time offset",
+                   given=f"{x!r}"[:90] if isinstance(x, Tensor) else type(x).__name__,
+                   limit="a tile in SBUF or PSUM, subscripted in a free dim by one element of an "
+                         "SBUF tile of integers",
+                   hint="t[i_p, offsets[0, k] + i_f], or nisa.tensor_copy if nothing depends on "
+                        "data")
+
+
+def Tile(name: str, role: str = READ, **traits: Any) -> Operand:     # noqa: N802 (as a type)
+    """Declare a tile on chip, by default in SBUF or PSUM and of any dtype."""
+    return Operand(name, role, TILE, **traits)
+
+
+def Vector(name: str, role: str = READ, **traits: Any) -> Operand:   # noqa: N802
+    """Declare a tile of one element a partition: (P, 1)."""
+    return Operand(name, role, VECTOR, lanes=True, **traits)
+
+
+def Moved(name: str, role: str = READ, *memories: str, **traits: Any) -> Operand:  # noqa: N802
+    """Declare an operand of a DMA: a tensor in one of `memories`, indexed at run time or not."""
+    return Operand(name, role, ACCESS, memories or (HBM,), **traits)
+
+
+def RuntimeOffset(name: str, role: str = READ) -> Operand:          # noqa: N802
+    """Declare a tile on chip that is subscripted by an element of an SBUF tile."""
+    return Operand(name, role, OFFSET)
+
+
+# -- shapes --------------------------------------------------------------------------------------
+
+def per_partition(t: Tensor) -> int:
+    """Return the number of elements per partition."""
+    return t.size // t.shape[0]
 
 
 def align(t: Tensor, rank: int) -> Tensor:
@@ -20,87 +222,56 @@ def align(t: Tensor, rank: int) -> Tensor:
         return t
     pad = rank - have
     item = t.dtype.itemsize
-    new = Tensor(t.m, t.storage, t.offset, (t.shape[0], *(1,) * pad, *t.shape[1:]),
-                 (t.strides[0], *(item,) * pad, *t.strides[1:]), t.dtype, 0, t.kind)
-    new.owner = t.owner
-    if t.oob is not None:
-        new.oob = [(d, n, const, {e + pad if e else 0: c for e, c in coeffs.items()})
-                   for d, n, const, coeffs in t.oob]
-    return new
+    return t.like(t.offset, (t.shape[0], *(1,) * pad, *t.shape[1:]),
+                  (t.strides[0], *(item,) * pad, *t.strides[1:]), 0, moved(t.oob, t.shape, 1, pad))
 
 
-def same_shape(a: Tensor, b: Tensor, names: tuple[str, str], api: str
-               ) -> tuple[Tensor, Tensor, tuple[int, ...]]:
-    """Return two tiles aligned to one shape; dims of size 1 on the free axes repeat."""
+def repeat(t: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return a tile whose free dims of size 1 repeat to `shape`, by a stride of 0."""
+    if t.shape == shape:
+        return t
+    return t.like(t.offset, shape,
+                  tuple(0 if a != b else s for a, b, s in zip(t.shape, shape, t.strides)), 0,
+                  moved(t.oob, t.shape, 0, 0))
+
+
+def regroup(t: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return a tile seen with other free dims, or as it is if no access pattern can do that."""
+    strides = merge_dims(t.shape[1:], t.strides[1:], shape[1:])
+    if strides is None or t.oob is not None:
+        return t
+    return t.like(t.offset, shape, (t.strides[0], *strides), 0, None)
+
+
+def same_elements(a: Tensor, b: Tensor, names: tuple[str, str], api: str,
+                  fixed: frozenset[str] = frozenset()) -> tuple[Tensor, Tensor]:
+    """Return two tiles of as many partitions, brought to one shape; those in `fixed` stay.
+
+    Documented (nisa.tensor_tensor): the same number of elements per partition, taken in order,
+    whatever their grouping; the shape is that of the first. In practice dims of size 1 on the
+    free axes repeat as well, missing ones being inserted after the partition dim. A grouping that
+    no access pattern can express stays, and is brought into order when the instruction runs.
+    """
     if a.shape == b.shape:
-        return a, b, a.shape
-    if a.shape[0] != b.shape[0]:
-        raise fail("NKI-S04", f"{api}: the operands have different numbers of partitions",
-                   given=f"{names[0]} {a.shape}, {names[1]} {b.shape}",
-                   limit="nisa instructions never broadcast the partition dim",
-                   hint="repeat the smaller one with nl.broadcast_to(x, shape=(128, n)), or use "
-                        "the nl functions (nl.add ...), which do it for you")
-    if len(a.shape) != len(b.shape):
-        if a.size == b.size:                        # same elements, other grouping
-            small, big = (a, b) if len(a.shape) < len(b.shape) else (b, a)
-            if [n for n in small.shape if n > 1] != [n for n in big.shape if n > 1] \
-                    and min(len(a.shape), len(b.shape)) == 2:
-                flat = small.reshape(big.shape)
-                return (flat, b, big.shape) if small is a else (a, flat, big.shape)
-        rank = max(len(a.shape), len(b.shape))
-        a, b = align(a, rank), align(b, rank)
+        return a, b
+    if a.size == b.size:
+        return a, regroup(b, a.shape)
+    rank = max(len(a.shape), len(b.shape))
+    a, b = align(a, rank), align(b, rank)
     shape = tuple(x if y == 1 else y for x, y in zip(a.shape, b.shape))
-    if any(x not in (n, 1) or y not in (n, 1) for x, y, n in zip(a.shape, b.shape, shape)):
+    if any(x not in (n, 1) or y not in (n, 1) for x, y, n in zip(a.shape, b.shape, shape)) \
+            or names[0] in fixed and a.shape != shape:
         raise fail("NKI-S02", f"{api}: the operands have different shapes",
                    given=f"{names[0]} {a.shape}, {names[1]} {b.shape}",
-                   limit="equal free dims, or dims of size 1 that repeat",
+                   limit="as many elements per partition, or free dims of size 1 that repeat",
                    hint="slice both to the same tile")
-    return a, b, shape
+    return repeat(a, shape), repeat(b, shape)
 
 
-def not_both_psum(a: Tensor, b: Any, names: tuple[str, str], api: str) -> None:
-    """Raise if both operands lie in PSUM: it has one read port for an instruction."""
-    if a.kind is PSUM and isinstance(b, Tensor) and b.kind is PSUM:
-        raise fail("NKI-M07", f"{api} reads both operands from PSUM",
-                   given=f"{names[0]} {a!r}, {names[1]} {b!r}",
-                   limit="at most one of two tile operands in PSUM",
-                   hint="copy one to SBUF first: nl.copy(x)")
-
+# -- dtypes, operators, engines ------------------------------------------------------------------
 
 def is_scalar(x: Any) -> bool:
     return isinstance(x, (int, float, np.generic))
-
-
-def vector(m: Machine, x: Any, partitions: int, name: str, api: str) -> Any:
-    """Return a vector operand: a number, or a tile of shape (P, 1)."""
-    if is_scalar(x):
-        return x
-    t = m.tile(x, name)
-    if t.shape[0] != partitions or t.size != partitions:
-        raise fail("NKI-S09", f"{api}: {name} is neither a number nor one element a partition",
-                   given=f"shape {t.shape}", limit=f"a number or a tile of shape ({partitions}, 1)",
-                   hint="for a tile of the same shape use nisa.tensor_tensor")
-    return t
-
-
-def split_vectors(*values: Any) -> tuple[tuple[Tensor, ...], tuple]:
-    """Separate vector tiles from numbers: (tiles, template with None where a tile goes)."""
-    tiles = tuple(v for v in values if isinstance(v, Tensor))
-    return tiles, tuple(None if isinstance(v, Tensor) else v for v in values)
-
-
-def values_of(ins: Instr, first: int, template: tuple, rank: int) -> list:
-    """Return the run-time values of operands that `split_vectors` has split."""
-    out: list = []
-    k = first
-    for v in template:
-        if v is None:
-            a = dtypes.as_float32(ins.srcs[k].np)
-            out.append(a.reshape((a.shape[0],) + (1,) * (rank - 1)))
-            k += 1
-        else:
-            out.append(v)
-    return out
 
 
 def result_dtype(dtype: Any, *operands: Any) -> np.dtype:
@@ -116,10 +287,25 @@ def result_dtype(dtype: Any, *operands: Any) -> np.dtype:
     return out
 
 
-def check_bitvec(op: ops.AluOp, operands: tuple, api: str) -> None:
-    """Raise if a bitvec operator meets a float."""
+def arithmetic(op: Any, api: str) -> ops.AluOp:
+    """Return an operator of an instruction that has no bitvec ones, or raise."""
+    alu = ops.resolve_alu(op)
+    if alu.kind == "bitvec":
+        raise fail("NKI-E05", f"{api} does not work on raw bits", given=f"nl.{alu.name}",
+                   limit="arithmetic and comparison operators",
+                   hint="nisa.tensor_scalar and nisa.tensor_tensor have the bitvec operators")
+    return alu
+
+
+def check_bitvec(op: ops.AluOp, operands: tuple, api: str, dtype: Any = None) -> None:
+    """Raise if a bitvec operator meets a float, or is to make one."""
     if op.kind != "bitvec":
         return
+    if dtype is not None and dtypes.is_float(result_dtype(dtype)):
+        raise fail("NKI-D06", f"{api}: nl.{op.name} works on raw bits",
+                   given=f"dtype={dtypes.name(result_dtype(dtype))}",
+                   limit="integer operands and result",
+                   hint="leave dtype out, and cast with nl.copy(x, dtype=...)")
     for x in operands:
         bad = dtypes.is_float(x.dtype) if isinstance(x, Tensor) else isinstance(x, float)
         if bad:
@@ -128,12 +314,15 @@ def check_bitvec(op: ops.AluOp, operands: tuple, api: str) -> None:
                        hint="cast to an integer dtype, or .view() the bits as uint32")
 
 
-def engine_name(engine: Any, allowed: tuple[str, ...], api: str, psum: bool = False) -> str:
-    """Return the engine that an `engine=` argument asks for; unknown picks the default."""
+_CODES = {1: "tensor", 2: "scalar", 3: "gpsimd", 5: "vector", 6: "sync"}       # nisa.engine
+
+
+def engine_name(engine: Any, allowed: tuple[str, ...], api: str, psum: bool) -> str:
+    """Return the engine that an `engine=` argument asks for; "" for nisa.unknown_engine."""
     code = int(engine) if engine is not None else 0
     if code == 0:
         return ""
-    name = {1: "tensor", 2: "scalar", 3: "gpsimd", 5: "vector", 6: "sync"}.get(code, str(code))
+    name = _CODES.get(code, str(code))
     if name not in allowed:
         raise fail("NKI-E01", f"{api} does not run on the {name} engine",
                    limit="engines: " + ", ".join(allowed), hint="leave engine= out")

@@ -12,40 +12,19 @@ from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.shadow import as_f32
 from ..machine.tensor import Tensor
-from . import cost
+from . import formulas
+from .forms import Matmul
+from .masks import Box
+from .operands import Tile, per_partition
 from .table import TENSOR, VECTOR, instruction
 
-
-def _free(t: Tensor) -> int:
-    """Return the number of elements per partition."""
-    return t.size // t.shape[0]
-
-
-def _operand(m: Machine, x: Any, name: str, limit: int) -> Tensor:
-    """Return a matmul operand: an SBUF tile of a float dtype with a limited free size."""
-    t = m.tile(x, name)
-    if t.kind is not SBUF:          # AWS's flash attention does this: the compiler copies
-        m.find("NKI-M09", "note", f"matmul operand {name} lies in PSUM, and the Tensor Engine "
-               "reads SBUF: a copy is inserted. Writing it yourself, t = nl.copy(psum_tile), lets "
-               "you choose where and when", m.here())
-        t = m.op("copy", t).settle()
-    if not dtypes.is_float(t.dtype):
-        raise fail("NKI-D05", f"matmul operand {name} is not of a float dtype",
-                   given=dtypes.name(t.dtype),
-                   limit="float32, tfloat32, bfloat16, float16, float8_e4m3, float8_e5m2",
-                   hint="cast it on load: nl.load(x, dtype=nl.bfloat16)")
-    if _free(t) > limit:
-        what = "gemm_stationary_fmax" if name == "stationary" else "gemm_moving_fmax"
-        raise fail("NKI-P07", f"matmul operand {name} has too many elements per partition",
-                   given=f"shape {t.shape}: {_free(t)}", limit=f"{limit} (nl.tile_size.{what})",
-                   hint=f"loop over tiles of {limit} columns")
-    return t
+_WIDE = (dtypes.FLOAT32, dtypes.TFLOAT32)
 
 
 def _run_matmul(m: Machine, ins: Instr, dst: Tensor) -> None:
     """Compute stationary^T @ moving in float32, added to `dst` if the flag is set."""
     a, b = as_f32(ins.srcs[0]), as_f32(ins.srcs[1])
-    if ins.params == "double_row":          # (K, 2, M) and (K, 2, N): contraction over K and 2
+    if ins.form.double_row:                 # (K, 2, M) and (K, 2, N): contraction over K and 2
         a, b = a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1])
     if ins.accumulate and ins.mask is None and not dst.storage.arena:   # type: ignore[union-attr]
         m.products.add(a, b, ins.srcs, dst)
@@ -74,9 +53,19 @@ def _check_bank(m: Machine, ins: Instr, dst: Tensor) -> None:
                         "buffer=nl.psum), or use at most 512 columns")
 
 
-@instruction("nc_matmul", engines=(TENSOR,), run=_run_matmul, writes=(PSUM,), check=_check_bank,
-             accumulates=True, cost=cost.matmul,
-             source="Neuron SDK 2.26 API reference: nisa.nc_matmul")
+def _narrow_matmul(ins: Instr, box: Box) -> tuple[Tensor, ...]:
+    """Return the operands of the part of a product that a mask leaves."""
+    a, b = ins.srcs
+    k = (0, a.shape[0])
+    return a.narrow([k, box[0]]), b.narrow([k, *box[1:]])
+
+
+@instruction("nc_matmul", public="nisa.nc_matmul", engines=(TENSOR,), run=_run_matmul,
+             operands=(Tile("stationary", memories=(SBUF,), dtypes="float", copied=True),
+                       Tile("moving", memories=(SBUF,), dtypes="float", copied=True)),
+             writes=(PSUM,), accumulates=True, narrow=_narrow_matmul, check=_check_bank,
+             cost=formulas.matmul,
+             flops=formulas.matmul_flops, source="Neuron SDK 2.26 API reference: nisa.nc_matmul")
 def nc_matmul(m: Machine, stationary: Any, moving: Any, *, is_stationary_onezero: bool = False,
               is_moving_onezero: bool = False, is_transpose: bool = False,
               tile_position: Any = (), tile_size: Any = (), mask: Any = None,
@@ -87,46 +76,38 @@ def nc_matmul(m: Machine, stationary: Any, moving: Any, *, is_stationary_onezero
     partition; its free dims are kept in the result (M, N...). `psum += nc_matmul(...)` is one
     instruction that accumulates. K is summed over the partitions.
     """
-    form = None
-    if stationary.__class__ is moving.__class__ is Tensor and mask is None and not tile_size:
-        # operands that look like others that were accepted: only what moves is checked again
-        form = (stationary.shape, moving.shape, stationary.dtype.num, moving.dtype.num,
-                stationary.kind, moving.kind, is_stationary_onezero, is_moving_onezero,
-                is_transpose, perf_mode)
-        known = m.matmuls.get(form)
-        if known is not None:
-            a, b = m.tile(stationary, "stationary"), m.tile(moving, "moving")
-            shape, dtype, params, extra = known
-            return Instr((a, b), shape, dtype, kind=PSUM, params=params, extra=extra)
+    a, b = stationary, moving
     double = perf_mode is not None and "double" in str(perf_mode)
+    if double and not m.hw.pe_double_row:
+        raise fail("NKI-E03", "a double-row matmul is asked for",
+                   given=f"perf_mode={perf_mode!r} on {m.hw.name}",
+                   limit="NeuronCore-v3 (trn2) or newer",
+                   hint="leave perf_mode out, or simulate for trn2")
     rows = 2 if double else 1
-    a = _operand(m, stationary, "stationary", m.hw.gemm_stationary_fmax * rows)
-    b = _operand(m, moving, "moving", m.hw.gemm_moving_fmax * rows)
+    for t, name, field in ((a, "stationary", "gemm_stationary_fmax"),
+                           (b, "moving", "gemm_moving_fmax")):
+        limit = getattr(m.hw, field) * rows
+        if per_partition(t) > limit:
+            raise fail("NKI-P07", f"matmul operand {name} has too many elements per partition",
+                       given=f"shape {t.shape}: {per_partition(t)}",
+                       limit=f"{limit} (nl.tile_size.{field})",
+                       hint=f"loop over tiles of {limit} columns")
     if a.shape[0] != b.shape[0]:
         raise fail("NKI-S02", "the contraction dims of a matmul differ",
                    given=f"stationary {a.shape}, moving {b.shape}",
                    limit="both have the contraction dim K on partitions",
                    hint="nc_matmul(s, m) is s^T @ m: load or transpose so that K comes first")
-    wide = (dtypes.FLOAT32, dtypes.TFLOAT32)
-    if (a.dtype in wide) != (b.dtype in wide):
+    if (a.dtype in _WIDE) != (b.dtype in _WIDE):
         raise fail("NKI-D05", "a 32-bit matmul operand meets a narrower one",
                    given=f"stationary {dtypes.name(a.dtype)}, moving {dtypes.name(b.dtype)}",
                    limit="float32 goes with float32; 8- and 16-bit floats go with each other",
                    hint="cast one of them: nl.copy(x, dtype=nl.bfloat16)")
-    _check_tiling(m, a, tile_position, tile_size)
-    shape = (a.shape[-1], b.shape[-1]) if double else (_free(a), *b.shape[1:])
-    dtype = b.dtype if is_transpose and m.hw.generation >= 3 else dtypes.FLOAT32
-    ins = Instr((a, b), shape, dtype, kind=PSUM, params="double_row" if double else None,
-                extra=(bool(is_stationary_onezero), bool(is_moving_onezero), bool(is_transpose),
-                       bool(tile_size), double))
-    if form is not None and a is stationary and b is moving and not tile_position:
-        m.matmuls[form] = (ins.shape, ins.dtype, ins.params, ins.extra)
-    if mask is not None and mask is not True:
-        m.mask(ins, mask, shape, keep=tuple(range(len(shape))))
-        if ins.box is not None:
-            full = [(0, a.shape[0])]
-            ins.srcs = (a.narrow([*full, ins.box[0]]), b.narrow([*full, *ins.box[1:]]))
-    return ins
+    if tile_position or tile_size:
+        _check_tiling(m, a, tile_position, tile_size)
+    shape = (a.shape[-1], b.shape[-1]) if double else (per_partition(a), *b.shape[1:])
+    dtype = b.dtype if is_transpose and m.hw.pe_transpose_bit_exact else dtypes.FLOAT32
+    return Instr(shape, dtype, form=Matmul(bool(is_stationary_onezero), bool(is_moving_onezero),
+                                           bool(is_transpose), bool(tile_size), double))
 
 
 def _check_tiling(m: Machine, a: Tensor, position: Any, size: Any) -> None:
@@ -139,12 +120,12 @@ def _check_tiling(m: Machine, a: Tensor, position: Any, size: Any) -> None:
     ok = len(tuple(position)) == len(tuple(size)) == 2
     ok = ok and all(v % 32 == 0 for v in (*position, *size))
     ok = ok and all(0 <= p and p + s <= m.hw.pmax and s > 0 for p, s in zip(position, size))
-    ok = ok and size[0] >= a.shape[0] and size[1] >= _free(a)
-    if not ok or (m.hw.generation < 3 and tuple(size) == (32, 32)):
+    ok = ok and size[0] >= a.shape[0] and size[1] >= per_partition(a)
+    if not ok or (not m.hw.small_pe_tiles and tuple(size) == (32, 32)):
         raise fail("NKI-S08", "this PE tile does not exist",
                    given=f"tile_position={position}, tile_size={size}, stationary {a.shape}",
                    limit="multiples of 32 inside 128 x 128, at least as large as the stationary "
-                         "tile; not (32, 32) on NeuronCore-v2")
+                         "tile; not (32, 32) before NeuronCore-v3")
 
 
 def _run_transpose(m: Machine, ins: Instr, dst: Tensor) -> None:
@@ -152,55 +133,56 @@ def _run_transpose(m: Machine, ins: Instr, dst: Tensor) -> None:
     dtypes.cast(x.reshape(x.shape[0], -1).T, dst.dtype, out=dst.np)
 
 
-def _transpose(m: Machine, data: Any, mask: Any, dtype: Any, limit: int, kind: str,
-               engine: str) -> Instr:
-    t = m.tile(data, "data")
-    if engine == TENSOR and t.kind is not SBUF:
-        raise fail("NKI-M01", "nc_transpose on the Tensor Engine reads PSUM", given=f"{t!r}",
-                   limit="the Tensor Engine reads SBUF and writes PSUM",
-                   hint="copy the tile to SBUF first: nl.copy(t)")
-    if t.shape[0] > limit or _free(t) > limit:
+def _transpose(m: Machine, data: Tensor, limit: int, engine: str, dtype: Any) -> Instr:
+    """Plan the transposition of a tile (P, F...) to (F, P)."""
+    rows, columns = data.shape[0], per_partition(data)
+    if rows > limit or columns > limit:
         raise fail("NKI-P07", f"nc_transpose of a tile that is too large for the {engine} engine",
-                   given=f"shape {t.shape}: {t.shape[0]} partitions x {_free(t)} elements",
+                   given=f"shape {data.shape}: {rows} partitions x {columns} elements",
                    limit=f"{limit} x {limit}",
                    hint="transpose in tiles of 128 x 128" if engine == TENSOR else
                         "use engine=nisa.tensor_engine for tiles up to 128 x 128")
-    if engine == TENSOR and m.direct:
-        raise fail("NKI-A07", "a transpose on the Tensor Engine in a direct-allocated kernel",
-                   limit="it needs an identity matrix that the compiler would have to place",
-                   hint="multiply with an identity that you allocate and load yourself")
-    dt = t.dtype if dtype is None else dtypes.normalize(dtype)
-    ins = Instr((t,), (_free(t), t.shape[0]), dt, kind=kind, engine=engine)
-    if mask is not None and mask is not True:
-        m.mask(ins, mask, t.shape, keep=(1, 0) if len(t.shape) == 2 else None)
-    return ins
+    return Instr((columns, rows), data.dtype if dtype is None else dtypes.normalize(dtype),
+                 grid=data.shape, kept=(1, 0) if len(data.shape) == 2 else (None, 0))
 
 
-@instruction("nc_transpose", engines=(TENSOR,), run=_run_transpose, writes=(PSUM,),
-             cost=cost.transposition,
+def _narrow_transposed(ins: Instr, box: Box) -> tuple[Tensor, ...] | None:
+    """Return the part of a tile that a mask leaves, if it is one of the transposed result."""
+    (t,) = ins.srcs
+    if len(t.shape) > 2 and any(b != (0, n) for b, n in zip(box[1:], t.shape[1:])):
+        return None                         # the free dims are flattened: no range of columns
+    return (t.narrow(box),)
+
+
+@instruction("nc_transpose", engines=(TENSOR,), operands=(Tile("data", memories=(SBUF,)),),
+             run=_run_transpose, writes=(PSUM,), narrow=_narrow_transposed,
+             cost=formulas.transposition,
+             flops=formulas.transposition_flops,
              source="Neuron SDK 2.26 API reference: nisa.nc_transpose")
 def nc_transpose_pe(m: Machine, data: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Transpose an SBUF tile (P, F...) to (F, P) in PSUM; P and F up to 128, F flattened."""
-    return _transpose(m, data, mask, dtype, m.hw.pmax, PSUM, TENSOR)
+    if m.direct:
+        raise fail("NKI-A07", "a transpose on the Tensor Engine in a direct-allocated kernel",
+                   limit="it needs an identity matrix that the compiler would have to place",
+                   hint="multiply with an identity that you allocate and load yourself")
+    return _transpose(m, data, m.hw.pmax, TENSOR, dtype)
 
 
-@instruction("nc_transpose_dve", engines=(VECTOR,), run=_run_transpose, writes=(SBUF, PSUM),
-             cost=cost.small_transposition,
+@instruction("nc_transpose_dve", engines=(VECTOR,), operands=(Tile("data"),), run=_run_transpose,
+             narrow=_narrow_transposed, cost=formulas.small_transposition,
              source="Neuron SDK 2.26 API reference: nisa.nc_transpose")
 def nc_transpose_dve(m: Machine, data: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Transpose a tile (P, F...) to (F, P) on the Vector Engine; P and F up to 32."""
-    return _transpose(m, data, mask, dtype, 32, SBUF, VECTOR)
+    return _transpose(m, data, 32, VECTOR, dtype)
 
 
 def _run_broadcast(m: Machine, ins: Instr, dst: Tensor) -> None:
     dtypes.cast(np.broadcast_to(ins.srcs[0].np, dst.shape), dst.dtype, out=dst.np)
 
 
-@instruction("partition_broadcast", engines=(TENSOR,), run=_run_broadcast, writes=(PSUM,),
-             check=_check_bank, cost=cost.ones_product,
+@instruction("partition_broadcast", engines=(TENSOR,), operands=(Tile("data", memories=(SBUF,)),),
+             run=_run_broadcast, writes=(PSUM,), check=_check_bank, cost=formulas.ones_product,
              source="Neuron SDK 2.26 API reference: nl.broadcast_to: a matmul with ones")
 def partition_broadcast(m: Machine, data: Any, partitions: int) -> Instr:
     """Repeat a tile (1, N) over `partitions`, as a matmul with a row of ones; N <= 512."""
-    t = m.tile(data, "data", psum=False)
-    return Instr((t,), (partitions, *t.shape[1:]), t.dtype, kind=PSUM,
-                 extra=(False, False, False, False, False))
+    return Instr((partitions, *data.shape[1:]), data.dtype, form=Matmul())

@@ -1,101 +1,342 @@
-"""The one table: a row per instruction.
+"""The one table: a row per instruction, and everything about the instruction is in its row.
 
-A row says what an instruction is called, which engines run it, what it may write, how it is
-planned (operands and limits), what it computes, and where that is documented. Rows are written
-with `@instruction(...)` over their plan function, here in `isa/`; the facade, the checks, the
-coverage page and the tests read the table.
+A row is written with `@instruction(...)` over its plan, in this folder: what it is called, its
+operands (role, form, memories, dtypes, how they fit together), what it writes, how `mask=`,
+`dtype=` and `engine=` act, what it computes, costs and counts as arithmetic, and where that is
+documented. `Row.issue` holds a call against all of this; the plan adds what is particular. The
+facade, the coverage page, the cost model, the report and the row matrix test read the table.
 """
 from __future__ import annotations
 
-import functools
 import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from ..chip import dtypes
 from ..chip.memory import PSUM, SBUF
 from ..errors import NkiError, fail, user_frame
+from ..machine import keywords
 from ..machine.context import current, machine
+from ..machine.tensor import Tensor
+from .formulas import no_flops
+from .masks import EVERYTHING, PARTITIONS, apply
+from .operands import READ, TILE, UPDATE, Operand, engine_name, result_dtype, same_elements
 
 if TYPE_CHECKING:
-    from ..machine.machine import Instr, Machine
-    from ..machine.tensor import Tensor
-    from .cost import Formula
+    from ..machine.instruction import Instr
+    from ..machine.machine import Machine
+    from ..trace.trace import Kind
+    from .formulas import Flops, Formula
 
 # engines, by the names that profiles use
 TENSOR, VECTOR, SCALAR, GPSIMD, SYNC, DMA = "tensor", "vector", "scalar", "gpsimd", "sync", "dma"
 ANY = "any"             # engine=unknown where several can do it: the schedule balances the load
+
+_MISSING = object()
 
 
 @dataclass(frozen=True, eq=False)
 class Row:
     """One instruction of the chip.
 
-    `run(machine, instr, dst)` computes in NumPy and writes `dst`; `check(machine, instr, dst)`
-    looks at the destination once it is known; `writes` are the memories it can write;
-    `accumulates`: `psum += op(...)` is this one instruction; `masks_itself`: `run` honours
-    `instr.mask`; `on_partitions`: operands obey the start-partition rule; `cost`: the formula of
-    `cost.py` for the engine's cycles; `merges`: keeps bytes of the destination that it does not
-    write, so that it needs what was there.
+    What it is: `name` in records and profiles; `public` name ("nisa.activation"; "" if only other
+    functions lower to it); `engines` that can run it, the `default` first; `needs`: the feature of
+    hw without which it does not exist; `source` of all this.
+
+    Operands: `operands`, as documented; `one_psum`: two of them of which one at most lies in PSUM;
+    `on_partitions`: they obey the start-partition rule; `hidden`: parameters for our own lowering.
+
+    Result: `writes` are the memories it can write, the first by default (an operand `dst` is
+    written where it lies); `promotes`: operands whose dtypes make that of the result, if `dtype=`
+    is not given; `accumulates`: `psum += op(...)` is this one instruction.
+
+    Masks: `cuts`: what of the operands a mask that is a box narrows: EVERYTHING, PARTITIONS or
+    NOTHING (elements are selected when they are written, since values depend on their position);
+    `masks_itself`: `run` honours `instr.mask`; `narrow(instr, box)`: returns the narrowed sources
+    where they are no grid.
+
+    Doing: `run(machine, instr, dst)` computes in NumPy and writes `dst`; `check(machine, instr,
+    dst)` looks at the destination once it is known. `cost`: the formula of the engine's cycles;
+    `flops`: its floating-point operations; `transposes`: a DMA that moves element by element.
     """
 
     name: str
     engines: tuple[str, ...]
     run: Callable[[Machine, Instr, Tensor], None]
-    writes: tuple[str, ...] = (SBUF, PSUM)
-    check: Callable[[Machine, Instr, Tensor], None] | None = None
-    accumulates: bool = False
-    masks_itself: bool = False
+    plan: Callable[..., Instr]
+    source: str
+    public: str = ""
+    operands: tuple[Operand, ...] = ()
+    default: str = ""
+    needs: str = ""
+    one_psum: tuple[str, str] | None = None
     on_partitions: bool = True
+    hidden: tuple[str, ...] = ()
+    writes: tuple[str, ...] = (SBUF, PSUM)
+    promotes: tuple[str, ...] = ()
+    accumulates: bool = False
+    cuts: str = EVERYTHING
+    masks_itself: bool = False
+    narrow: Callable[[Instr, list], tuple[Tensor, ...] | None] | None = None
+    check: Callable[[Machine, Instr, Tensor], None] | None = None
     cost: Formula | None = None
-    merges: bool = False
-    source: str = ""
-    doc: str = ""
+    flops: Callable[[Kind], Flops] = no_flops
+    transposes: bool = False
+    function: Callable[..., Any] = field(init=False)
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
+
+    @property
+    def api(self) -> str:
+        """Return the name to use in messages."""
+        return self.public or self.name
+
+    @cached_property
+    def fixed(self) -> frozenset[str]:
+        """Return the names of the operands that are written: their shape is as it is."""
+        return frozenset(o.name for o in self.operands if o.role is not READ)
+
+    @cached_property
+    def merges(self) -> bool:
+        """Tell whether the destination keeps bytes that the instruction does not write."""
+        return any(o.role is UPDATE for o in self.operands)
+
+    @property
+    def doc(self) -> str:
+        return self.plan.__doc__ or ""
+
+    @property
+    def documented(self) -> tuple[Operand, ...]:
+        """Return the operands that kernels can give."""
+        return tuple(o for o in self.operands if o.name not in self.hidden)
+
+    @property
+    def masking(self) -> str:
+        """Return in a word what a mask does: cut operands, partitions only, or select results."""
+        if "mask" not in self.signature.parameters:
+            return "none"
+        return {EVERYTHING: "cuts", PARTITIONS: "cuts partitions"}.get(self.cuts, "selects")
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """Return the signature of the public function."""
+        params = list(inspect.signature(self.plan).parameters.values())[1:]
+        return inspect.Signature([p for p in params if p.name not in self.hidden])
+
+    # -- a call ------------------------------------------------------------------------------
+    @cached_property
+    def _binding(self) -> tuple[list[Any], dict[str, int], int, tuple[str, ...], int]:
+        """Return defaults, places by name, how many are positional, the names of the others, and
+        past the last one that is required."""
+        params = list(inspect.signature(self.plan).parameters.values())[1:]
+        defaults = [_MISSING if p.default is p.empty else p.default for p in params]
+        places = {p.name: i for i, p in enumerate(params)}
+        positional = sum(p.kind is not p.KEYWORD_ONLY for p in params)
+        return (defaults, places, positional, tuple(p.name for p in params[positional:]),
+                max((i + 1 for i, d in enumerate(defaults) if d is _MISSING), default=0))
+
+    @cached_property
+    def _slots(self) -> tuple[tuple[int, Operand, int], ...]:
+        """Return (place among the arguments, operand, place of the one that it is like or -1)."""
+        places = self._binding[1]
+        return tuple((places[o.name], o, places[o.like] if o.like else -1) for o in self.operands)
+
+    def bind(self, m: Machine, args: tuple, kw: dict[str, Any]) -> list[Any]:
+        """Return the arguments of a call in the order of the parameters."""
+        defaults, places, positional, _, required = self._binding
+        given = len(args)
+        if given > positional:
+            self.signature.bind(*args, **kw)            # raises Python's own sentence
+        values = [*args, *defaults[given:]]
+        if kw:
+            for k, v in kw.items():
+                i = places.get(k, -1)
+                if i < 0:
+                    self.unknown(m, k)
+                elif i < given:
+                    self.signature.bind(*args, **kw)
+                else:
+                    values[i] = v
+        if given < required:
+            for i in range(given, required):
+                if values[i] is _MISSING:
+                    self.signature.bind(*args, **{k: v for k, v in kw.items() if k in places})
+        return values
+
+    def unknown(self, m: Machine, name: str) -> None:
+        """Say that a keyword is not known: beta 1 takes and ignores it."""
+        keywords.unknown(m, self.api, (name,), self.signature.parameters)
+
+    def issue(self, m: Machine, args: tuple, kw: dict[str, Any]) -> Instr:
+        """Hold a call against the row and return the planned instruction.
+
+        A call that looks like one that was accepted (same forms of operands, same arguments) is
+        not planned again: loops make the same instruction many times.
+        """
+        values = self.bind(m, args, kw)
+        at = self._binding[1].get("mask", -1)
+        mask = values[at] if at >= 0 else None
+        key = self._key(m, values) if mask is None else None
+        if key is not None:
+            try:
+                known = m.accepted.get(key)
+            except TypeError:               # an argument that cannot be remembered
+                known = key = None
+            if known is not None:
+                return self._again(m, known, values)
+        if self.needs and not getattr(m.hw, self.needs):
+            raise fail("NKI-E03", f"{self.api} does not exist on {m.hw.name}",
+                       limit="NeuronCore-v3 (trn2) or newer",
+                       hint="simulate for trn2, or use another instruction")
+        given = values.copy()
+        for i, operand, like in self._slots:
+            anchor: Any = None if like < 0 else values[like]
+            x = values[i] = operand.resolve(m, values[i], self.api, anchor)
+            if like >= 0 and operand.form is TILE and not operand.lanes \
+                    and x.__class__ is Tensor and x.shape != anchor.shape:
+                values[like], values[i] = same_elements(anchor, x, (operand.like, operand.name),
+                                                        self.api, self.fixed)
+        _, places, positional, names, _ = self._binding
+        ins = self.plan(m, *values[:positional], **dict(zip(names, values[positional:])))
+        alike = key is not None and ins.srcs is None \
+            and all(values[i] is given[i] for i, _, _ in self._slots)
+        self._complete(m, ins, values, places)
+        if mask is not None:
+            apply(self, ins, mask)
+        elif key is not None and alike:
+            m.accepted[key] = ins.pattern()
+        return ins
+
+    @cached_property
+    def _others(self) -> tuple[int, ...]:
+        """Return the places of the arguments that are no operands."""
+        operands = {i for i, _, _ in self._slots}
+        return tuple(i for i in self._binding[1].values() if i not in operands)
+
+    def _key(self, m: Machine, values: list[Any]) -> tuple | None:
+        """Return what a call looks like: all that its plan depends on."""
+        key: list[Any] = [self, m.direct]
+        for i, _, _ in self._slots:
+            x = values[i]
+            if x.__class__ is Tensor:
+                if x.oob is not None:
+                    return None
+                key += (x.shape, x.dtype.num, x.kind)
+            else:
+                key += (x.__class__, x)
+        defaults = self._binding[0]
+        for i in self._others:
+            x = values[i]
+            if x is not defaults[i]:
+                key += (i, x.__class__, x)          # 1 and 1.0 are equal, and of other dtypes
+        return tuple(key)
+
+    def _again(self, m: Machine, known: Instr, values: list[Any]) -> Instr:
+        """Return the instruction that was planned for an alike call, with these operands."""
+        ins = known.pattern()
+        srcs, also = [], []
+        for i, operand, _ in self._slots:
+            x = values[i]
+            if x.__class__ is not Tensor:
+                continue
+            m.tile(x, operand.name)                 # is it settled, and still in scope?
+            if operand.role is READ:
+                srcs.append(x)
+            elif operand.name == "dst":
+                ins.dst = x
+            else:
+                also.append(x)
+        ins.srcs, ins.also = tuple(srcs), tuple(also)
+        return ins
+
+    def _complete(self, m: Machine, ins: Instr, values: list[Any], places: dict[str, int]) -> None:
+        """Fill in what the plan has left to the declaration."""
+        ins.row = self
+        srcs: list[Tensor] = []
+        also: list[Tensor] = []
+        for i, operand, _ in self._slots:
+            x = values[i]
+            if operand.role is not READ:
+                if operand.name == "dst":
+                    ins.dst = x if ins.dst is None else ins.dst
+                elif x is not None:
+                    also.append(x)
+            elif operand.numbers or operand.optional:
+                tile = x.__class__ is Tensor
+                ins.scalars.append((None, len(srcs)) if tile else (x, -1))
+                if tile:
+                    srcs.append(x)
+            else:
+                srcs.append(x)
+        if ins.srcs is None:
+            ins.srcs = tuple(srcs)
+        ins.also = tuple(also)
+        if self.one_psum is not None:
+            self._one_psum(*(values[places[n]] for n in self.one_psum))
+        dst = ins.dst
+        if ins.shape is None:
+            ins.shape = dst.shape if dst is not None else ins.srcs[0].shape
+        if dst is not None:
+            ins.kind = dst.kind
+        elif ins.kind not in self.writes:
+            ins.kind = self.writes[0]
+        if ins.dtype is None:
+            asked = values[places["dtype"]] if "dtype" in places else None
+            if dst is None:
+                ins.dtype = result_dtype(asked, *(values[places[n]] for n in self.promotes))
+            else:
+                ins.dtype = dst.dtype
+                if asked is not None and result_dtype(asked) != dst.dtype:
+                    m.find("NKI-K12", "warning", f"{self.api} is asked for dtype "
+                           f"{dtypes.name(dtypes.normalize(asked))} and writes dst, which has "
+                           f"{dtypes.name(dst.dtype)}: the dtype of dst holds", m.here())
+        if "engine" in places:
+            ins.engine = engine_name(values[places["engine"]], self.engines, self.api,
+                                     any(s.kind is PSUM for s in ins.srcs)) or ins.engine
+        ins.engine = ins.engine or self.default or self.engines[0]
+
+    def _one_psum(self, a: Any, b: Any) -> None:
+        """Raise if both operands lie in PSUM: it has one read port for an instruction."""
+        assert self.one_psum is not None
+        if getattr(a, "kind", None) is PSUM and getattr(b, "kind", None) is PSUM:
+            raise fail("NKI-M07", f"{self.api} reads both operands from PSUM",
+                       given=f"{self.one_psum[0]} {a!r}, {self.one_psum[1]} {b!r}",
+                       limit="at most one of two tile operands in PSUM",
+                       hint="copy one to SBUF first: nl.copy(x)")
+
+    def misuse(self, exc: Exception) -> NkiError:
+        """Return the error for a call that the plan could not make sense of."""
+        text = str(exc) or type(exc).__name__
+        return fail("NKI-X01", f"{self.api} was not given what it takes: {text}",
+                    limit=f"{self.api}{self.signature}",
+                    hint=f"help({self.api}) says what each argument is")
 
 
 ROWS: dict[str, Row] = {}
 
 
-def misuse(name: str, plan: Callable, exc: Exception) -> NkiError:
-    """Return the error for a call that its plan could not make sense of."""
-    text = str(exc).replace("plan_", "").replace("(m, ", "(") or type(exc).__name__
-    params = [p for p in inspect.signature(plan).parameters.values() if p.name != "m"]
-    sig = str(inspect.Signature(params))
-    return fail("NKI-X01", f"{name} was not given what it takes: {text}", limit=f"{name}{sig}",
-                hint=f"help({name}) says what each argument is")
-
-
 def instruction(name: str, *, engines: tuple[str, ...], run: Callable, source: str,
                 **traits: Any) -> Callable[[Callable], Callable]:
-    """Make a plan function into a row of the table; return the public function of the row.
+    """Make a plan into a row of the table; return the function that issues the instruction.
 
-    The plan `plan(m, *args)` has the public signature after the machine `m`, checks the operands
-    and returns an `Instr`. The public function issues it and returns the result tile.
+    The plan `plan(m, *args)` has the public signature after the machine `m`; operands come to it
+    resolved. It returns an `Instr` with what the row does not say.
     """
     def wrap(plan: Callable) -> Callable:
-        row = ROWS[name] = Row(name, engines, run, source=source, doc=plan.__doc__ or "", **traits)
-        default = engines[0]
-        params = list(inspect.signature(plan).parameters.values())[1:]
-        allowed = frozenset(p.name for p in params)
+        row = ROWS[name] = Row(name, engines, run, plan, source, **traits)
 
-        @functools.wraps(plan)
-        def api(*args: Any, **kw: Any) -> Any:
+        def function(*args: Any, **kw: Any) -> Any:
             m = current.get()
             if m is None:
-                m = machine(name)
+                m = machine(row.api)
             if m.pending is not None:
                 m.flush()
-            if kw and not allowed.issuperset(kw):       # beta 1 ignores unknown names
-                kw = {k: v for k, v in kw.items() if k in allowed}
             try:
-                ins = plan(m, *args, **kw)
-                ins.row = row
-                if not ins.engine:
-                    ins.engine = default
+                ins = row.issue(m, args, kw)
                 ins.line = m.trace.line(user_frame(sys._getframe(1)))
                 return m.issue(ins)
             except NkiError:
@@ -103,10 +344,28 @@ def instruction(name: str, *, engines: tuple[str, ...], run: Callable, source: s
             except (TypeError, ValueError, KeyError, AttributeError, IndexError) as exc:
                 if hasattr(exc, "nki_error"):
                     raise
-                raise misuse(name, plan, exc) from None
-        api.__name__ = api.__qualname__ = name
-        api.__signature__ = inspect.Signature(params)      # type: ignore[attr-defined]
-        api.row = row                                       # type: ignore[attr-defined]
-        del api.__wrapped__                                 # type: ignore[attr-defined]
-        return api
+                raise row.misuse(exc) from None
+        function.__name__ = function.__qualname__ = row.public.rpartition(".")[2] or name
+        function.__doc__ = row.doc
+        function.__signature__ = row.signature             # type: ignore[attr-defined]
+        function.row = row                                  # type: ignore[attr-defined]
+        object.__setattr__(row, "function", function)
+        return function
     return wrap
+
+
+def public(row: Row) -> Callable:
+    """Return the function that kernels see: without the parameters of our own lowering."""
+    if not row.hidden:
+        return row.function
+
+    def function(*args: Any, **kw: Any) -> Any:
+        for name in row.hidden:
+            if name in kw:
+                row.unknown(machine(row.api), name)
+                del kw[name]
+        return row.function(*args, **kw)
+    function.__dict__.update(row.function.__dict__)
+    function.__name__ = function.__qualname__ = row.function.__name__
+    function.__doc__ = row.doc
+    return function

@@ -5,7 +5,7 @@ from typing import Any
 
 from ..chip.memory import DirectBuffer
 from ..errors import fail
-from .index import as_int
+from .index import whole
 from .loopindex import looked_at
 from .tensor import Tensor
 
@@ -28,7 +28,7 @@ class BlockTensor(Tensor):
     def __getitem__(self, key: Any) -> Tensor:
         keys = key if issubclass(type(key), tuple) else (key,)
         # any address may lie behind an index: a loop's is looked at
-        idx = tuple(as_int(looked_at(k)) for k in keys[:self.nblock])
+        idx = tuple(whole(looked_at(k), "a block index") for k in keys[:self.nblock])
         if len(idx) < self.nblock or None in idx:
             raise fail("NKI-A04", "a directly allocated tensor needs all its block indices",
                        given=f"subscript {key!r}"[:80],

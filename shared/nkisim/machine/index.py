@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import fail
+from . import truth
+from .context import current
 from .loopindex import LoopIndex
 
 
@@ -28,6 +30,21 @@ def as_int(value: Any) -> int | None:
         return operator.index(value)
     except TypeError:
         return None
+
+
+def whole(value: Any, what: str) -> int | None:
+    """Return `as_int(value)`, or the integer that a float is equal to, with a finding.
+
+    The SDK takes such floats: kernels with `h / 2` in a shape have run. `what` is for the finding.
+    """
+    got = as_int(value)
+    if got is None and isinstance(value, (float, np.floating)) and value.is_integer():
+        got = int(value)
+        m = current.get()
+        if m is not None:
+            m.find("NKI-S14", "warning", f"{what} is the float {value!r}; it counts as {got}. "
+                   "Write // instead of /, which makes a float even where it divides", m.here())
+    return got
 
 
 def is_all(k: Any) -> bool:
@@ -113,13 +130,22 @@ class Index:
         return out if shape is None else np.broadcast_to(out, shape)
 
     # -- arithmetic --------------------------------------------------------
+    @staticmethod
+    def _number(other: Any) -> int | None:
+        """Return the integer that is added or multiplied; None if it is no number at all."""
+        value = whole(other, "what meets an index")
+        if value is None and isinstance(other, (float, np.floating)):
+            raise fail("NKI-I05", "an index expression has integer coefficients",
+                       given=f"{other!r}", hint="use // instead of / so that sizes stay integers")
+        return value
+
     def _plus(self, other: Any, sign: int) -> Index:
         if type(other) is Index:
             shape = _broadcast(self.shape, other.shape)
             n = len(shape)
             coeffs = tuple(a + sign * b for a, b in zip(self.coeffs_in(n), other.coeffs_in(n)))
             return Index(self.const + sign * other.const, shape, coeffs)
-        value = as_int(other)
+        value = self._number(other)
         if value is None:
             return NotImplemented
         return Index(self.const + sign * value, self.shape, self.coeffs)
@@ -145,7 +171,7 @@ class Index:
             if any(self.coeffs):
                 self._not_affine("product of two index expressions")
             return other * self.const
-        value = as_int(other)
+        value = self._number(other)
         if value is None:
             return NotImplemented
         return Index(self.const * value, self.shape, tuple(c * value for c in self.coeffs))
@@ -182,12 +208,13 @@ class Index:
 
     # -- comparison: masks -------------------------------------------------
     def _compare(self, other: Any, kind: str) -> Mask:
-        if type(other) is not Index and as_int(other) is None:
+        bound = other if type(other) is Index else whole(other, "the bound of a mask")
+        if bound is None:
             raise fail("NKI-I07", "a mask compares index expressions",
                        given=f"{type(other).__name__}",
                        limit="affine expressions of nl.arange, nl.mgrid, loop variables and ints",
                        hint="for a condition on data use nl.where or nisa.select_reduce")
-        return Mask.compare(self, other, kind)
+        return Mask.compare(self, bound, kind)
 
     def __lt__(self, other: Any) -> Mask:
         return self._compare(other, "<")
@@ -210,19 +237,12 @@ class Index:
     __hash__ = None                              # type: ignore[assignment]
 
     def __bool__(self) -> bool:
-        _no_truth("an index expression")
+        truth.no_truth("an index expression")
         return False
 
     def __repr__(self) -> str:
         terms = [f"{c}*i{d}" for d, c in enumerate(self.coeffs) if c]
         return f"Index({' + '.join([str(self.const), *terms])}, shape={self.shape})"
-
-
-def _no_truth(what: str, name: str = "err_control_flow_condition_depending_on_arange") -> None:
-    raise fail("NKI-I08", f"{what} has no single truth value", name=name,
-               limit="`if`, `not`, `and`, `or` and `while` are decided when the kernel is traced, "
-                     "before any data is there",
-               hint="combine masks with & and pass them as mask=; select data with nl.where")
 
 
 class Mask:
@@ -318,8 +338,7 @@ class Mask:
         raise fail("NKI-I04", "a mask is read-only")
 
     def __bool__(self) -> bool:
-        _no_truth("a mask (a comparison of index expressions)")
-        return False
+        return truth.of_mask()
 
     __hash__ = None                              # type: ignore[assignment]
 
@@ -335,7 +354,7 @@ class Slice:
 
 def arange(*args: Any) -> Index:
     """Return the index expression 0..stop-1 or start..stop-1, of shape (n,)."""
-    values = [as_int(a) for a in args]
+    values = [whole(a, "a bound of nl.arange") for a in args]
     if not 1 <= len(values) <= 2 or any(v is None for v in values):
         raise fail("NKI-I05", "nl.arange takes (stop) or (start, stop), as integers",
                    given=f"arguments {args!r}", limit="the step is always 1",
@@ -369,7 +388,8 @@ class MGrid:
         lows, sizes = [], []
         for k in keys:
             ok = isinstance(k, slice) and k.step in (None, 1) and k.stop is not None
-            lo, hi = (as_int(k.start or 0), as_int(k.stop)) if ok else (None, None)
+            lo, hi = (whole(k.start or 0, "a bound of nl.mgrid"),
+                      whole(k.stop, "a bound of nl.mgrid")) if ok else (None, None)
             if lo is None or hi is None or hi <= lo:
                 raise fail("NKI-I05", "nl.mgrid takes ranges a:b with a < b and no step",
                            given=f"{k!r}", hint="nl.mgrid[0:128, 0:512]")

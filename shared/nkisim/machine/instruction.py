@@ -1,34 +1,95 @@
 """An instruction on its way through the machine."""
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..chip.memory import SBUF
+from ..chip import dtypes
+from ..chip.memory import PSUM, SBUF
 from .tensor import Tensor
 
-NO_EXTRA: tuple = ()
+
+class Plain(NamedTuple):
+    """The form of an instruction whose cost depends on its operands alone.
+
+    A form is what a cost formula has to know besides the operands, with a name for each part;
+    rows that need one define their own.
+    """
+
+
+class Access(NamedTuple):
+    """The form of a copy: does it go where run-time indices point, and does it add there?"""
+
+    indirect: bool = False
+    scatter: bool = False       # it is the destination that run-time indices choose
+    adds: bool = False          # read-modify-write
+
+
+PLAIN = Plain()
 
 
 class Instr:
-    """One planned instruction: its row, sources, result shape, and what the run needs."""
+    """One planned instruction: what a row's plan says, and what the machine makes of it.
+
+    A plan leaves out what its row declares: operands, the shape of the first one, the dtype.
+    """
 
     __slots__ = ("row", "srcs", "dst", "also", "shape", "dtype", "kind", "engine", "params",
-                 "box", "mask", "line", "accumulate", "inplace", "extra")
+                 "scalars", "grid", "kept", "box", "mask", "line", "accumulate", "inplace", "form")
 
-    def __init__(self, srcs: tuple[Tensor, ...], shape: tuple[int, ...], dtype: np.dtype, *,
-                 kind: str = SBUF, dst: Any = None, also: tuple[Tensor, ...] = (),
-                 engine: str = "", params: Any = None, extra: tuple = NO_EXTRA):
+    def __init__(self, shape: tuple[int, ...] | None = None, dtype: np.dtype | None = None, *,
+                 srcs: tuple[Tensor, ...] | None = None, dst: Any = None, kind: str = "",
+                 engine: str = "", params: Any = None, form: Any = PLAIN,
+                 grid: tuple[int, ...] | None = None,
+                 kept: tuple[int | None, ...] | None = None):
         self.row: Any = None
-        self.srcs, self.shape, self.dtype, self.kind = srcs, shape, dtype, kind
+        self.shape: Any = shape
+        self.dtype: Any = dtype
+        self.srcs: Any = srcs       # tiles that are read, in the order of the row's operands
         self.dst = dst              # written explicitly; None: a result tile
-        self.also = also            # further tiles written (reduce_res, dst_idx)
+        self.also: tuple[Tensor, ...] = ()          # further tiles written (reduce_res, dst_idx)
+        self.kind = kind or SBUF    # memory of a result tile
         self.engine = engine
         self.params = params        # what `run` needs besides the operands
-        self.extra = extra          # what the cost depends on besides the operands
-        self.box: list[tuple[int, int]] | None = None
-        self.mask: np.ndarray | None = None
+        self.form = form            # what the cost depends on besides the operands
+        #: operands that may be numbers: the number, or the place of the tile in `srcs`
+        self.scalars: list[tuple[Any, int]] = []
+        self.grid = grid            # what a mask ranges over; None: the result
+        self.kept = kept            # dim of the grid that each dim of the result is, or None
+        self.box: list[tuple[int, int]] | None = None       # of the result, after a mask
+        self.mask: np.ndarray | None = None                 # elements of the result that count
         self.line = -1
         self.accumulate = False     # matmul flag: add to what PSUM holds
         self.inplace = False        # written as dst += ...: order does not matter
+
+    def pattern(self) -> Instr:
+        """Return the instruction without its operands, before any mask."""
+        new = Instr.__new__(Instr)          # written out: this is the hot path
+        new.row, new.shape, new.dtype, new.kind = self.row, self.shape, self.dtype, self.kind
+        new.engine, new.params, new.form = self.engine, self.params, self.form
+        new.scalars, new.grid, new.kept = self.scalars, None, None
+        new.srcs = new.dst = new.box = new.mask = None
+        new.also, new.line, new.accumulate, new.inplace = (), -1, False, False
+        return new
+
+    def can_write(self, kind: str) -> bool:
+        """Tell whether the result can go to a memory without a copy; GpSimd has no PSUM port."""
+        return kind in self.row.writes and not (kind is PSUM and self.engine == "gpsimd")
+
+    @property
+    def scatters(self) -> bool:
+        """Tell whether run-time indices choose what is written."""
+        return self.form.__class__ is Access and self.form.scatter
+
+    def scalar(self, k: int, rank: int) -> Any:
+        """Return operand `k` of those that may be numbers, at run time.
+
+        A number, or the float32 values of a tile (P, 1), shaped to repeat along `rank` - 1 free
+        dims.
+        """
+        number, at = self.scalars[k]
+        if at < 0:
+            return number
+        a = dtypes.as_float32(self.srcs[at].np)
+        return a.reshape((a.shape[0],) + (1,) * (rank - 1))

@@ -15,18 +15,19 @@ import numpy as np
 from ..checks.finding import Finding
 from ..chip import dtypes
 from ..chip.hw import NeuronCore
-from ..chip.memory import FULLY, HBM, NEVER, PSUM, Storage, contiguous_strides
+from ..chip.memory import FULLY, HBM, NEVER, PARTLY, PSUM, Storage, contiguous_strides
 from ..errors import NkiError, fail, user_frame
 from ..trace.trace import Trace
-from . import allocate, refuse
+from . import arena, limits, refuse
 from .block import BlockTensor
-from .index import Mask, as_int
-from .instruction import NO_EXTRA, Instr
+from .index import whole
+from .instruction import Instr
 from .loop import Loop
 from .products import IS_RESULT, Products
 from .replay import Replays
 from .shadow import refresh_shadow
 from .tensor import Indirect, Tensor
+from .undefined import Undefined
 
 
 class Machine:
@@ -42,13 +43,14 @@ class Machine:
         self.trace = Trace()
         self.pending: tuple[Instr, Tensor] | None = None
         self.products = Products()
+        self.undefined = Undefined(self)
         self.storages = self.trace.storages
         self.findings: list[Finding] = []
         self._found: set[tuple] = set()
         self._tiles: dict[tuple, tuple[int, ...]] = {}      # checked tile shapes -> strides
         self.layouts: dict[tuple, tuple] = {}               # checked nl.ndarray calls -> layout
         self.views: dict[tuple, tuple] = {}                 # resolved subscripts -> view
-        self.matmuls: dict[tuple, tuple] = {}               # checked forms of operands -> result
+        self.accepted: dict[tuple, Instr] = {}              # forms of calls -> what was planned
         self.node = 0                   # loop iteration being executed
         self.top = 0                    # the node of the kernel's top level
         self.loop_open: list[bool] = []
@@ -94,7 +96,7 @@ class Machine:
         item = dtype.itemsize
         got = self._tiles.get((shape, item, kind))
         if got is None:
-            allocate.check_tile(self.hw, kind, shape, dtype)
+            limits.check_tile(self.hw, kind, shape, dtype)
             got = self._tiles[shape, item, kind] = contiguous_strides(shape, item)
         strides, nparts, row = got, shape[0], got[0]
         if self.direct:
@@ -107,7 +109,7 @@ class Machine:
 
     def place_tile(self, t: BlockTensor, idx: tuple[int, ...]) -> Tensor:
         """Return the physical tile of block `idx` of a directly allocated tensor."""
-        return allocate.place_tile(self, t, idx)
+        return arena.place_tile(self, t, idx)
 
     # -- operands ----------------------------------------------------------------
     def tile(self, x: Any, name: str, psum: bool = True) -> Tensor:
@@ -138,43 +140,8 @@ class Machine:
 
     def check_bounds(self, t: Tensor) -> None:
         """Raise if the access pattern leaves its tensor."""
-        if t.oob is None:
-            return
-        d, n, const, coeffs = t.oob[0]
-        lo = const + sum(min(0, c * (t.shape[e] - 1)) for e, c in coeffs.items())
-        hi = const + sum(max(0, c * (t.shape[e] - 1)) for e, c in coeffs.items())
-        raise fail("NKI-I01", f"an access leaves the tensor in dimension {d}",
-                   given=f"elements {lo} .. {hi}", limit=f"0 .. {n - 1}",
-                   hint="if the last tile is partial, add mask=(index < size); otherwise check "
-                        "the loop bound")
-
-    def mask(self, ins: Instr, mask: Any, domain: tuple[int, ...],
-             keep: tuple[int, ...] | None = None, cut: bool = True) -> None:
-        """Apply `mask` over the grid `domain`; `keep` lists the dims that the result has.
-
-        A box narrows the operands, unless `cut` is False because values depend on the position.
-        """
-        if mask is None or mask is True:
-            return
-        if mask is False or isinstance(mask, np.bool_):
-            if not mask:
-                ins.box = [(0, 0)] * len(domain)
-            return
-        if not isinstance(mask, Mask):
-            raise fail("NKI-I07", "mask is not a comparison of index expressions",
-                       given=f"{type(mask).__name__}",
-                       limit="affine comparisons joined by &, e.g. (i_p < 64) & (i_f < n)")
-        box = mask.box(domain) if cut else None
-        if box is None:
-            if keep is not None:
-                raise fail("NKI-X02", "this mask is not a box, and the instruction reduces",
-                           hint="mask the operand first with nl.copy(x, mask=...)")
-            ins.mask = mask.values(domain)
-            return
-        if all(b == (0, n) for b, n in zip(box, domain)):
-            return
-        ins.srcs = tuple(s.narrow(box) if s.__class__ is Tensor else s for s in ins.srcs)
-        ins.box = box if keep is None else [box[d] for d in keep]
+        if t.oob is not None:
+            raise t.oob[0].error(t.shape)
 
     # -- issue, bind, commit -------------------------------------------------------
     def issue(self, ins: Instr) -> Tensor | None:
@@ -183,7 +150,7 @@ class Machine:
         if dst is not None:
             self.commit(ins, dst)
             return dst
-        t = Tensor(self, None, 0, ins.shape, NO_EXTRA, ins.dtype, 0, ins.kind)
+        t = Tensor(self, None, 0, ins.shape, (), ins.dtype, 0, ins.kind)
         t.pending = ins
         self.pending = (ins, t)
         return t
@@ -239,67 +206,97 @@ class Machine:
         if ins.box is not None:
             if any(lo >= hi for lo, hi in ins.box):
                 self.replays.left_out += 1
+                if dst.kind is not HBM and dst.storage.init == NEVER:
+                    dst.storage.init = PARTLY       # its mask says so: no forgotten write
                 return                              # nothing is selected
             dst = dst.narrow(ins.box)
-        if dst.oob is not None and ins.mask is None:
-            self.check_bounds(dst)
-        srcs = ins.srcs
-        for s in srcs:
-            if s.oob is not None and ins.mask is None:
-                self.check_bounds(s)
-            if s.storage.lazy_zero:
-                self._zero_for_real(s.storage)
-            if s.storage.queued & IS_RESULT:
-                self.products.run()
         outs = (dst, *ins.also) if ins.also else (dst,)
-        row = ins.row
-        if row.on_partitions:
-            for t in outs + srcs:
-                if t.kind is not HBM and t.offset >= t.storage.row_bytes:
-                    refuse.start_partition(t)
-        if row.check is not None:
-            row.check(self, ins, dst)
+        self._before_reads(ins, outs)
+        if ins.row.check is not None:
+            ins.row.check(self, ins, dst)
+        self._before_writes(ins, outs)
+        self.trace.record(ins, outs, ins.line, self.node)
+        if self.compute:
+            origins = self._check_reads(ins, outs)
+            self._execute(ins, dst)
+            self._note_writes(ins, outs)
+            if origins is not None:
+                self.undefined.spoil(outs, origins)
+
+    def _before_reads(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
+        """Refuse accesses that leave their tensors; compute what has been put off and is read."""
+        on_partitions = ins.row.on_partitions
         for t in outs:
-            if t.storage.readonly:
+            if t.oob is not None and ins.mask is None:
+                self.check_bounds(t)
+            if on_partitions and t.offset >= t.storage.row_bytes and t.kind is not HBM:
+                refuse.start_partition(t)
+        for t in ins.srcs:
+            if t.oob is not None and ins.mask is None:
+                self.check_bounds(t)
+            st = t.storage
+            if on_partitions and t.offset >= st.row_bytes and t.kind is not HBM:
+                refuse.start_partition(t)
+            if st.lazy_zero:
+                self._zero_for_real(st)
+            if st.queued & IS_RESULT:
+                self.products.run()
+
+    def _before_writes(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
+        """Refuse writes into inputs; save what others still want of the bytes."""
+        for t in outs:
+            st = t.storage
+            if st.readonly:
                 refuse.immutable(t)
-            if t.storage.queued and not ins.accumulate:
+            if st.queued and not ins.accumulate:
                 self.products.before_write(t)
-            if t.storage.aliases:
-                self._unshare(t.storage)
-            t.storage.lazy_zero = False
-        line = ins.line
-        self.trace.record(ins, outs, line, self.node)
-        if not self.compute:
-            return
-        for s in srcs:
+            if st.aliases:
+                self._unshare(st)
+            st.lazy_zero = False
+
+    def _check_reads(self, ins: Instr, outs: tuple[Tensor, ...]) -> list[np.ndarray] | None:
+        """Look for reads of what somebody else owns by now, or of what nobody has written.
+
+        Returns the elements of the results that depend on the latter, None if there are none.
+        """
+        dst = outs[0]
+        unsure = (ins.accumulate or ins.row.merges) and dst.storage.init != FULLY
+        for s in ins.srcs:
             st = s.storage
             if st.init != FULLY:
-                refuse.undefined_read(self, s, ins)
+                unsure = True
             if st.arena:
-                allocate.check_owner(self, s, line)
+                arena.check_owner(self, s, ins.line)
+        origins = self.undefined.results(ins, outs) if unsure else None
         if ins.accumulate:
             self._prepare_accumulation(dst, ins)
+        return origins
+
+    def _execute(self, ins: Instr, dst: Tensor) -> None:
+        """Run the row's semantics on the bytes."""
         st = dst.storage
         whole = (st.init == NEVER and ins.mask is None and not ins.also
                  and dst.size * dst.dtype.itemsize == st.nbytes and 0 not in dst.strides
-                 and "scatter" not in ins.extra)
+                 and not ins.scatters and not ins.row.merges)
         if whole:
             st.fresh()
-        if ins.mask is None or row.masks_itself:
-            row.run(self, ins, dst)
+        if ins.mask is None or ins.row.masks_itself:
+            ins.row.run(self, ins, dst)
         else:
             self._run_masked(ins, dst)
         if whole:
             st.init = FULLY
-        for t in outs:
+
+    def _note_writes(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
+        """Note which bytes have been written, and by whom."""
+        for k, t in enumerate(outs):
             st = t.storage
-            if st.init != FULLY and "scatter" not in ins.extra:     # that marks what it hits
-                st.mark(t.offset, t.shape, t.strides, t.dtype.itemsize,
-                        ins.mask if t is dst else None)
+            if st.init != FULLY and not ins.scatters:       # that marks what it hits
+                st.mark(t.offset, t.shape, t.strides, t.dtype.itemsize, None if k else ins.mask)
             if st.shadow is not None:
                 refresh_shadow(t)
             if st.arena:
-                allocate.note_write(t, line)
+                arena.note_write(t, ins.line)
 
     def _run_masked(self, ins: Instr, dst: Tensor) -> None:
         """Run into a scratch tile, then write only the elements that the mask selects."""
@@ -308,6 +305,8 @@ class Machine:
         st.fresh()
         tmp = Tensor(self, st, 0, dst.shape, contiguous_strides(dst.shape, dst.dtype.itemsize),
                      dst.dtype, 0, dst.kind)
+        if ins.row.merges:
+            tmp.np[...] = dst.np                # what it keeps is what was there
         ins.row.run(self, ins, tmp)
         assert ins.mask is not None
         np.copyto(dst.np, tmp.np, where=ins.mask)
@@ -316,18 +315,19 @@ class Machine:
         """Make `dst` readable for an accumulation: zeros that were free, or never written."""
         st = dst.storage
         assert st is not None
-        if st.arena and not allocate.wrote(dst):
+        if st.arena and not arena.wrote(dst):
             dst.np[...] = 0         # a new tensor's first product overwrites what is there
             return
         if st.init == FULLY:
             return
-        seen = st.mask_view(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize)
-        if not seen.all():
+        if st.mask_view(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize).all():
+            return
+        never = st.origins(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize) == 0
+        if never.any():
             self.find("NKI-U03", "note", f"{ins.row.name} accumulates into {dst!r}, which was "
                       "never set: the first product overwrites it. nl.zeros(..., buffer=nl.psum) "
                       "says so and costs nothing", ins.line, st.where)
-            every = seen if seen.ndim == len(dst.shape) else seen.all(axis=-1)
-            np.copyto(dst.np, np.zeros((), dst.np.dtype), where=~every)
+            np.copyto(dst.np, np.zeros((), dst.np.dtype), where=never)
 
     def _zero_for_real(self, st: Storage) -> None:
         """Issue the memset of zeros in PSUM that something else than a matmul reads."""
@@ -353,7 +353,7 @@ class Machine:
             if value.pending is not None and self.pending is not None \
                     and self.pending[1] is value:
                 ins = value.pending
-                if dst.kind in ins.row.writes:
+                if ins.can_write(dst.kind):
                     target = self.fit(dst, ins.shape)
                     if target is not None:
                         self.bind(ins, value, target)
@@ -391,7 +391,7 @@ class Machine:
     def accumulate(self, dst: Tensor, value: Any, op: str) -> Tensor:
         """Do `dst += value` (or -=, *=, /=) in place."""
         if op == "add" and isinstance(value, Tensor) and value.pending is not None \
-                and value.pending.row.accumulates and dst.kind in value.pending.row.writes \
+                and value.pending.row.accumulates and value.pending.can_write(dst.kind) \
                 and dst.pending is None and self.pending is not None \
                 and self.pending[1] is value and dst.dtype == dtypes.FLOAT32:
             ins = value.pending
@@ -437,7 +437,7 @@ class Machine:
 
 def integer(value: Any, name: str) -> int:
     """Return a kernel's integer argument, or raise."""
-    got = as_int(value)
+    got = whole(value, name)
     if got is None:
         raise fail("NKI-K05", f"{name} must be an integer", given=f"{type(value).__name__} "
                    f"{value!r}"[:60], hint="use // instead of / so that sizes stay integers")

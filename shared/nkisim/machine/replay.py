@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..trace.trace import HEAD, KIND, LINE, OPERAND, Storages, StorageTable
 from .loopindex import LoopIndex, Watch
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 FEWEST = 8              # iterations below which nothing is gained
 PROBES = 3              # iterations that are executed at first; the last two are compared
-_ROW_HEAD = 3           # kind, line and node come before the operands of a row (trace.py)
 _GET_ITER, _FOR_ITER, _EXTENDED_ARG = (dis.opmap[n] for n in ("GET_ITER", "FOR_ITER",
                                                               "EXTENDED_ARG"))
 _VALUES = (int, float, complex, str, bytes, bool, type(None), np.generic)
@@ -137,8 +137,8 @@ class Part:
     @property
     def storages(self) -> tuple[int, int]:
         """Return (first, past last) of the storages made in the iteration."""
-        first = self.start[2] // 6
-        return first, first + len(self.arrays[2]) // 6
+        first = self.start[2] // Storages.WIDTH
+        return first, first + len(self.arrays[2]) // Storages.WIDTH
 
 
 def _arrays(m: Machine) -> tuple[array, ...]:
@@ -169,8 +169,9 @@ def _same_instructions(b: Part, steps: list[np.ndarray]) -> bool:
     """Tell whether kinds and lines of the instructions are the same, and storages of the same
     size are made."""
     heads = b.arrays[1] - b.start[0]
-    sizes = steps[2].reshape(-1, 6)[:, [0, 1, 2, 3, 5]]         # all but the node
-    return not (steps[0][heads].any() or steps[0][heads + 1].any() or sizes.any())
+    storages = StorageTable(*steps[2].reshape(-1, Storages.WIDTH).T)
+    return not (steps[0][heads + KIND].any() or steps[0][heads + LINE].any()
+                or any(x.any() for x in storages._replace(node=storages.code)))
 
 
 def _same_storages(b: Part, steps: list[np.ndarray]) -> bool:
@@ -178,7 +179,7 @@ def _same_storages(b: Part, steps: list[np.ndarray]) -> bool:
     many storages further, or in the very same one."""
     rows, heads = b.arrays[0], b.arrays[1] - b.start[0]
     column = np.arange(len(rows)) - np.repeat(heads, np.diff(np.append(heads, len(rows))))
-    named = (column >= _ROW_HEAD) & ((column - _ROW_HEAD) % 2 == 0)
+    named = (column >= HEAD) & ((column - HEAD) % OPERAND == 0)
     first, last = b.storages
     own = rows[named] >= first
     return np.array_equal(steps[0][named], np.where(own, last - first, 0))

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..chip import dtypes
 from .tensor import Tensor
 
 
@@ -25,10 +26,10 @@ def shadow_view(t: Tensor, flat: np.ndarray) -> np.ndarray:
 
 def as_f32(t: Tensor) -> np.ndarray:
     """Return a tile's elements as float32, converting 8- and 16-bit storages once, not per use."""
-    if t.dtype.itemsize == 4:
-        return t.np
     st = t.storage
     assert st is not None
+    if t.dtype.itemsize == 4 or not st.arena and dtypes.storage(t.dtype).itemsize == 4:
+        return t.np
     if st.arena:
         return t.np.astype(np.float32)
     name = t.dtype.name

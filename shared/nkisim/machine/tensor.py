@@ -14,8 +14,9 @@ import numpy as np
 from ..chip import dtypes
 from ..chip.memory import HBM, Storage, contiguous_strides, merge_dims
 from ..errors import fail
-from . import affine
-from .index import Index, Mask, Slice, _no_truth, as_int
+from . import affine, basic, truth
+from .geometry import Axis, Notes, carried, leaving, moved, reshaped
+from .index import Index, Mask, whole
 from .indirect import Indirect, Shifted
 from .loopindex import LoopIndex
 
@@ -26,13 +27,14 @@ _ALL = slice(None)
 
 
 Array = np.ndarray          # inside Tensor the name `np` is a property
+Dtype = np.dtype
 
 
 class Tensor:
     """An N-dimensional tensor on HBM, SBUF or PSUM.
 
-    `nblock` counts the block dims before the partition dim (always 0 on HBM). `oob` lists the
-    base dims in which the access pattern leaves the tensor, until a mask cuts that away.
+    `nblock` counts the block dims before the partition dim (always 0 on HBM). `oob` notes where
+    the view leaves the tensor, until a mask or a subscript cuts that away (geometry.py).
     """
 
     __slots__ = ("m", "storage", "offset", "shape", "strides", "dtype", "nblock", "oob",
@@ -46,7 +48,7 @@ class Tensor:
         self.m, self.storage, self.offset = m, storage, offset
         self.shape, self.strides, self.dtype = shape, strides, dtype
         self.nblock = nblock
-        self.oob: list[tuple] | None = None
+        self.oob: Notes = None
         self.pending: Any = None
         self.kind = kind
         self.owner: Any = None          # logical tile, where tiles may share bytes
@@ -86,9 +88,18 @@ class Tensor:
         if a is None:
             st = self.settle().storage
             assert st is not None
-            a = self._np = np.ndarray(self.shape, dtypes.storage(self.dtype), st.data,
-                                      self.offset, self.strides)
+            if st.wide is None and dtypes.PRECISE.get():
+                a = self._np = np.ndarray(self.shape, dtypes.storage(self.dtype), st.data,
+                                          self.offset, self.strides)
+            else:                       # not kept: the values move between bytes and float32
+                a = self._elsewhere(st.elements(self.dtype))
         return a
+
+    def _elsewhere(self, flat: Array) -> Array:
+        """Return the tensor's elements out of all of its storage, whose item size may differ."""
+        item, held = self.dtype.itemsize, flat.itemsize
+        return np.ndarray(self.shape, flat.dtype, flat, self.offset // item * held,
+                          tuple(s // item * held for s in self.strides))
 
     def settle(self) -> Tensor:
         """Make sure that the instruction that produces this tensor has been issued."""
@@ -102,12 +113,10 @@ class Tensor:
             self.m.flush()
         if key is Ellipsis:
             return self
-        if self.oob is not None:
-            self.m.check_bounds(self)
         keys = key if issubclass(type(key), tuple) else (key,)
         shape, strides = self.shape, self.strides
         offset, d, nblock = self.offset, 0, self.nblock
-        if len(keys) > len(shape):
+        if self.oob is not None or len(keys) > len(shape):
             return self._subscript(keys)
         part = self.nblock if self.kind is not HBM else -1
         new_shape: list[int] = []
@@ -148,11 +157,12 @@ class Tensor:
         return t
 
     def _subscript(self, keys: tuple) -> Tensor:
-        """Resolve the subscripts that the fast path leaves: `...`, ds, indices, out of range."""
+        """Resolve the subscripts that the fast path leaves: `...`, ds, indices, past the end."""
         rank = len(self.shape)
         keys = tuple(k.value if type(k) is LoopIndex else k for k in keys)
         tiles = [d for d, k in enumerate(keys) if isinstance(k, (Tensor, Shifted))]
         if tiles or any(isinstance(k, Indirect) for k in keys):
+            self.m.check_bounds(self)
             return Indirect.make(self, keys, tiles)         # type: ignore[return-value]
         if len(keys) == 1 and isinstance(keys[0], (Mask, bool)):
             return self.masked(keys[0])
@@ -163,101 +173,34 @@ class Tensor:
             raise fail("NKI-I03", "more subscripts than dimensions",
                        given=f"{len(keys)} subscripts", limit=f"shape {self.shape}")
         keys = (*keys, *[_ALL] * (rank - len(keys)))
-        advanced = any(k.__class__ is Index for k in keys)
-        if advanced:
-            return affine.view(self, keys)
-        part = self.nblock if self.kind is not HBM else -1
-        offset, nblock = self.offset, self.nblock
-        shape: list[int] = []
-        strides: list[int] = []
-        oob: list[tuple] = []
-        for d, k in enumerate(keys):
-            n, s = self.shape[d], self.strides[d]
-            value = as_int(k)
-            if value is not None:
-                if not -n <= value < n:
-                    raise fail("NKI-I01", f"subscript {value} is outside of dimension {d}",
-                               given=f"index {value}",
-                               limit=f"0 .. {n - 1} (tensor of shape {self.shape})",
-                               hint="check the loop bound: it should be size // tile size")
-                offset += (value + n if value < 0 else value) * s
-                if d == part:
-                    shape.append(1)
-                    strides.append(s)
-                elif d < part:
-                    nblock -= 1
-                continue
-            lo, hi, step = self.range_of(k, d, n)
-            if d == part and step != 1:
-                raise fail("NKI-P05", "the partition dimension was sliced with a step",
-                           given=f"step {step}", limit="partitions of a tile are contiguous",
-                           hint="put the strided dimension on the free axis, or load the rows "
-                                "with a strided access to HBM")
-            count = -(-(hi - lo) // step)
-            if hi - (step - 1 if count else 0) > n or lo < 0:
-                oob.append((d, n, lo, {len(shape): step}))
-            offset += lo * s
-            shape.append(count)
-            strides.append(s * step)
-        if part >= 0 and len(shape) < 2:
-            shape.append(1)
-            strides.append(self.dtype.itemsize)
-        t = Tensor(self.m, self.storage, offset, tuple(shape), tuple(strides), self.dtype, nblock,
-                   self.kind)
-        t.owner, t.oob = self.owner, oob or None
-        return t
+        if any(k.__class__ is Index for k in keys):
+            return self.like(*affine.view(self.m.views, self, keys))
+        return self.like(*basic.view(self, keys, self.dtype.itemsize))
 
-    def range_of(self, k: Any, d: int, n: int) -> tuple[int, int, int]:
-        """Return (start, stop, step) of a slice or nl.ds over a dimension of size n."""
-        if k.__class__ is Slice:
-            return k.start, k.start + k.size, 1
-        if k.__class__ is not slice:
-            raise fail("NKI-I03", f"a tensor cannot be subscripted with {type(k).__name__}",
-                       given=repr(k)[:60],
-                       limit="integers, a:b slices, nl.ds(start, size), ..., nl.arange(n)[:, None]"
-                             " and nl.mgrid indices, or an index tile for indirect access")
-        parts = [None if v is None else as_int(v) for v in (k.start, k.stop, k.step)]
-        for v, raw in zip(parts, (k.start, k.stop, k.step)):
-            if v is None and raw is not None:
-                raise fail("NKI-I03", "a slice bound is not an integer",
-                           given=f"{type(raw).__name__} in {k!r}"[:90],
-                           hint="use // instead of / so that sizes stay integers")
-        lo, hi, step = parts[0] or 0, n if parts[1] is None else parts[1], parts[2]
-        step = 1 if step is None else step
-        if step <= 0:
-            raise fail("NKI-I03", "a slice has a step that is not positive", given=f"step {step}")
-        lo = lo + n if lo < 0 else lo
-        hi = hi + n if hi < 0 else hi
-        if hi <= lo:
-            raise fail("NKI-I01", f"dimension {d} is cut to nothing", given=f"{lo}:{hi}",
-                       limit=f"0 <= start < stop <= {n}",
-                       hint="a tile size larger than the tensor gives an empty last tile")
-        return lo, hi, step
+    def like(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], nblock: int,
+             oob: Notes, dtype: Dtype | None = None) -> Tensor:
+        """Return a view of the same bytes: what a `View` says, of the same logical tile.
+
+        `oob` says where the view leaves the tensor, in terms of its own dims (geometry.py).
+        """
+        t = Tensor(self.m, self.storage, offset, shape, strides, dtype or self.dtype, nblock,
+                   self.kind)
+        t.owner, t.oob = self.owner, oob
+        return t
 
     def narrow(self, box: list[tuple[int, int]]) -> Tensor:
-        """Return the part of the view inside [lo, hi) per dim (dims of size 1 stay whole)."""
+        """Return the part of the view inside [lo, hi) of each dim (dims of size 1 stay whole)."""
+        assert len(box) == len(self.shape), "a box has a range for each dim"
         offset, shape = self.offset, list(self.shape)
-        lead = len(shape) - len(box)
-        shift = {}
+        axes: list[Axis] = [(0, {d: 1}) for d in range(len(shape))]
         for d, (lo, hi) in enumerate(box):
-            d += lead
-            if d >= 0 and shape[d] > 1 and (lo, hi) != (0, shape[d]):
+            if shape[d] > 1 and (lo, hi) != (0, shape[d]):
                 offset += lo * self.strides[d]
                 shape[d] = hi - lo
-                shift[d] = lo
-        t = Tensor(self.m, self.storage, offset, tuple(shape), self.strides, self.dtype,
-                   self.nblock, self.kind)
-        t.owner = self.owner
-        if self.oob is not None:
-            oob = []
-            for d, n, const, coeffs in self.oob:
-                const += sum(c * shift.get(e, 0) for e, c in coeffs.items())
-                ends = [c * (shape[e] - 1) for e, c in coeffs.items()]
-                if const + sum(min(0, e) for e in ends) < 0 or \
-                        const + sum(max(0, e) for e in ends) >= n:
-                    oob.append((d, n, const, coeffs))
-            t.oob = oob or None
-        return t
+                axes[d] = (lo, {d: 1})
+        new = tuple(shape)
+        oob = self.oob and leaving(carried(self.oob, axes), new)
+        return self.like(offset, new, self.strides, self.nblock, oob)
 
     def masked(self, mask: Mask | bool) -> Tensor:
         """Return the part of the view that a mask selects: `t[i_p, i_f][i_f < n]`.
@@ -291,7 +234,7 @@ class Tensor:
         self.settle()
         args = sizes_or_shape if shape is None else (shape,)
         new = tuple(args[0]) if len(args) == 1 and not np.isscalar(args[0]) else args
-        sizes = [as_int(n) for n in new]
+        sizes = [whole(n, "a size of a reshape") for n in new]
         if any(n is None for n in sizes):
             raise fail("NKI-S06", "a shape has a size that is not an integer", given=f"{new!r}",
                        hint="use // instead of / so that sizes stay integers")
@@ -324,10 +267,8 @@ class Tensor:
             raise fail("NKI-S07", "this reshape cannot be a view of strided HBM data",
                        given=f"{self.shape} with strides {self.strides} to {target}",
                        hint="reshape the whole tensor before slicing it")
-        t = Tensor(self.m, self.storage, self.offset, target, strides, self.dtype, nblock,
-                   self.kind)
-        t.owner, t.oob = self.owner, self.oob
-        return t
+        return self.like(self.offset, target, strides, nblock,
+                         reshaped(self.oob, self.shape, target))
 
     def expand_dims(self, axis: int) -> Tensor:
         """Return a view with a dim of size 1 inserted at `axis`."""
@@ -340,9 +281,7 @@ class Tensor:
         shape = (*self.shape[:axis], 1, *self.shape[axis:])
         strides = (*self.strides[:axis], self.dtype.itemsize, *self.strides[axis:])
         nblock = self.nblock + (1 if axis <= self.nblock and self.kind is not HBM else 0)
-        t = Tensor(self.m, self.storage, self.offset, shape, strides, self.dtype, nblock, self.kind)
-        t.owner, t.oob = self.owner, self.oob
-        return t
+        return self.like(self.offset, shape, strides, nblock, moved(self.oob, self.shape, axis))
 
     def view(self, dtype: Any) -> Tensor:
         """Return the same bytes as another dtype; the last dim scales."""
@@ -351,15 +290,14 @@ class Tensor:
         old, new = self.dtype.itemsize, dt.itemsize
         shape, strides = self.shape, self.strides
         if old != new:
+            self.m.check_bounds(self)
             nbytes = shape[-1] * old
             if strides[-1] != old or nbytes % new:
                 raise fail("NKI-D04", "a view as another dtype needs a contiguous last dim",
                            given=f"{shape} of {self.dtype} as {dt}",
                            limit="the last dim's bytes divide by the new item size")
             shape, strides = (*shape[:-1], nbytes // new), (*strides[:-1], new)
-        t = Tensor(self.m, self.storage, self.offset, shape, strides, dt, self.nblock, self.kind)
-        t.owner = self.owner
-        return t
+        return self.like(self.offset, shape, strides, self.nblock, self.oob, dt)
 
     def broadcast_to(self, shape: Any) -> Tensor:
         """Return the tensor repeated to `shape`: free dims cost nothing, partitions a matmul."""
@@ -388,8 +326,7 @@ class Tensor:
 
     # -- operators: the nl functions, without partition broadcast ---------------------
     def __bool__(self) -> bool:
-        _no_truth("a tensor", "err_ambiguous_tensor_truth_value")
-        return False
+        return truth.of_handle(self)
 
     __hash__ = object.__hash__
 
@@ -405,6 +342,8 @@ def _binary(name: str, swap: bool = False) -> Any:
     def method(self: Tensor, other: Any) -> Any:
         if other.__class__ is Index and name == "add" and self.dtype.kind in "iu":
             return Shifted(self, other)
+        if other is None and name in ("equal", "not_equal"):
+            return truth.compared_with_none(name)
         return self.m.op(name, other, self) if swap else self.m.op(name, self, other)
     return method
 

@@ -51,7 +51,7 @@ def _build(prof: Any) -> Report:
         "node": np.asarray(tl.node, np.int32), "pred": np.asarray(tl.pred, np.int32),
         "trigger": _triggers(prof, ticks),
         "row": _rows(start, stop, engine == DMA),
-        "operand": _operands(trace, len(start)),
+        "operand": trace.operands().storage.astype(np.int32),
         "seg_engine": seg["engine"].astype(np.int8), "seg_start": ticks(seg["start_us"]),
         "seg_dur": ticks(seg["end_us"]) - ticks(seg["start_us"]),
         "seg_instr": seg["instr"].astype(np.int32), "seg_bytes": seg["bytes"].astype(np.int32),
@@ -154,13 +154,19 @@ def _finding(f: Any, where: dict[tuple[str, int, str], int],
 
 def _kind(kind: Any) -> dict[str, Any]:
     """Return one kind of instruction: its name, engine, operands and work."""
-    from .work import elementwise, matmul_flops
-    flops, useful = matmul_flops(kind)
+    flops, useful = kind.row.flops(kind)
     return {"name": kind.row.name, "engine": kind.engine, "outputs": kind.outputs,
             "accumulate": bool(kind.accumulate),
             "operands": [[p.kind, dtypes.name(p.dtype), list(p.shape)] for p in kind.operands],
             "moves": _direction(kind), "bytes": int(kind.operands[0].nbytes),
-            "flops": flops, "useful": useful, "elementwise": elementwise(kind)}
+            "flops": flops, "useful": useful, "elementwise": _elementwise(kind)}
+
+
+def _elementwise(kind: Any) -> int:
+    """Return the elements that a Vector, Scalar or GpSimd instruction goes through."""
+    if kind.engine not in ("vector", "scalar", "gpsimd"):
+        return 0
+    return max((p.elements for p in kind.operands), default=0)
 
 
 def _direction(kind: Any) -> str:
@@ -170,16 +176,6 @@ def _direction(kind: Any) -> str:
     if kind.operands[0].kind is HBM:
         return "copy" if kind.read_bytes else "store"
     return "load" if kind.read_bytes else "copy"
-
-
-def _operands(trace: Any, count: int) -> np.ndarray:
-    """Return the storage ids of all operands, one instruction after the other."""
-    rows = np.array(trace.rows, np.int64)
-    starts = np.array(trace.starts, np.int64)[:count]
-    each = np.array([len(k.operands) for k in trace.kinds], np.int64)[rows[starts]]
-    first = np.cumsum(each) - each
-    inside = np.arange(int(each.sum())) - np.repeat(first, each)
-    return rows[np.repeat(starts, each) + 3 + 2 * inside].astype(np.int32)
 
 
 def _triggers(prof: Any, ticks: Any) -> np.ndarray:
@@ -224,14 +220,13 @@ def _tensors(trace: Any, lines: list[tuple[str, int, str]],
             names.append(text)
         by_line.append(names.index(text))
     by_line.append(0)                               # line unknown
-    every = list(trace.storages)
-    place = line_of[np.array([st.where for st in every], np.int64)]
-    name = np.array(by_line, np.int32)[place]
-    name[np.array([st.readonly for st in every], bool)] = names.index("input")
-    name[np.array([st.arena for st in every], bool)] = names.index("placed by the kernel")
-    code = {SBUF: 0, PSUM: 1, HBM: 2}
-    return names, {"storage_name": name,
-                   "storage_memory": np.array([code[st.kind] for st in every], np.uint8)}
+    every = trace.storages.table()
+    name = np.array(by_line, np.int32)[line_of[every.line]]
+    name[every.readonly] = names.index("input")
+    name[every.arena] = names.index("placed by the kernel")
+    code = {SBUF: 0, PSUM: 1, HBM: 2}                           # in the file
+    memory = np.array([code[kind] for kind in trace.storages.KINDS], np.uint8)
+    return names, {"storage_name": name, "storage_memory": memory[every.code]}
 
 
 def _lifetimes(prof: Any, ticks: Any, line_of: np.ndarray) -> dict[str, np.ndarray]:

@@ -16,8 +16,8 @@ from heapq import heappop, heappush, heappushpop
 import numpy as np
 
 from ..chip.hw import NeuronCore
-from ..isa import cost
 from ..trace.footprint import ACT, DVE, LOADS, PE, POOL, QUEUES, Dependencies
+from . import cost
 from .banks import Banks
 from .engines import (
     NEVER,
@@ -63,7 +63,7 @@ def _ports(deps: Dependencies, works: list[cost.Work | None], queue_of: list[int
 def run(deps: Dependencies, queue_of_kind: list[int], works: list[cost.Work | None],
         transfers: list[cost.Transfer | None], hw: NeuronCore, dge: bool, window: int) -> Times:
     """Run everything; `queue_of_kind`, `works` and `transfers` are by kind."""
-    return _Run(deps, queue_of_kind, works, transfers, hw, dge and hw.timing.dge_rings > 0,
+    return _Run(deps, queue_of_kind, works, transfers, hw, dge and hw.hwdge,
                 window).run()
 
 

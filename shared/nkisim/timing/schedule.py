@@ -12,11 +12,10 @@ import numpy as np
 from .. import collector
 from ..chip.hw import NeuronCore
 from ..chip.memory import HBM, PSUM
-from ..isa import cost
 from ..isa.table import ANY
 from ..trace.footprint import ACT, DVE, LOADS, PE, POOL, STORES, Dependencies, analyse
 from ..trace.trace import Kind, Trace
-from . import compiler, events, spill
+from . import compiler, cost, events, spill
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
 _QUEUE = {"tensor": PE, "vector": DVE, "scalar": ACT, "gpsimd": POOL, "sync": LOADS}
@@ -103,7 +102,7 @@ class _Plan:
 
 def _plan(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> _Plan:
     """Choose engines, and find costs and dependencies."""
-    kinds = np.frombuffer(trace.rows, np.int64)[np.frombuffer(trace.starts, np.int64)]
+    kinds = trace.kind_ids()
     engines = assign_engines(trace.kinds, dict(enumerate(np.bincount(kinds).tolist())), hw,
                              "engines" in on)
     works: list[cost.Work | None] = []

@@ -3,24 +3,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from .conflicts import _Geometry
-from .trace import Trace
+from .geometry import Geometry
+from .trace import KIND, NODE, Pattern, Trace, operand_at
 
 
 def written(trace: Trace, tile: Any) -> bool:
     """Tell whether a recorded instruction has written any byte of a tile that is in scope.
 
-    `tile` has storage, offset, shape, strides and dtype. Instructions since its storage was made
-    lie in the iteration that made it, or in loops inside of that, which have higher numbers.
+    `tile` is a Tensor. Instructions since its storage was made lie in the iteration that made it,
+    or in loops inside of that, which have higher numbers: no others are looked at.
     """
-    rows, starts, geometry = trace.rows, trace.starts, _Geometry()
-    storage, mine = tile.storage, geometry.id(tile)
-    for s in reversed(starts):
-        if rows[s + 2] < storage.node:
+    storage, rows, geometry = tile.storage, trace.rows, Geometry()
+    mine = Pattern(tile.kind, tile.dtype, tile.shape, tile.strides)
+    lowest = tile.offset + mine.lowest()
+    for start in reversed(trace.starts):
+        if rows[start + NODE] < storage.node:
             break
-        kind = trace.kinds[rows[s]]
-        for at, pattern in zip(range(s + 3, len(rows), 2), kind.operands[:kind.outputs]):
-            if rows[at] == storage.id and geometry.overlap(mine, geometry.id(pattern),
-                                                           rows[at + 1] - tile.offset):
+        kind = trace.kinds[rows[start + KIND]]
+        for n, other in enumerate(kind.operands[:kind.outputs]):
+            at = operand_at(start, n)
+            if rows[at] == storage.id and geometry.overlap(
+                    geometry.id(mine), geometry.id(other),
+                    rows[at + 1] + other.lowest() - lowest):
                 return True
     return False

@@ -6,8 +6,8 @@ the destination's dtype (`dtypes.cast`). Functions that only move or choose elem
 dtype. Nothing here checks the chip's limits or knows about memories. Run them under
 `np.errstate(all="ignore")`: on the chip overflow is silent.
 """
-from .generate import iota, sequence_bounds
-from .move import dma_transpose, gather_flattened, local_gather, stream_shuffle, transpose_2d
+from .generate import sequence_bounds
+from .move import gather_flattened, local_gather, stream_shuffle
 from .reductions import accumulate, partition_reduce, reduce
 from .scan import tensor_scalar_cumulative, tensor_tensor_scan
 from .search import find_index8, match_replace8, max8
@@ -15,8 +15,8 @@ from .select import affine_select, dropout, range_select, select_reduce
 from .statistics import bn_aggr, bn_stats
 
 __all__ = [
-    "accumulate", "affine_select", "bn_aggr", "bn_stats", "dma_transpose", "dropout",
-    "find_index8", "gather_flattened", "iota", "local_gather", "match_replace8", "max8",
-    "partition_reduce", "range_select", "reduce", "select_reduce", "sequence_bounds",
-    "stream_shuffle", "tensor_scalar_cumulative", "tensor_tensor_scan", "transpose_2d",
+    "accumulate", "affine_select", "bn_aggr", "bn_stats", "dropout", "find_index8",
+    "gather_flattened", "local_gather", "match_replace8", "max8", "partition_reduce",
+    "range_select", "reduce", "select_reduce", "sequence_bounds", "stream_shuffle",
+    "tensor_scalar_cumulative", "tensor_tensor_scan",
 ]

@@ -1,24 +1,9 @@
 """Index values made on the chip (GpSimd Engine)."""
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ._common import Array
-
-
-def iota(start: int, coefficients: Sequence[int], shape: Sequence[int]) -> Array:
-    """Return the affine grid start + sum of coefficients[k] * index[k]: nki.isa.iota.
-
-    int32 arithmetic, wrapping around as the hardware's does; one coefficient per dimension of
-    `shape`.
-    """
-    grid = np.full(tuple(shape), start, np.int64)
-    for axis, (coefficient, size) in enumerate(zip(coefficients, shape)):
-        steps = np.arange(size) * coefficient
-        grid += steps.reshape(-1, *(1,) * (len(shape) - 1 - axis))
-    return grid.astype(np.int32)
 
 
 def sequence_bounds(segment_ids: Array) -> Array:

@@ -11,7 +11,6 @@ from ._common import Array, flat, poison
 QUADRANT = 32  # partitions that stream_shuffle shuffles among themselves
 UNMODIFIED = 255  # in a shuffle mask
 GPSIMD_PARTITIONS = 16  # partitions that one of the 8 GpSimd cores reads
-DMA_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}  # by rank
 
 
 def stream_shuffle(src: Array, dst: Array, shuffle_mask: Sequence[int]) -> Array:
@@ -83,25 +82,3 @@ def local_gather(src: Array, index: Array, num_elem_per_idx: int = 1,
     if valid % GPSIMD_PARTITIONS:
         return taken.reshape(partitions, valid, n)
     return taken.reshape(partitions, valid // GPSIMD_PARTITIONS, GPSIMD_PARTITIONS, n)
-
-
-def transpose_2d(data: Array) -> Array:
-    """Swap partitions and flattened free dimensions: nki.isa.nc_transpose, (P, F...) -> (F, P)."""
-    return flat(data).T
-
-
-def dma_transpose(src: Array, axes: Sequence[int] | None = None) -> Array:
-    """Permute the axes as DMA can: nki.isa.dma_transpose.
-
-    Axes by rank: (1, 0), (2, 1, 0), (3, 1, 2, 0); `axes` may only repeat that. Returns a view.
-    """
-    allowed = DMA_AXES.get(src.ndim)
-    if allowed is None or (axes is not None and tuple(axes) != allowed):
-        raise NkiError(
-            id="NKI-S03",
-            what="The DMA engines cannot do this transpose.",
-            limit="axes by rank: " + ", ".join(f"{rank}-D {a}" for rank, a in DMA_AXES.items()),
-            given=f"a {src.ndim}-D source, axes {axes if axes is None else tuple(axes)}",
-            hint="Leave axes out, or permute in two steps.",
-        )
-    return src.transpose(allowed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...chip import memory
-from ...machine import allocate
+from ...machine import arena
 
 
 class _Sbuf:
@@ -13,13 +13,13 @@ class _Sbuf:
     @staticmethod
     def alloc(func: Any) -> memory.DirectBuffer:
         """Place by func(block index, pdim size, fdim bytes) -> (start partition, byte address)."""
-        return allocate.alloc(memory.SBUF, func)
+        return arena.alloc(memory.SBUF, func)
 
     @staticmethod
     def mod_alloc(*, base_addr: Any, base_partition: Any = 0, num_par_tiles: Any = (),
                   num_free_tiles: Any = ()) -> memory.DirectBuffer:
         """Place block i at base_addr + (i mod number of tiles) * bytes of a tile."""
-        return allocate.mod_alloc(memory.SBUF, base_addr, base_partition, num_par_tiles,
+        return arena.mod_alloc(memory.SBUF, base_addr, base_partition, num_par_tiles,
                                   num_free_tiles)
 
     @staticmethod
@@ -34,14 +34,14 @@ class _Psum:
     @staticmethod
     def alloc(func: Any) -> memory.DirectBuffer:
         """Place by func(block index, pdim size, fdim bytes) -> (bank, 0, 0)."""
-        return allocate.alloc(memory.PSUM, func)
+        return arena.alloc(memory.PSUM, func)
 
     @staticmethod
     def mod_alloc(*, base_bank: Any, base_addr: Any = 0, base_partition: Any = 0,
                   num_bank_tiles: Any = (), num_par_tiles: Any = (),
                   num_free_tiles: Any = ()) -> memory.DirectBuffer:
         """Place block i in bank base_bank + (i mod number of tiles)."""
-        return allocate.mod_alloc(memory.PSUM, base_addr, base_partition, num_par_tiles,
+        return arena.mod_alloc(memory.PSUM, base_addr, base_partition, num_par_tiles,
                                   num_free_tiles, base_bank, num_bank_tiles)
 
     @staticmethod

@@ -3,53 +3,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ...chip import hw
-from ...isa import act, dma, dve, dynamic, lower, pe, pool, search
+from ...isa import act, dma, dve, dynamic, gpsimd, lower, pe, reduce, rng, search
+from ...isa.table import ROWS, public
 from ...machine.context import current, machine
 from . import isa_constants as constants
 from .isa_constants import dge_mode, engine, nc_version, oob_mode, reduce_cmd
 from .language import bfp16, fp32
 
+#: the modules that write the table; importing them is what fills it
+TABLE = (act, dma, dve, dynamic, gpsimd, pe, reduce, rng, search)
+
 tensor_engine, scalar_engine, vector_engine = engine.tensor, engine.scalar, engine.vector
 gpsimd_engine, dma_engine, unknown_engine = engine.gpsimd, engine.dma, engine.unknown
 
-dma_copy, dma_transpose = dma.dma_copy, dma.dma_transpose
-
-nc_matmul = pe.nc_matmul
-
-activation, activation_reduce = act.activation, act.activation_reduce
-
-tensor_copy_predicated = dve.tensor_copy_predicated
-tensor_copy_dynamic_src = dynamic.tensor_copy_dynamic_src
-tensor_copy_dynamic_dst = dynamic.tensor_copy_dynamic_dst
-tensor_tensor, tensor_scalar = dve.tensor_tensor, dve.tensor_scalar
-scalar_tensor_tensor, reciprocal = dve.scalar_tensor_tensor, dve.reciprocal
-tensor_reduce, tensor_scalar_reduce = dve.tensor_reduce, dve.tensor_scalar_reduce
-tensor_tensor_scan = dve.tensor_tensor_scan
-
-max8, nc_find_index8 = search.max8, search.nc_find_index8
-nc_match_replace8, bn_stats, bn_aggr = search.nc_match_replace8, search.bn_stats, search.bn_aggr
-select_reduce, range_select = search.select_reduce, search.range_select
-nc_stream_shuffle = search.nc_stream_shuffle
-tensor_scalar_cumulative = search.tensor_scalar_cumulative
-
-iota, affine_select, local_gather = pool.iota, pool.affine_select, pool.local_gather
-tensor_partition_reduce, sequence_bounds = pool.tensor_partition_reduce, pool.sequence_bounds
-dropout = pool.dropout
-
-
-def tensor_copy(src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = 0,
-                **kwargs: Any) -> Any:
-    """Copy a tile within SBUF and PSUM, casting to `dtype` if given."""
-    return dve.tensor_copy(src, mask=mask, dtype=dtype, engine=engine)
-
-
-def memset(shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any = 0,
-           **kwargs: Any) -> Any:
-    """Return an SBUF tile filled with a number."""
-    return dve.memset(shape, value, dtype, mask=mask, engine=engine)
+INSTRUCTIONS = {row.public.removeprefix("nisa."): public(row) for row in ROWS.values()
+                if row.public.startswith("nisa.")}
+globals().update(INSTRUCTIONS)
 
 
 def nc_transpose(data: Any, *, mask: Any = None, dtype: Any = None, engine: Any = 0,
@@ -72,4 +42,6 @@ def __getattr__(name: str) -> Any:
     raise missing("nisa", name, globals())
 
 
-_ = np, constants, dge_mode, oob_mode, reduce_cmd, bfp16, fp32      # re-exported names
+__all__ = ["bfp16", "constants", "dge_mode", "dma_engine", "engine", "fp32", "get_nc_version",
+           "gpsimd_engine", "nc_transpose", "nc_version", "oob_mode", "reduce_cmd",
+           "scalar_engine", "tensor_engine", "unknown_engine", "vector_engine", *INSTRUCTIONS]

@@ -1,6 +1,7 @@
 """`neuronxcc.nki.language` (nl): tensors, indices, loops, and math that lowers to instructions."""
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import ml_dtypes
@@ -9,15 +10,17 @@ import numpy as np
 from ...chip import dtypes
 from ...chip.memory import HBM, PSUM, DirectBuffer, hbm, private_hbm, psum, sbuf, shared_hbm
 from ...errors import fail
-from ...isa import dma, lower, pool
-from ...machine import allocate
+from ...isa import dma, gpsimd, lower, rng
+from ...machine import allocate, limits
 from ...machine.context import machine
 from ...machine.index import Index, MGrid, Slice, as_int
 from ...machine.index import arange as _arange
-from ...machine.machine import integer
+from ...machine.machine import Machine, integer
 from ...machine.tensor import Indirect, Tensor
+from . import conditions
 from . import grid as _grid
 from . import language_constants as constants
+from .public import public
 from .tiles import tile_size
 
 # -- data types (the SDK uses the same NumPy and ml_dtypes types) ----------------------------
@@ -44,23 +47,21 @@ class bfp16:
 
 
 # -- creation ----------------------------------------------------------------------------------
-par_dim = allocate.ParDim
+par_dim = limits.ParDim
 mgrid = MGrid()
 
 
-def ndarray(shape: Any, dtype: Any = None, *, buffer: Any = None, name: str = "",
-            **kwargs: Any) -> Tensor:
+@public
+def ndarray(m: Machine, shape: Any, dtype: Any = None, *, buffer: Any = None,
+            name: str = "") -> Tensor:
     """Create a tensor of undefined content; default memory SBUF, dim 0 (or par_dim) partitions."""
-    m = machine("nl.ndarray")
-    m.flush()
     return allocate.create(m, shape, dtype, buffer, name)
 
 
-def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "",
-         **kwargs: Any) -> Tensor:
+@public
+def full(m: Machine, shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None,
+         name: str = "") -> Tensor:
     """Create a tensor in SBUF or PSUM filled with a number."""
-    m = machine("nl.full")
-    m.flush()
     where = sbuf if buffer is None else buffer
     if getattr(where, "kind", None) is HBM:
         raise fail("NKI-M08", "an HBM tensor cannot be created with a value",
@@ -81,13 +82,15 @@ def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: s
     return t
 
 
-def zeros(shape: Any, dtype: Any = np.float32, *, buffer: Any = None, name: str = "",
-          **kwargs: Any) -> Tensor:
+@public
+def zeros(m: Machine, shape: Any, dtype: Any = np.float32, *, buffer: Any = None,
+          name: str = "") -> Tensor:
     """Create a tensor of zeros; in PSUM this is free when a matmul accumulates into it."""
     return full(shape, 0, dtype, buffer=buffer, name=name)
 
 
-def ones(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **kwargs: Any) -> Tensor:
+@public
+def ones(m: Machine, shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
     """Create a tensor of ones in SBUF or PSUM."""
     return full(shape, 1, dtype, buffer=buffer, name=name)
 
@@ -99,44 +102,50 @@ def _like(a: Any) -> tuple[Any, Any]:
     return (*a.shape[:b], par_dim(a.shape[b]), *a.shape[b + 1:]), a.dtype
 
 
-def zeros_like(a: Any, dtype: Any = None, *, buffer: Any = None, name: str = "",
-               **kwargs: Any) -> Tensor:
+@public
+def zeros_like(m: Machine, a: Any, dtype: Any = None, *, buffer: Any = None,
+               name: str = "") -> Tensor:
     """Create zeros with the shape (and dtype) of another tensor."""
     shape, dt = _like(a)
     return full(shape, 0, dt if dtype is None else dtype, buffer=buffer, name=name)
 
 
-def empty_like(a: Any, dtype: Any = None, *, buffer: Any = None, name: str = "",
-               **kwargs: Any) -> Tensor:
+@public
+def empty_like(m: Machine, a: Any, dtype: Any = None, *, buffer: Any = None,
+               name: str = "") -> Tensor:
     """Create a tensor of undefined content with the shape (and dtype) of another."""
     shape, dt = _like(a)
     return ndarray(shape, dt if dtype is None else dtype, buffer=buffer, name=name)
 
 
-def rand(shape: Any, dtype: Any = np.float32, **kwargs: Any) -> Tensor:
+@public
+def rand(m: Machine, shape: Any, dtype: Any = np.float32) -> Tensor:
     """Create an SBUF tile of uniform random numbers in [0, 1)."""
-    return pool.rand(shape, dtype)
+    return rng.rand(shape, dtype)
 
 
-def random_seed(seed: Any, *, mask: Any = None, **kwargs: Any) -> None:
+@public
+def random_seed(m: Machine, seed: Any, *, mask: Any = None) -> None:
     """Seed the random number generator."""
-    pool.random_seed(seed)
+    rng.random_seed(seed, mask=mask)
 
 
-def shared_constant(constant: Any, dtype: Any = None, **kwargs: Any) -> Tensor:
+@public
+def shared_constant(m: Machine, constant: Any, dtype: Any = None) -> Tensor:
     """Make an HBM tensor out of a NumPy array; nl.load it to use it."""
-    m = machine("nl.shared_constant")
-    m.flush()
     a = np.asarray(constant)
     if a.dtype.itemsize == 8 and dtype is None:
         dtype = np.float32 if a.dtype.kind == "f" else np.int32
+        if a.size and a.dtype.kind in "iu" and not -2**31 <= a.min() <= a.max() < 2**31:
+            raise fail("NKI-D03", "nl.shared_constant: a value does not fit in int32",
+                       given=f"{a.dtype} from {a.min()} to {a.max()}")
     if dtype is not None:
-        a = dtypes.cast(a.astype(np.float32) if a.dtype.itemsize == 8 else a,
-                        dtypes.normalize(dtype))
+        a = dtypes.from_host(a, dtypes.normalize(dtype))
     return allocate.input_tensor(m, a, "constant", mutable=False)
 
 
-def shared_identity_matrix(n: int, dtype: Any = np.uint8, **kwargs: Any) -> Tensor:
+@public
+def shared_identity_matrix(m: Machine, n: int, dtype: Any = np.uint8) -> Tensor:
     """Make an identity matrix in HBM."""
     return shared_constant(np.eye(n), dtype)
 
@@ -158,24 +167,25 @@ def expand_dims(data: Tensor, axis: int) -> Tensor:
 
 # -- loops and grids -------------------------------------------------------------------------------
 
-def _loop(kind: str, args: tuple) -> Any:
-    m = machine(f"nl.{kind}")
-    m.flush()
+def _loop(m: Machine, kind: str, args: tuple) -> Any:
     values = [integer(a, f"a bound of nl.{kind}") for a in args]
     if not 1 <= len(values) <= 3:
         raise fail("NKI-L03", f"nl.{kind} takes (stop), (start, stop) or (start, stop, step)",
                    given=f"{len(values)} arguments")
+    conditions.note(m, sys._getframe(1))
     return m.loop(kind, range(*values))
 
 
-def affine_range(*args: Any, **kwargs: Any) -> Any:
+@public
+def affine_range(m: Machine, *args: Any) -> Any:
     """Loop whose iterations are independent: they may overlap and run in any order."""
-    return _loop("affine_range", args)
+    return _loop(m, "affine_range", args)
 
 
-def sequential_range(*args: Any, **kwargs: Any) -> Any:
+@public
+def sequential_range(m: Machine, *args: Any) -> Any:
     """Loop whose iterations depend on each other: they run in order."""
-    return _loop("sequential_range", args)
+    return _loop(m, "sequential_range", args)
 
 
 def static_range(*args: Any) -> range:
@@ -190,26 +200,26 @@ nc, spmd_dim = _grid.nc, _grid.spmd_dim
 # -- data movement ---------------------------------------------------------------------------------
 load, store = dma.load, dma.store
 load_transpose2d, atomic_rmw = dma.load_transpose2d, dma.atomic_rmw
-gather_flattened = pool.gather_flattened
+gather_flattened = gpsimd.gather_flattened
 
 
-def broadcast_to(src: Any, shape: Any = None, **kwargs: Any) -> Tensor:
+@public
+def broadcast_to(m: Machine, src: Any, shape: Any = None) -> Tensor:
     """Repeat dims of size 1: free dims by access pattern, partitions by a matmul with ones."""
-    m = machine("nl.broadcast_to")
-    m.flush()
     if not isinstance(src, Tensor):
         m.tile(src, "src")
     return m.broadcast(src, tuple(shape))
 
 
-def device_print(prefix: Any, x: Any, *, mask: Any = None, **kwargs: Any) -> None:
+@public
+def device_print(m: Machine, prefix: Any, x: Any, *, mask: Any = None) -> None:
     """Print a tile (or a number); in simulation only."""
-    m = machine("nl.device_print")
-    m.flush()
     if not m.compute:
         return
     m.products.run()
     if isinstance(x, (Tensor, Indirect)):
+        if isinstance(x, Tensor):
+            m.check_bounds(x)
         value = x.settle().np if isinstance(x, Tensor) else x
         print(f"{prefix} {x.shape} {dtypes.name(x.dtype)} {x.kind}\n{value}")
     else:
@@ -219,13 +229,11 @@ def device_print(prefix: Any, x: Any, *, mask: Any = None, **kwargs: Any) -> Non
 # -- math ------------------------------------------------------------------------------------------
 
 def _unary_function(name: str) -> Any:
-    def function(x: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> Tensor:
-        m = machine(f"nl.{name}")
-        m.flush()
+    def plan(m: Machine, x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
         return lower.unary(m, name, x, dtype, mask)
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Return {name} of each element of a tile."
-    function.nki_op = name              # type: ignore[attr-defined]
+    plan.__doc__ = f"Return {name} of each element of a tile."
+    function = public(plan, name)
+    function.nki_op = name
     return function
 
 
@@ -237,11 +245,11 @@ for _name in ("abs", "arctan", "ceil", "cos", "erf", "erf_dx", "exp", "floor", "
 
 
 def _binary_function(name: str) -> Any:
-    def function(x: Any, y: Any, dtype: Any = None, mask: Any = None, **kwargs: Any) -> Tensor:
-        return lower.binary(machine(f"nl.{name}"), name, x, y, dtype, mask)
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Return {name} of two tiles (dims of size 1 repeat), or tile and number."
-    function.nki_op = name              # type: ignore[attr-defined]
+    def plan(m: Machine, x: Any, y: Any, dtype: Any = None, mask: Any = None) -> Tensor:
+        return lower.binary(m, name, x, y, dtype, mask)
+    plan.__doc__ = f"Return {name} of two tiles (dims of size 1 repeat), or tile and number."
+    function = public(plan, name)
+    function.nki_op = name
     return function
 
 
@@ -253,17 +261,15 @@ for _name in ("add", "subtract", "multiply", "divide", "power", "maximum", "mini
 
 
 def _reduction(name: str, op: str) -> Any:
-    def function(x: Any, axis: Any = None, *, dtype: Any = None, mask: Any = None,
-                 keepdims: bool = False, **kwargs: Any) -> Tensor:
-        m = machine(f"nl.{name}")
-        m.flush()
+    def plan(m: Machine, x: Any, axis: Any = None, *, dtype: Any = None, mask: Any = None,
+             keepdims: bool = False) -> Tensor:
         if axis is None:
             raise fail("NKI-S10", f"nl.{name} needs an axis", limit="free axes: 1 .. rank-1",
                        hint=f"nl.{name}(x, axis=1)")
         return lower.reduce(m, op, x, axis, dtype, mask, keepdims)
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Return the {name} over free axes of a tile."
-    function.nki_op = op                # type: ignore[attr-defined]
+    plan.__doc__ = f"Return the {name} over free axes of a tile."
+    function = public(plan, name)
+    function.nki_op = op
     return function
 
 
@@ -272,56 +278,51 @@ for _name, _op in (("sum", "add"), ("max", "maximum"), ("min", "minimum"), ("pro
     globals()[_name] = _reduction(_name, _op)
 
 
-def loop_reduce(x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None,
-                **kwargs: Any) -> lower.LoopReduce:
+@public
+def loop_reduce(m: Machine, x: Any, op: Any, loop_indices: Any, *, dtype: Any = None,
+                mask: Any = None) -> lower.LoopReduce:
     """Reduce over a loop: `acc[...] = nl.loop_reduce(x, op, [i])` is acc = op(acc, x)."""
-    machine("nl.loop_reduce").flush()
     return lower.LoopReduce(x, op, loop_indices, dtype, mask)
 
 
-def mean(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, keepdims: bool = False,
-         **kwargs: Any) -> Tensor:
+@public
+def mean(m: Machine, x: Any, axis: Any, *, dtype: Any = None, mask: Any = None,
+         keepdims: bool = False) -> Tensor:
     """Return the mean over free axes of a tile."""
-    m = machine("nl.mean")
-    m.flush()
     return lower.mean(m, x, axis, dtype, mask, keepdims)
 
 
-def var(x: Any, axis: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> Tensor:
+@public
+def var(m: Machine, x: Any, axis: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """Return the variance over free axes of a tile."""
-    m = machine("nl.var")
-    m.flush()
     return lower.var(m, x, axis, dtype, mask)
 
 
-def softmax(x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None,
-            **kwargs: Any) -> Tensor:
+@public
+def softmax(m: Machine, x: Any, axis: Any, *, dtype: Any = None, compute_dtype: Any = None,
+            mask: Any = None) -> Tensor:
     """Return the softmax over free axes of a tile."""
-    m = machine("nl.softmax")
-    m.flush()
     return lower.softmax(m, x, axis, dtype, compute_dtype, mask)
 
 
-def rms_norm(x: Any, w: Any, axis: Any, n: Any, epsilon: float = 1e-6, *, dtype: Any = None,
-             compute_dtype: Any = None, mask: Any = None, **kwargs: Any) -> Tensor:
+@public
+def rms_norm(m: Machine, x: Any, w: Any, axis: Any, n: Any, epsilon: float = 1e-6, *,
+             dtype: Any = None,
+             compute_dtype: Any = None, mask: Any = None) -> Tensor:
     """Return x * w / sqrt(sum(x^2) / n + epsilon) over free axes."""
-    m = machine("nl.rms_norm")
-    m.flush()
     return lower.rms_norm(m, x, w, axis, n, epsilon, dtype, compute_dtype, mask)
 
 
-def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None, **kwargs: Any
+@public
+def matmul(m: Machine, x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None
            ) -> Tensor:
     """Return x @ y in PSUM: x (M, K), or (K, M) with transpose_x; y (K, N)."""
-    m = machine("nl.matmul")
-    m.flush()
     return lower.matmul(m, x, y, transpose_x, mask)
 
 
-def transpose(x: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> Tensor:
+@public
+def transpose(m: Machine, x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """Transpose a 2-D tile of up to 128 x 128."""
-    m = machine("nl.transpose")
-    m.flush()
     t = m.tile(x, "x")
     if len(t.shape) != 2:
         raise fail("NKI-S12", "nl.transpose takes a 2-D tile", given=f"shape {t.shape}",
@@ -329,37 +330,35 @@ def transpose(x: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> 
     return lower.transpose(m, t, 0, dtype, mask)
 
 
-def copy(src: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> Tensor:
+@public
+def copy(m: Machine, src: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """Copy a tile into a new SBUF tile."""
-    m = machine("nl.copy")
-    m.flush()
     return lower.copy(m, src, dtype, mask)
 
 
-copy.nki_op = "copy"                    # type: ignore[attr-defined]
+copy.nki_op = "copy"
 
 
 def static_cast(input_data: Any, dtype: Any) -> Tensor:
     """Copy a tile into another dtype; outside of kernels, cast a NumPy array."""
     if isinstance(input_data, np.ndarray):
-        a = input_data.astype(np.float32) if input_data.dtype.itemsize == 8 else input_data
-        return dtypes.cast(a, dtypes.normalize(dtype))      # type: ignore[return-value]
+        return dtypes.from_host(input_data, dtypes.normalize(dtype))  # type: ignore[return-value]
     m = machine("nl.static_cast")
     m.flush()
     return lower.copy(m, input_data, dtype)
 
 
-def where(condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any
+@public
+def where(m: Machine, condition: Any, x: Any, y: Any, *, dtype: Any = None, mask: Any = None
           ) -> Tensor:
     """Return x where the condition is not zero, else y."""
-    m = machine("nl.where")
-    m.flush()
     return lower.where(m, condition, x, y, dtype, mask)
 
 
-def dropout(x: Any, rate: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> Tensor:
+@public
+def dropout(m: Machine, x: Any, rate: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """Replace elements by zero with probability `rate`; kept elements are not rescaled."""
-    return pool.dropout(x, rate, dtype=dtype, mask=mask)
+    return rng.dropout(x, rate, dtype=dtype, mask=mask)
 
 
 def __getattr__(name: str) -> Any:

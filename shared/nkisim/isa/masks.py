@@ -1,0 +1,102 @@
+"""What `mask=` does to an instruction: it narrows the operands, or selects what is written.
+
+A mask ranges over the instruction's grid, which is its result unless the plan says otherwise. A
+box of the grid (nearly always) narrows every operand and the result; where it does not, or where
+values depend on their position, the whole is computed and the selected elements are written.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import fail
+from ..machine.index import Mask
+from ..machine.instruction import Access
+
+if TYPE_CHECKING:
+    from ..machine.instruction import Instr
+    from ..machine.tensor import Tensor
+    from .table import Row
+
+Box = list[tuple[int, int]]
+
+EVERYTHING, PARTITIONS, NOTHING = "everything", "partitions", "nothing"     # what a mask may cut
+
+
+def apply(row: Row, ins: Instr, mask: Any) -> None:
+    """Apply the `mask=` of a call to a planned instruction."""
+    if mask is True or isinstance(mask, np.bool_) and mask:
+        return
+    grid = ins.shape if ins.grid is None else ins.grid
+    kept = tuple(range(len(grid))) if ins.kept is None else ins.kept
+    if isinstance(mask, (bool, np.bool_)):
+        ins.box = [(0, 0)] * len(ins.shape)         # a mask over loop variables, and it is false
+        return
+    if not isinstance(mask, Mask):
+        raise fail("NKI-I07", "mask is not a comparison of index expressions",
+                   given=f"{type(mask).__name__}",
+                   limit="affine comparisons joined by &, e.g. (i_p < 64) & (i_f < n)")
+    box = mask.box(grid)
+    if box is not None and all(b == (0, n) for b, n in zip(box, grid)):
+        return
+    if box is not None and _cuts(row, ins, grid, box):
+        narrowed = row.narrow(ins, box) if row.narrow else _narrowed(row, ins, grid, box)
+        if narrowed is not None:
+            ins.srcs = narrowed
+            ins.also = tuple(t.narrow(lanes(t, box)) for t in ins.also)
+            ins.box = [(0, n) if d is None else box[d] for d, n in zip(kept, ins.shape)]
+            return
+    _select(row, ins, mask, grid, kept)
+
+
+def _cuts(row: Row, ins: Instr, grid: tuple[int, ...], box: Box) -> bool:
+    """Tell whether a box may narrow the operands: values must not depend on what it cuts."""
+    if isinstance(ins.form, Access) and ins.form.indirect:
+        return False
+    return row.cuts == EVERYTHING or row.cuts == PARTITIONS \
+        and all(b == (0, n) for b, n in zip(box[1:], grid[1:]))
+
+
+def lanes(t: Tensor, box: Box) -> Box:
+    """Return the box that leaves the partitions of a grid's box and all free elements."""
+    return [box[0], *((0, n) for n in t.shape[1:])]
+
+
+def _narrowed(row: Row, ins: Instr, grid: tuple[int, ...], box: Box) -> tuple[Tensor, ...] | None:
+    """Return the sources inside the box, or None if one of them is grouped otherwise."""
+    if any(lo >= hi for lo, hi in box):
+        return ins.srcs                             # nothing is selected, nothing will be read
+    out = []
+    for t, by_lane in zip(ins.srcs, by_lanes(row, ins)):
+        if by_lane:
+            out.append(t.narrow(lanes(t, box)))
+        elif len(t.shape) == len(grid) and all(a in (1, n) for a, n in zip(t.shape, grid)):
+            out.append(t.narrow(box))
+        else:
+            return None
+    return tuple(out)
+
+
+def by_lanes(row: Row, ins: Instr) -> list[bool]:
+    """Tell for each source whether a mask cuts its partitions only."""
+    declared = [o for o in row.operands if o.role == "read"]
+    flags, scalars = [], iter(ins.scalars)
+    for o in declared:
+        if (o.numbers or o.optional) and next(scalars)[1] < 0:
+            continue                                # a number: it is no source
+        flags.append(o.lanes)
+    return flags + [False] * (len(ins.srcs) - len(flags))
+
+
+def _select(row: Row, ins: Instr, mask: Mask, grid: tuple[int, ...],
+            kept: tuple[int | None, ...]) -> None:
+    """Let the mask choose what is written of the result."""
+    values = mask.values(grid)
+    if sorted(d for d in kept if d is not None) != list(range(len(grid))) \
+            or len(kept) != len(grid) or ins.also:
+        raise fail("NKI-X02", f"what this mask leaves of {row.api} is no part of its result",
+                   limit="here a mask cuts a range of each dim that the result has"
+                         + ("" if row.cuts == EVERYTHING else ", of partitions for this one"),
+                   hint="slice the operands instead, or mask them first: nl.copy(x, mask=...)")
+    ins.mask = values.transpose(kept)                       # type: ignore[arg-type]

@@ -1,0 +1,48 @@
+"""What every function of `nl` does first: it needs a kernel, and says which keywords it has not."""
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import fail
+from ...machine import keywords
+from ...machine.context import machine
+
+
+def _check_fits(api: str, signature: inspect.Signature, args: tuple, kw: dict[str, Any]) -> None:
+    """Raise if a call does not fit its signature."""
+    try:
+        signature.bind(*args, **kw)
+    except TypeError as exc:
+        raise fail("NKI-X01", f"{api} was not given what it takes: {exc}",
+                   limit=f"{api}{signature}",
+                   hint=f"help({api}) says what each argument is") from None
+
+
+def public(plan: Callable, name: str = "") -> Any:
+    """Make `plan(m, ...)` the function `nl.name`, without the machine in its signature."""
+    name = name or plan.__name__
+    api = f"nl.{name}"
+    signature = inspect.signature(plan)
+    params = list(signature.parameters.values())[1:]
+    signature = signature.replace(parameters=params)
+    known = frozenset(p.name for p in params if p.kind is not p.VAR_POSITIONAL)
+
+    def function(*args: Any, **kw: Any) -> Any:
+        m = machine(api)
+        m.flush()
+        if kw and not known.issuperset(kw):         # beta 1 takes and ignores them
+            keywords.unknown(m, api, kw, known)
+            kw = {k: v for k, v in kw.items() if k in known}
+        try:
+            return plan(m, *args, **kw)
+        except TypeError:
+            _check_fits(api, signature, args, kw)
+            raise
+
+    function.__code__ = function.__code__.replace(co_name=name)     # what errors call it
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = plan.__doc__
+    function.__signature__ = signature              # type: ignore[attr-defined]
+    return function

@@ -1,0 +1,209 @@
+"""Direct allocation: tensors that the kernel places itself (nki-spec 4.4).
+
+Directly allocated tensors of a memory share one storage, its arena, so that tiles at the same
+address really alias. The arena remembers which logical tile wrote which bytes last; a read
+through another tile is how `vector_add_direct_allocation_bad` goes wrong, and is reported.
+"""
+from __future__ import annotations
+
+import inspect
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ..chip import dtypes
+from ..chip.memory import (
+    PSUM,
+    SBUF,
+    DirectBuffer,
+    Storage,
+    Write,
+    contiguous_strides,
+    free_range,
+)
+from ..errors import fail
+from .block import BlockTensor
+from .index import as_int
+from .limits import sizes
+from .tensor import Tensor
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+
+def arena(m: Machine, kind: str) -> Storage:
+    """Return the storage that all directly allocated tensors of a memory share."""
+    st = m.arenas.get(kind)
+    if st is None:
+        size = m.hw.psum_bytes if kind is PSUM else m.hw.sbuf_bytes
+        st = m.arenas[kind] = m.new_storage(kind, m.hw.pmax, size, grain=4, arena=True)
+    return st
+
+
+def place_tile(m: Machine, t: BlockTensor, idx: tuple[int, ...]) -> Tensor:
+    """Return the physical tile of block `idx`, checking its address."""
+    got = t.blocks.get(idx)
+    if got is not None:
+        return got
+    buffer, line, name = t.place
+    shape = t.shape[t.nblock:]
+    free = prod(shape[1:]) * t.dtype.itemsize
+    part, addr = buffer.place(idx, shape[0], free)
+    size = m.hw.psum_bytes if t.kind is PSUM else m.hw.sbuf_bytes
+    if part < 0 or part + shape[0] > m.hw.pmax:
+        raise fail("NKI-A01", "a directly allocated tile leaves the partitions",
+                   given=f"partitions {part} .. {part + shape[0] - 1} for block {idx}",
+                   limit=f"0 .. {m.hw.pmax - 1}")
+    if addr < 0 or addr + free > size:
+        raise fail("NKI-A01", "a directly allocated tile leaves the memory",
+                   given=f"bytes {addr} .. {addr + free - 1} of each partition, for block {idx} "
+                         f"of shape {t.shape}",
+                   limit=f"0 .. {size - 1} in {t.kind.upper()} of {m.hw.name}",
+                   hint="use fewer physical tiles (num_free_tiles), a smaller tile, or a lower "
+                        "base_addr")
+    if t.kind is SBUF and addr + free > m.hw.sbuf_usable_bytes:
+        m.find("NKI-A10", "warning", f"a directly allocated tile reaches byte {addr + free - 1} "
+               f"of each partition; the compiler keeps what lies behind byte "
+               f"{m.hw.sbuf_usable_bytes - 1} for itself on {m.hw.name}", line)
+    if addr % t.dtype.itemsize:
+        raise fail("NKI-A02", "a directly allocated tile is not aligned",
+                   given=f"byte address {addr} for {dtypes.name(t.dtype)}",
+                   limit=f"a multiple of {t.dtype.itemsize}")
+    st = arena(m, t.kind)
+    if addr % st.grain or free % st.grain:
+        st.set_grain(1)
+    out = Tensor(m, st, part * st.row_bytes + addr, shape,
+                 (st.row_bytes, *contiguous_strides(shape[1:], t.dtype.itemsize)), t.dtype, 0,
+                 t.kind)
+    out.owner = (t.serial, idx, line, name)
+    t.blocks[idx] = out
+    return out
+
+
+def _extent(t: Tensor) -> tuple[int, int, int, int]:
+    """Return (first partition, past last, first byte, past last byte) of a tile in its arena."""
+    assert t.storage is not None
+    p0, lo = divmod(t.offset, t.storage.row_bytes)
+    return p0, p0 + t.shape[0], *free_range(lo, t.shape, t.strides, t.dtype.itemsize)
+
+
+def note_write(t: Tensor, line: int) -> None:
+    """Record that a logical tile wrote its bytes of the arena; the records never overlap."""
+    st = t.storage
+    assert st is not None
+    p0, p1, lo, hi = box = _extent(t)
+    kept = []
+    for w in st.writers:
+        if not w.overlaps(*box):
+            if w.owner == t.owner and (w.p0, w.p1) == (p0, p1) and (w.hi == lo or w.lo == hi):
+                lo, hi = min(w.lo, lo), max(w.hi, hi)       # grows a neighbour of the same tile
+            else:
+                kept.append(w)
+            continue
+        for q0, q1, a, b in ((w.p0, p0, w.lo, w.hi), (p1, w.p1, w.lo, w.hi),
+                             (max(w.p0, p0), min(w.p1, p1), w.lo, box[2]),
+                             (max(w.p0, p0), min(w.p1, p1), box[3], w.hi)):
+            if q0 < q1 and a < b:                           # what sticks out of the new write
+                kept.append(Write(q0, q1, a, b, w.owner, w.line))
+    kept.append(Write(p0, p1, lo, hi, t.owner, line))
+    st.writers = kept
+
+
+def wrote(t: Tensor) -> bool:
+    """Tell whether a tile in an arena still holds what it wrote itself."""
+    assert t.storage is not None
+    box = _extent(t)
+    owners = {w.owner for w in t.storage.writers if w.overlaps(*box)}
+    return owners == {t.owner}
+
+
+def check_owner(m: Machine, t: Tensor, line: int) -> None:
+    """Report a read of bytes that another logical tile has written over."""
+    mine = t.owner
+    box = _extent(t)
+    assert t.storage is not None
+    w = next((w for w in t.storage.writers if w.owner != mine and w.overlaps(*box)), None)
+    if w is None:
+        return
+    lo, hi = max(w.lo, box[2]), min(w.hi, box[3])
+    made, other = m.trace.where(mine[2]), m.trace.where(w.owner[2])
+    m.find("NKI-A05", "error",
+           f"a tile is read after another tile has overwritten it: both lie at bytes "
+           f"{lo} .. {hi - 1} of {t.kind.upper()}. Read: tile {mine[1]} of the tensor created at "
+           f"{made}; last write: tile {w.owner[1]} of the tensor created at {other}. Give them "
+           "different base addresses (or more physical tiles)", line, w.line)
+
+
+def _tiles(value: Any, name: str) -> tuple[int, ...]:
+    out = sizes(value, name) if value != () else ()
+    return tuple(int(n) for n in out)
+
+
+def _linear(idx: tuple[int, ...], tiles: tuple[int, ...]) -> int:
+    """Return the physical tile number of block `idx` when `tiles` exist in each dim."""
+    lin = 0
+    for i, n in zip(idx, tiles or (1,) * len(idx)):
+        lin = lin * n + i % n
+    return lin
+
+
+def mod_alloc(kind: str, base_addr: Any, base_partition: Any = 0, num_par_tiles: Any = (),
+              num_free_tiles: Any = (), base_bank: Any = 0,
+              num_bank_tiles: Any = (), bank_bytes: int = 2048) -> DirectBuffer:
+    """Return the modulo allocation: block i lies in physical tile i mod the number of tiles."""
+    base, part, bank = as_int(base_addr), as_int(base_partition), as_int(base_bank)
+    if base is None or part is None or bank is None or min(base, part, bank) < 0:
+        raise fail("NKI-A01", "an address of a direct allocation is not a non-negative integer",
+                   given=f"base_addr={base_addr!r}, base_partition={base_partition!r}, "
+                         f"base_bank={base_bank!r}")
+    if part != 0 or (kind is PSUM and base != 0):
+        raise fail("NKI-A01", "this base of a direct allocation must be 0",
+                   given=f"base_partition={part}" + (f", base_addr={base}" if kind is PSUM else ""),
+                   limit="base_partition is 0; in PSUM base_addr is 0 as well")
+    free, par = _tiles(num_free_tiles, "num_free_tiles"), _tiles(num_par_tiles, "num_par_tiles")
+    banks = _tiles(num_bank_tiles, "num_bank_tiles")
+
+    def check_rank(blocks: int) -> None:
+        if not blocks:          # nothing to place in turns: the SDK ignores the numbers
+            return
+        for text, tiles in (("num_free_tiles", free), ("num_par_tiles", par),
+                            ("num_bank_tiles", banks)):
+            if tiles and len(tiles) != blocks:
+                raise fail("NKI-A03", f"{text} does not match the block dims",
+                           given=f"{text}={tiles} for {blocks} block dim(s)",
+                           limit="one number a block dim, or ()")
+
+    def place(idx: tuple[int, ...], pdim: int, fdim_bytes: int) -> tuple[int, int]:
+        addr = base + _linear(idx, free) * fdim_bytes
+        if kind is PSUM:
+            addr += (bank + _linear(idx, banks)) * bank_bytes
+        return part + _linear(idx, par) * pdim, addr
+
+    return DirectBuffer(kind, place, check_rank)
+
+
+def alloc(kind: str, func: Any, bank_bytes: int = 2048) -> DirectBuffer:
+    """Return the allocation by a function of (block index, pdim size, fdim bytes)."""
+    try:                # by keyword where it has the documented names: it may be a partial
+        by_name = {"idx", "pdim_size", "fdim_size"} <= set(inspect.signature(func).parameters)
+    except (TypeError, ValueError):
+        by_name = False
+
+    def place(idx: tuple[int, ...], pdim: int, fdim_bytes: int) -> tuple[int, int]:
+        got = func(idx=idx, pdim_size=pdim, fdim_size=fdim_bytes) if by_name \
+            else func(idx, pdim, fdim_bytes)
+        want = 3 if kind is PSUM else 2
+        ok = isinstance(got, (tuple, list)) and len(got) == want
+        values = [as_int(v) for v in got] if ok else [None]
+        if None in values:
+            raise fail("NKI-A03", "an allocation function returned something else than addresses",
+                       given=repr(got)[:60],
+                       limit="(bank, start_partition, byte_addr)" if kind is PSUM
+                             else "(start_partition, byte_addr)")
+        if kind is PSUM:
+            bank, part, addr = values
+            if part or addr:                                     # type: ignore[truthy-bool]
+                raise fail("NKI-A01", "a PSUM tile starts at partition 0 and byte 0 of its bank",
+                           given=f"start_partition={part}, byte_addr={addr}")
+            return 0, bank * bank_bytes                          # type: ignore[operator]
+        return values[0], values[1]                              # type: ignore[return-value]
+    return DirectBuffer(kind, place)

@@ -1,0 +1,64 @@
+"""The sizes that a tensor on chip can have (nki-spec 4.3)."""
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..chip import dtypes
+from ..chip.hw import NeuronCore
+from ..chip.memory import PSUM
+from ..errors import fail
+from .index import as_int, whole
+
+
+class ParDim(int):
+    """What `nl.par_dim(n)` returns: the size of the partition dimension, marked."""
+
+    def __new__(cls, n: Any) -> ParDim:
+        size = whole(n, "a partition dimension")
+        if size is None:
+            raise fail("NKI-S06", "nl.par_dim takes an integer", given=f"{n!r}"[:60])
+        return int.__new__(cls, size)
+
+
+def sizes(shape: Any, what: str = "a tensor") -> tuple[int, ...]:
+    """Return a shape as ints (`ParDim` marks kept), or raise."""
+    if isinstance(shape, float) or as_int(shape) is not None:
+        shape = (shape,)
+    out = []
+    for n in tuple(shape):
+        size = n if isinstance(n, ParDim) else whole(n, f"a size of {what}")
+        if size is None or size < 1:
+            raise fail("NKI-S06", f"{what} has a size that is not a positive integer",
+                       given=f"shape {tuple(shape)!r}"[:90],
+                       hint="use // instead of /; a size of 0 comes from a tile larger than the "
+                            "tensor")
+        out.append(size)
+    return tuple(out)
+
+
+def check_tile(hw: NeuronCore, kind: str, shape: tuple[int, ...], dtype: np.dtype,
+               blocks: int = 0) -> None:
+    """Raise if a tensor of `shape` (with `blocks` block dims) cannot be a tile of `kind`."""
+    where = kind.upper()
+    if shape[blocks] > hw.pmax:
+        raise fail("NKI-P01",
+                   f"a tile of {shape[blocks]} partitions is larger than {where} has",
+                   given=f"shape {shape}: {shape[blocks]} partitions",
+                   limit=f"{hw.pmax} partitions",
+                   hint=f"loop over chunks of at most {hw.pmax} rows (nl.tile_size.pmax), or put "
+                        "more elements on the free dimension: reshape to "
+                        f"({hw.pmax}, n // {hw.pmax})")
+    if len(shape) - blocks < 2:
+        raise fail("NKI-P02", f"a tensor in {where} has too few dimensions",
+                   given=f"shape {shape}", limit="a partition dim and at least one free dim",
+                   hint=f"use ({shape[-1]}, 1) for one element a partition")
+    free = prod(shape[blocks + 1:]) * dtype.itemsize
+    limit = hw.psum_bytes if kind is PSUM else hw.sbuf_usable_bytes
+    if free > limit:
+        raise fail("NKI-M04", f"a tile does not fit a partition of {where}",
+                   given=f"shape {shape} of {dtypes.name(dtype)}: {free} bytes per partition",
+                   limit=f"{limit} bytes per partition on {hw.name}",
+                   hint="split the free dimension into tiles and loop over them")

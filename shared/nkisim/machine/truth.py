@@ -1,0 +1,74 @@
+"""Truth values of what has none: what the SDK refuses, and what it takes to mean something else.
+
+`if`, `and`, `or` and `not` are decided when a kernel is traced. A parameter is then a handle, which
+is true because it is there. Masks joined by `and` have run in the SDK: Python keeps the last one.
+"""
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+from types import CodeType
+from typing import Any
+
+from ..errors import fail, user_frame
+from .context import current
+
+
+def no_truth(what: str, name: str = "err_control_flow_condition_depending_on_arange") -> None:
+    """Raise for a condition that cannot be decided when the kernel is traced."""
+    raise fail("NKI-I08", f"{what} has no single truth value", name=name,
+               limit="`if`, `not`, `and`, `or` and `while` are decided when the kernel is traced, "
+                     "before any data is there",
+               hint="combine masks with & and pass them as mask=; select data with nl.where")
+
+
+def of_mask() -> bool:
+    """Return True, with a finding, for a mask that `and` or `or` joins to another; else raise."""
+    m, frame = current.get(), user_frame(sys._getframe(1))
+    if m is None or frame is None or not _joins(frame.f_code, frame.f_lasti):
+        no_truth("a mask (a comparison of index expressions)")
+    else:
+        m.find("NKI-I14", "error", "masks are joined by `and` or `or` (a < b < c is an `and` as "
+               "well): what is left of them is the last mask for `and`, the first for `or`. Write "
+               "(i_p < 64) & (i_f < n), or |", m.here())
+    return True
+
+
+def of_handle(t: Any) -> bool:
+    """Return True, with a finding, for a tensor in HBM; raise for a tile, which is data."""
+    m = current.get()
+    if m is None or t.kind != "hbm":
+        no_truth("a tensor", "err_ambiguous_tensor_truth_value")
+    else:
+        m.find("NKI-I15", "warning", f"the truth of {t!r} is asked for: it is true because the "
+               "tensor is there, whatever it holds. Write `x is not None`; the SDK refuses `if x` "
+               "in places (err_ambiguous_tensor_truth_value)", m.here())
+    return True
+
+
+def compared_with_none(name: str) -> bool:
+    """Return what `x == None` or `x != None` is for a tensor, with a finding: no elements are."""
+    m = current.get()
+    if m is not None:
+        m.find("NKI-I15", "warning", "a tensor is compared with None, which is no comparison of "
+               "its elements. Write `x is None` or `x is not None`", m.here())
+    return name == "not_equal"
+
+
+@functools.lru_cache(maxsize=1024)
+def _joins(code: CodeType, at: int) -> bool:
+    """Tell whether the instruction at `at` decides an `and` or `or` whose value is kept.
+
+    Then it leaves its operand on the stack, which may be the value of the whole: Python 3.10 and
+    3.11 have an instruction for that, later ones copy the operand first. An `if` does neither.
+    """
+    before = ""
+    for ins in dis.get_instructions(code):
+        if ins.opname == "EXTENDED_ARG":        # Python 3.10 may stand at the prefix
+            continue
+        if ins.offset >= at:
+            decides = ins.opname == "TO_BOOL" or ins.opname.startswith("POP_JUMP")
+            return ins.opname.endswith("_OR_POP") or decides and before == "COPY"
+        before = ins.opname
+    return False

@@ -1,0 +1,143 @@
+"""What one instruction costs in time: engines by the formula of its row, DMAs by descriptors.
+
+The engine cycles come from the formula that the instruction's row names (`isa/formulas.py`);
+clocks, latencies and the constants of DMA from `hw`.
+"""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from ..chip.hw import NeuronCore
+from ..chip.memory import HBM, PSUM, SBUF
+from ..trace.trace import Kind, Pattern
+
+
+@dataclass(frozen=True)
+class Work:
+    """The cost of one instruction on an engine.
+
+    `interval_us`: the engine can start the next instruction after that; `latency_us`: the result
+    can be used after that (both from the start).
+    """
+
+    interval_us: float
+    latency_us: float
+    psum: bool = False          # touches PSUM, resp. SBUF: for ports that engines share
+    sbuf: bool = False
+    table: str = ""             # activation table that has to be loaded
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """The cost of one DMA: `us` on each of `engines` DMA engines."""
+
+    us: float
+    engines: int
+    descriptors: int            # in all
+    rows: int                   # contiguous pieces, as descriptor generation sees them
+    nbytes: int
+    hbm_read: int
+    hbm_write: int
+
+
+def work(kind: Kind, hw: NeuronCore, engine: str) -> Work:
+    """Return what an instruction of a compute engine costs when it runs on `engine`."""
+    t = hw.timing
+    busy = kind.row.cost(kind, hw, engine) / hw.ghz(engine) / 1e3
+    table = ""
+    if engine == "tensor":                  # the gap is in the formulas, in cycles
+        gap, fixed = 0.0, t.pe_latency_us
+    elif engine == "scalar":
+        gap, fixed = t.act_gap_us, t.act_latency_us
+        function = getattr(kind.form, "function", "")
+        if function and function not in hw.act_resident:
+            table = function
+            fixed += t.act_function_us
+    elif engine == "vector":
+        gap, fixed = t.dve_gap_us, t.dve_latency_us
+    else:
+        gap, fixed = t.pool_gap_us, t.pool_latency_us
+    kinds = {p.kind for p in kind.operands}
+    return Work(busy + gap, busy + fixed, PSUM in kinds, SBUF in kinds, table)
+
+
+# -- DMA -------------------------------------------------------------------------------------------
+
+def _runs(p: Pattern, partitions: bool) -> int:
+    """Return the bytes of the contiguous pieces of a pattern; SBUF partitions never join."""
+    step = p.dtype.itemsize
+    run = step
+    dims = list(zip(p.shape, p.strides))
+    for n, s in reversed(dims[1:] if partitions else dims):
+        if n == 1:
+            continue
+        if s != step:
+            break
+        step *= n
+        run = step
+    return run
+
+
+def _as_one(kind: Kind) -> Kind:
+    """Return the DMA of many equal pieces that follow each other as one of wide rows."""
+    n = kind.outputs
+    wide = tuple(replace(p, shape=(*p.shape[:-1], n * p.shape[-1]))
+                 for p in (kind.operands[0], kind.operands[n]))
+    return replace(kind, operands=wide, outputs=1)
+
+
+def transfer(kind: Kind, hw: NeuronCore) -> Transfer:
+    """Return the descriptors of a DMA, and the time they take on the engines it uses.
+
+    A DMA engine serves 8 partitions. A descriptor moves one piece that is contiguous on both
+    sides; pieces of neighbouring partitions share one if they follow each other in HBM.
+    """
+    t = hw.timing
+    if kind.outputs > 1:                            # neighbours that the compiler merged
+        kind = _as_one(kind)
+    dst = kind.operands[0]
+    srcs = kind.operands[kind.outputs:]
+    src = next((p for p in srcs if p.elements == dst.elements), dst)
+    indirect = kind.indirect
+    chip = dst if dst.kind is SBUF else src if src.kind is SBUF else None
+    moved = srcs[0] if indirect and dst.kind is HBM and srcs else dst
+    item = max(dst.dtype.itemsize, src.dtype.itemsize)
+    nbytes = max(1, moved.elements * item)
+    if indirect:                                    # rows chosen at run time: one piece each
+        rows = moved.shape[0]
+        run = nbytes // rows
+    elif kind.row.transposes:                       # element by element
+        run = src.dtype.itemsize
+    else:
+        run = min(_runs(dst, dst.kind is SBUF) * nbytes // (dst.elements * dst.dtype.itemsize),
+                  _runs(src, src.kind is SBUF) * nbytes // (src.elements * src.dtype.itemsize))
+    run = max(1, run)
+    pieces = max(1, math.ceil(nbytes / run))
+    if chip is None:                                # HBM to HBM: cut evenly
+        engines = min(hw.dma_engines, max(1, nbytes // t.dma_split_bytes))
+    else:
+        engines = min(hw.dma_engines, math.ceil(chip.shape[0] / (hw.pmax // hw.dma_engines)))
+    per_engine = math.ceil(pieces / engines)
+    share = nbytes / engines
+    hbm = src if src.kind is HBM else dst
+    joined = chip is not None and not indirect and run * chip.shape[0] == nbytes \
+        and _runs(hbm, False) >= nbytes
+    if joined:                                      # whole partitions that follow each other
+        per_engine = max(1, min(per_engine, math.ceil(share / t.dma_packet_bytes)))
+        pieces = per_engine * engines
+    each = share / per_engine
+    slower = t.dma_small_write_factor \
+        if dst.kind is HBM and each <= t.dma_small_write_bytes else 1.0
+    ns = per_engine * max(t.dma_descriptor_floor_ns,
+                          t.dma_descriptor_ns + slower * each / t.dma_engine_gbps)
+    if joined and chip is not None:                 # each partition is still addressed
+        ns = max(ns, chip.shape[0] / engines * t.dma_descriptor_floor_ns)
+    if kind.row.transposes:
+        ns = moved.elements / engines * t.dma_transpose_ns
+        pieces = src.shape[0] if len(src.shape) > 1 else 1
+    if kind.adds:
+        ns *= t.dma_rmw_factor
+    rows = max(1, chip.shape[0] if chip is not None else pieces)
+    return Transfer((ns + t.dma_semaphore_ns) / 1e3, engines, pieces, rows, nbytes,
+                    kind.read_bytes, kind.write_bytes)
