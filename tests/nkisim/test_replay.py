@@ -452,6 +452,31 @@ def window(x):
     return out
 
 
+@nki.jit
+def band(x):
+    """A band of two sides, as in attention with a window: only in its middle is no mask needed."""
+    out = nl.ndarray((N, 8, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+    i_p, i_f = nl.mgrid[0:8, 0:8]
+    tile = nl.load(x[i_p, i_f])
+    for i in nl.affine_range(N):
+        key = 8 * i + i_f
+        near = (8 * 10 + i_p >= key - 8) & (key + 8 >= 8 * 10 + i_p)
+        nl.store(out[i], nl.exp(tile, mask=near))
+    return out
+
+
+@nki.jit
+def diagonal(x):
+    """Masked below the diagonal only."""
+    out = nl.ndarray((N, 8, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+    i_p, i_f = nl.mgrid[0:8, 0:8]
+    tile = nl.load(x[i_p, i_f])
+    for i in nl.affine_range(N):
+        body()
+        nl.store(out[i], nl.exp(tile, mask=8 * 9 + i_p >= 8 * i + i_f))
+    return out
+
+
 def places_by(table):
     """Return a kernel whose tiles lie where a table says."""
     @nki.jit
@@ -514,10 +539,10 @@ def total_of(x):
 SWAPPED = [*range(6), 9, 7, 8, 6, *range(10, N)]
 
 
-@pytest.mark.parametrize("kernel", [window, places_by(range(N)), places_by(SWAPPED), triangle,
-                                    leaves_early, previous, total_of],
-                         ids=["window", "places", "places swapped", "triangle", "leaves early",
-                              "previous", "total"])
+@pytest.mark.parametrize("kernel", [window, band, diagonal, places_by(range(N)),
+                                    places_by(SWAPPED), triangle, leaves_early, previous, total_of],
+                         ids=["window", "band", "diagonal", "places", "places swapped", "triangle",
+                              "leaves early", "previous", "total"])
 def test_what_is_otherwise_in_the_middle_is_recorded(kernel):
     same_record(kernel, ones(N if kernel is leaves_early else 128, 64))
 

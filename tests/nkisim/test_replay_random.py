@@ -45,7 +45,7 @@ _other = st.one_of(
     st.builds("i % {}".format, st.integers(1, 9)), st.builds("j // {}".format, st.integers(1, 9)),
     st.just("len(items)"), st.just("(last + i)"), st.just("(7 if flag else 4)"))
 _place = st.one_of(_affine, _affine, _affine, _other)
-_compare = st.builds("{} + {} {} {}".format, _affine, st.sampled_from(["i_f", "i_p"]),
+_compare = st.builds("{} + {} {} {}".format, _affine, st.sampled_from(["i_f", "i_p", "i_f - i_p"]),
                      st.sampled_from(["<", ">=", "<=", ">"]), st.integers(0, 100))
 _mask = st.one_of(_compare, st.builds("({}) & ({})".format, _compare, _compare))
 _condition = st.one_of(

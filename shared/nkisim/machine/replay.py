@@ -11,11 +11,12 @@ these states:
   the iterations 3 to n - 3, which are appended to the record;
 - proven: iteration n - 2 is executed, and was what the step foretells. The last one is executed.
 
-What a mask, a slice or a modulo makes of an affine index is affine up to some iteration and
-something else after it, and does not come back; so what holds for 1, 2 and n - 2 holds between. A
-mask that leaves an instruction out would come back (a window over the iterations): such loops run
-whole. So do those in whose frame something else than the index moves: counters, flags, lists that
-grow, iterators. What a body keeps elsewhere (a global, an attribute of an attribute) is not seen.
+What a slice, a modulo or one bound of a mask makes of an affine index is affine up to some
+iteration and something else after it, and does not come back; so what holds for 1, 2 and n - 2
+holds between. A mask of two sides may select in the middle what it does not at both ends: where a
+mask leaves an instruction out, or is no box, the loop runs whole. So do loops in whose frame
+something else than the index moves: counters, flags, lists that grow, iterators. What a body keeps
+elsewhere (a global, an attribute of an attribute) is not seen.
 
 A loop that is not what was foretold raises Diverged: the kernel then runs again without all this.
 """
@@ -124,14 +125,16 @@ class Variables:
 class Part:
     """What one iteration appended to the trace, and the variables after it.
 
-    `start` is where its part of each array begins; `left_out` how many instructions it lost.
+    `start` is where its part of each array begins; `left_out` is how many instructions masks had
+    left out by then. `masked`: a mask has left one out since, or is no box.
     """
 
     def __init__(self, m: Machine, start: tuple[int, ...], left_out: int, frame: FrameType):
         self.start = start
         self.arrays = [np.array(a[n:], dtype=np.int64) for a, n in zip(_arrays(m), start)]
         self.loops = list(zip(m.trace.loop_kind, m.trace.loop_line))[start[-1]:]
-        self.left_out = m.replays.left_out - left_out
+        kinds = {m.trace.rows[at + KIND] for at in m.trace.starts[start[1]:]}
+        self.masked = m.replays.left_out > left_out or any(m.trace.kinds[k].masked for k in kinds)
         self.variables = Variables(frame)
 
     @property
@@ -155,7 +158,7 @@ def _lengths(m: Machine) -> tuple[int, ...]:
 
 def _step(a: Part, b: Part) -> list[np.ndarray] | None:
     """Return the step from one iteration's numbers to the next's, None if it cannot go on so."""
-    if a.loops != b.loops or not len(b.arrays[0]) or a.left_out or b.left_out:
+    if a.loops != b.loops or not len(b.arrays[0]) or a.masked or b.masked:
         return None
     if any(len(x) != len(y) for x, y in zip(a.arrays, b.arrays)):
         return None
