@@ -5,11 +5,11 @@ engines and costs (cost.py), who waits for whom (footprint.py), the run itself (
 """
 from __future__ import annotations
 
-import gc
 from dataclasses import dataclass
 
 import numpy as np
 
+from .. import collector
 from ..chip.hw import NeuronCore
 from ..chip.memory import HBM, PSUM
 from ..isa.table import ANY
@@ -119,15 +119,10 @@ def schedule(trace: Trace, hw: NeuronCore, *, dge: bool = False,
     Tiles that do not fit are spilled: the schedule is then that of `Schedule.trace`, which has
     the instructions for it.
     """
-    collecting = gc.isenabled()
-    gc.disable()                        # millions of small lists, and no garbage among them
-    try:
+    with collector.paused():
         written = compiler.rewrite(trace, hw, on)
         plan, times = _run(written, hw, dge, on)
         spilled = 0 if plan.trace is written else _hbm_bytes(plan.trace) - _hbm_bytes(written)
-    finally:
-        if collecting:
-            gc.enable()
     return _schedule(plan, times, hw, spilled)
 
 
