@@ -44,6 +44,13 @@ def results(name: str) -> list[str]:
     return [f"--junitxml={folder}/{name}.xml"] if folder else []
 
 
+@nox.session(default=False)
+def conformance(session: nox.Session) -> None:
+    """Run public suites and course repositories: -- --sources DIR (a folder of checkouts)."""
+    session.install("-e", ".[labs,test,torch]", "scipy", silent=True)
+    session.run("python", "-m", "conformance", *session.posargs)
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the test suite, on all cores; arguments go to pytest."""
@@ -66,7 +73,7 @@ def lint(session: nox.Session) -> None:
     """Check style (ruff) and types (mypy)."""
     session.install("-e", ".[labs,infra,lint]", silent=True)
     session.run("ruff", "check", ".")
-    session.run("mypy", "shared/labkit", "shared/nkisim")
+    session.run("mypy", "shared/labkit", "shared/nkisim", "conformance")
     session.run("mypy", "infra/classroom")
     for spec in sorted(Path("labs").glob("*/spec.py")):  # the labs share file names
         with session.chdir(spec.parent):

@@ -18,7 +18,7 @@ from . import banner
 from .checks.finding import Finding
 from .checks.hazards import check_loops
 from .chip import dtypes, hw
-from .chip.memory import FULLY, HBM, NEVER
+from .chip.memory import HBM, NEVER
 from .errors import NkiError, Where, fail, find_where, in_user_code, trim
 from .isa import lower
 from .machine import allocate
@@ -310,6 +310,7 @@ def _outputs(m: Machine, kernel: Kernel, args: _Arguments, result: Any) -> Any:
         if x.kind is not HBM and kernel.mode == "simulation":
             m.find("NKI-O02", "warning", f"{what} is returned from {x.kind.upper()}; on hardware "
                    "outputs are HBM tensors, so this kernel can only be simulated")
+            m.undefined.check_output(x)
             return np.array(x.np, order="C")
         if x.kind is not HBM:
             raise fail("NKI-O02", f"{kernel.__name__} returns a tensor on chip",
@@ -327,14 +328,7 @@ def _outputs(m: Machine, kernel: Kernel, args: _Arguments, result: Any) -> Any:
                        where=made or _place(kernel),
                        hint="does the loop run at all? size // tile size is 0 when the tensor is "
                             "smaller than a tile")
-        if st.init != FULLY:
-            seen = st.mask_view(x.offset, x.shape, x.strides, x.dtype.itemsize)
-            missing = int(seen.size - np.count_nonzero(seen))
-            if missing:
-                m.find("NKI-O04", "warning",
-                       f"{missing} of {seen.size} elements of an output were never stored; they "
-                       "are NaN here and garbage on the chip. Does the loop cover a size that is "
-                       "not a multiple of the tile?", st.where)
+        m.undefined.check_output(x)
         a = array_of(x)
         return _to_torch(a) if args.torch else a
 
@@ -353,5 +347,6 @@ def _outputs(m: Machine, kernel: Kernel, args: _Arguments, result: Any) -> Any:
             raise fail("NKI-O06", f"mutable parameter {name} is not returned",
                        limit="a parameter annotated nt.mutable_tensor is an output as well",
                        where=_place(kernel), hint=f"return {name}")
+        m.undefined.check_output(t)
         array[...] = t.np.reshape(array.shape)
     return out

@@ -57,11 +57,9 @@ class Timeline:
     """
 
     def __init__(self, trace: Trace, plan: Schedule):
-        rows = np.frombuffer(trace.rows, np.int64)
-        starts = np.frombuffer(trace.starts, np.int64)
         self.start_us, self.end_us, self.issue_us = plan.start, plan.end, plan.issue
         self.engine, self.queue, self.pred = plan.engine, plan.queue, plan.pred
-        self.kind, self.line, self.node = (rows[starts + k] for k in range(3))
+        self.kind, self.line, self.node = trace.instructions()
         self._plan = plan
 
     @cached_property

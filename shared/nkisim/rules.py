@@ -207,12 +207,12 @@ Try: leave on_false_value= out.
 NKI-L01 | err_local_variable_used_out_of_scope | A tile lives in the loop body that made it
 Loop bodies are scopes: what an iteration creates is gone with it. Create the tensor before the loop and assign inside.
 NKI-L02 | - | Loop-carried value in an affine_range
-affine_range promises independent iterations, and the compiler takes you by your word: it overlaps and reorders them. A value from another iteration may not be there yet.
+affine_range promises independent iterations, and the compiler takes you by your word: it overlaps and reorders them. A value from another iteration may not be there yet. What += accumulates is defined when the loop has ended, not in between.
 NKI-L03 | - | Arguments of a range
 (stop), (start, stop) or (start, stop, step), as integers, like Python's range.
 Try: nl.affine_range(size // tile).
 NKI-L04 | err_unexpected_output_dependencies | Two iterations write one place
-Iterations of affine_range may run in any order, so which value stays is undefined. Accumulating with += is fine.
+Iterations of affine_range may run in any order, so which value stays is undefined, also where two stores overlap in part. Accumulating with += is fine.
 NKI-L05 | - | Iterations share a tile
 Overlapping iterations need a tile each. Sharing one is at best slow (no overlap) and at worst wrong.
 NKI-L06 | - | Conditions on a loop index belong into `if` statements
@@ -228,7 +228,7 @@ NKI-O03 | err_tensor_output_not_written_to | Outputs are written
 An output that no instruction writes holds garbage. Most often the loop that should write it runs zero times.
 Try: check size // tile size, and the last tile.
 NKI-O04 | - | Outputs are written completely
-Elements that no store reaches hold garbage on the chip and NaN here. Most often the size is no multiple of the tile.
+Elements that no store reaches hold garbage on the chip and NaN here. Most often the size is no multiple of the tile. Where run-time indices choose the rows that are stored, it is a warning: the caller may know which rows to look at.
 Try: a mask for the last tile, or sizes that are multiples.
 NKI-O05 | err_shared_hbm_must_in_kernel_level | shared_hbm tensors are created at the top level
 shared_hbm is allocated once for a launch and outlives it, so it cannot depend on a loop or a branch.
@@ -308,8 +308,9 @@ NKI-A10 | - | The end of SBUF belongs to the compiler
 A kernel can use {sbuf_usable_bytes} of a partition; the rest is the compiler's. Published kernels that use a little more have run, so this is a warning: less room for the compiler means spills, or an error there.
 NKI-U01 | - | Read before anything was written
 Memory holds whatever was there before: on the chip the kernel reads garbage, and often the right garbage, until it does not. The simulator knows which bytes were written.
-NKI-U02 | - | Read of partly written memory
-Some elements were never written. That is fine if nobody uses what comes out (a masked store), and a bug otherwise; here such elements are NaN.
+NKI-U02 | - | An output depends on memory that nothing has written
+A kernel may read elements that were never written, for example compute on all of a tile that a mask loaded in part, as long as it drops what comes out, for example by a mask at the store. Here they have reached an output: on the chip that is garbage, here mostly NaN. The simulator follows such elements from instruction to instruction, and names the first one that read them.
+Try: write all of the tile first (nl.zeros), read only what was written, or add mask= to the store.
 NKI-U03 | - | Accumulation into memory that was never set
 psum += matmul adds to what is there. Only nl.zeros tells the chip that the first matmul starts anew.
 Try: nl.zeros(..., dtype=nl.float32, buffer=nl.psum).

@@ -110,6 +110,30 @@ def test_expected_failures_pass_only_if_they_happen(tmp_path):
     assert outcome(tmp_path, GOOD, case(expect=wrong, inputs=big)).status == FAILED
 
 
+SHARED_ADDRESS = """
+import neuronxcc.nki.compiler as ncc
+@nki.jit
+def k(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    x, y = (nl.ndarray((128, 4), a.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=at))
+            for at in (0, APART))
+    x[...] = nl.load(a)
+    y[...] = nl.load(a)
+    nl.store(out, x)
+    return out
+"""
+
+
+def test_a_right_result_by_luck_fails(tmp_path):
+    """Two tiles at one address that happen to hold the same: an error among the findings."""
+    apart, same = (SHARED_ADDRESS.replace("APART", str(at)) for at in (16, 0))
+    assert outcome(tmp_path, apart).status == PASSED
+    result = outcome(tmp_path, same)
+    assert result.status == FAILED and "by luck: NKI-A05" in result.text
+    assert "kernels.py:15" in result.detail
+    assert outcome(tmp_path, same, case(expect=MustFailNumerically("luck"))).status == FAILED
+
+
 @pytest.mark.parametrize("backend", ["sdk-sim", "hw"])
 def test_without_the_sdk_its_backends_say_so(tmp_path, backend):
     result = outcome(tmp_path, GOOD, backend=backend)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import nkisim
 from nkisim import NkiError
 from nkisim.prediction import ENGINES
-from nkisim.trace.conflicts import _Geometry
+from nkisim.trace.geometry import Geometry
 from nkisim.trace.trace import Pattern
 
 from . import model_kernels as kernels
@@ -131,7 +131,7 @@ dims = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 24)), min_size=1, ma
 def test_overlap_of_access_patterns_is_exact(a, b, wide_a, wide_b, distance):
     pa, pb = (Pattern("sbuf", np.dtype(f"u{w}"), tuple(n for n, _ in d), tuple(s for _, s in d))
               for d, w in ((a, wide_a), (b, wide_b)))
-    geometry = _Geometry()
+    geometry = Geometry()
     got = geometry.overlap(geometry.id(pa), geometry.id(pb), distance)
     assert got == bool(bytes_of(pa, 0) & bytes_of(pb, distance))
 

@@ -159,3 +159,22 @@ def test_result_of_accumulation_kept_by_the_kernel():
         return out
     a, b = data(128, 64), data(128, 96, seed=1)
     np.testing.assert_allclose(nkisim.simulate(keeps, a, b), 2 * a.T @ b, rtol=1e-4, atol=1e-4)
+
+
+@nki.jit
+def reversed_operand(a, b):
+    """A product with the columns of a tile from right to left waits; the leftmost is changed."""
+    out = nl.ndarray((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    acc = nl.zeros((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.psum)
+    stationary, moving = nl.load(a), nl.load(b)
+    p, f = nl.mgrid[0:b.shape[0], 0:b.shape[1]]
+    acc += nisa.nc_matmul(stationary, moving[p, b.shape[1] - 1 - f])
+    moving[:, 0:1] = 0
+    nl.store(out, value=nl.copy(acc))
+    return out
+
+
+def test_an_operand_that_is_read_backwards():
+    a, b = data(64, 32), data(64, 8, seed=1)
+    np.testing.assert_allclose(nkisim.simulate(reversed_operand, a, b), a.T @ b[:, ::-1],
+                               rtol=1e-4, atol=1e-5)

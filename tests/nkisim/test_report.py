@@ -110,7 +110,7 @@ def test_the_error_of_the_model_is_told_where_it_is_known(tmp_path):
 
 def test_findings_are_told_with_their_places():
     text = report.summary(profile(kernel("reads_nothing"), zeros(128, 8), target="trn2"))
-    found = re.search(r"findings \(1\):\n +warning: NKI-\w+ .*\((\S+):\d+\)", text)
+    found = re.search(r"findings \(1\):\n +error: NKI-\w+ .*\((\S+):\d+\)", text)
     assert found and found[1] == KERNELS.name, text
 
 

@@ -54,9 +54,9 @@ class DirectBuffer:
 class Storage:
     """Bytes of one memory, with what is known about their having been written."""
 
-    __slots__ = ("id", "kind", "nparts", "row_bytes", "nbytes", "_data", "init", "_mask", "grain",
-                 "_missing", "where", "readonly", "lazy_zero", "aliases", "shadow", "node",
-                 "arena", "writers", "queued", "wide")
+    __slots__ = ("id", "kind", "nparts", "row_bytes", "nbytes", "_data", "init", "_mask",
+                 "_origin", "grain", "_missing", "where", "readonly", "lazy_zero", "aliases",
+                 "shadow", "node", "arena", "writers", "queued", "wide")
 
     def __init__(self, id: int, kind: str, nparts: int, row_bytes: int, grain: int, where: int,
                  node: int, arena: bool, readonly: bool):
@@ -65,7 +65,8 @@ class Storage:
         self.nbytes = nparts * row_bytes
         self._data: np.ndarray | None = None
         self.init = NEVER
-        self._mask: np.ndarray | None = None
+        self._mask: np.ndarray | None = None        # which elements are defined
+        self._origin: np.ndarray | None = None      # of those that are not: where they come from
         self.grain = grain              # bytes a mask entry stands for
         self._missing = 0
         self.where = where              # line id of the allocation
@@ -114,6 +115,8 @@ class Storage:
             self._data = np.empty(self.nbytes, dtype=np.uint8)
 
     # -- what has been written ----------------------------------------------
+    # An element is defined, or it is not: because nothing has written it (origin 0), or because
+    # what was written came from elements that were not defined (the number of who read those).
     def set_grain(self, grain: int) -> None:
         """Refine the mask so that one entry stands for `grain` bytes."""
         if grain >= self.grain:
@@ -121,45 +124,97 @@ class Storage:
         if self._mask is not None:
             self._mask = np.repeat(self._mask, self.grain // grain)
             self._missing *= self.grain // grain
+        if self._origin is not None:
+            self._origin = np.repeat(self._origin, self.grain // grain)
         self.grain = grain
 
     def mask_view(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
                   itemsize: int) -> np.ndarray:
-        """Return the written-mask of an access pattern (bytes), as a view."""
+        """Return which elements of an access pattern (bytes) are defined, as a view."""
         if itemsize < self.grain:
             self.set_grain(itemsize)
-        g = self.grain
         if self._mask is None:
-            self._mask = np.full(self.nbytes // g, self.init == FULLY, dtype=np.bool_)
+            self._mask = np.full(self.nbytes // self.grain, self.init == FULLY, dtype=np.bool_)
             self._missing = 0 if self.init == FULLY else self._mask.size
+        return self._view(self._mask, offset, shape, strides, itemsize)
+
+    def origins(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
+                itemsize: int) -> np.ndarray:
+        """Return -1 for the defined elements of an access pattern, the origin of the others."""
+        defined = self.mask_view(offset, shape, strides, itemsize)
+        origin = 0 if self._origin is None else \
+            self._view(self._origin, offset, shape, strides, itemsize)
+        out = np.where(defined, np.int16(-1), np.asarray(origin, np.int16))
+        return out if out.ndim == len(shape) else out.max(axis=-1)
+
+    def _view(self, flat: np.ndarray, offset: int, shape: tuple[int, ...],
+              strides: tuple[int, ...], itemsize: int) -> np.ndarray:
+        g = self.grain
         if itemsize > g:
             shape, strides = (*shape, itemsize // g), (*strides, g)
-        return np.ndarray(shape, np.bool_, self._mask, offset // g, tuple(s // g for s in strides))
+        return np.ndarray(shape, flat.dtype, flat, offset // g * flat.itemsize,
+                          tuple(s // g * flat.itemsize for s in strides))
 
     def mark(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
              itemsize: int, where: np.ndarray | None = None) -> None:
-        """Record that an access pattern (or its elements at `where`) has been written."""
+        """Record that an access pattern (or its elements at `where`) has been written.
+
+        Only what `where` selects has to lie inside of the storage.
+        """
         if self.init == FULLY:
             return
-        view = self.mask_view(offset, shape, strides, itemsize)
         if where is not None:
-            if view.ndim > where.ndim:
-                where = where[..., None]
-            where = np.broadcast_to(where, view.shape)
-            self._missing -= int(np.count_nonzero(where & ~view))
-            view[where] = True
-        elif 0 in strides:
-            view[...] = True
-            mask = self._mask
-            assert mask is not None
-            self._missing = int(mask.size - np.count_nonzero(mask))
+            self._mark_some(offset, shape, strides, itemsize, where)
+            self._count()
         else:
-            self._missing -= view.size - int(np.count_nonzero(view))
-            view[...] = True
+            view = self.mask_view(offset, shape, strides, itemsize)
+            if 0 in strides:
+                view[...] = True
+                self._count()
+            else:
+                self._missing -= view.size - int(np.count_nonzero(view))
+                view[...] = True
         if self._missing <= 0:
-            self.init, self._mask = FULLY, None
+            self.init, self._mask, self._origin = FULLY, None, None
         else:
             self.init = PARTLY
+
+    def _mark_some(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
+                   itemsize: int, where: np.ndarray) -> None:
+        ends = [(n - 1) * stride for n, stride in zip(shape, strides)]
+        if offset + sum(min(0, e) for e in ends) >= 0 \
+                and offset + sum(max(0, e) for e in ends) + itemsize <= self.nbytes:
+            view = self.mask_view(offset, shape, strides, itemsize)
+            view[np.broadcast_to(where, shape)] = True
+            return
+        at = np.asarray(offset)                         # it leaves the storage: one by one
+        for n, stride in zip(shape, strides):
+            at = at[..., None] + np.arange(n) * stride
+        at = at[np.broadcast_to(where, shape)]
+        self.mask_view(0, (), (), itemsize)             # the mask exists, and is fine enough
+        assert self._mask is not None
+        self._mask[at[:, None] // self.grain + np.arange(itemsize // self.grain)] = True
+
+    def spoil(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
+              itemsize: int, origin: np.ndarray) -> None:
+        """Record that elements of an access pattern are undefined: where `origin` is not -1."""
+        view = self.mask_view(offset, shape, strides, itemsize)
+        assert self._mask is not None
+        if self._origin is None:
+            self._origin = np.zeros(self._mask.size, np.uint8)
+        origins = self._view(self._origin, offset, shape, strides, itemsize)
+        if view.ndim > origin.ndim:
+            origin = origin[..., None]
+        origin = np.broadcast_to(origin, view.shape)
+        bad = origin >= 0
+        view[bad], origins[bad] = False, origin[bad]
+        self._count()
+        self.init = PARTLY
+
+    def _count(self) -> None:
+        mask = self._mask
+        assert mask is not None
+        self._missing = int(mask.size - np.count_nonzero(mask))
 
 
 @dataclass(frozen=True)
@@ -177,12 +232,13 @@ class Write:
         return self.p0 < p1 and p0 < self.p1 and self.lo < hi and lo < self.hi
 
 
-def free_extent(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> int:
-    """Return the bytes from the first to past the last element of a tile's free dims."""
-    end = itemsize
-    for n, s in zip(shape[1:], strides[1:]):
-        end += (n - 1) * s
-    return end
+def free_range(offset: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+               ) -> tuple[int, int]:
+    """Return the lowest and past the highest byte of a tile's free dims, of which the first
+    element is `offset` bytes from the start of a partition."""
+    ends = [(n - 1) * s for n, s in zip(shape[1:], strides[1:])]
+    return (offset + sum(min(e, 0) for e in ends),
+            offset + sum(max(e, 0) for e in ends) + itemsize)
 
 
 def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from ..chip.memory import (
     Storage,
     Write,
     contiguous_strides,
-    free_extent,
+    free_range,
 )
 from ..errors import fail
 from .block import BlockTensor
@@ -83,7 +83,7 @@ def _extent(t: Tensor) -> tuple[int, int, int, int]:
     """Return (first partition, past last, first byte, past last byte) of a tile in its arena."""
     assert t.storage is not None
     p0, lo = divmod(t.offset, t.storage.row_bytes)
-    return p0, p0 + t.shape[0], lo, lo + free_extent(t.shape, t.strides, t.dtype.itemsize)
+    return p0, p0 + t.shape[0], *free_range(lo, t.shape, t.strides, t.dtype.itemsize)
 
 
 def note_write(t: Tensor, line: int) -> None:

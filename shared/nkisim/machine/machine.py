@@ -15,7 +15,7 @@ import numpy as np
 from ..checks.finding import Finding
 from ..chip import dtypes
 from ..chip.hw import NeuronCore
-from ..chip.memory import FULLY, HBM, NEVER, PSUM, Storage, contiguous_strides
+from ..chip.memory import FULLY, HBM, NEVER, PARTLY, PSUM, Storage, contiguous_strides
 from ..errors import NkiError, fail, user_frame
 from ..trace.trace import Trace
 from . import arena, limits, refuse, replay
@@ -25,6 +25,7 @@ from .instruction import Instr
 from .products import IS_RESULT, Products
 from .shadow import refresh_shadow
 from .tensor import Indirect, Tensor
+from .undefined import Undefined
 
 
 class Machine:
@@ -40,6 +41,7 @@ class Machine:
         self.trace = Trace()
         self.pending: tuple[Instr, Tensor] | None = None
         self.products = Products()
+        self.undefined = Undefined(self)
         self.storages = self.trace.storages
         self.findings: list[Finding] = []
         self._found: set[tuple] = set()
@@ -201,6 +203,8 @@ class Machine:
         """Check, record and execute an instruction that writes `dst`."""
         if ins.box is not None:
             if any(lo >= hi for lo, hi in ins.box):
+                if dst.kind is not HBM and dst.storage.init == NEVER:
+                    dst.storage.init = PARTLY       # its mask says so: no forgotten write
                 return                              # nothing is selected
             dst = dst.narrow(ins.box)
         outs = (dst, *ins.also) if ins.also else (dst,)
@@ -210,9 +214,11 @@ class Machine:
         self._before_writes(ins, outs)
         self.trace.record(ins, outs, ins.line, self.node)
         if self.compute:
-            self._check_reads(ins, dst)
+            origins = self._check_reads(ins, dst)
             self._execute(ins, dst)
             self._note_writes(ins, outs)
+            if origins is not None:
+                self.undefined.spoil(outs, origins)
 
     def _before_reads(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
         """Refuse accesses that leave their tensors; compute what has been put off and is read."""
@@ -245,23 +251,30 @@ class Machine:
                 self._unshare(st)
             st.lazy_zero = False
 
-    def _check_reads(self, ins: Instr, dst: Tensor) -> None:
-        """Look for reads of what nobody has written, or of what somebody else owns by now."""
+    def _check_reads(self, ins: Instr, dst: Tensor) -> list[np.ndarray] | None:
+        """Look for reads of what somebody else owns by now, and of what nobody has written.
+
+        Returns which elements of the results are undefined (see Undefined), None if none is.
+        """
+        keeps = ins.accumulate or ins.row.merges or ins.inplace
+        unsure = keeps and dst.storage.init != FULLY
         for s in ins.srcs:
             st = s.storage
             if st.init != FULLY:
-                refuse.undefined_read(self, s, ins)
+                unsure = True
             if st.arena:
                 arena.check_owner(self, s, ins.line)
+        origins = self.undefined.results(ins, (dst, *ins.also)) if unsure else None
         if ins.accumulate:
             self._prepare_accumulation(dst, ins)
+        return origins
 
     def _execute(self, ins: Instr, dst: Tensor) -> None:
         """Run the row's semantics on the bytes."""
         st = dst.storage
         whole = (st.init == NEVER and ins.mask is None and not ins.also
                  and dst.size * dst.dtype.itemsize == st.nbytes and 0 not in dst.strides
-                 and not ins.scatters)
+                 and not ins.scatters and not ins.row.merges)
         if whole:
             st.fresh()
         if ins.mask is None or ins.row.masks_itself:
@@ -300,7 +313,7 @@ class Machine:
         st = t.storage
         assert st is not None
         return st.init == FULLY or st.init != NEVER and bool(
-            st.mask_view(t.offset, t.shape, t.strides, t.dtype.itemsize).any())
+            st.origins(t.offset, t.shape, t.strides, t.dtype.itemsize).any())
 
     def _prepare_accumulation(self, dst: Tensor, ins: Instr) -> None:
         """Make `dst` readable for an accumulation: zeros that were free, or never written."""
@@ -311,13 +324,14 @@ class Machine:
             return
         if st.init == FULLY:
             return
-        seen = st.mask_view(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize)
-        if not seen.all():
+        if st.mask_view(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize).all():
+            return
+        never = st.origins(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize) == 0
+        if never.any():
             self.find("NKI-U03", "note", f"{ins.row.name} accumulates into {dst!r}, which was "
                       "never set: the first product overwrites it. nl.zeros(..., buffer=nl.psum) "
                       "says so and costs nothing", ins.line, st.where)
-            every = seen if seen.ndim == len(dst.shape) else seen.all(axis=-1)
-            np.copyto(dst.np, np.zeros((), dst.np.dtype), where=~every)
+            np.copyto(dst.np, np.zeros((), dst.np.dtype), where=never)
 
     def _zero_for_real(self, st: Storage) -> None:
         """Issue the memset of zeros in PSUM that something else than a matmul reads."""

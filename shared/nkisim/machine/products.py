@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..chip.memory import free_extent
+from ..chip.memory import free_range
 from .tensor import Tensor
 
 IS_RESULT, IS_OPERAND = 1, 2            # Storage.queued
@@ -132,8 +132,8 @@ class Products:
 
 def _bytes(t: Tensor) -> tuple[int, int]:
     """Return the range of bytes of each partition that a tile lies in."""
-    lo = t.offset % t.storage.row_bytes                         # type: ignore[union-attr]
-    return lo, lo + free_extent(t.shape, t.strides, t.dtype.itemsize)
+    return free_range(t.offset % t.storage.row_bytes,           # type: ignore[union-attr]
+                      t.shape, t.strides, t.dtype.itemsize)
 
 
 __all__ = ["IS_OPERAND", "IS_RESULT", "Products"]

@@ -1,18 +1,16 @@
-"""What a machine refuses: operands in the wrong place, partitions, reads of undefined memory."""
+"""What a machine refuses: operands in the wrong place, partitions, writes of inputs."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from ..chip.memory import HBM, NEVER
 from ..errors import fail
 from .block import BlockTensor
 from .index import Index, Mask
 from .tensor import Indirect, Shifted, Tensor
 
 if TYPE_CHECKING:
-    from .instruction import Instr
     from .machine import Machine
 
 MAX_DIMS = 5                        # of an access pattern: the partition dim and 4 free dims
@@ -95,31 +93,3 @@ def assigned_hbm(dst: Any) -> NoReturn:
                given=f"destination of shape {dst.shape} in HBM",
                limit="only DMA writes HBM",
                hint="nl.store(out[...], value=tile), or nisa.dma_copy(dst=out, src=tile)")
-
-
-def undefined_read(m: Machine, s: Tensor, ins: Instr) -> None:
-    """Report a read of bytes that nothing has written."""
-    st = s.storage
-    assert st is not None
-    if s.oob is not None:
-        return
-    made = m.trace.where(st.where)
-    made_at = f"; created at {made}" if made else ""
-    if st.init == NEVER:
-        raise fail("NKI-U01", "a tensor is read before anything has been written to it",
-                   given=f"{s!r}{made_at}",
-                   limit="nl.ndarray leaves memory as it was: on the chip this reads "
-                         "whatever the last kernel left there",
-                   hint="nl.load or assign into it first, or create it with nl.zeros")
-    seen = st.mask_view(s.offset, s.shape, s.strides, s.dtype.itemsize)
-    if seen.all():
-        return
-    if not seen.any() and s.kind is not HBM:
-        raise fail("NKI-U01", "a part of a tensor is read that nothing has written to",
-                   given=f"{s!r}{made_at}", limit="unwritten memory holds garbage",
-                   hint="check the subscripts of the writes, and masks that cut them")
-    first = np.argwhere(~(seen if seen.ndim == len(s.shape) else seen.all(axis=-1)))[0]
-    m.find("NKI-U02", "warning",
-              f"{ins.row.name} reads {s!r} of which element {tuple(map(int, first))} "
-              "(and maybe others) was never written; on the chip that is garbage, here NaN",
-              ins.line, st.where)

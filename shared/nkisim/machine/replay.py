@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..trace.trace import HEAD, KIND, LINE, OPERAND, Storages, StorageTable
+
 if TYPE_CHECKING:
     from .machine import Machine
 
 FEWEST = 8              # iterations below which nothing is gained
 PROBES = 3              # iterations that run at first; the last two are compared
-_ROW_HEAD = 3           # kind, line and node come before the operands of a row (trace.py)
 _COLLECTS = frozenset(dis.opmap[n] for n in ("LIST_APPEND", "SET_ADD", "MAP_ADD"))
 
 
@@ -126,8 +127,8 @@ class Part:
     @property
     def storages(self) -> tuple[int, int]:
         """Return (first, past last) of the storages made in the iteration."""
-        first = self.marks[2] // 6
-        return first, first + len(self.arrays[2]) // 6
+        first = self.marks[2] // Storages.WIDTH
+        return first, first + len(self.arrays[2]) // Storages.WIDTH
 
 
 def _arrays(m: Machine) -> tuple[array, ...]:
@@ -148,14 +149,14 @@ def _step(a: Part, b: Part) -> list[np.ndarray] | None:
         return None
     steps = [y - x for x, y in zip(a.arrays, b.arrays)]
     rows, starts = b.arrays[0], b.arrays[1] - b.marks[0]
-    if steps[0][starts].any() or steps[0][starts + 1].any():
+    if steps[0][starts + KIND].any() or steps[0][starts + LINE].any():
         return None                             # other kinds of instructions, or other lines
-    every = steps[2].reshape(-1, 6)
-    if every[:, [0, 1, 2, 3, 5]].any():
-        return None                             # storages of other sizes
+    every = StorageTable(*steps[2].reshape(-1, Storages.WIDTH).T)
+    if any(x.any() for x in every._replace(node=every.code)):
+        return None                             # storages that differ in more than their iteration
     # an operand lies in a storage of this iteration, or in the same one as in the last iteration
     at = np.arange(len(rows)) - np.repeat(starts, np.diff(np.append(starts, len(rows))))
-    named = (at >= _ROW_HEAD) & ((at - _ROW_HEAD) % 2 == 0)
+    named = (at >= HEAD) & ((at - HEAD) % OPERAND == 0)
     first, last = b.storages
     own = rows[named] >= first
     if not np.array_equal(steps[0][named], np.where(own, last - first, 0)):

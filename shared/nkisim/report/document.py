@@ -51,7 +51,7 @@ def _build(prof: Any) -> Report:
         "node": np.asarray(tl.node, np.int32), "pred": np.asarray(tl.pred, np.int32),
         "trigger": _triggers(prof, ticks),
         "row": _rows(start, stop, engine == DMA),
-        "operand": _operands(trace, len(start)),
+        "operand": trace.operands().storage.astype(np.int32),
         "seg_engine": seg["engine"].astype(np.int8), "seg_start": ticks(seg["start_us"]),
         "seg_dur": ticks(seg["end_us"]) - ticks(seg["start_us"]),
         "seg_instr": seg["instr"].astype(np.int32), "seg_bytes": seg["bytes"].astype(np.int32),
@@ -178,16 +178,6 @@ def _direction(kind: Any) -> str:
     return "load" if kind.read_bytes else "copy"
 
 
-def _operands(trace: Any, count: int) -> np.ndarray:
-    """Return the storage ids of all operands, one instruction after the other."""
-    rows = np.array(trace.rows, np.int64)
-    starts = np.array(trace.starts, np.int64)[:count]
-    each = np.array([len(k.operands) for k in trace.kinds], np.int64)[rows[starts]]
-    first = np.cumsum(each) - each
-    inside = np.arange(int(each.sum())) - np.repeat(first, each)
-    return rows[np.repeat(starts, each) + 3 + 2 * inside].astype(np.int32)
-
-
 def _triggers(prof: Any, ticks: Any) -> np.ndarray:
     """Return how long each DMA's trigger keeps its queue busy (0 for other instructions)."""
     timing, dge = prof.hw.timing, prof.descriptors == "dge"
@@ -230,14 +220,13 @@ def _tensors(trace: Any, lines: list[tuple[str, int, str]],
             names.append(text)
         by_line.append(names.index(text))
     by_line.append(0)                               # line unknown
-    every = list(trace.storages)
-    place = line_of[np.array([st.where for st in every], np.int64)]
-    name = np.array(by_line, np.int32)[place]
-    name[np.array([st.readonly for st in every], bool)] = names.index("input")
-    name[np.array([st.arena for st in every], bool)] = names.index("placed by the kernel")
-    code = {SBUF: 0, PSUM: 1, HBM: 2}
-    return names, {"storage_name": name,
-                   "storage_memory": np.array([code[st.kind] for st in every], np.uint8)}
+    every = trace.storages.table()
+    name = np.array(by_line, np.int32)[line_of[every.line]]
+    name[every.readonly] = names.index("input")
+    name[every.arena] = names.index("placed by the kernel")
+    code = {SBUF: 0, PSUM: 1, HBM: 2}                           # in the file
+    memory = np.array([code[kind] for kind in trace.storages.KINDS], np.uint8)
+    return names, {"storage_name": name, "storage_memory": memory[every.code]}
 
 
 def _lifetimes(prof: Any, ticks: Any, line_of: np.ndarray) -> dict[str, np.ndarray]:

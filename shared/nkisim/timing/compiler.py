@@ -64,9 +64,8 @@ class _Dmas:
 
     def __init__(self, trace: Trace, acc: Accesses):
         ev, vid, stores = acc.ev, acc.vid, acc.stores
-        starts = np.frombuffer(trace.starts, np.int64)
-        rows = np.frombuffer(trace.rows, np.int64)
-        self.line = rows[starts + 1]
+        count = len(trace)
+        self.line = trace.instructions().line
         plain = np.array([self._side(k) for k in trace.kinds] or [0])[acc.kinds]
         read = np.zeros(len(stores.hbm), bool)
         read[ev["storage"][~ev["write"]]] = True
@@ -74,14 +73,17 @@ class _Dmas:
         last_write = np.full(len(writes), -1)
         np.maximum.at(last_write, vid[ev["write"]], ev["instr"][ev["write"]])
         # the tile of each of them, and the versions of instructions' other accesses
-        self.version = np.full(len(starts), -1)
+        self.version = np.full(count, -1)
         placed = acc.versions.bytes[vid] > 0
         mine = placed & (plain[ev["instr"]] != 0)
         self.version[ev["instr"][mine]] = vid[mine]
-        whole = np.zeros(len(starts), bool)
+        whole = np.zeros(count, bool)
         whole[ev["instr"][mine]] = acc.whole[mine]
-        other = rows[np.where(plain != 0, starts + np.where(plain == 1, 5, 3), 0)]
-        i = np.arange(len(starts))
+        other = np.zeros(count, np.int64)               # the storage in HBM: a load's source, ...
+        every = trace.operands()
+        hbm = every.number == np.where(plain == 1, 1, 0)[every.instr]
+        other[every.instr[hbm]] = every.storage[hbm]    # ... a store's destination
+        i = np.arange(count)
         tiled = self.version >= 0
         loads = tiled & (plain == 1) & whole & stores.readonly[np.where(plain == 1, other, 0)]
         loads &= writes[self.version] == 1              # nobody changes what was loaded

@@ -97,7 +97,7 @@ class _Plan:
 
 def _plan(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> _Plan:
     """Choose engines, and find costs and dependencies."""
-    kinds = np.frombuffer(trace.rows, np.int64)[np.frombuffer(trace.starts, np.int64)]
+    kinds = trace.kind_ids()
     engines = assign_engines(trace.kinds, dict(enumerate(np.bincount(kinds).tolist())), hw,
                              "engines" in on)
     works: list[cost.Work | None] = []

@@ -6,84 +6,13 @@ a version do if the regions share a byte, which is found out once for each pair 
 """
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from .geometry import Geometry, ranges
 from .trace import Trace
 
 _SHIFT = 1 << 20        # patterns there may be
 _CHUNK = 1 << 20        # pairs of regions looked at together
-
-
-class _Geometry:
-    """Overlap of access patterns, remembered by pair and distance."""
-
-    def __init__(self) -> None:
-        self.ids: dict[tuple, int] = {}
-        self.dims: list[tuple[tuple[int, ...], tuple[int, ...], int]] = []
-        self._known: dict[tuple, bool] = {}
-
-    def id(self, p: Any) -> int:
-        """Return the id of a pattern's shape, strides and item size."""
-        dims = tuple((n, abs(s)) for n, s in zip(p.shape, p.strides) if n > 1)
-        item = p.dtype.itemsize
-        dims = tuple(sorted(dims, key=lambda d: -d[1]))
-        while dims and dims[-1][1] == item:             # contiguous dims are one wide element
-            item *= dims[-1][0]
-            dims = dims[:-1]
-        reach: dict[int, int] = {}                      # dims of one stride are one longer dim
-        for n, stride in dims:
-            reach[stride] = reach.get(stride, 1) + n - 1
-        dims = tuple((n, stride) for stride, n in reach.items())
-        key = (dims, item)
-        got = self.ids.get(key)
-        if got is None:
-            got = self.ids[key] = len(self.dims)
-            self.dims.append((tuple(n for n, _ in dims), tuple(s for _, s in dims), item))
-        return got
-
-    def overlap(self, a: int, b: int, distance: int) -> bool:
-        """Tell whether pattern `a`, and `b` that starts `distance` bytes later, share a byte."""
-        key = (a, b, distance)
-        got = self._known.get(key)
-        if got is None:
-            got = self._known[key] = self._compute(a, b, distance)
-        return got
-
-    def _compute(self, a: int, b: int, distance: int) -> bool:
-        na, sa, wa = self.dims[a]
-        nb, sb, wb = self.dims[b]
-        reach_a, reach_b = dict(zip(sa, na)), dict(zip(sb, nb))
-        dims = []                   # stride, steps backwards and forwards, what smaller ones add
-        lo = hi = 0
-        for s in sorted({*sa, *sb}):
-            if s:
-                back, ahead = 1 - reach_a.get(s, 1), reach_b.get(s, 1) - 1
-                dims.append((s, back, ahead, lo, hi))
-                lo, hi = lo + back * s, hi + ahead * s
-        return _meet(distance, dims, wa, wb, len(dims) - 1)
-
-
-def _meet(d: int, dims: list[tuple[int, int, int, int, int]], wa: int, wb: int, at: int) -> bool:
-    """Is there i < na, j < nb per stride with an element of b on one of a?
-
-    b - a = d + sum (j - i) * stride must lie in (-wb, wa). Strides are tried from the largest;
-    the smaller ones bound what a larger one may leave over.
-    """
-    if at < 0:
-        return -wb < d < wa
-    s, back, ahead, lo, hi = dims[at]
-    # d + k * s + [lo, hi] must reach (-wb, wa)
-    first = max(back, -((d + hi + wb - 1) // s))
-    last = min(ahead, (wa - 1 - d - lo) // s)
-    if last < first:
-        return False
-    if last - first > 64:
-        return True                                     # too many to try: assume they meet
-    if at == 0:                                         # nothing smaller: each of these does
-        return True
-    return any(_meet(d + k * s, dims, wa, wb, at - 1) for k in range(first, last + 1))
 
 
 def pairs(trace: Trace, ev: dict[str, np.ndarray], vid: np.ndarray, kinds: np.ndarray,
@@ -99,14 +28,10 @@ def pairs(trace: Trace, ev: dict[str, np.ndarray], vid: np.ndarray, kinds: np.nd
     instr, write = ev["instr"], ev["write"]
     if not len(instr):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    geo = _Geometry()
-    width = max(len(k.operands) for k in trace.kinds)
-    pids = np.zeros((len(trace.kinds), width), np.int64)
-    for k, kind in enumerate(trace.kinds):
-        pids[k, :len(kind.operands)] = [geo.id(p) for p in kind.operands]
-    kind_of = kinds[instr]
-    keys = ev["offset"] * _SHIFT + pids[kind_of, ev["operand"]]
-    adds = np.array([k.accumulate for k in trace.kinds])[kind_of] & write
+    geo = Geometry()
+    pattern = np.array([geo.id(p) for _, _, p in trace.forms()])
+    keys = ev["offset"] * _SHIFT + pattern[ev["form"]]
+    adds = np.array([k.accumulate for k in trace.kinds])[kinds[instr]] & write
     order = np.lexsort((keys, vid))                     # region by region, in program order
     fresh = np.ones(len(order), bool)
     fresh[1:] = (np.diff(keys[order]) != 0) | (np.diff(vid[order]) != 0)
@@ -174,7 +99,7 @@ class _Accesses:
         if not len(a):
             return []
         count = np.diff(np.append(self.begin, len(self.instr)))
-        e = _ranges(self.begin[a], count[a])            # every access to a ...
+        e = ranges(self.begin[a], count[a])            # every access to a ...
         other = np.repeat(b, count[a])                  # ... with the region it meets
         span = len(self.instr) + 1
         last = self._last(self.write, other, e, span)
@@ -203,13 +128,7 @@ class _Accesses:
         return got
 
 
-def _ranges(begin: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Return begin[0], begin[0] + 1 ... (count[0] of them), begin[1] ... as one array."""
-    ends = np.cumsum(count)
-    return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(begin - ends + count, count)
-
-
-def _links(geo: _Geometry, ev: dict[str, np.ndarray], vid: np.ndarray, keys: np.ndarray,
+def _links(geo: Geometry, ev: dict[str, np.ndarray], vid: np.ndarray, keys: np.ndarray,
            heads: np.ndarray, written: np.ndarray, wanted: np.ndarray, whole: np.ndarray
            ) -> tuple[np.ndarray, np.ndarray]:
     """Return the pairs of regions that share a byte, of which at least one is written.
@@ -228,19 +147,14 @@ def _links(geo: _Geometry, ev: dict[str, np.ndarray], vid: np.ndarray, keys: np.
     for first, past in zip(cuts, np.append(cuts[1:], len(mine))):
         some = np.arange(first, past)
         a = np.repeat(some, count[some])
-        b = _ranges(some + 1, count[some])
+        b = ranges(some + 1, count[some])
         a, b = mine[a], mine[b]
         keep = written[a] | written[b]
         a, b = a[keep], b[keep]
         meet = whole[a] | whole[b]
         rest = np.flatnonzero(~meet)
         ka, kb = keys[heads[a[rest]]], keys[heads[b[rest]]]
-        shapes, shape = np.unique(ka % _SHIFT * _SHIFT + kb % _SHIFT, return_inverse=True)
-        apart, distance = np.unique(kb // _SHIFT - ka // _SHIFT, return_inverse=True)
-        cases, which = np.unique(shape * len(apart) + distance, return_inverse=True)
-        meet[rest] = np.array([geo.overlap(s // _SHIFT, s % _SHIFT, d) for s, d in zip(
-            shapes[cases // len(apart)].tolist(), apart[cases % len(apart)].tolist())],
-            bool)[which]
+        meet[rest] = geo.overlaps(ka % _SHIFT, kb % _SHIFT, kb // _SHIFT - ka // _SHIFT)
         found += [(a[meet], b[meet]), (b[meet], a[meet])]
     if not found:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..chip.hw import NeuronCore
-from ..chip.memory import HBM, PSUM, free_extent
+from ..chip.memory import HBM
 from . import conflicts
-from .trace import Storages, Trace
+from .trace import StorageTable, Trace
 
 # queues: what takes instructions in order. Stores are triggered by a queue of their own, so that
 # one that waits for its data does not hold up the loads behind it.
@@ -56,18 +56,6 @@ class Dependencies:
     contended: dict[int, int]   # instruction -> bank of PSUM that both DVE and ACT use
 
 
-class _Stores:
-    """The storages of a run as arrays."""
-
-    def __init__(self, storages: Storages):
-        code, self.nparts, self.row_bytes, self.line, _, flags = \
-            np.frombuffer(storages.data, np.int64).reshape(-1, 6).T
-        self.hbm = code == storages._CODE[HBM]
-        self.psum = code == storages._CODE[PSUM]
-        self.arena = (flags & 1) > 0
-        self.readonly = (flags & 2) > 0
-
-
 @dataclass
 class Accesses:
     """All accesses of a run, in program order, an instruction's reads first.
@@ -81,7 +69,7 @@ class Accesses:
     whole: np.ndarray
     versions: Versions
     kinds: np.ndarray           # by instruction
-    stores: _Stores
+    stores: StorageTable
 
 
 def accesses(trace: Trace, hw: NeuronCore, rename: bool = True) -> Accesses:
@@ -89,13 +77,10 @@ def accesses(trace: Trace, hw: NeuronCore, rename: bool = True) -> Accesses:
 
     `rename`: a tile that is overwritten as a whole begins a new life, in other memory.
     """
-    rows = np.frombuffer(trace.rows, dtype=np.int64)
-    starts = np.frombuffer(trace.starts, dtype=np.int64)
-    kinds = rows[starts]
-    stores = _Stores(trace.storages)
-    ev = _events(trace, stores, rows, starts, kinds)
+    stores = trace.storages.table()
+    ev = _events(trace, stores)
     versions, vid, whole = _versions(stores, hw, ev, rename)
-    return Accesses(ev, vid, whole, versions, kinds, stores)
+    return Accesses(ev, vid, whole, versions, trace.kind_ids(), stores)
 
 
 def analyse(trace: Trace, hw: NeuronCore, queue_of: np.ndarray, rename: bool = True
@@ -137,47 +122,31 @@ def _contended(acc: Accesses, queue: np.ndarray, hw: NeuronCore) -> dict[int, in
     return dict(zip(instr[found].tolist(), bank[found].tolist()))
 
 
-def _events(trace: Trace, stores: _Stores, rows: np.ndarray, starts: np.ndarray,
-            kinds: np.ndarray) -> dict[str, np.ndarray]:
+def _events(trace: Trace, stores: StorageTable) -> dict[str, np.ndarray]:
     """Return all accesses as arrays, in program order, an instruction's reads first.
 
     `lo`, `hi` are the bytes of a partition that are touched; `solid` says that all of them are
-    written, in how many partitions.
+    written, in how many partitions. Accesses to inputs, which nobody waits for, are left out.
     """
-    width = max((len(k.operands) for k in trace.kinds), default=0)
-    shape = (len(trace.kinds), width)
-    used, out = np.zeros(shape, bool), np.zeros(shape, bool)
-    extent, solid = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    for k, kind in enumerate(trace.kinds):
+    forms = trace.forms()
+    extent, solid = np.zeros(len(forms), np.int64), np.zeros(len(forms), np.int64)
+    for f, (kind, number, p) in enumerate(forms):
+        extent[f] = p.span(free=p.kind is not HBM)
         partly = kind.accumulate or kind.row.merges
-        for j, p in enumerate(kind.operands):
-            used[k, j], out[k, j] = True, j < kind.outputs
-            if p.kind is HBM:
-                extent[k, j] = p.span()
-                continue
-            extent[k, j] = free_extent(p.shape, p.strides, p.dtype.itemsize)
-            if j < kind.outputs and not partly and 0 not in p.strides \
-                    and extent[k, j] * p.shape[0] == p.nbytes:
-                solid[k, j] = p.shape[0]
-    skip, row = stores.readonly, stores.row_bytes
-    parts = []
-    for j in range(width):
-        i = np.flatnonzero(used[kinds, j])
-        at = starts[i] + 3 + 2 * j
-        sid = rows[at]
-        keep = ~skip[sid]
-        i, at, sid = i[keep], at[keep], sid[keep]
-        k, off = kinds[i], rows[at + 1]
-        lo = off % row[sid]
-        parts.append((i, out[k, j], sid, off, np.full(len(i), j), lo, lo + extent[k, j],
-                      solid[k, j]))
-    cols = [np.concatenate(c) for c in zip(*parts)] if parts else [np.zeros(0, np.int64)] * 8
-    order = np.argsort(cols[0] * 2 + cols[1], kind="stable")
-    names = ("instr", "write", "storage", "offset", "operand", "lo", "hi", "solid")
-    return {name: c[order] for name, c in zip(names, cols)}
+        if p.kind is not HBM and number < kind.outputs and not partly and 0 not in p.strides \
+                and extent[f] * p.shape[0] == p.nbytes:
+            solid[f] = p.shape[0]
+    every = trace.operands()
+    mine = np.flatnonzero(~stores.readonly[every.storage])
+    order = np.argsort(every.instr[mine] * 2 + every.write[mine], kind="stable")
+    every = type(every)(*(x[mine[order]] for x in every))
+    lo = every.lowest % stores.row_bytes[every.storage]
+    return {"instr": every.instr, "write": every.write, "storage": every.storage,
+            "offset": every.lowest, "operand": every.number, "form": every.form,
+            "lo": lo, "hi": lo + extent[every.form], "solid": solid[every.form]}
 
 
-def _tiles(stores: _Stores, ev: dict[str, np.ndarray]
+def _tiles(stores: StorageTable, ev: dict[str, np.ndarray]
            ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Cut storages into tiles: ranges of bytes of which no access touches two.
 
@@ -202,7 +171,7 @@ def _tiles(stores: _Stores, ev: dict[str, np.ndarray]
     return tile, first, last
 
 
-def _versions(stores: _Stores, hw: NeuronCore, ev: dict[str, np.ndarray], rename: bool
+def _versions(stores: StorageTable, hw: NeuronCore, ev: dict[str, np.ndarray], rename: bool
               ) -> tuple[Versions, np.ndarray, np.ndarray]:
     """Number the lives of all tiles; return them, the version of each access, and whether it
     writes all of the tile, with which a version begins."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .trace import Kind, Storages, Trace
+from .trace import HEAD, KIND, LINE, NODE, OPERAND, Kind, Storages, Trace, operand_at
 
 
 class Draft:
@@ -52,29 +52,29 @@ class Draft:
         """
         self._put.append((before, len(self._words)))
         at = self.starts[like]
-        self._words.extend((self.kind(kind), int(self.rows[at + 1]), int(self.rows[at + 2])))
+        self._words.extend((self.kind(kind), int(self.rows[at + LINE]), int(self.rows[at + NODE])))
         for storage, offset in operands:
             self._words.extend((storage, offset))
 
     def operand(self, i: int, j: int) -> tuple[int, int]:
         """Return storage and byte offset of operand `j` of instruction `i`."""
-        at = self.starts[i] + 3 + 2 * j
+        at = operand_at(self.starts[i], j)
         return int(self.rows[at]), int(self.rows[at + 1])
 
     def kind_of(self, i: int) -> Kind:
-        return self.kinds[self.rows[self.starts[i]]]
+        return self.kinds[self.rows[self.starts[i] + KIND]]
 
     def move(self, i: int, j: int, storage: int, memory: str | None = None, shift: int = 0
              ) -> None:
         """Let operand `j` of instruction `i` be in another storage, `shift` bytes further."""
-        at = self.starts[i] + 3 + 2 * j
+        at = operand_at(self.starts[i], j)
         self.rows[at] = storage
         self.rows[at + 1] += shift
         if memory is not None:
             kind = self.kind_of(i)
             operands = tuple(replace(p, kind=memory) if k == j else p
                              for k, p in enumerate(kind.operands))
-            self.rows[self.starts[i]] = self.kind(replace(kind, operands=operands))
+            self.rows[self.starts[i] + KIND] = self.kind(replace(kind, operands=operands))
 
     def drop(self, i: int) -> None:
         """Leave an instruction out."""
@@ -90,7 +90,8 @@ class Draft:
         order = np.argsort(place, kind="stable")
         begin = begin[order]
         every = np.concatenate([self.rows, words])
-        width = np.array([3 + 2 * len(k.operands) for k in self.kinds] or [0])[every[begin]]
+        width = np.array([HEAD + OPERAND * len(k.operands) for k in self.kinds]
+                         or [0])[every[begin + KIND]]
         ends = np.cumsum(width)
         starts = ends - width
         rows = every[np.repeat(begin - starts, width) + np.arange(int(width.sum()))]

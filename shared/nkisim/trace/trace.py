@@ -13,8 +13,20 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..chip.memory import HBM, PSUM, SBUF
 from ..errors import Where
+
+#: How `Trace.rows` is laid out: kind, line and loop node of an instruction, and then storage and
+#: byte offset of each operand. Where instruction i begins is `Trace.starts[i]`.
+KIND, LINE, NODE, HEAD = 0, 1, 2, 3
+OPERAND = 2
+
+
+def operand_at(start: Any, number: Any) -> Any:
+    """Return where in `rows` operand `number` of the instruction at `start` is (or arrays)."""
+    return start + HEAD + OPERAND * number
 
 
 @dataclass(frozen=True)
@@ -37,9 +49,17 @@ class Pattern:
     def nbytes(self) -> int:
         return self.elements * self.dtype.itemsize
 
-    def span(self) -> int:
-        """Return the bytes from the first to past the last one touched (flat, HBM)."""
-        return sum((n - 1) * s for n, s in zip(self.shape, self.strides)) + self.dtype.itemsize
+    def span(self, free: bool = False) -> int:
+        """Return the bytes from the lowest to past the highest one touched.
+
+        `free`: of one partition, that is, without the first dim.
+        """
+        return sum((n - 1) * abs(s) for n, s in zip(self.shape[free:], self.strides[free:])) \
+            + self.dtype.itemsize
+
+    def lowest(self) -> int:
+        """Return the bytes from the first element to the lowest (0, or less: negative strides)."""
+        return sum((n - 1) * min(s, 0) for n, s in zip(self.shape, self.strides))
 
 
 @dataclass(frozen=True)
@@ -47,7 +67,7 @@ class Kind:
     """All instructions that cost the same: row of the table, engine, operands, parameters.
 
     `operands` are the patterns, outputs first; `outputs` of them are written (and read as well
-    if `accumulate`).
+    if `accumulate`). `masked`: of the first, only what a mask that is no box selects.
     """
 
     row: Any
@@ -57,6 +77,7 @@ class Kind:
     accumulate: bool
     inplace: bool
     form: Any
+    masked: bool = False
 
     @property
     def indirect(self) -> bool:
@@ -97,11 +118,42 @@ class StorageInfo(NamedTuple):
     readonly: bool          # a kernel input
 
 
+class StorageTable(NamedTuple):
+    """The storages of a run as arrays, an element each."""
+
+    code: np.ndarray            # of the memory: an index into Storages.KINDS
+    nparts: np.ndarray
+    row_bytes: np.ndarray       # bytes per partition
+    line: np.ndarray            # of the allocation, or -1
+    node: np.ndarray            # loop iteration that allocated it
+    flags: np.ndarray
+
+    @property
+    def hbm(self) -> np.ndarray:
+        return self.code == Storages.CODE[HBM]
+
+    @property
+    def psum(self) -> np.ndarray:
+        return self.code == Storages.CODE[PSUM]
+
+    @property
+    def arena(self) -> np.ndarray:
+        """Tell which are shared by the directly allocated tensors of a memory."""
+        return (self.flags & Storages.ARENA) > 0
+
+    @property
+    def readonly(self) -> np.ndarray:
+        """Tell which are kernel inputs."""
+        return (self.flags & Storages.READONLY) > 0
+
+
 class Storages:
     """The storages of a run, as one flat array of integers; reads like a list of StorageInfo."""
 
-    _KINDS = (HBM, SBUF, PSUM)
-    _CODE = {HBM: 0, SBUF: 1, PSUM: 2}
+    KINDS = (HBM, SBUF, PSUM)
+    CODE = {HBM: 0, SBUF: 1, PSUM: 2}
+    WIDTH = len(StorageTable._fields)           # integers a storage, in that order
+    ARENA, READONLY = 1, 2                      # flags
 
     def __init__(self) -> None:
         self.data = array("q")
@@ -109,24 +161,45 @@ class Storages:
     def add(self, kind: str, nparts: int, row_bytes: int, where: int, node: int, arena: bool,
             readonly: bool) -> int:
         """Append a storage and return its id."""
-        n = len(self.data) // 6
-        self.data.extend((self._CODE[kind], nparts, row_bytes, where, node,
-                          arena + 2 * readonly))
+        n = len(self)
+        self.data.extend((self.CODE[kind], nparts, row_bytes, where, node,
+                          self.ARENA * arena + self.READONLY * readonly))
         return n
 
     def __len__(self) -> int:
-        return len(self.data) // 6
+        return len(self.data) // self.WIDTH
 
     def __getitem__(self, i: int) -> StorageInfo:
         if not 0 <= i < len(self):
             raise IndexError(i)
-        kind, nparts, row, where, node, flags = self.data[6 * i:6 * i + 6]
-        return StorageInfo(i, self._KINDS[kind], nparts, row, where, node, bool(flags & 1),
-                           bool(flags & 2))
+        at = self.WIDTH * i
+        kind, nparts, row, where, node, flags = self.data[at:at + self.WIDTH]
+        return StorageInfo(i, self.KINDS[kind], nparts, row, where, node,
+                           bool(flags & self.ARENA), bool(flags & self.READONLY))
 
-    def node(self, i: int) -> int:
-        """Return the loop iteration that allocated storage `i`, or -1 for a kernel input."""
-        return -1 if self.data[6 * i + 5] & 2 else self.data[6 * i + 4]
+    def table(self) -> StorageTable:
+        """Return all storages as arrays (copies: the run may go on)."""
+        return StorageTable(*np.array(self.data, np.int64).reshape(-1, self.WIDTH).T)
+
+
+class Instructions(NamedTuple):
+    """All instructions of a trace, in program order, as arrays."""
+
+    kind: np.ndarray            # id: an index into Trace.kinds
+    line: np.ndarray            # id, or -1
+    node: np.ndarray            # loop iteration
+
+
+class Operands(NamedTuple):
+    """All operands of all instructions, in program order, an instruction's outputs first."""
+
+    instr: np.ndarray           # number of the instruction
+    number: np.ndarray          # of the operand in it, 0 being the destination
+    storage: np.ndarray
+    offset: np.ndarray          # bytes, of the first element ...
+    lowest: np.ndarray          # ... and of the lowest that is touched
+    write: np.ndarray           # bool; an accumulating instruction reads what it writes as well
+    form: np.ndarray            # index into Trace.forms(): its kind and access pattern
 
 
 class Trace:
@@ -140,7 +213,7 @@ class Trace:
         self._line_ids: dict[tuple[int, int], int] = {}     # (id of a code object, offset) ->
         self._codes: list[CodeType] = []                    # kept, so that ids stay unique
         self._place_ids: dict[Where, int] = {}
-        # a row: kind, line, loop node, then (storage, byte offset) of each operand
+        # as the constants at the top of this file say; `instructions` and `operands` read it
         self.rows = array("q")
         self.starts = array("q")
         # a node is one iteration of one loop; node 0 is the kernel's top level
@@ -176,18 +249,19 @@ class Trace:
         if len(operands) == 2:                              # written out: this is the hot path
             x, y = operands
             key: tuple = (ins.row, ins.engine, ins.accumulate, ins.inplace, len(outs), ins.form,
-                          x.kind, x.dtype.num, x.shape, x.strides,
+                          ins.mask is None, x.kind, x.dtype.num, x.shape, x.strides,
                           y.kind, y.dtype.num, y.shape, y.strides)
             row: tuple = (line, node, x.storage.id, x.offset, y.storage.id, y.offset)
         elif len(operands) == 3:
             x, y, z = operands
             key = (ins.row, ins.engine, ins.accumulate, ins.inplace, len(outs), ins.form,
-                   x.kind, x.dtype.num, x.shape, x.strides, y.kind, y.dtype.num, y.shape,
-                   y.strides, z.kind, z.dtype.num, z.shape, z.strides)
+                   ins.mask is None, x.kind, x.dtype.num, x.shape, x.strides,
+                   y.kind, y.dtype.num, y.shape, y.strides, z.kind, z.dtype.num, z.shape, z.strides)
             row = (line, node, x.storage.id, x.offset, y.storage.id, y.offset, z.storage.id,
                    z.offset)
         else:
             key = (ins.row, ins.engine, ins.accumulate, ins.inplace, len(outs), ins.form,
+                   ins.mask is None,
                    *(v for t in operands for v in (t.kind, t.dtype.num, t.shape, t.strides)))
             row = (line, node, *(v for t in operands for v in (t.storage.id, t.offset)))
         kind = self._kind_ids.get(key)
@@ -196,7 +270,7 @@ class Trace:
             self.kinds.append(Kind(
                 ins.row, ins.engine,
                 tuple(Pattern(t.kind, t.dtype, t.shape, t.strides) for t in operands),
-                len(outs), ins.accumulate, ins.inplace, ins.form))
+                len(outs), ins.accumulate, ins.inplace, ins.form, ins.mask is not None))
         rows = self.rows
         self.starts.append(len(rows))
         rows.append(kind)
@@ -205,14 +279,44 @@ class Trace:
     def __len__(self) -> int:
         return len(self.starts)
 
+    def kind_ids(self) -> np.ndarray:
+        """Return the id of each instruction's kind."""
+        return np.array(self.rows, np.int64)[np.array(self.starts, np.int64) + KIND]
+
+    def instructions(self) -> Instructions:
+        """Return kind, line and loop iteration of every instruction."""
+        rows, starts = np.array(self.rows, np.int64), np.array(self.starts, np.int64)
+        return Instructions(rows[starts + KIND], rows[starts + LINE], rows[starts + NODE])
+
+    def forms(self) -> list[tuple[Kind, int, Pattern]]:
+        """Return (kind, number of the operand, access pattern) of all operands of all kinds."""
+        return [(k, n, p) for k in self.kinds for n, p in enumerate(k.operands)]
+
+    def operands(self) -> Operands:
+        """Return every access of the run; what passes over a trace know of its layout."""
+        rows, starts = np.array(self.rows, np.int64), np.array(self.starts, np.int64)
+        count = np.array([len(k.operands) for k in self.kinds], np.int64)
+        outputs = np.array([k.outputs for k in self.kinds], np.int64)
+        kinds = rows[starts + KIND]
+        each = count[kinds] if len(count) else kinds
+        instr = np.repeat(np.arange(len(starts)), each)
+        number = np.arange(len(instr)) - np.repeat(np.cumsum(each) - each, each)
+        at = operand_at(starts[instr], number)
+        kinds = kinds[instr]
+        form = (np.cumsum(count) - count)[kinds] + number
+        lowest = np.array([p.lowest() for _, _, p in self.forms()], np.int64)
+        offset = rows[at + 1]
+        return Operands(instr, number, rows[at], offset, offset + lowest[form],
+                        number < outputs[kinds], form)
+
     def __iter__(self) -> Iterator[tuple[Kind, int, int, list[tuple[int, int]]]]:
         """Yield (kind, line, node, [(storage, byte offset) of each operand])."""
         rows, kinds = self.rows, self.kinds
         for s in self.starts:
-            kind = kinds[rows[s]]
-            n = len(kind.operands)
-            ops = rows[s + 3:s + 3 + 2 * n]
-            yield kind, rows[s + 1], rows[s + 2], list(zip(ops[::2], ops[1::2]))
+            kind = kinds[rows[s + KIND]]
+            ops = rows[s + HEAD:operand_at(s, len(kind.operands))]
+            yield (kind, rows[s + LINE], rows[s + NODE],
+                   list(zip(ops[::OPERAND], ops[1::OPERAND])))
 
     def counts(self) -> Counter:
         """Return the number of instructions by kind id."""

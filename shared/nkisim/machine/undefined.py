@@ -1,0 +1,250 @@
+"""Undefined elements: what nothing has written, and what was computed from it.
+
+To read such elements is legal: a tile that a mask has loaded in part is computed on as a whole,
+and the store's mask drops the rest. It is a bug if they reach an output. So they are followed:
+storages know which elements are undefined, and an instruction that reads some is tried out on
+different garbage. Results that come out differently are undefined as well; a selection, a
+reduction of other rows or a copy of another part gives the same each time. Nothing of this needs
+to know what an instruction does, and it costs nothing while all that is read is defined.
+"""
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from ..chip.memory import FULLY, NEVER, Storage, contiguous_strides
+from ..errors import NkiError, fail
+from .instruction import Access, Instr
+from .tensor import Indirect, Tensor
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+_MOST = 255                     # reads that are told apart
+
+
+@dataclass(frozen=True)
+class Read:
+    """The first instruction that read elements which nothing had written."""
+
+    line: int
+    made: int                   # line of the tensor's allocation
+    text: str
+
+
+class Undefined:
+    """What a launch knows of undefined elements; an element's origin is 1 + the index of a Read."""
+
+    def __init__(self, m: Machine):
+        self.m = m
+        self.reads: list[Read] = []
+
+    # -- following them --------------------------------------------------------------
+    def results(self, ins: Instr, outs: tuple[Tensor, ...]) -> list[np.ndarray] | None:
+        """Return the origin of each element of the results (-1: it is defined), None if all are.
+
+        Called before the instruction runs. Raises NKI-U01 for a tensor that nothing has written.
+        """
+        bad = [(s, o) for s in ins.srcs if (o := self._origins(s)) is not None]
+        dst = outs[0]
+        kept: np.ndarray | None = None                  # what stays of the destination
+        adds = ins.form.__class__ is Access and ins.form.adds
+        if (ins.row.merges or ins.accumulate or ins.scatters or adds) \
+                and (dst.storage.init != FULLY or ins.scatters):
+            kept = _origins(dst)
+            if ins.accumulate:
+                kept[kept == 0] = -1                    # the first product overwrites it
+        if not bad and (kept is None or (kept < 0).all()):
+            return None
+        origin = self._read(ins, *bad[0]) if bad else 0
+        if ins.scatters:
+            assert kept is not None
+            return [_scattered(ins, bad, kept, origin, self._read(ins, dst, kept) if adds else -1)]
+        differs = _try(self.m, ins, outs, bad, kept)
+        out: list[np.ndarray] = [np.where(d, np.int16(origin), np.int16(-1)) for d in differs]
+        if kept is not None and not adds:               # what adds has read it
+            out[0] = np.where((kept >= 0) & (differs[0] | ins.accumulate), kept, out[0])
+        return out
+
+    def spoil(self, outs: tuple[Tensor, ...], origins: list[np.ndarray]) -> None:
+        """Mark undefined elements of results, after the instruction has run."""
+        for t, origin in zip(outs, origins):
+            if (origin >= 0).any():
+                t.storage.spoil(t.offset, t.shape, t.strides, t.dtype.itemsize, origin)
+
+    def _origins(self, s: Tensor) -> np.ndarray | None:
+        """Return the origins of a source's elements, None if all are defined."""
+        st = s.storage
+        if st.init == FULLY or s.oob is not None:       # beyond an edge: a mask cuts it
+            return None
+        if st.init == NEVER:
+            raise fail("NKI-U01", "a tensor is read before anything has been written to it",
+                       given=f"{s!r}{self._made_at(st.where)}",
+                       limit="nl.ndarray leaves memory as it was: on the chip this reads "
+                             "whatever the last kernel left there",
+                       hint="nl.load or assign into it first, or create it with nl.zeros")
+        if st.mask_view(s.offset, s.shape, s.strides, s.dtype.itemsize).all():
+            return None
+        return _origins(s)
+
+    def _made_at(self, line: int) -> str:
+        made = self.m.trace.where(line)
+        return f"; created at {made}" if made else ""
+
+    def _read(self, ins: Instr, s: Tensor, origin: np.ndarray) -> int:
+        """Return the number of the read that the undefined elements of a source go back to."""
+        if not (origin == 0).any():
+            return int(origin[origin > 0].min(initial=_MOST))
+        made = s.storage.where
+        for i, read in enumerate(self.reads):
+            if (read.line, read.made) == (ins.line, made):
+                return i + 1
+        if len(self.reads) == _MOST:
+            return _MOST
+        self.reads.append(Read(ins.line, made, f"{ins.row.name} reads {s!r} of which "
+                               f"{region(origin == 0)} was never written"))
+        return len(self.reads)
+
+    # -- where they end ----------------------------------------------------------------
+    def check_output(self, t: Tensor) -> None:
+        """Report the elements of an output that are undefined, by what they go back to."""
+        if t.storage.init == FULLY:
+            return
+        origins = _origins(t)
+        for origin in np.unique(origins[origins >= 0]).tolist():
+            bad = origins == origin
+            some = f"{int(bad.sum()):,} of {bad.size:,} elements of an output"
+            if origin == 0:
+                chosen = self._is_scattered(t)          # the caller may know which rows to look at
+                self.m.find("NKI-O04", "warning" if chosen else "error",
+                            f"{some} were never stored: {region(bad)}; they are NaN here and "
+                            "garbage on the chip. " + (
+                                "No run-time index chose their rows" if chosen else
+                                "Does the loop cover a size that is not a multiple of the tile?"),
+                            t.storage.where)
+                continue
+            read = self.reads[origin - 1]
+            self.m.find("NKI-U02", "error", f"{some} depend on memory that nothing has written, "
+                        f"which is garbage on the chip: {region(bad)}. {read.text}"
+                        f"{self._made_at(read.made)}", read.line, read.made)
+
+
+    def _is_scattered(self, t: Tensor) -> bool:
+        """Tell whether run-time indices decide where a tensor is written."""
+        trace = self.m.trace
+        scatters = np.array([k.scatters for k, _, _ in trace.forms()], bool)
+        every = trace.operands()
+        return bool((scatters[every.form] & every.write & (every.storage == t.storage.id)).any())
+
+
+def region(bad: np.ndarray) -> str:
+    """Return where elements lie, as a range per dimension: "[0:128, 256:512]"."""
+    spans = [np.flatnonzero(bad.any(axis=tuple(e for e in range(bad.ndim) if e != d)))
+             for d in range(bad.ndim)]
+    box = "[" + ", ".join(f"{s[0]}:{s[-1] + 1}" for s in spans) + "]"
+    count, full = int(bad.sum()), int(np.prod([s[-1] + 1 - s[0] for s in spans]))
+    return box if count == full else f"a part of {box} ({count:,} elements)"
+
+
+def _origins(t: Tensor) -> np.ndarray:
+    return t.storage.origins(t.offset, t.shape, t.strides, t.dtype.itemsize)
+
+
+def _scattered(ins: Instr, bad: list[tuple[Tensor, np.ndarray]], kept: np.ndarray, origin: int,
+               added: int) -> np.ndarray:
+    """Return the origins in the destination of a scatter, which were `kept`.
+
+    `added`: the origin of what is added to undefined elements, -1 if it overwrites them.
+    """
+    at = ins.params if isinstance(ins.params, Indirect) else ins.params["dst"]
+    if any(s is at.rows for s, _ in bad):               # it may hit anything
+        return np.full(kept.shape, origin, np.int16)
+    flat, valid = at.flat()
+    valid = valid if ins.mask is None else valid & ins.mask
+    value = next((np.broadcast_to(o >= 0, flat.shape) for s, o in bad), np.zeros(flat.shape, bool))
+    base, item = at.base, at.dtype.itemsize
+    whole = np.full(base.storage.nbytes // item, -1, np.int16)
+    view = np.ndarray(base.shape, np.int16, whole, base.offset // item * 2,
+                      tuple(s // item * 2 for s in base.strides))
+    view[...] = kept
+    hit = flat[valid]
+    whole[hit] = np.where(value[valid], origin, np.where(whole[hit] >= 0, added, -1))
+    return view.copy()
+
+
+# -- trying out ------------------------------------------------------------------------------------
+
+def _garbage(dtype: np.dtype) -> list[Any]:
+    """Return values that tell any operator's results apart: of each sign, zero, huge and NaN."""
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return [info.max, 0, info.min, 1]
+    top = float(ml_dtypes.finfo(dtype).max)
+    return [np.nan, 0.0, top, -top]
+
+
+def _try(m: Machine, ins: Instr, outs: tuple[Tensor, ...], bad: list[tuple[Tensor, np.ndarray]],
+         kept: np.ndarray | None) -> list[np.ndarray]:
+    """Return which elements of the results depend on the undefined elements of the sources."""
+    saved = [(s, s.np.copy()) for s, _ in bad]
+    tries = []
+    try:
+        for number in range(4):
+            for s, origin in bad:
+                s.np[origin >= 0] = _garbage(s.np.dtype)[number]
+                s.storage.shadow = None
+            tries.append(_run_aside(m, ins, outs, kept, number))
+    except (NkiError, IndexError, ValueError):          # garbage as an index, for one
+        return [np.ones(t.shape, bool) for t in outs]
+    finally:
+        for s, old in saved:
+            s.np[...] = old
+            s.storage.shadow = None
+    differs = [np.zeros(t.shape, bool) for t in outs]
+    for again in tries[1:]:
+        for d, a, b in zip(differs, tries[0], again):
+            d |= _apart(a, b)
+    if ins.mask is not None:
+        differs[0] &= np.broadcast_to(ins.mask, differs[0].shape)
+    return differs
+
+
+def _apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Tell which elements differ by more than rounding; NaN is like NaN."""
+    if a.dtype.kind in "iu":
+        return a != b
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    return ~np.isclose(x, y, rtol=1e-3, atol=0, equal_nan=True)
+
+
+def _run_aside(m: Machine, ins: Instr, outs: tuple[Tensor, ...], kept: np.ndarray | None,
+               number: int) -> list[np.ndarray]:
+    """Run an instruction into scratch memory and return its results; nothing else notices.
+
+    An accumulation is run as a plain write: what is added does not depend on what is there.
+    """
+    aside, trial = copy.copy(m), copy.copy(ins)
+    aside.findings, aside._found = [], set()
+    aside.accumulators = {k: v.copy() for k, v in m.accumulators.items()}
+    aside.rng = copy.deepcopy(m.rng)
+    scratch = [_like(m, t) for t in outs]
+    for t in scratch:
+        t.np[...] = 0
+    if kept is not None and not ins.accumulate:
+        scratch[0].np[...] = np.where(kept >= 0, _garbage(outs[0].np.dtype)[number], outs[0].np)
+    trial.accumulate, trial.also = False, tuple(scratch[1:])
+    ins.row.run(aside, trial, scratch[0])
+    return [t.np for t in scratch]
+
+
+def _like(m: Machine, t: Tensor) -> Tensor:
+    """Return a scratch tensor of the same shape."""
+    st = Storage(-1, t.kind, t.shape[0], t.size * t.dtype.itemsize // t.shape[0], 1, -1, 0, False,
+                 False)
+    st.fresh()
+    return Tensor(m, st, 0, t.shape, contiguous_strides(t.shape, t.dtype.itemsize), t.dtype, 0,
+                  t.kind)

@@ -1,0 +1,213 @@
+"""Which bytes access patterns touch, and which of them share one."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+_CHUNK = 1 << 20        # pairs of regions that are looked at together
+
+
+class Geometry:
+    """Overlap of access patterns, remembered by pair and distance."""
+
+    def __init__(self) -> None:
+        self.ids: dict[tuple, int] = {}
+        self.dims: list[tuple[tuple[int, ...], tuple[int, ...], int]] = []
+        self._known: dict[tuple, bool] = {}
+
+    def id(self, p: Any) -> int:
+        """Return the id of a pattern's shape, strides and item size."""
+        dims = tuple((n, abs(s)) for n, s in zip(p.shape, p.strides) if n > 1)
+        item = p.dtype.itemsize
+        dims = tuple(sorted(dims, key=lambda d: -d[1]))
+        while dims and dims[-1][1] == item:             # contiguous dims are one wide element
+            item *= dims[-1][0]
+            dims = dims[:-1]
+        reach: dict[int, int] = {}                      # dims of one stride are one longer dim
+        for n, stride in dims:
+            reach[stride] = reach.get(stride, 1) + n - 1
+        dims = tuple((n, stride) for stride, n in reach.items())
+        key = (dims, item)
+        got = self.ids.get(key)
+        if got is None:
+            got = self.ids[key] = len(self.dims)
+            self.dims.append((tuple(n for n, _ in dims), tuple(s for _, s in dims), item))
+        return got
+
+    def overlap(self, a: int, b: int, distance: int) -> bool:
+        """Tell whether pattern `a`, and `b` that starts `distance` bytes later, share a byte."""
+        key = (a, b, distance)
+        got = self._known.get(key)
+        if got is None:
+            got = self._known[key] = self._compute(a, b, distance)
+        return got
+
+    def overlaps(self, a: np.ndarray, b: np.ndarray, distance: np.ndarray) -> np.ndarray:
+        """Tell it for arrays of patterns and distances: each case is looked at once."""
+        size = len(self.dims)
+        shapes, shape = np.unique(a * size + b, return_inverse=True)
+        apart, gap = np.unique(distance, return_inverse=True)
+        cases, which = np.unique(shape * len(apart) + gap, return_inverse=True)
+        found = [self.overlap(s // size, s % size, d) for s, d in zip(
+            shapes[cases // len(apart)].tolist(), apart[cases % len(apart)].tolist())]
+        return np.array(found, bool)[which]
+
+    def _compute(self, a: int, b: int, distance: int) -> bool:
+        na, sa, wa = self.dims[a]
+        nb, sb, wb = self.dims[b]
+        reach_a, reach_b = dict(zip(sa, na)), dict(zip(sb, nb))
+        dims = []                   # stride, steps backwards and forwards, what smaller ones add
+        lo = hi = 0
+        for s in sorted({*sa, *sb}):
+            if s:
+                back, ahead = 1 - reach_a.get(s, 1), reach_b.get(s, 1) - 1
+                dims.append((s, back, ahead, lo, hi))
+                lo, hi = lo + back * s, hi + ahead * s
+        return _meet(distance, dims, wa, wb, len(dims) - 1)
+
+
+def _meet(d: int, dims: list[tuple[int, int, int, int, int]], wa: int, wb: int, at: int) -> bool:
+    """Is there i < na, j < nb per stride with an element of b on one of a?
+
+    b - a = d + sum (j - i) * stride must lie in (-wb, wa). Strides are tried from the largest;
+    the smaller ones bound what a larger one may leave over.
+    """
+    if at < 0:
+        return -wb < d < wa
+    s, back, ahead, lo, hi = dims[at]
+    # d + k * s + [lo, hi] must reach (-wb, wa)
+    first = max(back, -((d + hi + wb - 1) // s))
+    last = min(ahead, (wa - 1 - d - lo) // s)
+    if last < first:
+        return False
+    if last - first > 64:
+        return True                                     # too many to try: assume they meet
+    if at == 0:                                         # nothing smaller: each of these does
+        return True
+    return any(_meet(d + k * s, dims, wa, wb, at - 1) for k in range(first, last + 1))
+
+
+def touched(p: Any, lowest: int, grain: int = 1) -> np.ndarray:
+    """Return the places of all bytes of an access whose lowest byte is given.
+
+    `grain`: in units of so many bytes, which must divide what there is.
+    """
+    at = lowest // grain + np.arange(p.dtype.itemsize // grain)
+    for n, stride in zip(p.shape, p.strides):
+        at = (np.arange(n)[:, None] * (abs(stride) // grain) + at).reshape(-1)
+    return at
+
+
+def ranges(begin: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Return begin[0], begin[0] + 1 ... (count[0] of them), begin[1] ... as one array."""
+    ends = np.cumsum(count)
+    return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(begin - ends + count, count)
+
+
+class Regions:
+    """Access patterns at places: arrays of stage (regions of two stages never meet), lowest byte
+    and id of the pattern in a Geometry."""
+
+    def __init__(self, stage: np.ndarray, lowest: np.ndarray, pattern: np.ndarray,
+                 geometry: Geometry):
+        self.stage, self.lowest, self.pattern = stage, lowest, pattern
+        self.geometry = geometry
+
+    def overlapping(self, written: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the pairs of regions that share a byte, of which at least one is `written`.
+
+        Each pair is there both ways. Few regions of a kernel overlap, and most cannot: seen in
+        the digits of their addresses they are boxes that lie side by side (`_boxes`).
+        """
+        found: list[tuple[np.ndarray, np.ndarray]] = []
+        for mine in self._alike():
+            lo, hi = self._boxes(mine)
+            group = np.unique(self.stage[mine], return_inverse=True)[1]
+            for x, y in zip(lo, hi):
+                group = _clusters(group, x, y)
+            size, some = np.bincount(group), np.bincount(group, written[mine]) > 0
+            close = np.flatnonzero((size > 1)[group] & some[group])
+            for a, b in _pairs(group[close], lo[:, close], hi[:, close]):
+                a, b = mine[close[a]], mine[close[b]]
+                keep = written[a] | written[b]
+                a, b = a[keep], b[keep]
+                meet = self.geometry.overlaps(self.pattern[a], self.pattern[b],
+                                              self.lowest[b] - self.lowest[a])
+                found += [(a[meet], b[meet]), (b[meet], a[meet])]
+        if not found:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return (np.concatenate([a for a, _ in found]), np.concatenate([b for _, b in found]))
+
+    def _alike(self) -> list[np.ndarray]:
+        """Return the regions of stages with the same patterns, one array for all such stages."""
+        several = np.bincount(self.stage)[self.stage] > 1
+        size = len(self.geometry.dims)
+        pairs = np.unique(self.stage[several] * size + self.pattern[several])
+        stages = pairs // size
+        cuts = np.flatnonzero(np.append(True, np.diff(stages) != 0)) if len(pairs) else pairs
+        patterns, classes = (pairs % size).tolist(), np.full(int(self.stage.max(initial=0)) + 1, -1)
+        known: dict[tuple, int] = {}
+        for first, past in zip(cuts.tolist(), [*cuts[1:].tolist(), len(pairs)]):
+            classes[stages[first]] = known.setdefault(tuple(patterns[first:past]), len(known))
+        which = np.where(several, classes[self.stage], -1)
+        return [np.flatnonzero(which == c) for c in range(len(known))]
+
+    def _boxes(self, mine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return first and past last digit of regions, by digit and region.
+
+        The strides of the patterns are the weights of the digits, the largest first: an address
+        is sum(digit * stride) + byte. A pattern is a box of digits, unless a digit carries over:
+        then all that are below get their whole range. So regions that share a byte have boxes
+        that overlap.
+        """
+        dims = [dict(zip(strides, sizes)) for sizes, strides, _ in self.geometry.dims]
+        items = np.array([item for _, _, item in self.geometry.dims], np.int64)
+        pattern = self.pattern[mine]
+        weights = sorted({s for p in np.unique(pattern) for s in dims[p] if s}, reverse=True)
+        steps = [np.array([d.get(s, 1) - 1 for d in dims], np.int64) for s in weights]
+        below = items + sum((n * s for n, s in zip(steps, weights)), start=0 * items)
+        rest, wide, top = self.lowest[mine], np.zeros(len(mine), bool), 0
+        lo, hi = [], []
+        for s, n in zip(weights, steps):
+            below = below - n * s                       # bytes that the smaller digits reach
+            first, rest = rest // s, rest % s
+            last = first + n[pattern] + (rest + below[pattern] - 1) // s
+            lo.append(np.where(wide, 0, first))
+            hi.append(np.where(wide, -(-top // s), last + 1))
+            wide, top = wide | (rest + below[pattern] > s), s
+        lo.append(np.where(wide, 0, rest))
+        hi.append(np.where(wide, top, rest + items[pattern]))
+        return np.array(lo), np.array(hi)
+
+
+def _clusters(group: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
+    """Split groups of intervals where there is a gap; return the new group of each."""
+    span = int(hi.max(initial=0)) + 1
+    order = np.argsort(group * span + lo, kind="stable")
+    begin = (group * span + lo)[order]
+    reach = np.maximum.accumulate((group * span + hi)[order])
+    out = np.empty(len(order), np.int64)
+    out[order] = np.cumsum(np.append(True, begin[1:] >= reach[:-1])[:len(order)]) - 1
+    return out
+
+
+def _pairs(group: np.ndarray, lo: np.ndarray, hi: np.ndarray
+           ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the pairs of boxes of one group that overlap in every digit, some at a time."""
+    best: tuple = ()
+    for x, y in zip(lo, hi):                            # the digit in which the fewest do
+        span = int(y.max(initial=0)) + 1
+        order = np.argsort(group * span + x, kind="stable")
+        begin, end = (group * span + x)[order], (group * span + y)[order]
+        count = np.searchsorted(begin, end) - np.arange(len(order)) - 1
+        if not best or count.sum() < best[0].sum():
+            best = count, order
+    count, order = best
+    cuts = np.searchsorted(np.cumsum(count), np.arange(0, int(count.sum()), _CHUNK), "right")
+    for first, past in zip(cuts, np.append(cuts[1:], len(order))):
+        some = np.arange(first, past)
+        a, b = order[np.repeat(some, count[some])], order[ranges(some + 1, count[some])]
+        meet = ((lo[:, a] < hi[:, b]) & (lo[:, b] < hi[:, a])).all(axis=0)
+        yield a[meet], b[meet]
