@@ -18,13 +18,11 @@ PAGE = Path(__file__).parents[2] / "docs" / "latency-model.md"
 STRUCTURE = {
     "banks.py": {"-2": "a mark: an instruction that uses several tiles"},
     "compiler.py": {
-        "1, 5, 3": "where a row of the trace has the other operand",
-        'if kind.row.name == "load" else 2': "a code: 1 is a load, 2 a store",
+        '(HBM, SBUF): 2': "a code: 1 is a load, 2 a store",
         "plain == 2": "the same code", "len(kind.operands) != 2": "one source, one destination"},
     "cost.py": {"1e3": "units: ns or cycles per GHz to us"},
     "events.py": {"1e3": "units: GB/s to bytes a us", "== 2}": "both sides of a port",
-                  "2 * all_engines": "a DMA from HBM to HBM moves its bytes twice",
-                  "1e300": "later than everything"},
+                  "2 * hw.dma_engines": "a DMA from HBM to HBM moves its bytes twice"},
     "schedule.py": {"[0, 1, 2, 3,": "numbers of queues", "ENGINES[:4]": "the compute engines",
                     ", 3), (e ==": "whole ns, so that equal loads are equal"},
     "spill.py": {"1 << 60": "later than everything"},

@@ -333,13 +333,13 @@ ROWS: dict[str, Row] = {}
 
 
 def instruction(name: str, *, engines: tuple[str, ...], run: Callable, source: str,
-                **traits: Any) -> Callable[[Callable], Callable]:
+                **traits: Any) -> Callable[[Callable], Any]:
     """Make a plan into a row of the table; return the function that issues the instruction.
 
     The plan `plan(m, *args)` has the public signature after the machine `m`; operands come to it
     resolved. It returns an `Instr` with what the row does not say.
     """
-    def wrap(plan: Callable) -> Callable:
+    def wrap(plan: Callable) -> Any:
         row = ROWS[name] = Row(name, engines, run, plan, source, **traits)
 
         def function(*args: Any, **kw: Any) -> Any:

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..chip.hw import NeuronCore
-from ..chip.memory import SBUF
+from ..chip.memory import HBM, SBUF
 from ..errors import fail
 from ..trace.footprint import Accesses, accesses
 from ..trace.rewrite import Draft
@@ -94,10 +94,11 @@ class _Dmas:
 
     @staticmethod
     def _side(kind: Kind) -> int:
-        """Return 1 for a load, 2 for a store, 0 for anything else."""
-        if kind.row.name not in ("load", "store") or len(kind.operands) != 2 or kind.form:
+        """Return 1 for a plain load of a tile, 2 for a plain store, 0 for anything else."""
+        if kind.engine != "dma" or kind.row.transposes or len(kind.operands) != 2 or kind.form:
             return 0
-        return 1 if kind.row.name == "load" else 2
+        to, of = (p.kind for p in kind.operands)
+        return {(SBUF, HBM): 1, (HBM, SBUF): 2}.get((to, of), 0)
 
 
 class _Moves:
