@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,43 @@ from cryptography.hazmat.primitives import serialization as ser  # noqa: E402
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: E402
 
 from labcloud.client import LabCloud  # noqa: E402
+
+ONLY_FULL = "one of many like it: pytest --full (nox -s infra -- --full) runs all"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --full."""
+    text = "run every kill, fault and long test, not a sample of each"
+    parser.addoption("--full", action="store_true", help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name our marker."""
+    config.addinivalue_line("markers", "full: runs with --full only")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only --full runs; begin with the longest file, so that two workers end at
+    about the same time."""
+    items.sort(key=lambda item: item.path.name != "test_hosts.py")
+    for item in items:
+        if item.get_closest_marker("full") and not config.getoption("--full"):
+            item.add_marker(pytest.mark.skip(reason=ONLY_FULL))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print what was not run and why: a green run must not hide it."""
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for report in terminalreporter.stats.get("skipped", []):
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        test = report.nodeid.split("::")[-1].split("[")[0]
+        reasons[why.removeprefix("Skipped: ")].append(test)
+    if reasons:
+        terminalreporter.section("not run here, and why")
+    for why, tests in sorted(reasons.items()):
+        terminalreporter.line(f"{len(tests):4d}  {why}")
+        for test in sorted(set(tests)):
+            terminalreporter.line(f"        {tests.count(test):3d} x {test}")
 
 
 def public_key(number: int) -> str:

@@ -245,6 +245,7 @@ def decrypted(folder: ClassFolder, student: str, place: Path) -> Path:
     return path
 
 
+@pytest.mark.full
 def test_rotated_keys_replace_the_old_ones_on_the_machines(
     folder: ClassFolder,
     cloud: LabCloud,
@@ -313,6 +314,7 @@ def test_rotated_keys_replace_the_old_ones_on_the_machines(
     assert code == 0 and cloud.leftovers() == [], output
 
 
+@pytest.mark.full
 def test_a_lone_student_is_staff_and_class_in_one(
     folder: ClassFolder, cloud: LabCloud, setting: Setting
 ) -> None:
