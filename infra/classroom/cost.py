@@ -17,6 +17,8 @@ from .run import Run
 from .spec import ClassSpec
 
 HOURS_PER_MONTH = 730.0
+# Basic monitoring sends five-minute periods of 5 samples each. (documented: EC2 metrics)
+SAMPLES_PER_HOUR = 60
 REGION_NAMES = {
     "us-east-1": "US East (N. Virginia)",
     "us-east-2": "US East (Ohio)",
@@ -204,7 +206,7 @@ def hours(run: Run) -> dict[str, dict[str, Any]]:
         samples: dict[str, float] = {}
         for r in found:
             samples[r["Id"]] = samples.get(r["Id"], 0.0) + sum(r["Values"])
-        return [(i, samples.get(f"q{k}", 0.0) / 12) for k, i in enumerate(ids)]
+        return [(i, samples.get(f"q{k}", 0.0) / SAMPLES_PER_HOUR) for k, i in enumerate(ids)]
 
     jobs = []
     for region, ids in by_region.items():

@@ -10,11 +10,11 @@ from zoneinfo import ZoneInfo
 
 from moto.budgets.models import budgets_backends
 from moto.cloudwatch.models import cloudwatch_backends
-from moto.ec2.models import ec2_backends
 from moto.scheduler.models import scheduler_backends
 
-from . import guards, market
-from .world import ACCOUNT, HOUR_USD, WORLD, tags_of, utc
+from . import authority, automation, guards, market
+from .iam import Request
+from .world import ACCOUNT, HOUR_USD, WORLD, utc
 
 PERIOD = dt.timedelta(minutes=5)
 DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
@@ -127,62 +127,51 @@ def _next_fire(schedule: Any, after: dt.datetime) -> dt.datetime | None:
     return found
 
 
-def _machines(region: str) -> list[Any]:
-    return [i for r in ec2_backends[ACCOUNT][region].reservations.values() for i in r.instances]
-
-
 def machine(region: str, instance_id: str) -> Any:
     """Return a machine of a region, or None."""
-    return next((m for m in _machines(region) if m.id == instance_id), None)
+    return next((m for m in automation.machines(region) if m.id == instance_id), None)
 
 
 def run_target(region: str, schedule: Any) -> str:
-    """Do what a universal target does; return a line for the log."""
+    """Do what a universal target does, with the permissions of the schedule's role; return a line
+    for the log.
+
+    Source: EventBridge Scheduler guide, "Using universal targets" and "Monitoring with CloudWatch":
+    a target that refuses is counted (TargetErrorCount) and, retries spent, dropped; nobody is told.
+    """
     operation, inputs = guards.target_of(schedule)
-    ec2 = ec2_backends[ACCOUNT][region]
-    with guards.because(f"schedule {schedule.name}"):
+    role = schedule.target["RoleArn"]
+    entry = {"t": WORLD.now(), "region": region, "group": schedule.group_name, "error": ""}
+    WORLD.invocations.append(entry)
+    try:
+        authority.assume(role, "scheduler.amazonaws.com")
         if operation == "ssm:startAutomationExecution":
-            document = inputs["DocumentName"]
-            if document in ("AWS-StopEC2Instance", "AWS-TerminateEC2Instance"):
-                act = "stop_instances" if "Stop" in document else "terminate_instances"
-                chosen = [
-                    i
-                    for i in _machines(region)
-                    if guards.selects(inputs, tags_of(i), i.id)
-                    and (
-                        i.state == "running"
-                        or (act == "terminate_instances" and i.state == "stopped")
-                    )
-                ]
-                for instance in chosen:
-                    getattr(ec2, act)([instance.id])
-                return f"{document}: {len(chosen)} machines"
-            if document == "AWS-ReleaseElasticIP":
-                done = 0
-                for allocation in inputs["Targets"][0]["Values"]:
-                    address = next(
-                        (a for a in ec2.addresses if a.allocation_id == allocation), None
-                    )
-                    if address is not None and not (
-                        address.instance and address.instance.state != "terminated"
-                    ):
-                        ec2.release_address(allocation_id=allocation)
-                        done += 1
-                return f"{document}: {done} addresses"
-        elif operation == "cloudwatch:setAlarmState":
+            return automation.start(region, role, inputs, f"schedule {schedule.name}")
+        if operation == "cloudwatch:setAlarmState":
+            arn = f"arn:aws:cloudwatch:{region}:{ACCOUNT}:alarm:{inputs['AlarmName']}"
+            authority.act(role, region, [Request("cloudwatch:SetAlarmState", arn)])
             cloudwatch_backends[ACCOUNT][region].set_alarm_state(
                 inputs["AlarmName"], inputs["StateReason"], "{}", inputs["StateValue"]
             )
             return f"{operation}: {inputs['AlarmName']}"
-        elif operation in ("ec2:stopInstances", "ec2:terminateInstances"):
-            ids = [
-                i
-                for i in inputs["InstanceIds"]
-                if any(m.id == i and m.state != "terminated" for m in _machines(region))
-            ]
-            getattr(ec2, "stop_instances" if "stop" in operation else "terminate_instances")(ids)
-            return f"{operation}: {len(ids)}"
+    except authority.Refused as refused:
+        entry["error"] = str(refused)
+        return f"refused: {refused}"
     raise ValueError(f"the fake has no target {operation} {inputs}")
+
+
+def begin(region: str, group: str, name: str) -> None:
+    """Fire a new rate schedule at once.
+
+    Source: EventBridge Scheduler guide, "Schedule types": without a start date a rate-based
+    schedule starts invoking its target immediately.
+    """
+    schedule = scheduler_backends[ACCOUNT][region].schedule_groups[group].schedules.get(name)
+    if schedule is None or schedule.start_date:
+        return
+    if schedule.schedule_expression.startswith("rate("):
+        did = run_target(region, schedule)
+        WORLD.note("schedule", region=region, name=name, did=did)
 
 
 def evaluate_alarms(now: dt.datetime) -> None:
@@ -229,7 +218,7 @@ def evaluate_alarms(now: dt.datetime) -> None:
                             machine = next(
                                 (
                                     m
-                                    for m in _machines(region)
+                                    for m in automation.machines(region)
                                     if m.id == iid and m.state == "running"
                                 ),
                                 None,
@@ -269,12 +258,30 @@ def evaluate_budgets() -> None:
                 and key not in WORLD.budget_fired
             ):
                 WORLD.budget_fired.add(key)
-                ssm = action["Definition"]["SsmActionDefinition"]
-                WORLD.note("budget-stop", budget=name, region=ssm["Region"])
-                with guards.because(f"budget {name}"):
-                    for machine in _machines(ssm["Region"]):
-                        if machine.id in ssm["InstanceIds"] and machine.state == "running":
-                            machine.stop()
+                _stop_by_budget(name, action)
+
+
+def _stop_by_budget(name: str, action: dict[str, Any]) -> None:
+    """Run a budget action with its role.
+
+    Source: Budgets guide, "Configuring a budget action": once executed it stays so, and does not
+    act again before RESET_BUDGET_ACTION.
+    """
+    ssm, role = action["Definition"]["SsmActionDefinition"], action["ExecutionRoleArn"]
+    found = {i: machine(ssm["Region"], i) for i in ssm["InstanceIds"]}
+    running = [i for i, m in found.items() if m is not None and m.state == "running"]
+    inputs = {
+        "DocumentName": "AWS-StopEC2Instance",
+        "Targets": [{"Key": "ParameterValues", "Values": running}],
+    }
+    try:
+        authority.assume(role, "budgets.amazonaws.com")
+        automation.start(ssm["Region"], role, inputs, f"budget {name}")
+        action["Status"] = "EXECUTION_SUCCESS"
+        WORLD.note("budget-stop", budget=name, region=ssm["Region"])
+    except authority.Refused as refused:
+        action["Status"] = "EXECUTION_FAILURE"
+        WORLD.note("budget-refused", budget=name, why=str(refused))
 
 
 def advance(seconds: float) -> dict[str, Any]:

@@ -9,15 +9,11 @@ import datetime as dt
 import hashlib
 import json
 import re
-import uuid
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
-from moto.budgets.exceptions import DuplicateRecordException, NotFoundException
-from moto.budgets.models import BudgetsBackend
-from moto.budgets.responses import BudgetsResponse
 from moto.cloudwatch.models import Alarm
 from moto.cloudwatch.responses import CloudWatchResponse
 from moto.core.responses import ActionResult, EmptyResult
@@ -30,13 +26,15 @@ from moto.ec2.models.instances import Instance, InstanceBackend
 from moto.ec2.models.security_groups import SecurityGroupBackend
 from moto.ec2.responses import EC2Response
 from moto.ec2.utils import convert_tag_spec
+from moto.iam.models import iam_backends
 from moto.iam.responses import IamResponse
 from moto.servicequotas.models import ServiceQuotasBackend
 from moto.servicequotas.responses import ServiceQuotasResponse
 from moto.ssm.models import Parameter
 
-from . import guards
+from . import authority, automation, guards, metrics, spending
 from . import market as sales
+from .iam import Request
 from .world import ACCOUNT, WORLD, tags_of
 
 # Image dates and names as AWS publishes them; deprecated ones show only when asked for.
@@ -200,6 +198,7 @@ def run_backend(
                 instance_id=instance.id, iam_instance_profile_name=profile
             )
         if market == "spot":
+            link_role("AWSServiceRoleForEC2Spot", "spot.amazonaws.com")
             again = partial(
                 run_backend, self, image_id, count, user_data, security_group_names, **given
             )
@@ -272,93 +271,6 @@ def describe_regions(self: Any, region_names: list[str] | None = None) -> list:
     return [r for r in _regions(self, region_names) if r.name in WORLD.regions]
 
 
-# ---- Budgets: actions, updates ----
-
-
-def _actions(self: Any) -> list[dict[str, Any]]:
-    return WORLD.budget_actions.setdefault(self._get_param("BudgetName"), [])
-
-
-def create_budget_action(self: Any) -> str:
-    self.backend.describe_budget(ACCOUNT, self._get_param("BudgetName"))
-    kept = (
-        "BudgetName",
-        "NotificationType",
-        "ActionType",
-        "ActionThreshold",
-        "Definition",
-        "ExecutionRoleArn",
-        "ApprovalModel",
-        "Subscribers",
-    )
-    action = {k: self._get_param(k) for k in kept}
-    action.update(ActionId=str(uuid.uuid4()), Status="STANDBY")
-    if any(a["Definition"] == action["Definition"] for a in _actions(self)):
-        raise DuplicateRecordException("action", "the same action")
-    _actions(self).append(action)
-    return json.dumps(
-        {"AccountId": ACCOUNT, "BudgetName": action["BudgetName"], "ActionId": action["ActionId"]}
-    )
-
-
-def describe_budget_actions_for_budget(self: Any) -> str:
-    self.backend.describe_budget(ACCOUNT, self._get_param("BudgetName"))
-    return json.dumps({"Actions": _actions(self)})
-
-
-def delete_budget_action(self: Any) -> str:
-    actions, wanted = _actions(self), self._get_param("ActionId")
-    found = [a for a in actions if a["ActionId"] == wanted]
-    if not found:
-        raise NotFoundException("Unable to find action")
-    actions.remove(found[0])
-    return json.dumps(
-        {"AccountId": ACCOUNT, "BudgetName": self._get_param("BudgetName"), "Action": found[0]}
-    )
-
-
-def update_budget(self: Any) -> str:
-    new = self._get_param("NewBudget")
-    self.backend.describe_budget(ACCOUNT, new["BudgetName"])
-    self.backend.budgets[ACCOUNT][new["BudgetName"]].budget.update(new)
-    return json.dumps({})
-
-
-def describe_subscribers_for_notification(self: Any) -> str:
-    budget = self.backend.budgets[ACCOUNT][self._get_param("BudgetName")]
-    found = [
-        n.subscribers for n in budget.notifications if n.details == self._get_param("Notification")
-    ]
-    return json.dumps({"Subscribers": found[0] if found else []})
-
-
-_create_budget = BudgetsResponse.create_budget
-
-
-def create_budget(self: Any) -> str:
-    answer = _create_budget(self)
-    budget = self.backend.budgets[ACCOUNT][self._get_param("Budget")["BudgetName"]]
-    budget.resource_tags = self._get_param("ResourceTags", [])
-    return answer
-
-
-def budget_tags(self: Any) -> str:
-    name = self._get_param("ResourceARN").split("budget/", 1)[1]
-    if name not in self.backend.budgets[ACCOUNT]:
-        raise NotFoundException("no such budget")
-    return json.dumps(
-        {"ResourceTags": getattr(self.backend.budgets[ACCOUNT][name], "resource_tags", [])}
-    )
-
-
-_delete_budget = BudgetsBackend.delete_budget
-
-
-def delete_budget(self: Any, account_id: str, budget_name: str) -> None:
-    _delete_budget(self, account_id, budget_name)
-    WORLD.budget_actions.pop(budget_name, None)
-
-
 # ---- Service quotas ----
 
 
@@ -397,59 +309,56 @@ def list_requested_service_quota_change_history_by_quota(self: Any) -> str:
 
 
 def simulate_principal_policy(self: Any) -> ActionResult:
-    """Decide by the list of denied actions that a test sets."""
-    names = self._get_param("ActionNames", [])
-    return ActionResult(
-        {
-            "IsTruncated": False,
-            "EvaluationResults": [
+    """Evaluate the caller's policies for the resources and keys that are given.
+
+    Source: IAM API reference, SimulatePrincipalPolicy: without ResourceArns each action is asked
+    about "*", which a policy for some resources only does not allow.
+    """
+    entries = self._get_param("ContextEntries", [])
+    keys = {e["ContextKeyName"]: e["ContextKeyValues"] for e in entries}
+    policies = authority.caller(self.get_access_key())["policies"]
+    results = []
+    for action in self._get_param("ActionNames", []):
+        for resource in self._get_param("ResourceArns", []) or ["*"]:
+            asked = Request(action, resource, keys)
+            decision = authority.decide(asked, "us-east-1", policies)
+            results.append(
                 {
-                    "EvalActionName": a,
-                    "EvalResourceName": "*",
-                    "EvalDecision": "implicitDeny" if a in WORLD.denied else "allowed",
+                    "EvalActionName": action,
+                    "EvalResourceName": resource,
+                    "EvalDecision": decision.why.split(" ")[0],
                 }
-                for a in names
-            ],
-        }
-    )
+            )
+    return ActionResult({"IsTruncated": False, "EvaluationResults": results})
 
 
 # ---- CloudWatch ----
 
 _alarm_init = Alarm.__init__
+_put_alarm = CloudWatchResponse.put_metric_alarm
+
+
+def put_metric_alarm(self: Any) -> Any:
+    """Make the service-linked role of EC2 actions with the first alarm that needs it."""
+    answer = _put_alarm(self)
+    alarms = self.cloudwatch_backend.alarms.values()
+    if any(":ec2:" in action for a in alarms for action in a.alarm_actions):
+        link_role("AWSServiceRoleForCloudWatchEvents", "events.amazonaws.com")
+    return answer
+
+
+def link_role(name: str, service: str) -> None:
+    """Make a service-linked role, once."""
+    iam = iam_backends[ACCOUNT]["aws"]
+    if not any(r.name == name for r in iam.roles.values()):
+        trust = {"Statement": [{"Effect": "Allow", "Principal": {"Service": service}}]}
+        path = f"/aws-service-role/{service}/"
+        iam.create_role(name, json.dumps(trust), path, None, "", [], "3600")
 
 
 def alarm_init(self: Any, *args: Any, **kwargs: Any) -> None:
     _alarm_init(self, *args, **kwargs)
     self.state_value = "INSUFFICIENT_DATA"
-
-
-def get_metric_data(self: Any) -> ActionResult:
-    """Answer CPUUtilization/SampleCount of EC2 instances from the hours that they really ran (a
-    sample per 5 minutes)."""
-
-    def when(value: Any) -> dt.datetime:
-        if isinstance(value, dt.datetime):
-            return value if value.tzinfo else value.replace(tzinfo=dt.timezone.utc)
-        if isinstance(value, (int, float)):
-            return dt.datetime.fromtimestamp(value, dt.timezone.utc)
-        return dt.datetime.fromisoformat(str(value).replace("Z", "+00:00"))
-
-    start, end = when(self._get_param("StartTime")), when(self._get_param("EndTime"))
-    results = []
-    for query in self._get_param("MetricDataQueries"):
-        iid = query["MetricStat"]["Metric"]["Dimensions"][0]["Value"]
-        hours = WORLD.hours(iid, start, min(end, WORLD.now()))
-        results.append(
-            {
-                "Id": query["Id"],
-                "Label": iid,
-                "StatusCode": "Complete",
-                "Timestamps": [start] if hours else [],
-                "Values": [round(hours * 12)] if hours else [],
-            }
-        )
-    return ActionResult({"MetricDataResults": results})
 
 
 _volume_init = Volume.__init__
@@ -471,26 +380,18 @@ def install() -> None:
         setattr(Instance, name, _state_hook(name))
     SecurityGroupBackend.delete_security_group = delete_security_group
     RegionsAndZonesBackend.describe_regions = describe_regions
-    for f in (
-        create_budget_action,
-        describe_budget_actions_for_budget,
-        delete_budget_action,
-        update_budget,
-        create_budget,
-        describe_subscribers_for_notification,
-    ):
-        setattr(BudgetsResponse, f.__name__, f)
-    BudgetsResponse.list_tags_for_resource = budget_tags
-    BudgetsBackend.delete_budget = delete_budget
+    spending.install()
     ServiceQuotasBackend.get_service_quota = get_service_quota
     ServiceQuotasResponse.request_service_quota_increase = request_service_quota_increase
     ServiceQuotasResponse.list_requested_service_quota_change_history_by_quota = (
         list_requested_service_quota_change_history_by_quota
     )
+    CloudWatchResponse.put_metric_alarm = put_metric_alarm
     IamResponse.simulate_principal_policy = simulate_principal_policy
     Alarm.__init__ = alarm_init
     Volume.__init__ = volume_init
-    CloudWatchResponse.get_metric_data = get_metric_data
+    metrics.install()
+    automation.install()
 
 
 __all__ = ["EmptyResult", "image_id", "install", "preload_images", "tags_of"]

@@ -19,7 +19,6 @@ for _switch in (
     "MOTO_ENABLE_KEYPAIR_VALIDATION",
 ):
     os.environ.setdefault(_switch, "1")
-os.environ.setdefault("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")
 os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
 
 from moto.ec2.models import ec2_backends  # noqa: E402
@@ -31,7 +30,7 @@ from moto.server import DomainDispatcherApplication, create_backend_app  # noqa:
 from moto.ssm.models import ssm_backends  # noqa: E402
 from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: E402
 
-from . import clock, gaps, leftovers, market  # noqa: E402
+from . import authority, clock, gaps, leftovers, market  # noqa: E402
 from .world import ACCOUNT, WORLD  # noqa: E402
 
 REST = [
@@ -139,6 +138,9 @@ class App:
 
     def aws(self, env: dict[str, Any], start: Callable[..., Any], body: bytes) -> list[bytes]:
         service, region, op, params = identify(env, body)
+        found = re.search(r"Credential=([^/]+)/", env.get("HTTP_AUTHORIZATION", ""))
+        key = found[1] if found else ""
+        env["HTTP_X_MOTO_ACCOUNT_ID"] = authority.caller(key)["account"]
         entry = {
             "n": WORLD.calls,
             "t": WORLD.now().isoformat(),
@@ -163,25 +165,19 @@ class App:
                 service,
                 {"code": "AuthFailure", "status": 401, "message": "region not enabled"},
             )
-        if f"{service}:{op}" in WORLD.denied:
+        why = authority.refusal(key, service, region, op, params)
+        if why:
             code = "UnauthorizedOperation" if service == "ec2" else "AccessDenied"
-            return self.fail(
-                env,
-                start,
-                entry,
-                service,
-                {
-                    "code": code,
-                    "status": 403,
-                    "message": f"not authorized to perform {service}:{op}",
-                },
-            )
+            refusal = {"code": code, "status": 403, "message": why}
+            return self.fail(env, start, entry, service, refusal)
         fault = pick_fault(service, region, op, params)
         if fault and not fault.get("after"):
             self.hang(fault, entry)
             return self.fail(env, start, entry, service, fault)
         status: list[Any] = []
         chunks = list(self.moto(env, lambda s, h, *_: status.append((s, h))))
+        if op == "CreateSchedule" and status[0][0].startswith("200"):
+            clock.begin(region, params["GroupName"], params["path"].rsplit("/", 1)[1])
         if fault:
             entry["performed"] = True
             self.hang(fault, entry)

@@ -12,6 +12,7 @@ from freezegun import freeze_time
 
 ACCOUNT = "123456789012"
 HOUR_USD = {"trn1.2xlarge": 1.34375, "trn1.32xlarge": 21.50, "inf2.xlarge": 0.7582}
+STRICT = ("iam",)
 DEFAULT_REGIONS = ["us-east-1", "us-east-2", "us-west-2", "ap-southeast-4"]
 
 
@@ -47,6 +48,13 @@ class World:
     hanging: int = 0  # calls that wait for `clear`, so that a test finds a run alive at them
     released: Any = field(default_factory=threading.Event)
     denied: list[str] = field(default_factory=list)
+    # What is as strict as AWS; a test switches one off to look at something else.
+    strict: dict[str, bool] = field(default_factory=lambda: dict.fromkeys(STRICT, True))
+    callers: dict[str, dict[str, Any]] = field(default_factory=dict)  # access key -> who has it
+    organisation: list[dict[str, Any]] | None = None  # service control policies
+    mfa: bool = False  # whether callers signed in with a second factor
+    executions: list[dict[str, Any]] = field(default_factory=list)  # automations that ran
+    invocations: list[dict[str, Any]] = field(default_factory=list)  # of schedules
     lock: Any = field(default_factory=threading.RLock)
     frozen: Any = None
 
