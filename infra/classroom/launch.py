@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import botocore.exceptions as be
 
-from . import access, fleet, guards, spot, tags
-from .cloud import code_of, doing, each, every
+from . import access, fleet, guards, pace, spot, tags
+from .cloud import Cloud, code_of, doing, each, every, words_of
 from .fleet import Machine, Wanted
 from .problems import AWS_ERRORS
 from .run import Run
@@ -37,6 +36,7 @@ NEXT_REGION = {
     "InstanceLimitExceeded",
 }
 PROFILE_TRIES = 8
+IDS_PER_FILTER = 200  # values that a filter takes (documented: 200)
 
 
 @dataclass
@@ -162,7 +162,7 @@ def _request(run: Run, region: str, arguments: dict[str, Any]) -> dict[str, Any]
                     or attempt == PROFILE_TRIES - 1
                 ):
                     raise
-                time.sleep(min(2**attempt * 0.5, 10))
+                pace.sleep(min(2**attempt * 0.5, 10))
         instance = answer["Instances"][0]
         if instance["State"]["Name"] not in ("terminated", "shutting-down"):
             return instance
@@ -171,28 +171,61 @@ def _request(run: Run, region: str, arguments: dict[str, Any]) -> dict[str, Any]
     return None
 
 
-def wait(run: Run, region: str, ids: list[str], states: set[str], minutes: float = 10) -> list[str]:
-    """Wait until machines are in one of `states`; return those that are not in time."""
-    left, end = set(ids), time.monotonic() + minutes * 60
+def start(run: Run, region: str, machines: list[Machine]) -> dict[str, str]:
+    """Start stopped machines, fifty in a call; return why some did not start.
+
+    AWS starts all of a call or none, so a call that failed is repeated one by one: a zone without
+    capacity must not keep the others from starting.
+    """
+    ec2 = run.cloud.ec2(region)
+
+    def call(some: list[Machine]) -> None:
+        names = ", ".join(m.name for m in some)
+        ids = [m.id for m in some]
+        run.do(f"{region}: start {names}", lambda: ec2.start_instances(InstanceIds=ids))
+        for m in some:
+            m.state = "running"
+
+    failed: dict[str, str] = {}
+    chunks = [machines[i : i + 50] for i in range(0, len(machines), 50)]
+    for chunk, _, error in each(call, chunks):
+        if error is None:
+            continue
+        for some, _, why in each(call, [[m] for m in chunk]):
+            if why:
+                failed[some[0].name] = words_of(why)
+    return failed
+
+
+def states(cloud: Cloud, region: str, ids: Collection[str]) -> dict[str, str]:
+    """Return id -> state of machines; ids that AWS does not know are not in it."""
+    wanted, now = sorted(ids), {}
+    for i in range(0, len(wanted), IDS_PER_FILTER):
+        found = cloud.pages(
+            "ec2",
+            region,
+            "describe_instances",
+            "Reservations",
+            Filters=[{"Name": "instance-id", "Values": wanted[i : i + IDS_PER_FILTER]}],
+        )
+        now.update({m["InstanceId"]: m["State"]["Name"] for r in found for m in r["Instances"]})
+    return now
+
+
+def wait(
+    run: Run, region: str, ids: list[str], goal: set[str], minutes: float = 10
+) -> list[str]:
+    """Wait until machines are in one of the states of `goal`; return those that are not in time."""
+    left, end = set(ids), pace.clock() + minutes * 60
+    gone = "terminated" if "terminated" in goal else "unknown"
     while left and not run.check:
         with doing("wait for machines", region):
-            found = run.cloud.pages(
-                "ec2",
-                region,
-                "describe_instances",
-                "Reservations",
-                Filters=[{"Name": "instance-id", "Values": sorted(left)[:200]}],
-            )
-        now = {i["InstanceId"]: i["State"]["Name"] for r in found for i in r["Instances"]}
-        left = {
-            i
-            for i in left
-            if now.get(i, "terminated" if "terminated" in states else "unknown") not in states
-        }
-        if not left or time.monotonic() > end:
+            now = states(run.cloud, region, left)
+        left = {i for i in left if now.get(i, gone) not in goal}
+        if not left or pace.clock() > end:
             break
-        run.say(f"{region}: waiting for {len(left)} machines to be {' or '.join(sorted(states))}")
-        time.sleep(5)
+        run.say(f"{region}: waiting for {len(left)} machines to be {' or '.join(sorted(goal))}")
+        pace.sleep(5)
     return sorted(left)
 
 

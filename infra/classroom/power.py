@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from . import fleet, guards, launch, preflight, roles, spot, tags
-from .cloud import code_of, doing, each
+from .cloud import doing
 from .fleet import Machine
-from .problems import AWS_ERRORS, ClassroomError
+from .problems import ClassroomError
 from .provision import remember, survey
 from .run import Run
 
@@ -50,19 +50,7 @@ def start(run: Run) -> tuple[list[Machine], dict[str, str]]:
         failed.update({name: spot.say(name, why) for name, why in gone.items()})
         stopped = [m for m in here if m.state == "stopped" and m.name not in gone]
         guards.rearm(run, region, role, [m.name for m in stopped])
-        # One call each: a zone without capacity must not keep the others from starting.
-        results = each(
-            lambda m: run.do(
-                f"{m.region}: start {m.name}",
-                lambda: run.cloud.ec2(m.region).start_instances(InstanceIds=[m.id]),
-            ),
-            stopped,
-        )
-        for m, _, error in results:
-            if error:
-                failed[m.name] = AWS_ERRORS.get(code_of(error), (str(error), ""))[0]
-            else:
-                m.state = "running"
+        failed.update(launch.start(run, region, stopped))
         started = [m for m in stopped if m.name not in failed]
         launch.wait(run, region, [m.id for m in started], {"running"})
         _addresses(run, region, here)

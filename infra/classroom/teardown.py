@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import botocore.exceptions as be
 
+from . import launch, pace
 from .cloud import DENIED, GLOBAL, Cloud, code_of, each, words_of
 from .problems import ClassroomError
 from .sweep import Found, Sweep, sweep
@@ -140,7 +140,7 @@ def teardown(
         if hopeless and set(state.found) == before:
             break  # it would be refused again
         if (state.found or state.blind) and k < PASSES - 1:
-            time.sleep(pause * (k + 1))
+            pace.sleep(pause * (k + 1))
     return report
 
 
@@ -195,32 +195,22 @@ def _wait_for_end(
     cloud: Cloud, machines: list[Found], say: Callable[[str], None], minutes: float = 10
 ) -> set[str]:
     """Wait for machines to end; return the regions where some have not, or where nobody knows."""
-    end, alive = time.monotonic() + minutes * 60, set()
+    end, alive = pace.clock() + minutes * 60, set()
     for region in sorted({m.region for m in machines}):
-        ids = [m.id for m in machines if m.region == region]
-        states = ["pending", "running", "stopping", "stopped", "shutting-down"]
-        while True:
+        left = {m.id for m in machines if m.region == region}
+        while left:
             try:
-                found = cloud.pages(
-                    "ec2",
-                    region,
-                    "describe_instances",
-                    "Reservations",
-                    Filters=[
-                        {"Name": "instance-id", "Values": ids},
-                        {"Name": "instance-state-name", "Values": states},
-                    ],
-                )
+                now = launch.states(cloud, region, left)
             except (be.ClientError, be.BotoCoreError):
                 alive.add(region)  # the next pass looks again
                 break
-            left = sum(len(r["Instances"]) for r in found)
-            if left and time.monotonic() > end:
+            left = {i for i in left if now.get(i, "terminated") != "terminated"}
+            if left and pace.clock() > end:
                 alive.add(region)
-            if not left or time.monotonic() > end:
                 break
-            say(f"{region}: waiting for {left} machines to end")
-            time.sleep(5)
+            if left:
+                say(f"{region}: waiting for {len(left)} machines to end")
+                pace.sleep(5)
     return alive
 
 

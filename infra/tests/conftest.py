@@ -134,15 +134,28 @@ def server() -> Iterator[LabCloud]:
 
 @pytest.fixture()
 def cloud(server: LabCloud, monkeypatch: pytest.MonkeyPatch) -> LabCloud:
-    """Return an empty fake cloud; boto3 in this process talks to it."""
+    """Return an empty fake cloud; boto3 in this process talks to it, and waits in its time."""
     from botocore.retries.standard import ExponentialBackoff
+
+    from classroom import pace
+
+    def sleep(seconds: float) -> None:
+        server.post("until", at=server.post("now")["at"] + seconds)
+
+    monkeypatch.setattr(pace, "sleep", sleep)
+    monkeypatch.setattr(pace, "clock", lambda: server.post("now")["at"])
 
     server.post("reset", at=START)
     for key, value in server.environ.items():
         monkeypatch.setenv(key, value)
     monkeypatch.setenv("CLASSROOM_NOW", START + "+00:00")
     monkeypatch.setenv("CLASSROOM_ATTEMPTS", "2")
-    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.01)
+
+    def delay(self: ExponentialBackoff, context: Any) -> float:
+        sleep(min(2.0 ** (context.attempt_number - 1), 20) / 2)
+        return 0.0
+
+    monkeypatch.setattr(ExponentialBackoff, "delay_amount", delay)
     return server
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from classroom import teardown as ending
 from classroom.problems import ClassroomError
 from conftest import START, ClassFolder
 from labcloud.client import LabCloud
@@ -70,9 +69,7 @@ def test_a_hundred_faults_leave_nothing_behind(
     cloud: LabCloud,
     classroom: Classroom,
     batch: int,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ending.time, "sleep", lambda _: None)
     folder.write(["alice", "bob"], elastic_ip=True)
     fired = 0
     for number, (kind, call) in list(enumerate(plans(100)))[batch * 10 : (batch + 1) * 10]:

@@ -1,9 +1,9 @@
 """Which questions AWS asks IAM about a call: actions, resources and condition keys.
 
 Source: Service Authorization Reference, the tables "Actions defined by ..." of EC2, IAM,
-EventBridge Scheduler, CloudWatch, Budgets and Systems Manager. A call may ask several questions, and
-every one must be allowed: tags on creation ask for CreateTags or TagResource, and a role that is
-handed to a service asks for iam:PassRole.
+EventBridge Scheduler, CloudWatch, Budgets and Systems Manager. A call may ask several questions,
+and every one must be allowed: tags on creation ask for CreateTags or TagResource, and a role that
+is handed to a service asks for iam:PassRole.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from moto.server import DomainDispatcherApplication, create_backend_app  # noqa:
 from moto.ssm.models import ssm_backends  # noqa: E402
 from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: E402
 
-from . import authority, clock, gaps, leftovers, market  # noqa: E402
+from . import authority, clock, gaps, leftovers, market, rates  # noqa: E402
 from .world import ACCOUNT, WORLD  # noqa: E402
 
 REST = [
@@ -165,6 +165,9 @@ class App:
                 service,
                 {"code": "AuthFailure", "status": 401, "message": "region not enabled"},
             )
+        late = rates.throttled(authority.caller(key)["account"], service, region, op)
+        if late:
+            return self.fail(env, start, entry, service, late)
         why = authority.refusal(key, service, region, op, params)
         if why:
             code = "UnauthorizedOperation" if service == "ec2" else "AccessDenied"
@@ -175,7 +178,8 @@ class App:
             self.hang(fault, entry)
             return self.fail(env, start, entry, service, fault)
         status: list[Any] = []
-        chunks = list(self.moto(env, lambda s, h, *_: status.append((s, h))))
+        with WORLD.lock:  # the clock may be moved by another caller meanwhile
+            chunks = list(self.moto(env, lambda s, h, *_: status.append((s, h))))
         if op == "CreateSchedule" and status[0][0].startswith("200"):
             clock.begin(region, params["GroupName"], params["path"].rsplit("/", 1)[1])
         if fault:
@@ -242,8 +246,11 @@ def control(what: str, j: dict[str, Any]) -> Any:
         return WORLD.events[j.get("since", 0) :]
     elif what == "advance":
         return clock.advance(j["seconds"])
+    elif what == "until":  # somebody waits until then; others may have waited longer already
+        with WORLD.lock:
+            return clock.advance(max(0.0, j["at"] - WORLD.now().timestamp()))
     elif what == "now":
-        return {"now": WORLD.now().isoformat()}
+        return {"now": WORLD.now().isoformat(), "at": WORLD.now().timestamp()}
     elif what == "set":
         for key, value in j.items():
             setattr(WORLD, key, value)
