@@ -8,8 +8,28 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic_core import PydanticCustomError
 
-from . import access, cost, doctor, keys, pages, power, preflight, provision, spot, tags, teardown
+from . import (
+    access,
+    archives,
+    cost,
+    doctor,
+    fields,
+    fleet,
+    keys,
+    lock,
+    pages,
+    power,
+    preflight,
+    provision,
+    spot,
+    sweep,
+    tags,
+    teardown,
+    work,
+    yamllines,
+)
 from . import spec as specs
 from .cloud import Cloud
 from .fleet import Machine
@@ -17,8 +37,9 @@ from .problems import ClassroomError
 from .run import Run
 
 Result = dict[str, Any]
+WITHOUT_AN_ACCOUNT = ("check", "forecast", "doctor")  # doctor says it in its table
 BILLS = ("instance ", "spot-request ", "elastic-ip ", "volume ", "snapshot ")  # kinds, as reported
-AFTER_THE_END = ("status", "cost", "stop", "doctor", "pages")
+AFTER_THE_END = ("status", "cost", "stop", "doctor", "pages", "save_work")
 
 
 def run(
@@ -37,6 +58,8 @@ def run(
     if command == "doctor" and options.get("policy"):
         return {"lines": [yaml.safe_dump(preflight.policy(), sort_keys=False)]}
     spec = specs.load(_path(class_file), cloud.now(), ended_ok=command in AFTER_THE_END)
+    if command not in WITHOUT_AN_ACCOUNT:
+        lock.check_account(spec.folder, cloud.account, spec.account)
     if command == "check":
         return {
             "summary": f"class {spec.name}: {len(spec.students)} students, no mistakes",
@@ -44,6 +67,7 @@ def run(
             "students": [s.id for s in spec.students],
         }
     r = Run(spec, cloud, check=check, limit=frozenset(limit) if limit else None, say=say)
+    r.discard = work.discarded(options)
     result = _COMMANDS[command](r, options)
     return {
         "changed": bool(r.changes),
@@ -236,6 +260,27 @@ def _pages(r: Run, _: Result) -> Result:
     return {"summary": f"{len(wrote)} pages written to {r.spec.out}"}
 
 
+def _save_work(r: Run, _: Result) -> Result:
+    """Fetch the work; machines that were stopped are stopped again afterwards."""
+    existing, _plan = provision.survey(r)
+    chosen = [m for m in existing if r.wants(m.name, *m.students)]
+    if r.check:
+        return {"summary": f"would fetch the work on {len(chosen)} machines"}
+    done = work.save(
+        r.cloud, r.spec.out, chosen, wanted=lambda m, s: r.wants(m.name, s), say=r.say
+    )
+    work.stop_again(r.cloud, done)
+    return {
+        "changed": True,
+        "lines": work.told(done),
+        "saved": sorted(done.saved),
+        "failed": done.failed,
+        "archives": archives.summary(archives.Shelf(r.spec.out / "work"), chosen),
+        "summary": f"the work of {len(done.saved)} students is in {r.spec.out / 'work'}",
+        "exit_code": 1 if done.failed else 0,
+    }
+
+
 def _keys(r: Run, options: Result) -> Result:
     rotate = bool(options.get("rotate"))
     public = keys.ensure(r, rotate=rotate)
@@ -261,6 +306,49 @@ def _unread(blind: list[str]) -> list[str]:
     ]
 
 
+def _account_of(class_file: str) -> str:
+    """Return `account` of a class.yml that may be broken or lost."""
+    try:
+        data, *_rest = yamllines.load(_path(class_file).read_text(encoding="utf-8-sig"))
+        return fields.account(data.get("account") or "")
+    except (OSError, ValueError, yaml.YAMLError, AttributeError, PydanticCustomError):
+        return ""
+
+
+def _was_here(folder: Path, out: Path) -> bool:
+    """Say whether anything on this computer tells that the class has existed."""
+    return (out / "ledger.json").exists() or any(out.glob("teardown-*.json"))
+
+
+def _save_all(
+    cloud: Cloud,
+    name: str,
+    regions: list[str],
+    out: Path,
+    discard: frozenset[str],
+    say: Callable[[str], None],
+) -> None:
+    """Fetch the work of every machine that AWS lists, wherever; raise WorkNotSaved if some of it
+    cannot be had, before anything is deleted."""
+    found = sweep.machines(cloud, name, regions or cloud.regions())
+    living = [fleet.machine(f.raw, f.region) for f in found if f.state != "shutting-down"]
+    if any(
+        s not in discard and m.name not in discard for m in living for s in m.students
+    ):
+        done = work.save(
+            cloud,
+            out,
+            [m for m in living if m.name not in discard],
+            wanted=lambda _, student: student not in discard,
+            say=say,
+        )
+        unsafe = archives.unsafe(out, name, living, discard, cloud.now())
+        if unsafe:
+            work.stop_again(cloud, done)
+            told = {m: done.failed.get(m, why) for m, why in unsafe.items()}
+            raise archives.WorkNotSaved(name, told)
+
+
 def _teardown(
     cloud: Cloud,
     class_file: str,
@@ -270,22 +358,27 @@ def _teardown(
     dry_run: bool = False,
     regions: str = "",
     name: str = "",
-    **_: Any,
+    **options: Any,
 ) -> Result:
+    discard = work.discarded(options)
     folder = _path(class_file).resolve().parent
     if (
         not name
     ):  # teardown must work with a class.yml that no longer validates: only the name counts
         try:
-            name = str(
-                (yaml.safe_load(_path(class_file).read_text(encoding="utf-8")) or {})["name"]
-            )
-        except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
+            data, *_rest = yamllines.load(_path(class_file).read_text(encoding="utf-8-sig"))
+            name = str(data["name"])
+        except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:
             raise ClassroomError(
                 f"Could not read the name of the class from {class_file}: {error}.",
                 "Give it with --name.",
             ) from error
+    try:
+        fields.name(name)
+    except PydanticCustomError as error:
+        raise ClassroomError(str(error), "Nothing was removed.") from error
     if limit:
+        lock.check_account(folder, cloud.account, _account_of(class_file))
         r = Run(
             specs.load(_path(class_file), cloud.now(), ended_ok=True),
             cloud,
@@ -294,6 +387,8 @@ def _teardown(
             say=say,
         )
         gone = power.chosen_whole(r, "be removed")
+        r.discard = discard
+        provision.save_before_the_end(r, gone)
         provision.launch.retire(r, gone)
         provision.guards.delete_budgets(r, [m.tags.get(tags.OWNER, m.name) for m in gone])
         return {
@@ -302,9 +397,18 @@ def _teardown(
             "check": r.check,
             "summary": f"{len(gone)} machines removed",
         }
-    cloud.identity()
+    lock.check_account(folder, cloud.account, _account_of(class_file))
+    chosen, out = [x for x in regions.split(",") if x], folder / "out" / name
+    if not (dry_run or check or name in discard):
+        _save_all(cloud, name, chosen, out, discard, say)
+
+    def held(found: list[sweep.Found]) -> dict[str, str]:
+        machines = [fleet.machine(f.raw, f.region) for f in found]
+        why = archives.unsafe(out, name, machines, discard, cloud.now())
+        return {m.id: why[m.name] for m in machines if m.name in why}
+
     report = teardown.teardown(
-        cloud, name, [x for x in regions.split(",") if x], dry_run=dry_run or check, say=say
+        cloud, name, chosen, dry_run=dry_run or check, say=say, held=held
     )
     counts: dict[tuple[str, str], int] = {}
     for f in report.left:
@@ -329,7 +433,9 @@ def _teardown(
             ),
             "exit_code": 0,
         }
-    path = report.save(folder / "out" / name)
+    report.account = cloud.account
+    report.known = bool(report.removed or report.left) or _was_here(folder, out)
+    path = report.save(out)
     return {
         "tables": [table] if report.left else [],
         "lines": lines,
@@ -353,6 +459,7 @@ _COMMANDS: dict[str, Callable[[Run, Result], Result]] = {
     "stop": _stop,
     "extend": _extend,
     "pages": _pages,
+    "save_work": _save_work,
     "keys": _keys,
     "doctor": doctor.doctor,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import access, cost, fleet, guards, preflight, roles, tags
+from . import access, cost, fleet, guards, lock, preflight, roles, tags
 from .cloud import doing
 from .problems import ClassroomError
 from .run import Run
@@ -23,6 +23,7 @@ def doctor(run: Run, options: dict[str, Any]) -> dict[str, Any]:
             rows.append(["NO", what, str(error)])
 
     look("credentials", lambda: run.cloud.identity()["Arn"])
+    look("account", lambda: _account(run))
     look("regions and permissions", lambda: preflight.check(read_only))
     try:
         enabled = set(run.cloud.regions())
@@ -65,6 +66,11 @@ def doctor(run: Run, options: dict[str, Any]) -> dict[str, Any]:
         ),
         "exit_code": 1 if bad else 0,
     }
+
+
+def _account(run: Run) -> str:
+    lock.check_account(run.spec.folder, run.cloud.account, run.spec.account)
+    return run.cloud.account
 
 
 def _machines(run: Run, region: str, there: list[fleet.Machine]) -> str:

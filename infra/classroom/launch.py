@@ -11,7 +11,7 @@ from typing import Any
 
 import botocore.exceptions as be
 
-from . import access, fleet, guards, pace, spot, tags
+from . import access, archives, fleet, guards, pace, spot, tags
 from .cloud import Cloud, code_of, doing, each, every, words_of
 from .fleet import Machine, Wanted
 from .problems import AWS_ERRORS
@@ -416,7 +416,10 @@ def release(run: Run, region: str, surplus: list[dict[str, Any]]) -> None:
 
 
 def retire(run: Run, machines: list[Machine]) -> None:
-    """Terminate machines and remove what belongs to them; their disks go with them."""
+    """Terminate machines and remove what belongs to them; their disks go with them. Raises
+    WorkNotSaved unless the work on them is safe or given up."""
+    if not run.check:
+        archives.require(run.spec.out, run.spec.name, machines, run.discard, run.cloud.now())
     for region in sorted({m.region for m in machines}):
         here = [m for m in machines if m.region == region]
         spot.cancel(run, region, here)

@@ -98,7 +98,7 @@ ACTIONS = {
         "TagResource",
         "ListTagsForResource",
     ],
-    "ssm": ["GetParameter"],
+    "ssm": ["DescribeAutomationExecutions", "GetAutomationExecution"],
     "servicequotas": [
         "GetServiceQuota",
         "RequestServiceQuotaIncrease",

@@ -5,10 +5,23 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from . import access, blocks, cost, fleet, guards, launch, preflight, roles, spot
+from . import (
+    access,
+    archives,
+    blocks,
+    cost,
+    fleet,
+    guards,
+    launch,
+    lock,
+    preflight,
+    roles,
+    spot,
+    work,
+)
 from .cloud import aware, every
 from .fleet import Machine, Wanted
 from .problems import ClassroomError
@@ -32,8 +45,16 @@ class Outcome:
 
 
 def survey(run: Run) -> tuple[list[Machine], fleet.Plan]:
-    """Read what exists in the class's regions and compare it with the roster."""
-    existing = [m for found in every(lambda r: fleet.read(run, r), run.spec.regions) for m in found]
+    """Read what exists, in every region of the account, and compare it with the roster: a region
+    that was taken out of class.yml still holds its machines."""
+    everywhere = sorted({*run.cloud.regions(), *run.spec.regions})
+    existing = [m for found in every(lambda r: fleet.read(run, r), everywhere) for m in found]
+    for region in sorted({m.region for m in existing} - set(run.spec.regions)):
+        names = ", ".join(sorted(m.name for m in existing if m.region == region))
+        run.warn(
+            f"{region} is not in `regions` any more, but {names} live there. They stay and stay"
+            " guarded; to move them, save the work, remove the students, provision, add them again."
+        )
     if run.limit is not None:
         unknown = sorted(
             run.limit
@@ -60,12 +81,29 @@ def check_removals(plan: fleet.Plan, existing: list[Machine], confirmed: bool) -
         )
 
 
+def save_before_the_end(run: Run, gone: list[Machine]) -> None:
+    """Fetch the work of machines that are about to be ended; raise WorkNotSaved if that fails."""
+    name, given_up = run.spec.name, run.discard
+    rest = [m for m in gone if not {name, m.name} & given_up and set(m.students) - given_up]
+    if run.check or not rest:
+        return
+    done = work.save(
+        run.cloud, run.spec.out, rest, wanted=lambda _, s: s not in given_up, say=run.say
+    )
+    unsafe = archives.unsafe(run.spec.out, name, rest, given_up, run.cloud.now())
+    if unsafe:
+        work.stop_again(run.cloud, done)
+        told = {m: done.failed.get(m, why) for m, why in unsafe.items()}
+        raise archives.WorkNotSaved(name, told)
+
+
 def provision(run: Run, confirm_removals: bool = False) -> Outcome:
     """Make the cloud match class.yml and the roster. Safe to interrupt anywhere and to run
     again."""
     preflight.check(run)
     existing, plan = survey(run)
     check_removals(plan, existing, confirm_removals)
+    save_before_the_end(run, plan.remove + plan.duplicates)
     outcome = Outcome()
     images: dict[str, str] = {}
     first = run.spec.regions[0]
@@ -75,7 +113,7 @@ def provision(run: Run, confirm_removals: bool = False) -> Outcome:
     guards.budgets(run, _owners(run, plan))
     todo: list[Wanted] = list(plan.launch)
     reasons: dict[str, str] = {}
-    for region in run.spec.regions:
+    for region in [*run.spec.regions, *_others(run, existing)]:
         kept = [m for m in plan.keep if m.region == region]
         if not todo and not kept and not any(m.region == region for m in plan.remove):
             continue
@@ -96,7 +134,14 @@ def provision(run: Run, confirm_removals: bool = False) -> Outcome:
         ]
         _stop_actions(run, role, everyone)
     remember(run, outcome.machines)
+    if not run.check and not run.spec.account:
+        lock.write(run.spec.folder, account=run.cloud.account)
     return outcome
+
+
+def _others(run: Run, existing: list[Machine]) -> list[str]:
+    """Return the regions outside of class.yml that still hold machines."""
+    return sorted({m.region for m in existing} - set(run.spec.regions))
 
 
 def _owners(run: Run, plan: fleet.Plan) -> dict[str, str]:
@@ -140,7 +185,7 @@ def _region(
     held = _guard(run, region, role)
     access.key_pair(run, region)
     fresh: list[Machine] = []
-    if todo and net.subnets:
+    if todo and net.subnets and region in run.spec.regions:
         todo, fresh = _launch(run, region, net, images, todo, reasons, len(live))
         outcome.launched += [m.name for m in fresh]
     machines = kept + fresh
@@ -192,6 +237,11 @@ def _launch(
         return later, []
     if region not in images:
         images[region] = access.image(run, region)
+    if block and (zone := blocks.zone(run, region)):  # its machines can start in its zone only
+        net = replace(net, subnets=tuple(s for s in net.subnets if s[0] == zone))
+        if not net.subnets:
+            reasons.update({w.name: f"the block's zone {zone} has no subnet" for w in now})
+            return todo, []
     template = access.launch_template(run, net, images[region], block)
     results = launch.launch(run, net, template, now)
     for r in results:

@@ -109,8 +109,15 @@ def _instances(cloud: Cloud, name: str, region: str) -> list[Found]:
         Found("instance", region, i["InstanceId"], i["State"]["Name"], True, i)
         for r in reservations
         for i in r["Instances"]
-        if i["State"]["Name"] != "terminated"
+        if i["State"]["Name"] != "terminated" and tags.ours(i.get("Tags"), name)
     ]
+
+
+def machines(cloud: Cloud, name: str, regions: list[str]) -> list[Found]:
+    """Return the machines of a class in some regions; a region that cannot be read gives none, and
+    teardown will say so."""
+    found = each(lambda region: _instances(cloud, name, region), regions)
+    return [f for _, some, _ in found for f in some or []]
 
 
 def _ec2(cloud: Cloud, name: str, region: str, kind: str) -> list[Found]:

@@ -37,6 +37,7 @@ REST = (
 # While a machine lives, or may live unseen, something must be able to end it: these stay.
 GUARDS = ("alarm", "budget", "schedule", "schedule-group", "role")
 PASSES = 6
+Held = Callable[[list[Found]], dict[str, str]]
 
 
 @dataclass
@@ -51,6 +52,8 @@ class Report:
     regions: list[str] = field(default_factory=list)
     looks: int = 0
     at: str = ""
+    account: str = ""
+    known: bool = True  # the class was found, or something here says that it existed
     partial: bool = False  # not all regions were looked at, so the global guards stay
 
     @property
@@ -61,10 +64,15 @@ class Report:
     @property
     def exit_code(self) -> int:
         """Return 0 for a proven empty account, else 1."""
-        return 0 if self.clean else 1
+        return 0 if self.clean and self.known else 1
 
     def summary(self) -> str:
         """Return the closing line."""
+        if self.clean and not self.known:
+            return (
+                f"Account {self.account} holds nothing of a class {self.name}, and nothing here"
+                " says that it ever did. If the name and the account are right, it is gone."
+            )
         if self.clean:
             return (
                 f"0 billable resources of class {self.name} (read back from {len(self.regions)}"
@@ -91,6 +99,7 @@ class Report:
             json.dumps(
                 {
                     "class": self.name,
+                    "account": self.account,
                     "at": self.at,
                     "summary": self.summary(),
                     "regions": self.regions,
@@ -115,9 +124,10 @@ def teardown(
     dry_run: bool = False,
     say: Callable[[str], None] = lambda _: None,
     pause: float = 3.0,
+    held: Held = lambda _: {},
 ) -> Report:
     """Remove all that carries the class's tag in every enabled region; needs no state but the name
-    of the class."""
+    of the class. `held` says which machines must not be ended, and why."""
     enabled = set(cloud.regions())
     unknown = sorted(set(regions or ()) - enabled)
     if unknown:
@@ -135,7 +145,7 @@ def teardown(
         if not state.found and not state.blind:
             break
         before, report.errors = set(state.found), []
-        hopeless = _pass(cloud, state, report, say)
+        hopeless = _pass(cloud, state, report, say, held)
         state = _look(cloud, name, report, say)
         if hopeless and set(state.found) == before:
             break  # it would be refused again
@@ -154,10 +164,19 @@ def _look(cloud: Cloud, name: str, report: Report, say: Callable[[str], None]) -
     return state
 
 
-def _pass(cloud: Cloud, state: Sweep, report: Report, say: Callable[[str], None]) -> bool:
+def _pass(
+    cloud: Cloud, state: Sweep, report: Report, say: Callable[[str], None], held: Held
+) -> bool:
     """Remove what can be removed now; return whether it would be refused again."""
     codes: set[str] = set()
     machines = [f for f in state.found if f.kind == "instance"]
+    kept = held(machines)
+    report.errors += [f"machine {i}: its work is not saved ({why})" for i, why in kept.items()]
+    state.found = [
+        f
+        for f in state.found
+        if not (f.kind in MACHINES and (f.id in kept or f.raw.get("InstanceId") in kept))
+    ]
     for kind in MACHINES:
         codes |= _batch(cloud, kind, state, report, say)
     refused = bool(codes) and codes <= set(DENIED)  # then the rest fails because machines live

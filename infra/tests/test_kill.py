@@ -164,7 +164,7 @@ def test_control_c_begins_nothing_more_and_two_teardowns_are_fine(
     folder: ClassFolder, cloud: LabCloud, how: str
 ) -> None:
     folder.write(40)
-    options = ["-e", f"class={folder.file}", "-e", "yes=true", "-e", "save_work=false"]
+    options = ["-e", f"class={folder.file}", "-e", "yes=true", "-e", "discard_work=lab"]
 
     def words(name: str) -> list[str]:
         if how == "ansible-playbook":

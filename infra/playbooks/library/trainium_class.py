@@ -17,7 +17,8 @@ options:
     description: What to do.
     required: true
     type: str
-    choices: [provision, forecast, start, stop, status, cost, extend, teardown, keys, pages, doctor]
+    choices: [check, forecast, provision, start, stop, status, cost, extend, save_work, teardown,
+              doctor, keys, pages]
   class_file:
     description: Path of class.yml or of its folder.
     required: true
@@ -28,21 +29,43 @@ options:
     elements: str
     default: []
   confirm_removals:
-    description: Terminate the machines of many removed students.
+    description: "For C(provision): terminate the machines of many removed students."
+    type: bool
+    default: false
+  discard_work:
+    description: >-
+      For C(provision), C(teardown): give up the work of these students (or of the whole
+      class, by its name): their machines are ended without an archive.
+    type: str
+    default: ""
+  over_budget:
+    description: "For C(start): start although the budget is used up."
     type: bool
     default: false
   dry_run:
-    description: For C(teardown), list and remove nothing.
+    description: "For C(teardown): list, remove nothing."
+    type: bool
+    default: false
+  regions:
+    description: "For C(teardown): only these (the proof then covers only these)."
+    type: str
+    default: ""
+  name:
+    description: "For C(teardown): name of a class whose class.yml is lost."
+    type: str
+    default: ""
+  policy:
+    description: "For C(doctor): print the IAM policy that these commands need."
+    type: bool
+    default: false
+  request_quota:
+    description: "For C(doctor): ask AWS for the vCPUs that the class needs."
     type: bool
     default: false
   rotate:
-    description: For C(keys), replace generated keys.
+    description: "For C(keys): replace those that were generated."
     type: bool
     default: false
-  name:
-    description: For C(teardown), the name of a class whose class.yml is lost.
-    type: str
-    default: ""
 author:
   - trainium-labs (@trainium-labs)
 """

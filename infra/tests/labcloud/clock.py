@@ -35,6 +35,17 @@ def _field(text: str, low: int, high: int) -> set[int]:
     return out
 
 
+def _exists(local: dt.datetime, moment: dt.datetime, zone: ZoneInfo) -> bool:
+    """Say whether a local time is there on its day.
+
+    Source: EventBridge Scheduler guide, "Daylight savings time": a time that falls into the hour
+    which is skipped is not made up for; one that comes twice fires once.
+    """
+    if not WORLD.strict["gaps"]:
+        return True
+    return moment.astimezone(zone).replace(tzinfo=None) == local.replace(tzinfo=None)
+
+
 def fires(
     expression: str, zone: str, created: dt.datetime, after: dt.datetime
 ) -> Iterator[dt.datetime]:
@@ -74,10 +85,9 @@ def fires(
             ):
                 for h in hours:
                     for m in minutes:
-                        moment = dt.datetime.combine(day, dt.time(h, m), tz).astimezone(
-                            dt.timezone.utc
-                        )
-                        if moment > after:
+                        local = dt.datetime.combine(day, dt.time(h, m), tz)
+                        moment = local.astimezone(dt.timezone.utc)
+                        if moment > after and _exists(local, moment, tz):
                             yield moment
             day += dt.timedelta(days=1)
     else:

@@ -38,13 +38,15 @@ from .iam import Request
 from .world import ACCOUNT, WORLD, tags_of
 
 # Image dates and names as AWS publishes them; deprecated ones show only when asked for.
+# Newer ones name their SDK. (Neuron documentation, "Neuron DLAMI": find an image by description.)
 IMAGES = [
-    ("22.04", "20250918", True),
-    ("22.04", "20251029", True),
-    ("22.04", "20251112", True),
-    ("24.04", "20251219", True),
-    ("24.04", "20260406", True),
-    ("24.04", "20260821", False),
+    ("22.04", "20250918", True, ""),
+    ("22.04", "20251029", True, ""),
+    ("22.04", "20251112", True, ""),
+    ("24.04", "20251219", True, ""),
+    ("24.04", "20260406", True, "2.29.0"),
+    ("24.04", "20260821", True, "2.32.0"),
+    ("24.04", "20261015", False, "2.33.0"),
 ]
 LATEST = "/aws/service/neuron/dlami/multi-framework/ubuntu-24.04/latest/image_id"
 
@@ -56,7 +58,7 @@ def image_id(ubuntu: str, day: str, region: str) -> str:
 
 def preload_images(ec2: Any, ssm: Any, region: str) -> None:
     """Put the Neuron images and their SSM parameter into a region."""
-    for ubuntu, day, deprecated in IMAGES:
+    for ubuntu, day, deprecated, sdk in IMAGES:
         iid = image_id(ubuntu, day, region)
         ami = Ami(
             ec2,
@@ -67,7 +69,7 @@ def preload_images(ec2: Any, ssm: Any, region: str) -> None:
             public=True,
             virtualization_type="hvm",
             architecture="x86_64",
-            description="Neuron multi-framework image",
+            description="Neuron multi-framework image" + (f", Neuron SDK {sdk}" if sdk else ""),
             root_device_type="ebs",
             root_device_name="/dev/sda1",
             creation_date=dt.datetime.strptime(day, "%Y%m%d"),
@@ -176,6 +178,13 @@ def run_backend(
             raise EC2ClientError(
                 "InvalidCapacityReservationId.NotFound", "There is no such capacity block."
             )
+        if WORLD.strict["zones"] and zone and zone != block["AvailabilityZone"]:
+            # EC2 guide, "Launch instances using Capacity Blocks": same Availability Zone.
+            raise EC2ClientError(
+                "InvalidParameter",
+                f"The Availability Zone {zone} does not match the zone of the capacity reservation"
+                f" {block['AvailabilityZone']}.",
+            )
         if block["AvailableInstanceCount"] < count:
             raise EC2ClientError("ReservationCapacityExceeded", "The capacity block is used up.")
         block["AvailableInstanceCount"] -= count
@@ -232,6 +241,11 @@ def _state_hook(name: str) -> Any:
         before = self.state
         if name == "start" and before == "terminated":
             raise EC2ClientError("IncorrectInstanceState", f"The instance {self.id} is terminated.")
+        if name == "start" and before == "stopping":
+            raise EC2ClientError(
+                "IncorrectInstanceState",
+                f"The instance '{self.id}' is not in a state from which it can be started.",
+            )
         if name == "start":
             sales.may_start(self)
         result = original(self)
@@ -246,9 +260,23 @@ def _state_hook(name: str) -> Any:
             WORLD.note("terminated", instance=self.id, region=self.region_name, why=guards.reason())
         if self.state != before:
             sales.changed(self, name, guards.reason())
+        if name == "stop" and before == "running" and WORLD.strict["states"]:
+            # EC2 guide, "Instance lifecycle": a machine is `stopping` before it is `stopped`.
+            self._state.name, self._state.code = "stopping", 64
+            WORLD.stopping[self.id] = (WORLD.now() + dt.timedelta(seconds=WORLD.stop_seconds), self)
         return result
 
     return changed
+
+
+def settle() -> None:
+    """Let machines that have been stopping long enough be stopped."""
+    for iid, (due, instance) in list(WORLD.stopping.items()):
+        if instance.state != "stopping":
+            WORLD.stopping.pop(iid, None)
+        elif due <= WORLD.now():
+            instance._state.name, instance._state.code = "stopped", 80
+            WORLD.stopping.pop(iid, None)
 
 
 _delete_group = SecurityGroupBackend.delete_security_group
@@ -372,6 +400,13 @@ def volume_init(self: Any, *args: Any, **kwargs: Any) -> None:
 
 def install() -> None:
     """Patch moto's classes."""
+    # A second zone with the type, so that a block's zone is one of several.
+    offered = INSTANCE_TYPE_OFFERINGS["availability-zone"]["ap-southeast-4"]
+    offered += [
+        {**o, "Location": "ap-southeast-4b"}
+        for o in offered
+        if (o["InstanceType"], o["Location"]) == ("trn2.3xlarge", "ap-southeast-4c")
+    ]
     EC2Response.describe_images, EC2Response.run_instances = describe_images, run_instances
     for f in sales.RESPONSES:
         setattr(EC2Response, f.__name__, f)

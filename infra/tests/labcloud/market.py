@@ -22,7 +22,7 @@ def _offer(hours: int, region: str) -> dict[str, Any]:
     return {
         "CapacityBlockOfferingId": f"cbo-{hours}",
         "InstanceType": "trn2.3xlarge",
-        "AvailabilityZone": f"{region}a",
+        "AvailabilityZone": f"{region}c",
         "InstanceCount": 1,
         "CapacityBlockDurationHours": hours,
         "UpfrontFee": f"{hours * 2.235:.4f}",

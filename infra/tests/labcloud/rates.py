@@ -1,9 +1,9 @@
 """How fast AWS may be asked: token buckets by account, region and operation, in virtual time.
 
 Source: EC2 guide, "Request throttling for the Amazon EC2 API" (bucket and refill of RunInstances
-and StartInstances 5 and 2, of reading calls 100 and 20; other changes 50 and 5 are assumed); CloudWatch
-guide, "CloudWatch service quotas" (PutMetricAlarm, DeleteAlarms, SetAlarmState 3 a second,
-DescribeAlarms 9, ListTagsForResource 10); Budgets publishes none (10 and 5 are assumed).
+and StartInstances 5 and 2, of reading calls 100 and 20; other changes 50 and 5 are assumed);
+CloudWatch guide, "CloudWatch service quotas" (PutMetricAlarm, DeleteAlarms, SetAlarmState 3 a
+second, DescribeAlarms 9, ListTagsForResource 10); Budgets publishes none (10 and 5 are assumed).
 """
 
 from __future__ import annotations

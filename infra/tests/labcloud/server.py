@@ -178,6 +178,7 @@ class App:
             self.hang(fault, entry)
             return self.fail(env, start, entry, service, fault)
         status: list[Any] = []
+        gaps.settle()
         with WORLD.lock:  # the clock may be moved by another caller meanwhile
             chunks = list(self.moto(env, lambda s, h, *_: status.append((s, h))))
         if op == "CreateSchedule" and status[0][0].startswith("200"):
@@ -249,6 +250,9 @@ def control(what: str, j: dict[str, Any]) -> Any:
     elif what == "until":  # somebody waits until then; others may have waited longer already
         with WORLD.lock:
             return clock.advance(max(0.0, j["at"] - WORLD.now().timestamp()))
+    elif what == "state":
+        found = clock.machine(j["region"], j["instance"])
+        return {"state": found.state if found is not None else "unknown"}
     elif what == "now":
         return {"now": WORLD.now().isoformat(), "at": WORLD.now().timestamp()}
     elif what == "set":
