@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from . import firstboot, lock, roles, sdk, tags
+from . import firstboot, lock, pace, roles, sdk, tags
 from .cloud import code_of, doing
 from .problems import ClassroomError
 from .run import Run
+
+LATE_READS = 8  # EC2 is eventually consistent (documented): a new thing shows up within seconds
 
 
 @dataclass(frozen=True)
@@ -154,9 +156,19 @@ def _security_group(run: Run, region: str, vpc: str) -> str:
 
         with doing("create the security group", region):
             run.do(f"{region}: create security group {name}", create)
-        group = find()
-        if group is None:  # check mode
+        if run.check:
             return "sg-would-be-created"
+        for k in range(LATE_READS):  # what was just made is not seen at once everywhere
+            group = find()
+            if group is not None:
+                break
+            pace.sleep(min(2**k * 0.5, 5))
+        if group is None:
+            raise ClassroomError(
+                f"{region}: the security group {name} was created, but AWS does not show it yet.",
+                "Run provision again.",
+                exit_code=1,
+            )
     if not tags.ours(group.get("Tags"), run.spec.name):
         raise ClassroomError(
             f"{region} has a security group {name} that is not tagged as this class's.",
