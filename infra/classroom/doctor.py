@@ -58,6 +58,7 @@ def doctor(run: Run, options: dict[str, Any]) -> dict[str, Any]:
                 lambda region=region, role=role: guards.verify(run, region, role),
             )
             look(f"{region}: machines armed", lambda region=region: _armed(run, region))
+    rows += [["note", "permissions", warning] for warning in read_only.warnings]
     bad, checks = sum(r[0] == "NO" for r in rows), len(rows)
     for line in cost.about_prices(run.spec, run.cloud.now()):
         rows.append(["note", "prices", line])

@@ -36,6 +36,13 @@ NEXT_REGION = {
     "InstanceLimitExceeded",
 }
 PROFILE_TRIES = 8
+NOT_SEEN_YET = (
+    "nstance Profile",
+    "iamInstanceProfile",
+    "InvalidGroup.NotFound",
+    "InvalidKeyPair.NotFound",
+    "InvalidLaunchTemplateName.NotFound",
+)
 IDS_PER_FILTER = 200  # values that a filter takes (documented: 200)
 
 
@@ -155,12 +162,10 @@ def _request(run: Run, region: str, arguments: dict[str, Any]) -> dict[str, Any]
                 )
                 break
             except be.ClientError as error:
-                # A new instance profile takes seconds to be known to EC2.
-                if (
-                    "nstance Profile" not in str(error)
-                    and "iamInstanceProfile" not in str(error)
-                    or attempt == PROFILE_TRIES - 1
-                ):
+                # A new instance profile, group, key or template takes seconds to be known to EC2.
+                if not any(word in str(error) for word in NOT_SEEN_YET):
+                    raise
+                if attempt == PROFILE_TRIES - 1:
                     raise
                 pace.sleep(min(2**attempt * 0.5, 10))
         instance = answer["Instances"][0]
@@ -340,19 +345,26 @@ def addresses(
             tags.MACHINE: name,
             "Name": f"{run.spec.name}-{name}",
         }
-        run.do(
+        made = run.do(
             f"{region}: allocate an Elastic IP for {name}",
             lambda: ec2.allocate_address(
                 Domain="vpc", TagSpecifications=tags.spec_for(["elastic-ip"], label)
             ),
         )
+        if made:
+            answered[name] = made
 
+    answered: dict[str, dict[str, Any]] = {}  # a listing may not show them yet
     missing = [n for n in wanted if n not in have]
     failed = [error for _, _, error in each(allocate, missing) if error]
     if missing and not run.check:
         have = (
             read()
         )  # allocation knows no client token: a lost answer shows up here as a surplus address
+    for name, made in answered.items():
+        known = {a["AllocationId"] for a in have.setdefault(name, [])}
+        if made["AllocationId"] not in known:
+            have[name].append(made)
     for error in failed:
         run.warn(
             f"{region}: some machines have no Elastic IP yet:"

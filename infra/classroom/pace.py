@@ -66,12 +66,12 @@ class Pace:
         self._lock = threading.Lock()
 
     def follow(self, client: Any, service: str, region: str) -> None:
-        """Make a client's calls wait for their bucket."""
+        """Make a client's requests, repeated ones too, wait for their bucket."""
 
-        def before(model: Any, **_: Any) -> None:
-            self.wait(service, region, model.name)
+        def before(event_name: str, **_: Any) -> None:
+            self.wait(service, region, event_name.rsplit(".", 1)[-1])
 
-        client.meta.events.register("before-call", before)
+        client.meta.events.register("before-send", before)
 
     def wait(self, service: str, region: str, operation: str) -> None:
         """Wait until an operation may be asked for."""

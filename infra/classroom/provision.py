@@ -17,6 +17,7 @@ from . import (
     guards,
     launch,
     lock,
+    pace,
     preflight,
     roles,
     spot,
@@ -27,6 +28,8 @@ from .cloud import DENIED, aware, code_of, each
 from .fleet import Machine, Wanted
 from .problems import ClassroomError
 from .run import Run
+
+LATE_SECONDS = 5  # after which a listing shows what was just made
 
 
 @dataclass
@@ -269,6 +272,7 @@ def _launch(
     unseen = [r.wanted for r in results if r.machine is None and not r.elsewhere]
     elsewhere = [r.wanted for r in results if r.machine is None and r.elsewhere]
     if unseen:  # perhaps launched, answer lost: look before anybody asks again
+        pace.sleep(LATE_SECONDS)
         found = {m.name: m for m in fleet.read(run, region)}
         for w in list(unseen):
             if w.name in found:

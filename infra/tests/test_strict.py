@@ -194,3 +194,25 @@ def test_a_purchase_says_when_and_where_before_it_is_made(
 def test_the_crude_alarm_comes_after_the_guard_on_the_machine(folder: ClassFolder) -> None:
     idle = spec.load(folder.file, dt.datetime.fromisoformat(START + "+00:00")).idle
     assert alarms.alarm_minutes(idle) >= idle.minutes + idle.grace_minutes + 10
+
+
+# ---- late reads ----
+
+
+def test_what_is_seen_late_is_made_once_and_found_by_a_teardown(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    cloud.post("set", late_seconds=4)
+    folder.write(["alice", "bob"], elastic_ip=True)
+    assert classroom("provision", folder.file)["exit_code"] == 0
+    kinds = [r["kind"] for r in cloud.leftovers()]
+    assert [kinds.count(k) for k in ("instance", "elastic-ip", "security-group")] == [2, 2, 1]
+    assert classroom("provision", folder.file)["changed"] is False
+    assert classroom("teardown", folder.file)["exit_code"] == 0
+    ec2 = boto3.client("ec2", "us-west-2")
+    image = ec2.describe_images(IncludeDeprecated=True)["Images"][0]["ImageId"]
+    label = {"Key": "trainium-labs:class", "Value": "lab"}
+    tags = [{"ResourceType": "instance", "Tags": [label]}]
+    ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1, TagSpecifications=tags)
+    assert classroom("teardown", folder.file)["exit_code"] == 0
+    assert cloud.running() == [], "a machine that a killed run made a moment ago"

@@ -32,7 +32,7 @@ from moto.servicequotas.models import ServiceQuotasBackend
 from moto.servicequotas.responses import ServiceQuotasResponse
 from moto.ssm.models import Parameter
 
-from . import authority, automation, guards, metrics, spending
+from . import authority, automation, guards, late, metrics, spending
 from . import market as sales
 from .iam import Request
 from .world import ACCOUNT, WORLD, tags_of
@@ -431,6 +431,7 @@ def install() -> None:
     Volume.__init__ = volume_init
     metrics.install()
     automation.install()
+    late.install()
 
 
 __all__ = ["EmptyResult", "image_id", "install", "preload_images", "tags_of"]

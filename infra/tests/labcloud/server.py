@@ -140,13 +140,15 @@ class App:
         service, region, op, params = identify(env, body)
         found = re.search(r"Credential=([^/]+)/", env.get("HTTP_AUTHORIZATION", ""))
         key = found[1] if found else ""
+        dry = str(params.get("DryRun", "")).lower() == "true"
+        shown = f"DryRun:{op}" if dry else op  # in the log and for faults it is no launch
         env["HTTP_X_MOTO_ACCOUNT_ID"] = authority.caller(key)["account"]
         entry = {
             "n": WORLD.calls,
             "t": WORLD.now().isoformat(),
             "service": service,
             "region": region,
-            "op": op,
+            "op": shown,
             "params": {k: v for k, v in params.items() if not SECRET.search(k)},
             "status": 0,
         }
@@ -173,7 +175,7 @@ class App:
             code = "UnauthorizedOperation" if service == "ec2" else "AccessDenied"
             refusal = {"code": code, "status": 403, "message": why}
             return self.fail(env, start, entry, service, refusal)
-        fault = pick_fault(service, region, op, params)
+        fault = pick_fault(service, region, shown, params)
         if fault and not fault.get("after"):
             self.hang(fault, entry)
             return self.fail(env, start, entry, service, fault)

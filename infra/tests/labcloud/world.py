@@ -12,7 +12,7 @@ from freezegun import freeze_time
 
 ACCOUNT = "123456789012"
 HOUR_USD = {"trn1.2xlarge": 1.34375, "trn1.32xlarge": 21.50, "inf2.xlarge": 0.7582}
-STRICT = ("iam", "rates", "states", "gaps", "zones", "cost tags")
+STRICT = ("iam", "rates", "states", "gaps", "zones", "cost tags", "late reads")
 DEFAULT_REGIONS = ["us-east-1", "us-east-2", "us-west-2", "ap-southeast-4"]
 
 
@@ -56,6 +56,8 @@ class World:
     mfa: bool = False  # whether callers signed in with a second factor
     stopping: dict[str, tuple[dt.datetime, Any]] = field(default_factory=dict)
     stop_seconds: float = 4.0
+    born: dict[str, float] = field(default_factory=dict)  # when it was made, in virtual time
+    late_seconds: float = 2.0
     buckets: dict[tuple, tuple[float, float]] = field(default_factory=dict)  # tokens, since when
     executions: list[dict[str, Any]] = field(default_factory=list)  # automations that ran
     invocations: list[dict[str, Any]] = field(default_factory=list)  # of schedules
