@@ -79,6 +79,12 @@ def start(run: Run, over_budget: bool = False) -> tuple[list[Machine], dict[str,
             raise guards.GuardMissing([f"idle alarm of {n}" for n in unarmed])
         gone = spot.taken(run, here)
         failed.update({name: spot.say(name, why) for name, why in gone.items()})
+        on_the_way = [m for m in here if m.state == "stopping"]
+        late = launch.wait(run, region, [m.id for m in on_the_way], {"stopped"})
+        for m in on_the_way:
+            m.state = "stopping" if m.id in late else "stopped"
+            if m.id in late:
+                failed[m.name] = "it is still stopping; run start again"
         stopped = [m for m in here if m.state == "stopped" and m.name not in failed]
         guards.rearm(run, region, role, [m.name for m in stopped])
         failed.update(launch.start(run, region, stopped))

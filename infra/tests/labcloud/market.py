@@ -199,6 +199,7 @@ def restore(instance: Any) -> None:
     request = _request_of(instance)
     assert request is not None
     request["Status"] = {"Code": "fulfilled", "Message": ""}
+    instance._state.name, instance._state.code = "stopped", 80  # long stopped by then
     instance.start()
 
 
