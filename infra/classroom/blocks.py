@@ -102,7 +102,8 @@ def ensure(run: Run, region: str, machines: int) -> str | None:
         return None
     run.warn(
         f"{region}: the capacity block ends {have.get('EndDate')}; its machines are ended with it"
-        " (30 minutes before): save work in time."
+        " (30 minutes before): save work in time. Its hours are paid, also while machines are"
+        " stopped at night or idle: `start` them when they are to be used."
     )
     return have["CapacityReservationId"]
 

@@ -63,6 +63,7 @@ def run(
     spec = specs.load(_path(class_file), cloud.now(), ended_ok=command in AFTER_THE_END)
     if command not in WITHOUT_AN_ACCOUNT:
         lock.check_account(spec.folder, cloud.account, spec.account)
+        lock.check_name(spec.folder, spec.name)
     if command == "check":
         return {
             "summary": f"class {spec.name}: {len(spec.students)} students, no mistakes",
@@ -454,6 +455,8 @@ def _teardown(
     report.account = cloud.account
     report.known = bool(report.removed or report.left) or _was_here(folder, out)
     path = report.save(out)
+    if report.clean and not report.partial:
+        lock.forget_name(folder, name)
     return {
         "tables": [table] if report.left else [],
         "lines": lines,

@@ -202,6 +202,19 @@ def start(run: Run, region: str, machines: list[Machine]) -> dict[str, str]:
     return failed
 
 
+def revive(run: Run, region: str, machines: list[Machine]) -> None:
+    """Start again what the schedule for unarmed machines stopped while they were being armed: it
+    runs every 15 minutes, and a large class takes some of them."""
+    if run.check or not machines:
+        return
+    with doing("look at the new machines", region):
+        now = states(run.cloud, region, [m.id for m in machines])
+    caught = [m for m in machines if now.get(m.id) in ("stopping", "stopped")]
+    wait(run, region, [m.id for m in caught], {"stopped"})
+    for name, why in start(run, region, caught).items():
+        run.warn(f"{name} was stopped while it was being armed and did not start again: {why}")
+
+
 def states(cloud: Cloud, region: str, ids: Collection[str]) -> dict[str, str]:
     """Return id -> state of machines; ids that AWS does not know are not in it."""
     wanted, now = sorted(ids), {}

@@ -32,6 +32,25 @@ def write(folder: Path, **changes: Any) -> None:
     (folder / NAME).write_text(HEAD + yaml.safe_dump(data, sort_keys=True), encoding="utf-8")
 
 
+def check_name(folder: Path, name: str) -> None:
+    """Refuse to go on with a class that was renamed: what carries the old name would be orphaned,
+    with its guards."""
+    known = str(read(folder).get("name") or "")
+    if known and known != name:
+        raise ClassroomError(
+            f"class.yml says {name}, but this class was brought up as {known}, and a class cannot"
+            " be renamed.",
+            "Write the old name again, or end it first: python -m classroom teardown --name"
+            f" {known}",
+        )
+
+
+def forget_name(folder: Path, name: str) -> None:
+    """Let another class use the folder, when this one has been ended."""
+    if read(folder).get("name") == name:
+        write(folder, name="")
+
+
 def check_account(folder: Path, account: str, wanted: str = "") -> None:
     """Refuse to work in an account that is not the class's: `account:` of class.yml, else the one
     in which it was provisioned."""

@@ -147,8 +147,8 @@ def provision(run: Run, confirm_removals: bool = False) -> Outcome:
         ]
         _stop_actions(run, role, everyone)
     remember(run, outcome.machines)
-    if not run.check and not run.spec.account:
-        lock.write(run.spec.folder, account=run.cloud.account)
+    if not run.check:
+        lock.write(run.spec.folder, account=run.cloud.account, name=run.spec.name)
     return outcome
 
 
@@ -215,7 +215,9 @@ def _region(
         run.warn(f"No machine was armed: {why}.")
         outcome.unarmed += [m.name for m in machines]
     else:
-        outcome.unarmed += launch.arm(run, region, machines)
+        bad = launch.arm(run, region, machines)
+        outcome.unarmed += bad
+        launch.revive(run, region, [m for m in fresh if m.name not in bad])
     launch.retag(run, region, kept, plan.wanted)
     others = {m.name for m in live}
     ids = launch.addresses(

@@ -61,6 +61,20 @@ def test_three_hundred_come_up_stop_start_and_end_in_one_run_each(
     assert took["provision"][1] < 15, took
 
 
+def test_machines_that_the_guard_stops_while_they_are_armed_run_in_the_end(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    """The schedule for unarmed machines runs every 15 minutes, also in the middle of a launch."""
+    folder.write(2)
+    classroom("provision", folder.file)
+    cloud.post("advance", seconds=14 * 60 + 40)
+    folder.write(40)
+    assert classroom("provision", folder.file)["exit_code"] == 0
+    stopped = [e for e in cloud.post("events") if e["kind"] == "stopped"]
+    assert {e["why"] for e in stopped} == {"schedule unarmed"}, "it did happen"
+    assert len(cloud.running()) == 40 and guards_of(cloud) == ["armed"] * 40
+
+
 def test_a_batch_that_fails_is_started_one_by_one(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:

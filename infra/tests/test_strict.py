@@ -99,6 +99,39 @@ def test_a_name_that_was_never_seen_is_no_proof(
     assert classroom("teardown", folder.file)["exit_code"] == 0, "a second one is fine"
 
 
+def test_two_classes_and_a_strangers_things_in_one_account(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, tmp_path_factory: Any
+) -> None:
+    other = ClassFolder(tmp_path_factory.mktemp("other"))
+    other.write(["alice", "dora"], name="lab-2")
+    folder.write(["alice", "bob"])
+    classroom("provision", folder.file)
+    classroom("provision", other.file)
+    stray = cloud.post("stray", region="us-east-2")
+    assert classroom("teardown", folder.file)["exit_code"] == 0
+    left = {(r["tags"] or {}).get("trainium-labs:class") for r in cloud.leftovers()}
+    assert left == {"lab-2", None} and len(cloud.running()) == 2
+    assert classroom("provision", other.file)["changed"] is False, "nothing of it was touched"
+    assert classroom("teardown", other.file, discard_work="lab-2")["exit_code"] == 0
+    kinds = {r["kind"] for r in cloud.leftovers() if r["kind"] != "schedule"}
+    assert kinds == {"volume", "elastic-ip", "security-group"} and stray
+
+
+def test_a_renamed_class_is_a_sentence_and_both_names_end_clean(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    folder.write(name="lab-new")
+    for command in ("provision", "start", "status", "stop"):
+        with pytest.raises(ClassroomError, match="brought up as lab, and a class cannot be"):
+            classroom(command, folder.file)
+    assert len(cloud.running()) == 2
+    assert classroom("teardown", folder.file, name="lab")["exit_code"] == 0
+    assert classroom("provision", folder.file)["exit_code"] == 0
+    assert classroom("teardown", folder.file, discard_work="lab-new")["exit_code"] == 0
+    assert cloud.leftovers() == []
+
+
 # ---- regions ----
 
 
