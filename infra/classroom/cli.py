@@ -114,7 +114,9 @@ def _yes(args: argparse.Namespace, out: Console, question: str, preview: str) ->
 
 
 def show(result: dict, out: Console) -> None:
-    """Print tables, lists and the closing line of a result."""
+    """Print warnings, tables, lists and the closing line of a result."""
+    for problem in result.get("problems", []):
+        out.print(f"Warning: {problem}", style="yellow", markup=False)
     for table in result.get("tables", []):
         t = Table(title=table.get("title"), title_justify="left")
         for k, column in enumerate(table["columns"]):

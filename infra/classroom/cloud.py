@@ -39,7 +39,7 @@ SIGNED_OUT = (
 DENIED = ("UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "OperationNotPermitted")
 
 
-def code_of(error: BaseException) -> str:
+def code_of(error: BaseException | None) -> str:
     """Return the AWS error code of an exception, or ""."""
     return (
         error.response.get("Error", {}).get("Code", "") if isinstance(error, be.ClientError) else ""

@@ -3,6 +3,7 @@ lines, summary, exit code."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from . import (
     archives,
     cost,
     doctor,
+    drill,
     fields,
     fleet,
     keys,
@@ -24,6 +26,7 @@ from . import (
     preflight,
     provision,
     spot,
+    status,
     sweep,
     tags,
     teardown,
@@ -122,6 +125,11 @@ def _provision(r: Run, options: Result) -> Result:
             "Run provision again later: who has a machine keeps it, only the missing ones are"
             " tried."
         )
+    if not r.check and not drill.done_in(r.spec.folder, r.cloud.account):
+        lines.append(
+            "No drill is on record for this account: `python -m classroom doctor --drill` (an hour,"
+            " about a cent) shows whether AWS lets every guard act."
+        )
     summary = (
         f"{len(outcome.machines)} machines, {len(outcome.launched)} new, {len(outcome.removed)}"
         f" removed, {len(outcome.unplaced)} without a machine"
@@ -187,41 +195,36 @@ def _forecast(r: Run, _: Result) -> Result:
 
 
 def _status(r: Run, _: Result) -> Result:
-    existing, _plan = provision.survey(r)
-    chosen = [m for m in existing if r.wants(m.name, *m.students)]
-    provision.remember(r, existing)
-    hours = cost.hours(r)
-    gone = spot.taken(r, chosen)
-    for m in chosen:
-        if m.name in gone:
-            m.state = "taken by AWS"
-    total = sum(h["usd"] for h in hours.values())
+    facts = status.look(r)
+    existing, hours, gone = facts.pop("existing"), facts["hours"], facts["taken"]
     running = [m for m in existing if m.state in ("running", "pending")]
+    seen = facts["budget"]["seen_usd"]
     return {
-        "tables": [_machines(r, chosen, r.spec.name, hours)],
-        "hours": hours,
+        "tables": [_machines(r, facts.pop("chosen"), r.spec.name, hours), *status.tables(facts)],
         "lines": [
             *(spot.say(name, why) for name, why in sorted(gone.items())),
-            "Dollars are machine hours x price table; disks and addresses come on top (see cost).",
+            "Dollars are machine hours x price table; disks and addresses come on top (see cost)."
+            + (f" The class budget has seen ${seen:,.2f} so far." if seen is not None else ""),
         ],
         "summary": (
-            f"{len(existing)} machines, {len(running)} running, ${total:,.2f} of"
+            f"{len(existing)} machines, {len(running)} running, ${facts['used_usd']:,.2f} of"
             f" ${r.spec.budget.class_usd:,.2f} used"
         ),
+        **facts,
     }
 
 
 def _cost(r: Run, options: Result) -> Result:
-    status, ahead = _status(r, options), _forecast(r, options)
+    now, ahead = _status(r, options), _forecast(r, options)
     return {
-        **status,
-        "tables": status["tables"] + ahead["tables"],
-        "lines": status["lines"] + ahead["lines"],
+        **now,
+        "tables": now["tables"] + ahead["tables"],
+        "lines": now["lines"] + ahead["lines"],
     }
 
 
-def _start(r: Run, _: Result) -> Result:
-    machines, failed = power.start(r)
+def _start(r: Run, options: Result) -> Result:
+    machines, failed = power.start(r, bool(options.get("over_budget")))
     pages.write(r, machines, {})
     return {
         "tables": [_machines(r, machines, "started")],
@@ -320,6 +323,15 @@ def _was_here(folder: Path, out: Path) -> bool:
     return (out / "ledger.json").exists() or any(out.glob("teardown-*.json"))
 
 
+def _used_regions(out: Path) -> set[str]:
+    """Return the regions where the class has had machines, as far as this computer knows."""
+    try:
+        ledger = json.loads((out / "ledger.json").read_text(encoding="utf-8"))
+        return {entry["region"] for entry in ledger.values()}
+    except (OSError, ValueError, TypeError, KeyError):
+        return set()
+
+
 def _save_all(
     cloud: Cloud,
     name: str,
@@ -408,7 +420,13 @@ def _teardown(
         return {m.id: why[m.name] for m in machines if m.name in why}
 
     report = teardown.teardown(
-        cloud, name, chosen, dry_run=dry_run or check, say=say, held=held
+        cloud,
+        name,
+        chosen,
+        dry_run=dry_run or check,
+        say=say,
+        held=held,
+        ours=_used_regions(out),
     )
     counts: dict[tuple[str, str], int] = {}
     for f in report.left:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import access, cost, fleet, guards, lock, preflight, roles, tags
+from . import access, cost, drill, fleet, guards, lock, preflight, roles, tags
 from .cloud import doing
 from .problems import ClassroomError
 from .run import Run
@@ -13,6 +13,10 @@ from .run import Run
 
 def doctor(run: Run, options: dict[str, Any]) -> dict[str, Any]:
     """Run every check, also after one failed; exit code 1 if any did."""
+    if options.get("drill"):
+        return _drill(run)
+    if options.get("submit_transcript"):
+        return {"summary": f"{drill.submit(run)} may be given away: read it before you do"}
     rows: list[list[str]] = []
     read_only = Run(run.spec, run.cloud, check=True)
 
@@ -65,6 +69,18 @@ def doctor(run: Run, options: dict[str, Any]) -> dict[str, Any]:
             f"{bad} of {checks} checks failed" if bad else f"all {checks} checks passed"
         ),
         "exit_code": 1 if bad else 0,
+    }
+
+
+def _drill(run: Run) -> dict[str, Any]:
+    found = drill.drill(run)
+    path = drill.write(run, found)
+    rows = [["ok" if s["good"] else "NO", s["step"], s["seen"]] for s in found.steps]
+    return {
+        "tables": [{"title": "drill", "columns": ["", "what", "seen"], "rows": rows}],
+        "summary": f"{'every guard acted' if found.good else 'not every guard acted'}; {path}",
+        "changed": True,
+        "exit_code": 0 if found.good else 1,
     }
 
 

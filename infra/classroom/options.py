@@ -69,6 +69,8 @@ COMMANDS: dict[str, Command] = {
         (
             Option("policy", "print the IAM policy that these commands need"),
             Option("request_quota", "ask AWS for the vCPUs that the class needs"),
+            Option("drill", "take a t3.nano through every guard for real: an hour, about a cent"),
+            Option("submit_transcript", "write the drill's transcript without ids and names"),
         ),
     ),
     "keys": Command(

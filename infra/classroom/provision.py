@@ -20,9 +20,10 @@ from . import (
     preflight,
     roles,
     spot,
+    watch,
     work,
 )
-from .cloud import aware, every
+from .cloud import DENIED, aware, code_of, each
 from .fleet import Machine, Wanted
 from .problems import ClassroomError
 from .run import Run
@@ -48,7 +49,14 @@ def survey(run: Run) -> tuple[list[Machine], fleet.Plan]:
     """Read what exists, in every region of the account, and compare it with the roster: a region
     that was taken out of class.yml still holds its machines."""
     everywhere = sorted({*run.cloud.regions(), *run.spec.regions})
-    existing = [m for found in every(lambda r: fleet.read(run, r), everywhere) for m in found]
+    existing = []
+    for region, found, error in each(lambda r: fleet.read(run, r), everywhere):
+        if error is None:
+            existing += found or []
+        elif region in run.spec.regions or not isinstance(error, ClassroomError):
+            raise error
+        elif code_of(error.__cause__) not in DENIED:  # closed by the organisation: nothing is there
+            run.warn(f"{region} could not be looked at: {error}")
     for region in sorted({m.region for m in existing} - set(run.spec.regions)):
         names = ", ".join(sorted(m.name for m in existing if m.region == region))
         run.warn(
@@ -108,6 +116,8 @@ def provision(run: Run, confirm_removals: bool = False) -> Outcome:
     images: dict[str, str] = {}
     first = run.spec.regions[0]
     images[first] = access.image(run, first)  # before money is spent: does the SDK exist at all?
+    if plan.launch:
+        preflight.try_launch(run, first, images[first])
 
     role = roles.roles(run)
     guards.budgets(run, _owners(run, plan))
@@ -144,9 +154,13 @@ def _others(run: Run, existing: list[Machine]) -> list[str]:
     return sorted({m.region for m in existing} - set(run.spec.regions))
 
 
-def _owners(run: Run, plan: fleet.Plan) -> dict[str, str]:
+def _owners(run: Run, plan: fleet.Plan) -> dict[str, list[str]]:
+    """Return whom a budget writes to: the student, or all who share the machine."""
     mails = {s.id: s.email for s in run.spec.students}
-    return {w.owner: mails.get(w.owner, run.spec.contact) for w in plan.wanted.values()}
+    return {
+        w.owner: [mails[s] for s in w.seats.values() or [w.owner] if s in mails]
+        for w in plan.wanted.values()
+    }
 
 
 def _guard(run: Run, region: str, role: str) -> list[str]:
@@ -193,7 +207,12 @@ def _region(
     for m in fresh:
         if m.state == "pending" and m.id not in slow:
             m.state = "running"
-    outcome.unarmed += launch.arm(run, region, machines)
+    why = watch.proven(run, region) if machines and not run.check else ""
+    if why:
+        run.warn(f"No machine was armed: {why}.")
+        outcome.unarmed += [m.name for m in machines]
+    else:
+        outcome.unarmed += launch.arm(run, region, machines)
     launch.retag(run, region, kept, plan.wanted)
     others = {m.name for m in live}
     ids = launch.addresses(

@@ -130,7 +130,7 @@ class ClassSpec(_Strict):
     @property
     def machine(self) -> machines.MachineType:
         """Return the facts about the instance type."""
-        return machines.TYPES[self.instance_type]
+        return machines.TYPES.get(self.instance_type, machines.DRILL)
 
     @property
     def teardown_at(self) -> dt.datetime:

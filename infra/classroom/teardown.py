@@ -52,6 +52,8 @@ class Report:
     regions: list[str] = field(default_factory=list)
     looks: int = 0
     at: str = ""
+    ours: list[str] = field(default_factory=list)  # regions that the class has used
+    closed: list[str] = field(default_factory=list)  # denied, and nothing can be started there
     account: str = ""
     known: bool = True  # the class was found, or something here says that it existed
     partial: bool = False  # not all regions were looked at, so the global guards stay
@@ -77,6 +79,7 @@ class Report:
             return (
                 f"0 billable resources of class {self.name} (read back from {len(self.regions)}"
                 f" regions, {self.looks} listings)"
+                + (f"; {', '.join(self.closed)}: denied to you, also to launch" * bool(self.closed))
                 + (
                     "; other regions were not looked at, so roles and budgets stay"
                     if self.partial
@@ -106,6 +109,7 @@ class Report:
                     "removed": self.removed,
                     "left": list(map(str, self.left)),
                     "not_readable": self.blind,
+                    "denied_also_to_launch": self.closed,
                     "errors": self.errors,
                 },
                 indent=1,
@@ -125,6 +129,7 @@ def teardown(
     say: Callable[[str], None] = lambda _: None,
     pause: float = 3.0,
     held: Held = lambda _: {},
+    ours: Collection[str] = (),
 ) -> Report:
     """Remove all that carries the class's tag in every enabled region; needs no state but the name
     of the class. `held` says which machines must not be ended, and why."""
@@ -138,6 +143,7 @@ def teardown(
     regions = sorted(set(regions or enabled))
     report = Report(name, regions=regions, at=cloud.now().isoformat(timespec="seconds"))
     report.partial = set(regions) != enabled
+    report.ours = sorted(ours)
     state = _look(cloud, name, report, say)
     if dry_run:
         return report
@@ -155,7 +161,8 @@ def teardown(
 
 
 def _look(cloud: Cloud, name: str, report: Report, say: Callable[[str], None]) -> Sweep:
-    state = sweep(cloud, name, report.regions, everywhere=not report.partial)
+    state = sweep(cloud, name, report.regions, not report.partial, report.ours)
+    report.closed = state.closed
     report.left, report.blind, report.looks = state.found, state.blind, state.looks
     say(
         f"found {len(state.found)} resources in {len(report.regions)} regions"

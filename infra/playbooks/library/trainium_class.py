@@ -62,6 +62,15 @@ options:
     description: "For C(doctor): ask AWS for the vCPUs that the class needs."
     type: bool
     default: false
+  drill:
+    description: >-
+      For C(doctor): take a t3.nano through every guard for real: an hour, about a cent.
+    type: bool
+    default: false
+  submit_transcript:
+    description: "For C(doctor): write the drill's transcript without ids and names."
+    type: bool
+    default: false
   rotate:
     description: "For C(keys): replace those that were generated."
     type: bool

@@ -38,12 +38,21 @@ def chosen(region: str, inputs: dict[str, Any]) -> list[str]:
     targets = inputs.get("Targets") or []
     if len(targets) != 1:  # AWS: "Only one resource group or tag can be specified at a time"
         return []
+    if targets[0]["Key"] == "ParameterValues":
+        return list(targets[0]["Values"])
+    alive = [m for m in machines(region) if m.state not in ("terminated", "shutting-down")]
+    return [m.id for m in alive if chooses(inputs, m.id, tags_of(m))]
+
+
+def chooses(inputs: dict[str, Any], instance: str, tags: dict[str, str]) -> bool:
+    """Say whether an automation's targets choose a machine; tag values take wildcards."""
+    targets = inputs.get("Targets") or []
+    if len(targets) != 1:
+        return False
     key, values = targets[0]["Key"], targets[0]["Values"]
     if key == "ParameterValues":
-        return list(values)
-    tag = key.removeprefix("tag:")
-    alive = [m for m in machines(region) if m.state not in ("terminated", "shutting-down")]
-    return [m.id for m in alive if any(like(tags_of(m).get(tag, "\0"), v) for v in values)]
+        return instance in values
+    return any(like(tags.get(key.removeprefix("tag:"), "\0"), v) for v in values)
 
 
 def needs(document: str, region: str, resource: str) -> list[Request]:
@@ -53,8 +62,7 @@ def needs(document: str, region: str, resource: str) -> list[Request]:
         tags = questions.tagged(questions.ec2_tags(region, resource))
         return [Request("ec2:ReleaseAddress", arn, tags)]
     action = "Stop" if "Stop" in document else "Terminate"
-    machine = next((m for m in machines(region) if m.id == resource), None)
-    tags = questions.tagged(tags_of(machine) if machine else {})
+    tags = questions.tagged(questions.ec2_tags(region, resource))
     arn = f"arn:aws:ec2:{region}:{ACCOUNT}:instance/{resource}"
     return [*(Request(a) for a in LOOKS), Request(f"ec2:{action}Instances", arn, tags)]
 

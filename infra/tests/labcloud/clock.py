@@ -12,9 +12,9 @@ from moto.budgets.models import budgets_backends
 from moto.cloudwatch.models import cloudwatch_backends
 from moto.scheduler.models import scheduler_backends
 
-from . import authority, automation, guards, market
+from . import authority, automation, guards, market, spending
 from .iam import Request
-from .world import ACCOUNT, HOUR_USD, WORLD, utc
+from .world import ACCOUNT, WORLD, utc
 
 PERIOD = dt.timedelta(minutes=5)
 DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
@@ -242,14 +242,7 @@ def evaluate_budgets() -> None:
     """Compare what machines cost so far with each budget; fire notifications and stop actions
     once."""
     for name, budget in list(budgets_backends[ACCOUNT]["aws"].budgets[ACCOUNT].items()):
-        wanted = [
-            v.split("$", 1) for v in (budget.budget.get("CostFilters") or {}).get("TagKeyValue", [])
-        ]
-        spend = sum(
-            WORLD.hours(i) * HOUR_USD.get(m["type"], 2.0)
-            for i, m in WORLD.machines.items()
-            if all(m["tags"].get(k.removeprefix("user:")) == v for k, v in wanted)
-        )
+        spend = spending.spend(budget.budget)
         percent = 100 * spend / float(budget.budget["BudgetLimit"]["Amount"])
         for notification in budget.notifications:
             threshold = float(notification.details["Threshold"])

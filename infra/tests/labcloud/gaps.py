@@ -48,6 +48,7 @@ IMAGES = [
     ("24.04", "20260821", True, "2.32.0"),
     ("24.04", "20261015", False, "2.33.0"),
 ]
+UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
 LATEST = "/aws/service/neuron/dlami/multi-framework/ubuntu-24.04/latest/image_id"
 
 
@@ -78,21 +79,24 @@ def preload_images(ec2: Any, ssm: Any, region: str) -> None:
         ami.deprecated = deprecated
         ec2.amis[iid] = ami
         if not deprecated:
-            ssm._parameters[LATEST].append(
-                Parameter(
-                    account_id=ACCOUNT,
-                    name=LATEST,
-                    value=iid,
-                    parameter_type="String",
-                    description="",
-                    allowed_pattern=None,
-                    keyid=None,
-                    last_modified_date=0.0,
-                    version=1,
-                    data_type="aws:ec2:image",
-                    labels=[],
-                )
-            )
+            for name in (LATEST, UBUNTU):
+                ssm._parameters[name].append(_parameter(name, iid))
+
+
+def _parameter(name: str, image: str) -> Parameter:
+    return Parameter(
+        account_id=ACCOUNT,
+        name=name,
+        value=image,
+        parameter_type="String",
+        description="",
+        allowed_pattern=None,
+        keyid=None,
+        last_modified_date=0.0,
+        version=1,
+        data_type="aws:ec2:image",
+        labels=[],
+    )
 
 
 # ---- EC2 ----

@@ -60,7 +60,7 @@ def _acts(instance: Any, role: str, inputs: dict[str, Any], service: str, runs_a
 
     region, document = instance.region_name, inputs.get("DocumentName", "")
     try:
-        if instance.id not in automation.chosen(region, inputs):
+        if not automation.chooses(inputs, instance.id, tags_of(instance)):
             return False
         authority.assume(role, service)
         acting = automation.may_start(region, role, inputs) if runs_as else role

@@ -12,7 +12,7 @@ from freezegun import freeze_time
 
 ACCOUNT = "123456789012"
 HOUR_USD = {"trn1.2xlarge": 1.34375, "trn1.32xlarge": 21.50, "inf2.xlarge": 0.7582}
-STRICT = ("iam", "rates", "states", "gaps", "zones")
+STRICT = ("iam", "rates", "states", "gaps", "zones", "cost tags")
 DEFAULT_REGIONS = ["us-east-1", "us-east-2", "us-west-2", "ap-southeast-4"]
 
 
@@ -43,6 +43,7 @@ class World:
     slow_payment: bool = False  # an extension stays payment-pending until `pay`
     spot: dict[str, dict[str, Any]] = field(default_factory=dict)
     budget_actions: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    cost_tags: list[str] = field(default_factory=list)  # active cost allocation tags
     budget_fired: set[tuple] = field(default_factory=set)
     calls: int = 0
     hanging: int = 0  # calls that wait for `clear`, so that a test finds a run alive at them
@@ -149,6 +150,9 @@ class World:
 
 def tags_of(resource: Any) -> dict[str, str]:
     """Return the tags of a moto EC2 resource as a dictionary."""
+    backend = getattr(resource, "ec2_backend", None)
+    if backend is not None:  # moto's own way looks through the tags of everything
+        return dict(backend.tags.get(resource.id, {}))
     return {t["key"]: t["value"] for t in resource.get_tags()}
 
 
