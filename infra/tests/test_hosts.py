@@ -34,8 +34,7 @@ def play(name: str, folder: ClassFolder, cloud: LabCloud, key: Path, *more: str)
         "ANSIBLE_PRIVATE_KEY_FILE": str(key),
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_SSH_ARGS": (
-            "-o ControlMaster=auto -o ControlPersist=15s -o UserKnownHostsFile=/dev/null -o"
-            " LogLevel=ERROR"
+            "-o ControlMaster=auto -o ControlPersist=15s -o LogLevel=ERROR"
         ),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
