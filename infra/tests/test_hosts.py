@@ -146,10 +146,10 @@ def test_three_hosts_are_configured_twice_and_the_second_time_nothing_changes(
     folder: ClassFolder, cloud: LabCloud, setting: Setting
 ) -> None:
     cloud.post("reset", at=time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()))
-    bring_up(folder, cloud, setting, ["idle", "busy", "neuron"], extras=["labs"])
+    bring_up(folder, cloud, setting, ["idle", "busy", "device"], extras=["labs"])
     setting.hosts["busy"].ssh("sudo ln -sf /proc/stat /srv/stat")
     setting.hosts["busy"].ssh("(yes > /dev/null 2>&1 &) ; true")
-    setting.hosts["neuron"].ssh("echo 60 | sudo tee /srv/neuron-use")
+    setting.hosts["device"].ssh("echo 60 | sudo tee /srv/neuron-use")
     extra = variables(setting)
     # A repository key that is not the expected one, alone or beside it, reaches apt in no way.
     strangers = ("influxdb_key_fingerprint=ABCD", "influxdb_key_url=file:///srv/apt/two-keys.asc")
@@ -164,7 +164,7 @@ def test_three_hosts_are_configured_twice_and_the_second_time_nothing_changes(
     assert setting.hosts["idle"].ssh("git -C labs rev-parse HEAD") == setting.variables["commit"]
     code, first = play("configure", folder, cloud, setting.key, *extra)
     assert code == 0, first
-    assert set(changed(first)) == {"idle", "busy", "neuron"} and min(changed(first).values()) > 5
+    assert set(changed(first)) == {"idle", "busy", "device"} and min(changed(first).values()) > 5
     code, second = play("configure", folder, cloud, setting.key, *extra)
     assert code == 0 and set(changed(second).values()) == {0}, second
     code, checked = play(
@@ -221,7 +221,7 @@ def test_an_idle_host_is_stopped_after_the_grace_and_busy_ones_never(setting: Se
     assert idle.ssh("ls /run/stop-issued") and journal.index("stops in") < journal.index(
         "stops now"
     )
-    for name in ("busy", "neuron"):
+    for name in ("busy", "device"):
         assert setting.hosts[name].ssh("ls /run/stop-issued", check=False) == "", name
         assert "stops in" not in setting.hosts[name].ssh(
             "sudo journalctl -u trainium-idle-guard --no-pager -o cat"

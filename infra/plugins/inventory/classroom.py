@@ -16,9 +16,9 @@ description:
     amazon.aws.aws_ec2 inventory for their addresses once the class has been provisioned.
 options:
   plugin:
-    description: Must be C(classroom).
+    description: Must be C(classroom), or its full name where it was installed as a collection.
     required: true
-    choices: [classroom]
+    choices: [classroom, trainium_labs.infra.classroom]
 """
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
