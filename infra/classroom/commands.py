@@ -14,16 +14,17 @@ from pydantic_core import PydanticCustomError
 from . import (
     access,
     archives,
-    cost,
     doctor,
     drill,
     fields,
     fleet,
+    forecast,
     keys,
     lock,
     pages,
     power,
     preflight,
+    prices,
     provision,
     spot,
     status,
@@ -36,13 +37,14 @@ from . import (
 from . import spec as specs
 from .cloud import Cloud
 from .fleet import Machine
+from .options import COMMANDS, refused
 from .problems import ClassroomError
 from .run import Run
 
 Result = dict[str, Any]
-WITHOUT_AN_ACCOUNT = ("check", "forecast", "doctor")  # doctor says it in its table
+WITHOUT_AN_ACCOUNT = ("check", "forecast", "prices", "doctor")  # doctor says it in its table
 BILLS = ("instance ", "spot-request ", "elastic-ip ", "volume ", "snapshot ")  # kinds, as reported
-AFTER_THE_END = ("status", "cost", "stop", "doctor", "pages", "save_work")
+AFTER_THE_END = ("status", "cost", "prices", "stop", "doctor", "pages", "save_work")
 
 
 def run(
@@ -55,6 +57,11 @@ def run(
     **options: Any,
 ) -> Result:
     """Run one command and return its result."""
+    if command not in COMMANDS:
+        raise ClassroomError(f"There is no command {command!r}.", f"Use {', '.join(COMMANDS)}.")
+    wrong = refused(command, options)
+    if wrong:  # passed over, `-e dry_run=true` to the wrong playbook would spend money
+        raise ClassroomError(f"{command} has no option {', '.join(wrong)}.", "Nothing was done.")
     cloud = Cloud()
     if command == "teardown":
         return _teardown(cloud, class_file, limit, check, say, **options)
@@ -148,51 +155,16 @@ def _provision(r: Run, options: Result) -> Result:
 
 
 def _forecast(r: Run, _: Result) -> Result:
-    f = cost.forecast(
-        r.spec,
-        r.cloud.now(),
-        cost.live_price(r, r.spec.regions[0]) if r.spec.market == "on-demand" else None,
+    return forecast.show(r)
+
+
+def _prices(r: Run, options: Result) -> Result:
+    today = r.cloud.now().date()
+    return (
+        prices.refresh(r.spec, today, r.check)
+        if options.get("refresh")
+        else prices.show(r.spec, today)
     )
-    spec = r.spec
-    rows = [
-        [
-            f"{f.machines} x {spec.instance_type}, {spec.market}, each hour",
-            f"${f.machines * f.hourly_usd:,.2f}",
-        ],
-        [f"planned: {spec.hours_per_student:g} h each", f"${f.planned_usd:,.2f}"],
-        [
-            f"disks, {spec.disk_gib} GiB each until {spec.teardown} (also while stopped)",
-            f"${f.disk_usd:,.2f}",
-        ],
-        ["public addresses", f"${f.address_usd:,.2f}"],
-        ["planned, in all", f"${f.total_usd:,.2f}"],
-        ["worst case: everybody from 08:00 to the nightly stop, every day", f"${f.worst_usd:,.2f}"],
-        ["class budget, at which all machines are stopped", f"${spec.budget.class_usd:,.2f}"],
-        [
-            f"hours that ${spec.budget.per_student_usd:g} buy one student",
-            f"{f.hours_in_budget:.1f}",
-        ],
-    ]
-    if f.total_usd > spec.budget.class_usd:
-        r.warn(
-            "The plan costs more than the class budget: machines will be stopped before the end of"
-            " the term."
-        )
-    return {
-        "tables": [
-            {
-                "title": f"Forecast for {spec.name}",
-                "columns": ["what", "dollars"],
-                "rows": rows,
-                "right": [1],
-            }
-        ],
-        "lines": [
-            f"Source: {f.source}. A forecast, not a bill.",
-            *cost.about_prices(spec, r.cloud.now()),
-        ],
-        "forecast": f.__dict__ | {"total_usd": f.total_usd},
-    }
 
 
 def _status(r: Run, _: Result) -> Result:
@@ -474,6 +446,7 @@ def _teardown(
 _COMMANDS: dict[str, Callable[[Run, Result], Result]] = {
     "provision": _provision,
     "forecast": _forecast,
+    "prices": _prices,
     "status": _status,
     "cost": _cost,
     "start": _start,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import access, cost, drill, fleet, guards, lock, preflight, roles, tags
+from . import access, drill, fleet, forecast, guards, lock, preflight, prices, roles, tags
 from .cloud import doing
 from .problems import ClassroomError
 from .run import Run
@@ -60,7 +60,7 @@ def doctor(run: Run, options: dict[str, Any]) -> dict[str, Any]:
             look(f"{region}: machines armed", lambda region=region: _armed(run, region))
     rows += [["note", "permissions", warning] for warning in read_only.warnings]
     bad, checks = sum(r[0] == "NO" for r in rows), len(rows)
-    for line in cost.about_prices(run.spec, run.cloud.now()):
+    for line in prices.about(run.spec, run.cloud.now()):
         rows.append(["note", "prices", line])
     return {
         "tables": [
@@ -106,7 +106,7 @@ def _zones(run: Run, region: str) -> str:
 
 def _quota(run: Run, region: str, request: bool) -> str:
     room = preflight.room(run, region, 0)
-    needed = cost.count(run.spec)
+    needed = forecast.count(run.spec)
     if room.quota is None or room.machines >= needed:
         return (
             f"{room.quota:g} vCPUs, enough for {needed} machines"

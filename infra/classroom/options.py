@@ -1,9 +1,14 @@
 """Every command with its options: the one table behind the command line, the playbooks' action and
-its documentation."""
+its documentation (`python -m classroom.options` prints the latter's options and the README's
+table)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import yaml
 
 
 @dataclass(frozen=True)
@@ -22,11 +27,14 @@ class Option:
 
 @dataclass(frozen=True)
 class Command:
-    """Describe one command; `asks` means that it wants a yes unless --yes is given."""
+    """Describe one command; `asks` means that it wants a yes unless --yes is given, `playbook`
+    which playbook runs it, if any does. Options stand behind `preview`s, too, which ignore them."""
 
     help: str
     options: tuple[Option, ...] = ()
     asks: bool = False
+    playbook: str = ""
+    preview: bool = False
 
 
 DISCARD = Option(
@@ -36,8 +44,12 @@ DISCARD = Option(
     "NAMES",
 )
 COMMANDS: dict[str, Command] = {
-    "check": Command("read class.yml and the roster, say every mistake"),
-    "forecast": Command("what the class will cost"),
+    "check": Command("read class.yml and the roster, say every mistake", preview=True),
+    "forecast": Command("what the class will cost", preview=True),
+    "prices": Command(
+        "the price table: each figure with its source and age",
+        (Option("refresh", "read AWS's public price list, write prices.yml next to class.yml"),),
+    ),
     "provision": Command(
         "bring the class up",
         (
@@ -45,15 +57,18 @@ COMMANDS: dict[str, Command] = {
             DISCARD,
         ),
         asks=True,
+        playbook="provision",
     ),
     "start": Command(
-        "start machines", (Option("over_budget", "start although the budget is used up"),)
+        "start machines",
+        (Option("over_budget", "start although the budget is used up"),),
+        playbook="start",
     ),
-    "stop": Command("stop machines"),
-    "status": Command("machines, guards, hours and dollars by student"),
+    "stop": Command("stop machines", playbook="stop"),
+    "status": Command("machines, guards, hours and dollars by student", playbook="status"),
     "cost": Command("the same, with the forecast"),
-    "extend": Command("apply a later teardown date or another budget"),
-    "save_work": Command("fetch the students' work to out/<class>/work"),
+    "extend": Command("apply a later teardown date or another budget", playbook="extend"),
+    "save_work": Command("fetch the students' work to out/<class>/work", playbook="save_work"),
     "teardown": Command(
         "fetch the work, remove everything and prove it",
         (
@@ -63,6 +78,7 @@ COMMANDS: dict[str, Command] = {
             DISCARD,
         ),
         asks=True,
+        playbook="teardown",
     ),
     "doctor": Command(
         "say why it does not work",
@@ -74,8 +90,67 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "keys": Command(
-        "make the students' keys", (Option("rotate", "replace those that were generated"),)
+        "make the students' keys",
+        (Option("rotate", "replace those that were generated"),),
+        playbook="rotate_keys",
     ),
     "pages": Command("write the students' pages"),
 }
 OPTIONS: dict[str, Option] = {o.name: o for c in COMMANDS.values() for o in c.options}
+
+
+def refused(command: str, given: Mapping[str, Any]) -> list[str]:
+    """Return the options that were given (and not left empty) to a command that has none such."""
+    known = COMMANDS[command]
+    if known.preview:
+        return []
+    taken = {o.name for o in known.options}
+    return sorted(name for name, value in given.items() if value and name not in taken)
+
+
+def documentation() -> dict[str, Any]:
+    """Return the options of the Ansible module, as its DOCUMENTATION must state them."""
+    out: dict[str, Any] = {
+        "command": {
+            "description": "What to do.",
+            "required": True,
+            "type": "str",
+            "choices": list(COMMANDS),
+        },
+        "class_file": {
+            "description": "Path of class.yml or of its folder.",
+            "required": True,
+            "type": "str",
+        },
+        "students": {
+            "description": "Students to limit the command to; empty means all.",
+            "type": "list",
+            "elements": "str",
+            "default": [],
+        },
+    }
+    for name, option in OPTIONS.items():
+        takers = ", ".join(f"C({c})" for c, known in COMMANDS.items() if option in known.options)
+        out[name] = {
+            "description": f"For {takers}: {option.help}.",
+            "type": "str" if option.text else "bool",
+            "default": "" if option.text else False,
+        }
+    return out
+
+
+def table() -> str:
+    """Return the commands as a table for the README."""
+    rows = ["| command | what | options | playbook |", "| --- | --- | --- | --- |"]
+    for name, known in COMMANDS.items():
+        options = " ".join(f"`{o.flag}{' ' + o.text if o.text else ''}`" for o in known.options)
+        options += " `--yes`" if known.asks else ""
+        playbook = f"`{known.playbook}.yml`" if known.playbook else ""
+        spelled = name.replace("_", "-")
+        rows.append(f"| `{spelled}` | {known.help} | {options.strip()} | {playbook} |")
+    return "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    print(yaml.safe_dump({"options": documentation()}, sort_keys=False, width=96))
+    print(table())

@@ -12,7 +12,6 @@ from . import (
     access,
     archives,
     blocks,
-    cost,
     fleet,
     guards,
     launch,
@@ -361,9 +360,4 @@ def _class_is_extended(run: Run, regions: list[str], role: str) -> None:
             ) from error
 
 
-def forecast(run: Run) -> cost.Forecast:
-    """Return what the class will cost, before anybody says yes."""
-    return cost.forecast(run.spec, run.cloud.now())
-
-
-__all__ = ["Outcome", "dt", "extend", "forecast", "provision", "remember", "survey"]
+__all__ = ["Outcome", "dt", "extend", "provision", "remember", "survey"]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import launch, pace
+from . import hostkeys, launch, pace
 from .archives import Archive, Shelf, names
 from .cloud import Cloud, doing, each
 from .fleet import Machine, machine
@@ -39,20 +39,14 @@ class Fetched:
 
 
 def ssh(m: Machine, folder: Path) -> list[str]:
-    """Return the command that logs in to a machine, as far as the address.
-
-    Host keys are kept by machine id, not by address: AWS hands addresses out again. The first key
-    seen is taken (nobody can know it before), another one later is refused.
-    """
+    """Return the command that logs in to a machine, as far as the address."""
     program = shlex.split(os.environ.get("CLASSROOM_SSH", "ssh"))
     key = os.environ.get("CLASSROOM_SSH_KEY") or os.environ.get("ANSIBLE_PRIVATE_KEY_FILE")
     options = {
         "BatchMode": "yes",
         "ConnectTimeout": "10",
         "ServerAliveInterval": "15",
-        "StrictHostKeyChecking": "accept-new",
-        "UserKnownHostsFile": str(folder / "known_hosts"),
-        "HostKeyAlias": m.id,
+        **hostkeys.options(folder, m.id),
         "LogLevel": "ERROR",
     }
     words = [*program, *(["-i", key] if key else [])]

@@ -215,20 +215,6 @@ def test_a_playbook_that_cannot_list_the_machines_does_not_end_green(
     assert code and "could not be listed" in output, output
 
 
-def test_the_action_and_its_documentation_know_the_options_of_the_one_table() -> None:
-    import yaml
-
-    from classroom.options import COMMANDS, OPTIONS
-
-    text = (INFRA / "playbooks/library/trainium_class.py").read_text(encoding="utf-8")
-    documented = yaml.safe_load(text.split('r"""')[1].split('"""')[0])["options"]
-    own = {"command", "class_file", "students"}
-    assert set(documented) - own == set(OPTIONS)
-    assert documented["command"]["choices"] == list(COMMANDS)
-    task = yaml.safe_load((INFRA / "playbooks/tasks/command.yml").read_text(encoding="utf-8"))
-    assert set(task[0]["trainium_class"]) - own == set(OPTIONS)
-
-
 def test_a_second_look_with_amazon_aws_finds_what_the_library_would_miss(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom, tmp_path: Path
 ) -> None:

@@ -262,3 +262,13 @@ def test_a_pinned_sdk_is_not_the_latest_one() -> None:
     assert found is not None and found["ImageId"] == "ami-20260821"
     assert sdk.pick_image(both[1:], query) is None
     assert sdk.pick_image([image("20261015", "nothing said")], query) is None, "nobody can know"
+
+
+@pytest.mark.parametrize("name", ["sudo", "lp", "neuron", "docker", "systemd-network", "node-01"])
+def test_a_student_is_not_called_like_an_account_a_group_or_a_machine(
+    folder: ClassFolder, name: str
+) -> None:
+    folder.write(["alice", name])
+    assert any("account or group that exists" in p for p in problems(folder.file))
+    folder.write(["alice", name + "x" if "-" not in name else "x" + name])
+    assert problems(folder.file) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ description:
     amazon.aws.aws_ec2 inventory for their addresses once the class has been provisioned.
 options:
   plugin:
-    description: Must be C(classroom).
+    description: Must be C(classroom), or its full name where it was installed as a collection.
     required: true
-    choices: [classroom]
+    choices: [classroom, trainium_labs.infra.classroom]
 """
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -134,6 +135,8 @@ class InventoryModule(BaseInventoryPlugin):
 
     def _addresses(self, inventory: Any, loader: Any, loaded: Any) -> None:
         """Let amazon.aws.aws_ec2 find the machines: it knows paging, retries and credentials."""
+        from classroom import hostkeys
+
         config = loaded.out / "aws_ec2.yml"
         config.parent.mkdir(parents=True, exist_ok=True)
         import yaml
@@ -193,5 +196,8 @@ class InventoryModule(BaseInventoryPlugin):
                     {"student": tags.get("trainium-labs:owner", name), "core": -1, "user": "ubuntu"}
                 ],
             )
+            known = hostkeys.options(loaded.out, host.vars.get("instance_id", name))
+            words = " ".join(f"-o {shlex.quote(f'{k}={v}')}" for k, v in known.items())
+            inventory.set_variable(name, "ansible_ssh_common_args", words)
             inventory.set_variable(name, "tags", None)  # the name is reserved in Ansible
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Documentation of the trainium_class action; the code is in ../action_plugins, where progress can
+"""Documentation of the trainium_class action; the code is in ../action, where progress can
 be shown."""
 
 from __future__ import annotations
@@ -17,8 +17,21 @@ options:
     description: What to do.
     required: true
     type: str
-    choices: [check, forecast, provision, start, stop, status, cost, extend, save_work, teardown,
-              doctor, keys, pages]
+    choices:
+    - check
+    - forecast
+    - prices
+    - provision
+    - start
+    - stop
+    - status
+    - cost
+    - extend
+    - save_work
+    - teardown
+    - doctor
+    - keys
+    - pages
   class_file:
     description: Path of class.yml or of its folder.
     required: true
@@ -28,51 +41,54 @@ options:
     type: list
     elements: str
     default: []
+  refresh:
+    description: 'For C(prices): read AWS''s public price list, write prices.yml next to class.yml.'
+    type: bool
+    default: false
   confirm_removals:
-    description: "For C(provision): terminate the machines of many removed students."
+    description: 'For C(provision): terminate the machines of many removed students.'
     type: bool
     default: false
   discard_work:
-    description: >-
-      For C(provision), C(teardown): give up the work of these students (or of the whole
-      class, by its name): their machines are ended without an archive.
+    description: 'For C(provision), C(teardown): give up the work of these students (or of the
+      whole class, by its name): their machines are ended without an archive.'
     type: str
-    default: ""
+    default: ''
   over_budget:
-    description: "For C(start): start although the budget is used up."
+    description: 'For C(start): start although the budget is used up.'
     type: bool
     default: false
   dry_run:
-    description: "For C(teardown): list, remove nothing."
+    description: 'For C(teardown): list, remove nothing.'
     type: bool
     default: false
   regions:
-    description: "For C(teardown): only these (the proof then covers only these)."
+    description: 'For C(teardown): only these (the proof then covers only these).'
     type: str
-    default: ""
+    default: ''
   name:
-    description: "For C(teardown): name of a class whose class.yml is lost."
+    description: 'For C(teardown): name of a class whose class.yml is lost.'
     type: str
-    default: ""
+    default: ''
   policy:
-    description: "For C(doctor): print the IAM policy that these commands need."
+    description: 'For C(doctor): print the IAM policy that these commands need.'
     type: bool
     default: false
   request_quota:
-    description: "For C(doctor): ask AWS for the vCPUs that the class needs."
+    description: 'For C(doctor): ask AWS for the vCPUs that the class needs.'
     type: bool
     default: false
   drill:
-    description: >-
-      For C(doctor): take a t3.nano through every guard for real: an hour, about a cent.
+    description: 'For C(doctor): take a t3.nano through every guard for real: an hour, about a
+      cent.'
     type: bool
     default: false
   submit_transcript:
-    description: "For C(doctor): write the drill's transcript without ids and names."
+    description: 'For C(doctor): write the drill''s transcript without ids and names.'
     type: bool
     default: false
   rotate:
-    description: "For C(keys): replace those that were generated."
+    description: 'For C(keys): replace those that were generated.'
     type: bool
     default: false
 author:
