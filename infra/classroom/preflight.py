@@ -209,6 +209,7 @@ def try_launch(run: Run, region: str, image: str) -> None:
             InstanceType=run.spec.instance_type,
             MinCount=1,
             MaxCount=1,
+            TagSpecifications=tags.spec_for(["instance", "volume"], tags.common(run.spec)),
         )
     except be.ClientError as error:
         if code_of(error) in DENIED:  # anything else says nothing about permissions
