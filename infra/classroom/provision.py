@@ -205,7 +205,9 @@ def _region(
         todo, fresh = _launch(run, region, net, images, todo, reasons, len(live))
         outcome.launched += [m.name for m in fresh]
     machines = kept + fresh
-    slow = launch.wait(run, region, [m.id for m in fresh if m.state == "pending"], {"running"})
+    # One that the guard for unarmed machines has stopped already is waited for no longer.
+    begun = {"running", "stopping", "stopped"}
+    slow = launch.wait(run, region, [m.id for m in fresh if m.state == "pending"], begun)
     for m in fresh:
         if m.state == "pending" and m.id not in slow:
             m.state = "running"

@@ -122,7 +122,7 @@ def _next_fire(schedule: Any, after: dt.datetime) -> dt.datetime | None:
         return _cache[key]
     start, end = _moment(schedule.start_date), _moment(schedule.end_date)
     created = start or dt.datetime.fromtimestamp(schedule.creation_date, dt.timezone.utc)
-    base = max(after, start - dt.timedelta(seconds=1)) if start else after
+    base = max(after, start - dt.timedelta(seconds=1)) if start else max(after, created)
     found = next(
         iter(
             fires(
@@ -288,22 +288,26 @@ def _stop_by_budget(name: str, action: dict[str, Any]) -> None:
 
 
 def advance(seconds: float) -> dict[str, Any]:
-    """Move the clock; everything that is due on the way happens at its moment."""
+    """Move the clock; everything that is due on the way happens at its moment.
+
+    Between two calls the clock ticks by itself, so what was due since the last one comes first.
+    """
     goal = WORLD.now() + dt.timedelta(seconds=seconds)
+    since = min(WORLD.played or WORLD.now(), WORLD.now())
     while True:
-        now = WORLD.now()
-        step = min(goal, _ceil(now))
+        step = min(goal, _ceil(since))
         due: list[tuple[dt.datetime, str, Any, Any]] = []
         for region, backend in list(scheduler_backends[ACCOUNT].items()):
             for group in backend.schedule_groups.values():
                 for schedule in group.schedules.values():
                     if schedule.state != "DISABLED":
-                        moment = _next_fire(schedule, now)
+                        moment = _next_fire(schedule, since)
                         if moment and moment <= step:
                             due.append((moment, region, group, schedule))
         if due:
             step = min(d[0] for d in due)
-        _move(step)
+        if step > WORLD.now():
+            _move(step)
         for moment, region, group, schedule in due:
             if moment == step:
                 WORLD.note(
@@ -320,6 +324,7 @@ def advance(seconds: float) -> dict[str, Any]:
             evaluate_alarms(step)
             if int(step.timestamp()) % (8 * 3600) == 0:
                 evaluate_budgets()
+        since = WORLD.played = step
         if step >= goal:
             return {"now": WORLD.now().isoformat()}
 

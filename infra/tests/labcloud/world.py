@@ -55,6 +55,7 @@ class World:
     organisation: list[dict[str, Any]] | None = None  # service control policies
     mfa: bool = False  # whether callers signed in with a second factor
     stopping: dict[str, tuple[dt.datetime, Any]] = field(default_factory=dict)
+    played: dt.datetime | None = None  # until when everything that was due has happened
     stop_seconds: float = 4.0
     born: dict[str, float] = field(default_factory=dict)  # when it was made, in virtual time
     late_seconds: float = 2.0
