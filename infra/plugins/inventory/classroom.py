@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ description:
     amazon.aws.aws_ec2 inventory for their addresses once the class has been provisioned.
 options:
   plugin:
-    description: Must be C(classroom).
+    description: Must be C(classroom), or its full name where it was installed as a collection.
     required: true
-    choices: [classroom]
+    choices: [classroom, trainium_labs.infra.classroom]
 """
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -43,7 +44,7 @@ class InventoryModule(BaseInventoryPlugin):
         """Fill the inventory."""
         super().parse(inventory, loader, path, cache)
         self._read_config_data(path)
-        for group in ("students", "machines", "stopped", "leaving"):
+        for group in ("students", "machines", "stopped"):
             inventory.add_group(group)
         # A play without hosts ends green and does nothing; with this host our action says what is
         # wrong.
@@ -68,8 +69,7 @@ class InventoryModule(BaseInventoryPlugin):
         if loaded.mode == "per-student":
             for student in loaded.students:
                 inventory.add_host(student.id, group="students")
-        if (loaded.out / "ledger.json").exists():
-            self._addresses(inventory, loader, loaded)
+        self._addresses(inventory, loader, loaded)  # AWS knows, also on a second laptop
         for name in list(inventory.get_groups_dict().get("students", [])):
             inventory.set_variable(name, "ansible_python_interpreter", "/usr/bin/python3")
         if not inventory.get_groups_dict().get("students"):
@@ -123,16 +123,29 @@ class InventoryModule(BaseInventoryPlugin):
             },
         }
 
+    @staticmethod
+    def _regions(loaded: Any) -> list[str]:
+        """Return the class's regions, and those in which it was seen: one that was taken out of
+        class.yml may still hold machines."""
+        try:
+            ledger = json.loads((loaded.out / "ledger.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            ledger = {}
+        return sorted({*loaded.regions, *(entry["region"] for entry in ledger.values())})
+
     def _addresses(self, inventory: Any, loader: Any, loaded: Any) -> None:
         """Let amazon.aws.aws_ec2 find the machines: it knows paging, retries and credentials."""
+        from classroom import hostkeys
+
         config = loaded.out / "aws_ec2.yml"
+        config.parent.mkdir(parents=True, exist_ok=True)
         import yaml
 
         config.write_text(
             yaml.safe_dump(
                 {
                     "plugin": "amazon.aws.aws_ec2",
-                    "regions": list(loaded.regions),
+                    "regions": self._regions(loaded),
                     "hostnames": ["tag:trainium-labs:machine"],
                     "filters": {
                         "tag:trainium-labs:class": loaded.name,
@@ -151,10 +164,11 @@ class InventoryModule(BaseInventoryPlugin):
         try:
             plugin.parse(inventory, loader, str(config), cache=False)
         except (AnsibleError, ImportError) as error:
-            self.display.warning(
-                f"The machines' addresses could not be read: {str(error).splitlines()[0]}"
-            )
-            return
+            # Going on would configure nobody and say that all is well.
+            raise AnsibleError(
+                f"The machines of {loaded.name} could not be listed:"
+                f" {str(error).splitlines()[0]} Run this again, or `python -m classroom doctor`."
+            ) from error
         for name in sorted(inventory.hosts):
             host = inventory.hosts[name]
             tags = host.vars.get("tags") or {}
@@ -182,10 +196,8 @@ class InventoryModule(BaseInventoryPlugin):
                     {"student": tags.get("trainium-labs:owner", name), "core": -1, "user": "ubuntu"}
                 ],
             )
-            people = {s["student"] for s in seats} or {tags.get("trainium-labs:owner", name)}
-            if not people & {s.id for s in loaded.students}:
-                inventory.add_host(name, group="leaving")  # the next provision ends it
+            known = hostkeys.options(loaded.out, host.vars.get("instance_id", name))
+            words = " ".join(f"-o {shlex.quote(f'{k}={v}')}" for k, v in known.items())
+            inventory.set_variable(name, "ansible_ssh_common_args", words)
             inventory.set_variable(name, "tags", None)  # the name is reserved in Ansible
 
-
-os.environ.setdefault("PYTHONDONTWRITEBYTECODE", "1")

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from ansible.plugins.action import ActionBase  # noqa: E402
 from ansible.utils.display import Display  # noqa: E402
 
-OPTIONS = ("command", "class_file", "students", "confirm_removals", "dry_run", "rotate", "name")
+OWN = ("command", "class_file", "students")  # what is no option of a command
 
 
 def _end_with(parent: int) -> None:
@@ -42,7 +42,9 @@ class ActionModule(ActionBase):
         """Run one command."""
         result = super().run(tmp, task_vars)
         args = dict(self._task.args)
-        unknown = sorted(set(args) - set(OPTIONS))
+        from classroom.options import OPTIONS
+
+        unknown = sorted(set(args) - {*OWN, *OPTIONS})
         if unknown:
             return {
                 **result,
@@ -57,10 +59,10 @@ class ActionModule(ActionBase):
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
         display = Display()
         options = {
-            k: self._bool(args[k]) for k in ("confirm_removals", "dry_run", "rotate") if k in args
+            k: str(args[k] or "") if option.text else self._bool(args[k])
+            for k, option in OPTIONS.items()
+            if k in args
         }
-        if args.get("name"):
-            options["name"] = str(args["name"])
         try:
             answer = commands.run(
                 str(args["command"]),
