@@ -133,9 +133,14 @@ class Part:
         self.start = start
         self.arrays = [np.array(a[n:], dtype=np.int64) for a, n in zip(_arrays(m), start)]
         self.loops = list(zip(m.trace.loop_kind, m.trace.loop_line))[start[-1]:]
-        kinds = {m.trace.rows[at + KIND] for at in m.trace.starts[start[1]:]}
+        kinds = set(self.arrays[0][self.heads + KIND].tolist())
         self.masked = m.replays.left_out > left_out or any(m.trace.kinds[k].masked for k in kinds)
         self.variables = Variables(frame)
+
+    @property
+    def heads(self) -> np.ndarray:
+        """Return where the instructions begin in its rows."""
+        return self.arrays[1] - self.start[0]
 
     @property
     def storages(self) -> tuple[int, int]:
@@ -171,7 +176,7 @@ def _step(a: Part, b: Part) -> list[np.ndarray] | None:
 def _same_instructions(b: Part, steps: list[np.ndarray]) -> bool:
     """Tell whether kinds and lines of the instructions are the same, and storages of the same
     size are made."""
-    heads = b.arrays[1] - b.start[0]
+    heads = b.heads
     storages = StorageTable(*steps[2].reshape(-1, Storages.WIDTH).T)
     return not (steps[0][heads + KIND].any() or steps[0][heads + LINE].any()
                 or any(x.any() for x in storages._replace(node=storages.code)))
@@ -180,7 +185,7 @@ def _same_instructions(b: Part, steps: list[np.ndarray]) -> bool:
 def _same_storages(b: Part, steps: list[np.ndarray]) -> bool:
     """Tell whether each operand lies in a storage made in its own iteration, which is then as
     many storages further, or in the very same one."""
-    rows, heads = b.arrays[0], b.arrays[1] - b.start[0]
+    rows, heads = b.arrays[0], b.heads
     column = np.arange(len(rows)) - np.repeat(heads, np.diff(np.append(heads, len(rows))))
     named = (column >= HEAD) & ((column - HEAD) % OPERAND == 0)
     first, last = b.storages
