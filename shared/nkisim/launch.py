@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import gc
 import inspect
 import os
 import sys
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import banner
+from . import banner, collector
 from .checks.finding import Finding
 from .checks.hazards import check_loops
 from .chip import dtypes, hw
@@ -130,6 +129,17 @@ def as_kernel(func: Any, what: str = "a kernel") -> Kernel:
 
 # -- arguments ----------------------------------------------------------------------------------
 
+@dataclass(frozen=True)
+class TensorSpec:
+    """An argument of which only shape and dtype are said: nt.tensor[[rows, columns], dtype].
+
+    Launchers that measure take it in place of an array; its elements are zeros.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
 def _is_torch(x: Any) -> bool:
     return type(x).__module__.split(".")[0] == "torch" and hasattr(x, "detach")
 
@@ -171,6 +181,8 @@ class _Arguments:
             t = allocate.input_tensor(self.m, value, name, mutable)
             self.inputs.append((name, value, t, mutable))
             return t
+        if isinstance(value, TensorSpec):
+            return self.convert(np.zeros(value.shape, value.dtype), name)
         if _is_torch(value):
             self.torch = True
             return self.convert(_from_torch(value), name)
@@ -203,14 +215,16 @@ def launch(kernel: Any, args: tuple, kwargs: dict, *, target: str | None = None,
     """Run a kernel on the simulated NeuronCore and return what it produced.
 
     `compute=False` leaves out the arithmetic; then `replays` lets loops that repeat themselves be
-    recorded without executing every iteration (replay.py), which changes nothing in the record.
+    recorded without executing every iteration (replay.py), which changes nothing in the record. A
+    kernel's own prints in such a loop come from the iterations that are executed. If a loop turns
+    out not to go on as it began, the whole kernel runs again, and prints again.
     Raises NkiError when a rule is broken; IndexError for a run-time index outside of a tensor.
     """
     try:
         if replays and not compute:
             try:
                 return _launch(as_kernel(kernel), args, kwargs, target, compute, replays=True)
-            except (Diverged, Exception):       # the whole run decides, and has the right error
+            except Diverged:                    # only a run of all iterations can tell
                 pass
         return _launch(as_kernel(kernel), args, kwargs, target, compute)
     except Exception as exc:
@@ -228,17 +242,18 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     tensors = [box.convert(a, n) for a, n in zip(args, names)]
     named = {k: box.convert(v, k) for k, v in kwargs.items()}
     token = current.set(m)
-    collecting = gc.isenabled()
-    gc.disable()                # a launch makes no cycles, only very many small objects
     try:
-        with np.errstate(all="ignore"), dtypes.precision():
+        with collector.paused(), np.errstate(all="ignore"), dtypes.precision():
             result = _run_instances(m, kernel, tensors, named)
             m.products.run()        # nothing has read them: a kernel may return PSUM itself
+            m.replays.finish()
             error = check_loops(m)
+    except Exception as exc:
+        if not m.replays.trusts(exc):
+            raise Diverged from exc
+        raise
     finally:
         current.reset(token)
-        if collecting:
-            gc.enable()
     if error is not None:
         raise error
     outputs = _outputs(m, kernel, box, result) if compute else None

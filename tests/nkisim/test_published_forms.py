@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import nkisim
+from nkisim.launch import launch
 
 RNG = np.random.default_rng(0)
 
@@ -403,3 +404,59 @@ def test_rows_that_no_index_chose_were_never_written():
     np.testing.assert_array_equal(run.outputs[::2], x)
     assert np.isnan(run.outputs[1::2]).all()
     assert [(f.id, f.severity) for f in run.findings] == [("NKI-O04", "warning")]
+
+
+def reduction(loop, over_blocks=False):
+    """Return a kernel that takes maxima with loop_reduce; blocks: into columns of one tile."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+        top = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.sbuf)
+        for k in nl.affine_range(2 if over_blocks else 1):
+            at = slice(4 * k, 4 * k + 4) if over_blocks else slice(0, 8)
+            for i in loop():
+                tile = nl.load(x[i, :, at])
+                top[:, at] = nl.loop_reduce(tile, op=np.max, loop_indices=[i])
+        nl.store(out, top)
+        return out
+    return kernel
+
+
+@nki.jit
+def reduction_into_zeros(x):
+    out = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+    top = nl.zeros((128, 8), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.affine_range(12):
+        top[...] = nl.loop_reduce(nl.load(x[i]), op=np.max, loop_indices=[i])
+    nl.store(out, top)
+    return out
+
+
+@nki.jit
+def reduction_into_free_zeros(x):
+    """Zeros in PSUM cost nothing until somebody reads them."""
+    out = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+    top = nl.zeros((128, 8), dtype=nl.float32, buffer=nl.psum)
+    for i in nl.affine_range(12):
+        top[...] = nl.loop_reduce(nl.load(x[i]), op=np.max, loop_indices=[i])
+    nl.store(out, nl.copy(top))
+    return out
+
+
+@pytest.mark.parametrize(("kernel", "expected"), [
+    (reduction(lambda: nl.affine_range(12)), lambda x: x.max(axis=0)),
+    (reduction(lambda: nl.affine_range(3, 12)), lambda x: x[3:].max(axis=0)),
+    (reduction(lambda: nl.affine_range(11, -1, -1)), lambda x: x.max(axis=0)),
+    (reduction(lambda: nl.affine_range(12), True), lambda x: x.max(axis=0)),
+    (reduction_into_zeros, lambda x: np.maximum(x.max(axis=0), 0)),
+    (reduction_into_free_zeros, lambda x: np.maximum(x.max(axis=0), 0))],
+    ids=["loop", "from 3", "downwards", "columns", "zeros", "free zeros"])
+def test_loop_reduce_issues_the_same_with_and_without_data(kernel, expected):
+    """A destination that nothing has written is set; any other takes part."""
+    x = data(12, 128, 8) - 2
+    np.testing.assert_array_equal(nkisim.simulate(kernel, x), expected(x))
+    computed = launch(kernel, (x,), {}).trace
+    for replays in (False, True):
+        timed = launch(kernel, (x,), {}, compute=False, replays=replays).trace
+        assert (timed.rows, timed.storages.data) == (computed.rows, computed.storages.data)
+        assert timed.kinds == computed.kinds

@@ -10,8 +10,9 @@ HOME = Path(__file__).resolve().parents[2] / "shared" / "nkisim"
 ROOMS = ("errors", "chip", "trace", "checks", "machine", "isa", "timing", "report", "launch",
          "prediction", "language", "api", "doors")
 #: Small modules of the root, and the room whose storey they are on.
-STOREY = {"rules": "errors", "finder": "errors", "pytest_plugin": "errors", "banner": "launch",
-          "__init__": "api", "__main__": "doors", "data": "doors"}
+STOREY = {"rules": "errors", "finder": "errors", "pytest_plugin": "errors",
+          "collector": "errors", "banner": "launch", "__init__": "api", "__main__": "doors",
+          "data": "doors"}
 
 
 def modules() -> dict[str, Path]:

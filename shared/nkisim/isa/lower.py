@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from ..chip import dtypes, ops
-from ..chip.memory import HBM, PSUM, sbuf
+from ..chip.memory import FULLY, HBM, PSUM, sbuf
 from ..errors import fail
 from ..machine import allocate, limits
 from ..machine.geometry import moved
-from ..machine.index import as_int
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
+from ..trace.written import written
 from . import act, dve, pe
 from . import reduce as reduction
 from .operands import align, is_scalar, result_dtype
@@ -286,24 +286,34 @@ def rms_norm(m: Machine, x: Any, w: Any, axis: Any, n: Any, epsilon: float = 1e-
 
 
 class LoopReduce:
-    """What `nl.loop_reduce` returns: a value that the tile it is assigned to takes in."""
+    """What `nl.loop_reduce` returns: a value that the tile it is assigned to takes in.
+
+    Which loops are reduced over (`loop_indices`) decides nothing: it is done wherever it stands.
+    """
 
     def __init__(self, x: Any, op: Any, loop_indices: Any, dtype: Any, mask: Any):
         self.x, self.op, self.dtype, self.mask = x, op, dtype, mask
-        loops = loop_indices if isinstance(loop_indices, (tuple, list)) else (loop_indices,)
-        self.first = not any(map(as_int, loops))    # the first iteration of every reduction loop
 
     def assign_to(self, m: Machine, dst: Tensor) -> None:
-        """Do dst = op(dst, x); the first iteration sets a destination that was never written."""
+        """Do dst = op(dst, x), or set a destination that no instruction has written yet."""
         m.flush()
         x = m.tile(self.x, "x")
-        if self.first and not (m.compute and m.written(dst)):
+        m.tile(dst, "destination")
+        if not self._has_value(m, dst):
             result = copy(m, x, self.dtype, self.mask)
         else:
             result = binary(m, ops.resolve_alu(self.op).name, dst, x, self.dtype, self.mask)
         if result.pending is not None:
             result.pending.inplace = True
         m.assign(dst, result)
+
+    @staticmethod
+    def _has_value(m: Machine, dst: Tensor) -> bool:
+        """Tell whether a tile has a value. The record decides, not data: a timing-only run issues
+        the same. Free zeros in PSUM and the copy of a tile that changes are not in the record."""
+        st = dst.storage
+        assert st is not None
+        return st.lazy_zero or st.init == FULLY or written(m.trace, dst)
 
 
 # -- Tensor Engine ---------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Any
 from ..chip.memory import DirectBuffer
 from ..errors import fail
 from .index import whole
+from .loopindex import looked_at
 from .tensor import Tensor
 
 
@@ -25,8 +26,9 @@ class BlockTensor(Tensor):
         return t
 
     def __getitem__(self, key: Any) -> Tensor:
-        keys = key if isinstance(key, tuple) else (key,)
-        idx = tuple(whole(k, "a block index") for k in keys[:self.nblock])
+        keys = key if issubclass(type(key), tuple) else (key,)
+        # any address may lie behind an index: a loop's is looked at
+        idx = tuple(whole(looked_at(k), "a block index") for k in keys[:self.nblock])
         if len(idx) < self.nblock or None in idx:
             raise fail("NKI-A04", "a directly allocated tensor needs all its block indices",
                        given=f"subscript {key!r}"[:80],

@@ -15,14 +15,15 @@ import numpy as np
 from ..errors import fail
 from . import truth
 from .context import current
+from .loopindex import LoopIndex
 
 
 def as_int(value: Any) -> int | None:
     """Return `value` as an int if it is an integer of Python or NumPy, else None."""
-    if value.__class__ is int:
+    if type(value) is int:
         return value
-    if isinstance(value, int):
-        return int.__index__(value)         # past what a subclass makes of it (replay.LoopIndex)
+    if type(value) is LoopIndex:
+        return value.value
     if isinstance(value, np.bool_):
         return int(value)
     try:
@@ -139,7 +140,7 @@ class Index:
         return value
 
     def _plus(self, other: Any, sign: int) -> Index:
-        if isinstance(other, Index):
+        if type(other) is Index:
             shape = _broadcast(self.shape, other.shape)
             n = len(shape)
             coeffs = tuple(a + sign * b for a, b in zip(self.coeffs_in(n), other.coeffs_in(n)))
@@ -164,7 +165,7 @@ class Index:
         return (self * -1)._plus(other, 1)
 
     def __mul__(self, other: Any) -> Index:
-        if isinstance(other, Index):
+        if type(other) is Index:
             if not any(other.coeffs):
                 return self * other.const
             if any(self.coeffs):
@@ -207,7 +208,7 @@ class Index:
 
     # -- comparison: masks -------------------------------------------------
     def _compare(self, other: Any, kind: str) -> Mask:
-        bound = other if isinstance(other, Index) else whole(other, "the bound of a mask")
+        bound = other if type(other) is Index else whole(other, "the bound of a mask")
         if bound is None:
             raise fail("NKI-I07", "a mask compares index expressions",
                        given=f"{type(other).__name__}",

@@ -18,11 +18,13 @@ from ..chip.hw import NeuronCore
 from ..chip.memory import FULLY, HBM, NEVER, PARTLY, PSUM, Storage, contiguous_strides
 from ..errors import NkiError, fail, user_frame
 from ..trace.trace import Trace
-from . import arena, limits, refuse, replay
+from . import arena, limits, refuse
 from .block import BlockTensor
 from .index import whole
 from .instruction import Instr
+from .loop import Loop
 from .products import IS_RESULT, Products
+from .replay import Replays
 from .shadow import refresh_shadow
 from .tensor import Indirect, Tensor
 from .undefined import Undefined
@@ -36,7 +38,7 @@ class Machine:
         self.hw = hw
         self.language = language        # what operators and assignments lower to
         self.compute = compute
-        self.replays = replays and not compute      # loops that repeat are not all executed
+        self.replays = Replays(replays and not compute)
         self.skip_middle_end = in_order     # affine_range keeps the order of statements
         self.trace = Trace()
         self.pending: tuple[Instr, Tensor] | None = None
@@ -203,6 +205,7 @@ class Machine:
         """Check, record and execute an instruction that writes `dst`."""
         if ins.box is not None:
             if any(lo >= hi for lo, hi in ins.box):
+                self.replays.left_out += 1
                 if dst.kind is not HBM and dst.storage.init == NEVER:
                     dst.storage.init = PARTLY       # its mask says so: no forgotten write
                 return                              # nothing is selected
@@ -307,13 +310,6 @@ class Machine:
         ins.row.run(self, ins, tmp)
         assert ins.mask is not None
         np.copyto(dst.np, tmp.np, where=ins.mask)
-
-    def written(self, t: Tensor) -> bool:
-        """Tell whether anything has been written to a tile's elements."""
-        st = t.storage
-        assert st is not None
-        return st.init == FULLY or st.init != NEVER and bool(
-            st.origins(t.offset, t.shape, t.strides, t.dtype.itemsize).any())
 
     def _prepare_accumulation(self, dst: Tensor, ins: Instr) -> None:
         """Make `dst` readable for an accumulation: zeros that were free, or never written."""
@@ -426,26 +422,9 @@ class Machine:
         return self.language.broadcast_to(self, t, shape)
 
     # -- loops --------------------------------------------------------------------------
-    def loop(self, kind: str, values: range) -> Any:
-        """Iterate as `nl.affine_range` and `nl.sequential_range` do, noting each iteration."""
-        tr = self.trace
-        loop = len(tr.loop_kind)
-        tr.loop_kind.append(kind)
-        tr.loop_line.append(self.here())
-        self.loop_open.append(True)
-        parent = self.node
-        try:
-            if self.replays and len(values) >= replay.FEWEST and kind != "grid":
-                yield from replay.iterate(self, loop, parent, values)
-                return
-            for i in values:
-                self.enter(loop, parent, i)
-                yield i
-                if self.pending is not None:
-                    self.flush()
-        finally:
-            self.loop_open[loop] = False
-            self.node = parent
+    def loop(self, kind: str, values: range) -> Loop:
+        """Return the iterations of `nl.affine_range` and `nl.sequential_range`."""
+        return Loop(self, kind, values)
 
     def enter(self, loop: int, parent: int, i: int) -> None:
         """Begin iteration `i` of a loop that runs in the iteration `parent` of another."""

@@ -1,34 +1,48 @@
 """Loops whose iterations repeat: a timing-only run executes a few and continues the record.
 
 In the SDK the body of `affine_range` and `sequential_range` is traced once, so that its accesses
-are affine in the loop index. A timing-only run relies on that: the step from iteration 1 to 2 in
-every number of their record gives the numbers of the others, and the last but one is executed to
-prove it. The index of the first iterations notices when Python decides something by it
-(`if i == 0`, `i % 2`, `tiles[f"{i}"]`), and lists that grow are noticed as well: such loops run
-whole. What is noticed too late restarts the launch without this module.
+are affine in the loop index. A timing-only run relies on that. A loop of n iterations goes through
+these states:
+
+- probing: iterations 0, 1 and 2 are executed with an index that notices when Python decides
+  something by it (loopindex.py);
+- if anything stands against it: whole, all others are executed as well;
+- continued: the step from iteration 1 to 2 in every number of their record gives the numbers of
+  the iterations 3 to n - 3, which are appended to the record;
+- proven: iteration n - 2 is executed, and was what the step foretells. The last one is executed.
+
+What a slice, a modulo or one bound of a mask makes of an affine index is affine up to some
+iteration and something else after it, and does not come back; so what holds for 1, 2 and n - 2
+holds between. A mask of two sides may select in the middle what it does not at both ends: where a
+mask leaves an instruction out, or is no box, the loop runs whole. So do loops in whose frame
+something else than the index moves: counters, flags, lists that grow, iterators. What a body keeps
+elsewhere (a global, an attribute of an attribute) is not seen.
+
+A loop that is not what was foretold raises Diverged: the kernel then runs again without all this.
 """
 from __future__ import annotations
 
 import dis
-import functools
 import inspect
-import sys
 from array import array
 from collections import deque
 from collections.abc import Iterator
-from types import CodeType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..trace.trace import HEAD, KIND, LINE, OPERAND, Storages, StorageTable
+from .loopindex import LoopIndex, Watch
 
 if TYPE_CHECKING:
     from .machine import Machine
 
 FEWEST = 8              # iterations below which nothing is gained
-PROBES = 3              # iterations that run at first; the last two are compared
-_COLLECTS = frozenset(dis.opmap[n] for n in ("LIST_APPEND", "SET_ADD", "MAP_ADD"))
+PROBES = 3              # iterations that are executed at first; the last two are compared
+_GET_ITER, _FOR_ITER, _EXTENDED_ARG = (dis.opmap[n] for n in ("GET_ITER", "FOR_ITER",
+                                                              "EXTENDED_ARG"))
+_VALUES = (int, float, complex, str, bytes, bool, type(None), np.generic)
 
 
 class Diverged(BaseException):
@@ -36,98 +50,102 @@ class Diverged(BaseException):
     kernels must not swallow it."""
 
 
-class Watch:
-    """A loop under observation; `escaped` once Python has decided something by its index."""
+class Replays:
+    """How a run deals with its loops: `on` if it may continue them."""
 
-    def __init__(self) -> None:
-        self.escaped = False
+    def __init__(self, on: bool):
+        self.on = on
+        self.unproven = 0       # loops that are continued and not proven yet
+        self.watched = False    # LoopIndex has been handed out
+        self.left_out = 0       # instructions of which a mask left nothing
+
+    def trusts(self, error: Exception) -> bool:
+        """Tell whether an error of the kernel is the one that the whole run has.
+
+        In an unproven loop an earlier iteration may have failed first; and a TypeError may be the
+        fault of a LoopIndex (C code that takes nothing but ints).
+        """
+        return not self.unproven and not (self.watched and isinstance(error, TypeError))
+
+    def finish(self) -> None:
+        """Raise Diverged if a loop was left before it was proven."""
+        if self.unproven:
+            raise Diverged
 
 
-class LoopIndex(int):
-    """The index of a loop in its first iterations; sums and multiples of it are watched as well.
+# -- what an iteration leaves behind -----------------------------------------------------------
 
-    Everything else that looks at the value marks the loops that it depends on.
+class Variables:
+    """The variables of a loop's frame after an iteration, and what is one level inside of them.
+
+    `moving` follows from the index; `fixed`, values and sizes of collections, does not. Names of
+    what is inside are pairs. `unknown`: there is an iterator, and nobody can tell where it is.
     """
 
-    watches: frozenset[Watch]
+    def __init__(self, frame: FrameType):
+        self.fixed: dict[Any, Any] = {}
+        self.moving: dict[Any, int] = {}
+        self.unknown = False
+        variables = frame.f_locals
+        for name, value in variables.items():
+            self._note(name, value)
+        # Before Python 3.13 the f_locals of a function are a copy that its frame keeps. Tiles in
+        # it would live on; whether a result is still in use decides what is recorded.
+        if type(variables) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+            variables.clear()
 
-    @classmethod
-    def of(cls, value: int, watches: frozenset[Watch]) -> LoopIndex:
-        """Return `value`, watched."""
-        new = int.__new__(cls, value)
-        new.watches = watches
-        return new
+    def _note(self, name: Any, value: Any, inside: bool = False) -> None:
+        kind = type(value)
+        if kind is LoopIndex:
+            self.moving[name] = value.value
+        elif issubclass(kind, _VALUES):
+            self.fixed[name] = value
+        elif issubclass(kind, (list, tuple, set, dict, deque)):
+            self.fixed[name] = kind, len(value)
+            if not inside and kind is not set:
+                for k, v in value.items() if kind is dict else enumerate(value):
+                    self._note((name, k), v, True)
+        elif hasattr(kind, "__next__"):
+            self.unknown = True
+        elif not inside and not callable(value) and not issubclass(kind, ModuleType):
+            for k, v in getattr(value, "__dict__", {}).items():
+                self._note((name, k), v, True)
 
-    def _escape(self) -> None:
-        for w in self.watches:
-            w.escaped = True
+    def follow(self, before: Variables, last: Variables, steps: int) -> bool:
+        """Tell whether these are what lies `steps` iterations after the two `before` and `last`."""
+        moved = {k: v + steps * (v - before.moving[k]) for k, v in last.moving.items()}
+        return self.fixed | self.moving == last.fixed | moved
 
-    def __mul__(self, other: Any) -> Any:
-        got = int.__mul__(self, other)
-        if got is NotImplemented:               # a float, perhaps to be rounded
-            self._escape()
-            return got
-        watches = self.watches
-        if isinstance(other, LoopIndex):
-            if watches & other.watches:         # i * i is not affine
-                self._escape()
-            watches |= other.watches
-        return LoopIndex.of(got, watches)
-
-    __rmul__ = __mul__
-
-    def __neg__(self) -> LoopIndex:
-        return LoopIndex.of(int.__neg__(self), self.watches)
-
-    def __pos__(self) -> LoopIndex:
-        return self
-
-
-def _sum(name: str) -> Any:
-    plain = getattr(int, name)
-
-    def method(self: LoopIndex, other: Any) -> Any:
-        got = plain(self, other)
-        if got is NotImplemented:
-            return got
-        more = other.watches if isinstance(other, LoopIndex) else frozenset()
-        return LoopIndex.of(got, self.watches | more)
-    return method
-
-
-def _escaping(name: str) -> Any:
-    plain = getattr(int, name)
-
-    def method(self: LoopIndex, *args: Any) -> Any:
-        self._escape()
-        for a in args:
-            if isinstance(a, LoopIndex):
-                a._escape()
-        return plain(self, *args)
-    return method
-
-
-for _name in ("__add__", "__radd__", "__sub__", "__rsub__"):
-    setattr(LoopIndex, _name, _sum(_name))
-for _name in ("eq", "ne", "lt", "le", "gt", "ge", "bool", "hash", "int", "float", "abs", "round",
-              "trunc", "ceil", "floor", "invert", "repr", "str", "format", "floordiv", "rfloordiv",
-              "mod", "rmod", "divmod", "rdivmod", "truediv", "rtruediv", "pow", "rpow", "and",
-              "rand", "or", "ror", "xor", "rxor", "lshift", "rlshift", "rshift", "rrshift"):
-    setattr(LoopIndex, f"__{_name}__", _escaping(f"__{_name}__"))
+    def goes_on_from(self, before: Variables) -> bool:
+        """Tell whether only what follows from the index has moved since the iteration before."""
+        return not self.unknown and self.fixed == before.fixed \
+            and self.moving.keys() == before.moving.keys()
 
 
 class Part:
-    """What one iteration appended to the trace."""
+    """What one iteration appended to the trace, and the variables after it.
 
-    def __init__(self, m: Machine, marks: tuple[int, ...]):
-        self.marks = marks
-        self.arrays = [np.array(a[n:], dtype=np.int64) for a, n in zip(_arrays(m), marks)]
-        self.loops = list(zip(m.trace.loop_kind, m.trace.loop_line))[marks[-1]:]
+    `start` is where its part of each array begins; `left_out` is how many instructions masks had
+    left out by then. `masked`: a mask has left one out since, or is no box.
+    """
+
+    def __init__(self, m: Machine, start: tuple[int, ...], left_out: int, frame: FrameType):
+        self.start = start
+        self.arrays = [np.array(a[n:], dtype=np.int64) for a, n in zip(_arrays(m), start)]
+        self.loops = list(zip(m.trace.loop_kind, m.trace.loop_line))[start[-1]:]
+        kinds = set(self.arrays[0][self.heads + KIND].tolist())
+        self.masked = m.replays.left_out > left_out or any(m.trace.kinds[k].masked for k in kinds)
+        self.variables = Variables(frame)
+
+    @property
+    def heads(self) -> np.ndarray:
+        """Return where the instructions begin in its rows."""
+        return self.arrays[1] - self.start[0]
 
     @property
     def storages(self) -> tuple[int, int]:
         """Return (first, past last) of the storages made in the iteration."""
-        first = self.marks[2] // Storages.WIDTH
+        first = self.start[2] // Storages.WIDTH
         return first, first + len(self.arrays[2]) // Storages.WIDTH
 
 
@@ -137,31 +155,42 @@ def _arrays(m: Machine) -> tuple[array, ...]:
     return t.rows, t.starts, t.storages.data, t.node_parent, t.node_loop, t.node_iter
 
 
-def _marks(m: Machine) -> tuple[int, ...]:
+def _lengths(m: Machine) -> tuple[int, ...]:
     return (*map(len, _arrays(m)), len(m.trace.loop_kind))
 
 
+# -- from two iterations to all ------------------------------------------------------------------
+
 def _step(a: Part, b: Part) -> list[np.ndarray] | None:
     """Return the step from one iteration's numbers to the next's, None if it cannot go on so."""
-    if a.loops != b.loops or not len(b.arrays[0]):
+    if a.loops != b.loops or not len(b.arrays[0]) or a.masked or b.masked:
         return None
     if any(len(x) != len(y) for x, y in zip(a.arrays, b.arrays)):
         return None
+    if not b.variables.goes_on_from(a.variables):
+        return None
     steps = [y - x for x, y in zip(a.arrays, b.arrays)]
-    rows, starts = b.arrays[0], b.arrays[1] - b.marks[0]
-    if steps[0][starts + KIND].any() or steps[0][starts + LINE].any():
-        return None                             # other kinds of instructions, or other lines
-    every = StorageTable(*steps[2].reshape(-1, Storages.WIDTH).T)
-    if any(x.any() for x in every._replace(node=every.code)):
-        return None                             # storages that differ in more than their iteration
-    # an operand lies in a storage of this iteration, or in the same one as in the last iteration
-    at = np.arange(len(rows)) - np.repeat(starts, np.diff(np.append(starts, len(rows))))
-    named = (at >= HEAD) & ((at - HEAD) % OPERAND == 0)
+    return steps if _same_instructions(b, steps) and _same_storages(b, steps) else None
+
+
+def _same_instructions(b: Part, steps: list[np.ndarray]) -> bool:
+    """Tell whether kinds and lines of the instructions are the same, and storages of the same
+    size are made."""
+    heads = b.heads
+    storages = StorageTable(*steps[2].reshape(-1, Storages.WIDTH).T)
+    return not (steps[0][heads + KIND].any() or steps[0][heads + LINE].any()
+                or any(x.any() for x in storages._replace(node=storages.code)))
+
+
+def _same_storages(b: Part, steps: list[np.ndarray]) -> bool:
+    """Tell whether each operand lies in a storage made in its own iteration, which is then as
+    many storages further, or in the very same one."""
+    rows, heads = b.arrays[0], b.heads
+    column = np.arange(len(rows)) - np.repeat(heads, np.diff(np.append(heads, len(rows))))
+    named = (column >= HEAD) & ((column - HEAD) % OPERAND == 0)
     first, last = b.storages
     own = rows[named] >= first
-    if not np.array_equal(steps[0][named], np.where(own, last - first, 0)):
-        return None
-    return steps
+    return np.array_equal(steps[0][named], np.where(own, last - first, 0))
 
 
 def _append(m: Machine, last: Part, steps: list[np.ndarray], count: int) -> None:
@@ -174,77 +203,61 @@ def _append(m: Machine, last: Part, steps: list[np.ndarray], count: int) -> None
     m.loop_open += [False] * (len(last.loops) * count)
 
 
-def _check(part: Part, last: Part, steps: list[np.ndarray], later: int) -> None:
-    """Raise Diverged unless `part` is what lies `later` iterations after `last`."""
-    same = part.loops == last.loops and all(
-        np.array_equal(a, b + later * s) for a, b, s in zip(part.arrays, last.arrays, steps))
-    if not same:
-        raise Diverged
+def _follows(part: Part, probes: list[Part], steps: list[np.ndarray], later: int) -> bool:
+    """Tell whether `part` is what lies `later` iterations after the last of `probes`."""
+    before, last = probes[-2:]
+    return part.loops == last.loops \
+        and all(len(a) == len(b) and np.array_equal(a, b + later * s)
+                for a, b, s in zip(part.arrays, last.arrays, steps)) \
+        and part.variables.follow(before.variables, last.variables, later)
 
 
-def _counters(frame: Any) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the integers and the sizes of the collections among a frame's variables."""
-    numbers, sizes = {}, {}
-    variables = frame.f_locals
-    for name, value in variables.items():
-        if isinstance(value, int):
-            numbers[name] = int.__index__(value)
-        elif isinstance(value, (list, dict, set, deque)):
-            sizes[name] = len(value)
-    if type(variables) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        variables.clear()       # before Python 3.13 a copy that the frame would keep: tiles in it
-    return numbers, sizes       # would live on
+# -- the loop itself -----------------------------------------------------------------------------
+
+def is_for_statement(frame: FrameType) -> bool:
+    """Tell whether a frame, now asking for an iterator, is at the head of a `for` statement.
+
+    Then nothing lies between the loop and its body, as `zip` or a comprehension's list would. The
+    compiler makes GET_ITER and at once FOR_ITER of such a statement and of nothing else. A
+    generator's frame hands iterations to somebody unknown.
+    """
+    code, at = frame.f_code.co_code, frame.f_lasti
+    after = code[at + 2::2].lstrip(bytes([_EXTENDED_ARG]))[:1]
+    return code[at] == _GET_ITER and after == bytes([_FOR_ITER]) \
+        and not frame.f_code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE
+                                         | inspect.CO_ASYNC_GENERATOR)
 
 
-def _plain_for(frame: Any) -> bool:
-    """Tell whether a frame is at the head of a `for` that builds no list of its iterations."""
-    return _collects_nothing(frame.f_code, frame.f_lasti)
+def iterate(m: Machine, loop: int, parent: int, values: range, frame: FrameType
+            ) -> Iterator[Any]:
+    """Yield the indices of a loop's iterations that have to be executed, recording the others.
 
-
-@functools.lru_cache(maxsize=1024)
-def _collects_nothing(code: CodeType, at: int) -> bool:
-    head = [i for i in dis.get_instructions(code) if i.offset <= at][-1:]
-    if not head or head[0].opname != "FOR_ITER":
-        return False
-    return not _COLLECTS.intersection(code.co_code[at:head[0].argval:2])
-
-
-def iterate(m: Machine, loop: int, parent: int, values: range) -> Iterator[int]:
-    """Yield the iterations of a loop that have to be executed, recording the others."""
+    `frame` is the one whose `for` statement it is; `loop` and `parent` as in Machine.enter.
+    """
     watch = Watch()
     watches = frozenset((watch,))
-    parts: list[Part] = []
-    counters: list[tuple[dict, dict]] = []
-    k, n = 0, len(values)
-    steps = None
-    while k < n:
-        marks = _marks(m)
-        m.enter(loop, parent, values[k])
-        yield LoopIndex.of(values[k], watches) if k < PROBES else values[k]
+    probes: list[Part] = []
+    m.replays.watched = True
+    for value in values[:PROBES]:
+        start, left_out = _lengths(m), m.replays.left_out
+        m.enter(loop, parent, value)
+        yield LoopIndex(value, watches)
         m.flush()
-        frame = sys._getframe(2)                # past Machine.loop: what the `for` is in
-        if k < PROBES and not watch.escaped:
-            parts.append(Part(m, marks))
-            counters.append(_counters(frame))
-            if k == PROBES - 1 and counters[-1][1] == counters[-2][1] and _plain_for(frame):
-                steps = _step(*parts[1:])
-                if steps is not None:
-                    _append(m, parts[-1], steps, n - 2 - PROBES)
-                    k = n - 3
-        elif steps is not None and k == n - 2:
-            later = k - PROBES + 1
-            _check(Part(m, marks), parts[-1], steps, later)
-            _check_counters(counters, _counters(frame), later)
-        k += 1
-
-
-def _check_counters(seen: list[tuple[dict, dict]], now: tuple[dict, dict], later: int) -> None:
-    """Raise Diverged if a variable depends on how often the body ran."""
-    (before, _), (last, sizes) = seen[-2:]
-    numbers, sizes_now = now
-    if sizes_now != sizes:
-        raise Diverged
-    for name, value in numbers.items():
-        if name in last and name in before \
-                and value != last[name] + later * (last[name] - before[name]):
+        probes.append(Part(m, start, left_out, frame))
+    rest = values[PROBES:]
+    steps = None if watch.escaped else _step(*probes[-2:])
+    if steps is not None:
+        skipped, rest = len(rest) - 2, rest[-1:]
+        _append(m, probes[-1], steps, skipped)
+        m.replays.unproven += 1
+        start, left_out = _lengths(m), m.replays.left_out
+        m.enter(loop, parent, values[-2])
+        yield values[-2]
+        m.flush()
+        if not _follows(Part(m, start, left_out, frame), probes, steps, skipped + 1):
             raise Diverged
+        m.replays.unproven -= 1
+    for value in rest:
+        m.enter(loop, parent, value)
+        yield value
+        m.flush()

@@ -18,6 +18,7 @@ from . import affine, basic, truth
 from .geometry import Axis, Notes, carried, leaving, moved, reshaped
 from .index import Index, Mask, whole
 from .indirect import Indirect, Shifted
+from .loopindex import LoopIndex
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -112,7 +113,7 @@ class Tensor:
             self.m.flush()
         if key is Ellipsis:
             return self
-        keys = key if isinstance(key, tuple) else (key,)
+        keys = key if issubclass(type(key), tuple) else (key,)
         shape, strides = self.shape, self.strides
         offset, d, nblock = self.offset, 0, self.nblock
         if self.oob is not None or len(keys) > len(shape):
@@ -121,7 +122,7 @@ class Tensor:
         new_shape: list[int] = []
         new_strides: list[int] = []
         for k, n, s in zip(keys, shape, strides):
-            cls = k.__class__
+            cls = type(k)
             if cls is int:
                 if not 0 <= k < n:
                     return self._subscript(keys)
@@ -133,7 +134,7 @@ class Tensor:
                     nblock -= 1
             elif cls is slice and k.step is None:
                 lo, hi = k.start, k.stop
-                if lo.__class__ is int and hi.__class__ is int and 0 <= lo < hi <= n:
+                if type(lo) is int and type(hi) is int and 0 <= lo < hi <= n:
                     offset += lo * s
                     new_shape.append(hi - lo)
                 elif lo is None and hi is None:
@@ -158,6 +159,7 @@ class Tensor:
     def _subscript(self, keys: tuple) -> Tensor:
         """Resolve the subscripts that the fast path leaves: `...`, ds, indices, past the end."""
         rank = len(self.shape)
+        keys = tuple(k.value if type(k) is LoopIndex else k for k in keys)
         tiles = [d for d, k in enumerate(keys) if isinstance(k, (Tensor, Shifted))]
         if tiles or any(isinstance(k, Indirect) for k in keys):
             self.m.check_bounds(self)

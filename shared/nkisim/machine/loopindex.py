@@ -1,0 +1,151 @@
+"""The index of a loop in its first iterations: it stands in for an int and notices who looks.
+
+A loop's record can be continued (replay.py) only if nothing in its body is decided by the value of
+its index. Subscripts and index expressions of tensors take the value without a word, because what
+they record moves in step with it. Everybody else asks for it, and is noticed: `if i == 0`,
+`SIZES[i]`, `range(i)`, `f"{i}"`, `np.arange(i)`, `isinstance(i, int)`.
+
+`LoopIndex` is no subclass of int for that reason: Python and NumPy read an int's value out of its
+memory without calling any method. The price: in the simulator, where such an index may turn up,
+one asks `type(x)`, for `isinstance(x, ...)` counts as looking.
+"""
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+class Watch:
+    """A loop under observation; `escaped` once Python has decided something by its index."""
+
+    __slots__ = ("escaped",)
+
+    def __init__(self) -> None:
+        self.escaped = False
+
+
+class LoopIndex:
+    """A loop's index, or a sum or a multiple of some; `watches` are those of all their loops.
+
+    `value` is the integer for those whose use of it follows from the record. `look()` is for
+    everybody else.
+    """
+
+    __slots__ = ("value", "watches")
+
+    def __init__(self, value: int, watches: frozenset[Watch]):
+        self.value, self.watches = value, watches
+
+    def look(self) -> int:
+        """Return the value, noting that anything may be decided by it."""
+        for w in self.watches:
+            w.escaped = True
+        return self.value
+
+    __index__ = __int__ = look
+
+    @property                               # type: ignore[misc]
+    def __class__(self) -> type:            # type: ignore[override]
+        """Say `int` to `isinstance`, which asks here when the real type does not fit."""
+        self.look()
+        return int
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what an int has besides operators: bit_length, numerator ..."""
+        if name in LoopIndex.__slots__:     # not set yet: somebody makes a copy
+            raise AttributeError(name)
+        return getattr(self.look(), name)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        return int, (self.look(),)          # copies are plain
+
+    # -- NumPy asks here, before it would take us for an object ------------------------------
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.array(self.look(), dtype)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        linear = _LINEAR.get(ufunc)
+        numbers = [_as_number(x) for x in inputs]
+        if linear is not None and method == "__call__" and not kwargs and None not in numbers:
+            return linear(*numbers)         # np.int64(512) * i
+        plain = [looked_at(x) for x in inputs]
+        return getattr(ufunc, method)(*plain, **kwargs)
+
+    # -- arithmetic that stays in step with the index ------------------------------------------
+    def _joined(self, value: int, other: Any) -> LoopIndex:
+        more = other.watches if type(other) is LoopIndex else frozenset()
+        return LoopIndex(value, self.watches | more)
+
+    def _times(self, value: int, other: Any) -> LoopIndex:
+        if type(other) is LoopIndex and self.watches & other.watches:
+            self.look()                     # i * i does not stay in step
+        return self._joined(value, other)
+
+    def __neg__(self) -> LoopIndex:
+        return LoopIndex(-self.value, self.watches)
+
+    def __pos__(self) -> LoopIndex:
+        return self
+
+
+# messages name the type of what they were given: to a kernel's author it is an int
+LoopIndex.__name__ = LoopIndex.__qualname__ = "int"
+
+
+def looked_at(x: Any) -> Any:
+    """Return the plain value of a LoopIndex, looked at, and everything else as it is."""
+    return x.look() if type(x) is LoopIndex else x
+
+
+_LINEAR: dict[Any, Callable] = {np.add: operator.add, np.subtract: operator.sub,
+                                np.multiply: operator.mul}
+
+
+def _as_number(x: Any) -> Any:
+    """Return a LoopIndex as it is, an integer as an int, and None for everything else."""
+    if type(x) is LoopIndex:
+        return x
+    return int(x) if isinstance(x, (int, np.integer)) else None
+
+
+def _operator(f: Callable, swapped: bool, keep: Callable | None) -> Callable:
+    """Return the method of `f(index, other)`; `keep` makes the result a LoopIndex again."""
+    def method(self: LoopIndex, other: Any, *modulus: Any) -> Any:
+        number = _as_number(other)
+        if number is None and not isinstance(other, (float, complex)):
+            return NotImplemented           # an Index, a tensor, None ...: theirs to decide
+        if keep is None or number is None:
+            self.look()
+            other = looked_at(other)
+            return f(other, self.value) if swapped else f(self.value, other, *modulus)
+        value = number.value if type(number) is LoopIndex else number
+        return keep(self, f(value, self.value) if swapped else f(self.value, value), number)
+    return method
+
+
+def _looked_at(name: str) -> Callable:
+    """Return a method of int that looks at the value."""
+    plain = getattr(int, name)
+
+    def method(self: LoopIndex, *args: Any) -> Any:
+        return plain(self.look(), *args)
+    return method
+
+
+_KEPT: dict[str, Callable] = {"add": LoopIndex._joined, "sub": LoopIndex._joined,
+                              "mul": LoopIndex._times}
+_BINARY: dict[str, Callable] = {
+    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "floordiv", "mod",
+                                                  "truediv", "lshift", "rshift", "xor")},
+    "and": operator.and_, "or": operator.or_, "pow": pow, "divmod": divmod}
+for _name, _f in _BINARY.items():
+    setattr(LoopIndex, f"__{_name}__", _operator(_f, False, _KEPT.get(_name)))
+    setattr(LoopIndex, f"__r{_name}__", _operator(_f, True, _KEPT.get(_name)))
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(LoopIndex, f"__{_name}__", _operator(getattr(operator, _name), False, None))
+for _name in ("bool", "hash", "float", "abs", "round", "trunc", "ceil", "floor", "invert", "repr",
+              "str", "format"):
+    setattr(LoopIndex, f"__{_name}__", _looked_at(f"__{_name}__"))

@@ -1,0 +1,298 @@
+"""Who serves instructions: compute engines with their queues, DMA queues, and the DMA engines.
+
+A queue says when it looks for work by an event (time, number of the queue) in the heap of the run
+(events.py). Whatever is done once an instruction lies in few calls and plain attributes: these are
+the inner loops of a prediction. All times are microseconds.
+"""
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from heapq import heappush
+
+import numpy as np
+
+from ..chip.hw import Timing
+from ..trace.footprint import QUEUES
+
+NEVER = float("inf")
+
+
+class Engine:
+    """A compute engine and its queue: of the instructions in its window it takes the first ready.
+
+    `todo`: its instructions in program order, of which those before `limit` are in the window or
+    have run; `ready`: heap of those that can run, by program order; `coming`: heap of (when its
+    data are there, instruction); `free`: when the engine is; `due`: when it looks for work next;
+    `done`: when the instruction that ran last is; `again`: the event of the look after it, if
+    there is work. `cost`: (interval, latency, activation table) by kind.
+    """
+
+    __slots__ = ("number", "todo", "end", "limit", "ready", "coming", "free", "due", "done",
+                 "again", "cost", "events")
+
+    def __init__(self, number: int, todo: list[int], window: int,
+                 cost: list[tuple[float, float, str]], events: list):
+        self.number, self.todo, self.end, self.limit = number, todo, len(todo), window
+        self.cost, self.events = cost, events
+        self.ready: list[int] = []
+        self.coming: list[tuple[float, int]] = []
+        self.free, self.due, self.done = 0.0, NEVER, 0.0
+        self.again: tuple[float, int] | None = None
+
+    def begin(self, missing: list[int]) -> None:
+        """Make ready what waits for nothing."""
+        self.ready = [i for i in self.todo[:self.limit] if not missing[i]]
+        if self.ready:
+            self.look(0.0)
+
+    def look(self, at: float) -> None:
+        """Look for work at a time, unless that is done before."""
+        if at < self.free:
+            at = self.free
+        if at < self.due:
+            self.due = at
+            heappush(self.events, (at, self.number))
+
+    def wake(self, i: int, at: float) -> None:
+        """Note that an instruction in the window can run from `at` on."""
+        heappush(self.coming, (at, i))
+        if at < self.free:                  # look(at), written out: this is done very often
+            at = self.free
+        if at < self.due:
+            self.due = at
+            heappush(self.events, (at, self.number))
+
+    def put_off(self, i: int, at: float, retry: float) -> None:
+        """Leave instruction `i` until `retry`, or (-1.0) until it is told; others go on."""
+        if retry > 0.0:
+            heappush(self.coming, (retry, i))
+        if self.ready:
+            self.look(at)
+        elif self.coming:
+            self.look(self.coming[0][0])
+
+    def charge(self, kind: int, at: float) -> float:
+        """Run an instruction of a kind; return when it starts. Sets `free` and `done`."""
+        interval, latency, _ = self.cost[kind]
+        self.free, self.done = at + interval, at + latency
+        return at
+
+
+class TensorEngine(Engine):
+    """The Tensor Engine, whose clock is full only while it has had much to do.
+
+    `credit`: busy time lately, which idle time takes away; `warm`: the clock is full; `last`: when
+    it was busy last; `busy`: how long altogether.
+    """
+
+    __slots__ = ("warm_after", "cold", "credit", "warm", "last", "busy")
+
+    def __init__(self, number: int, todo: list[int], window: int,
+                 cost: list[tuple[float, float, str]], events: list, t: Timing):
+        super().__init__(number, todo, window, cost, events)
+        self.warm_after, self.cold = t.pe_warmup_us, t.pe_cold_factor
+        self.credit, self.warm, self.last, self.busy = 0.0, False, 0.0, 0.0
+
+    def charge(self, kind: int, at: float) -> float:
+        interval, latency, _ = self.cost[kind]
+        if self.warm_after:
+            credit = self.credit - (at - self.last)
+            if credit <= 0.0:
+                credit, self.warm = 0.0, False
+            if not self.warm:
+                latency += interval * (self.cold - 1.0)
+                interval *= self.cold
+            credit += interval
+            if credit >= self.warm_after:
+                credit, self.warm = self.warm_after, True
+            self.credit = credit
+        self.busy += interval
+        self.last = self.free = at + interval
+        self.done = at + latency
+        return at
+
+
+class ScalarEngine(Engine):
+    """The Scalar Engine, which loads the table of an activation function when that changes."""
+
+    __slots__ = ("table", "load_us")
+
+    def __init__(self, number: int, todo: list[int], window: int,
+                 cost: list[tuple[float, float, str]], events: list, t: Timing):
+        super().__init__(number, todo, window, cost, events)
+        self.table, self.load_us = "", t.act_table_us
+
+    def charge(self, kind: int, at: float) -> float:
+        interval, latency, table = self.cost[kind]
+        if table and table != self.table:
+            self.table = table
+            at += self.load_us
+        self.free, self.done = at + interval, at + latency
+        return at
+
+
+class SharedMemory:
+    """What engines exclude each other from: banks of PSUM and ports of the memories.
+
+    `bank_of`: the contended bank of an instruction; `ports` of a kind; `interval` of a kind.
+    """
+
+    __slots__ = ("bank_of", "ports", "interval", "bank_free", "port_free")
+
+    def __init__(self, bank_of: dict[int, int], ports: list[tuple[int, ...]],
+                 interval: list[float]):
+        self.bank_of, self.ports, self.interval = bank_of, ports, interval
+        self.bank_free: dict[int, float] = {}
+        self.port_free = [0.0, 0.0]
+
+    def claim(self, i: int, kind: int, at: float) -> float:
+        """Take what instruction `i` needs, not before `at`; return when it has it."""
+        bank = self.bank_of.get(i)
+        if bank is not None:
+            at = max(at, self.bank_free.get(bank, 0.0))
+            self.bank_free[bank] = at + self.interval[kind]
+        if self.ports:
+            ports = self.ports[kind]
+            for p in ports:
+                at = max(at, self.port_free[p])
+            for p in ports:
+                self.port_free[p] = at + self.interval[kind]
+        return at
+
+
+class DmaQueue:
+    """A queue that triggers DMAs: in program order, each when its data are there.
+
+    `todo`: its DMAs, of which those before `limit` - 1 are triggered; `free`: when the queue is;
+    `arrivals`: events (time, QUEUES + DMA) at which they get to the DMA engines, in order; only
+    the first of them is in the heap. `again`: the event of the next one, when the first has been
+    served; `done`: when it was seen to be. `cost`: microseconds of a trigger, by kind.
+    """
+
+    __slots__ = ("todo", "limit", "free", "done", "again", "arrivals", "cost", "kind_of", "events",
+                 "issue", "missing", "lead", "after_issue")
+
+    def __init__(self, todo: list[int], cost: list[float], kind_of: list[int], events: list,
+                 issue: list[float], missing: list[int], lead: float, after_issue: bool):
+        self.todo, self.cost, self.kind_of, self.events = todo, cost, kind_of, events
+        self.issue, self.missing = issue, missing
+        self.lead = lead                    # from a trigger to the engines ...
+        self.after_issue = after_issue      # ... or from when the queue has written descriptors
+        self.limit = 1
+        self.free = self.done = 0.0
+        self.again: tuple[float, int] | None = None
+        self.arrivals: deque[tuple[float, int]] = deque()
+
+    def wake(self, i: int = -1, at: float = 0.0) -> None:
+        """Trigger the next DMAs whose data are there; each is an event when it gets to the
+        engines. (What has become ready, and when, the lists of the run say.)"""
+        todo, missing, issue, arrivals = self.todo, self.missing, self.issue, self.arrivals
+        h, now, end, idle = self.limit - 1, self.free, len(todo), not arrivals
+        while h < end:
+            i = todo[h]
+            if missing[i]:
+                break
+            at = issue[i]                   # until now: when its data are there
+            if at < now:
+                issue[i] = at = now
+            now = at + self.cost[self.kind_of[i]]
+            arrivals.append(((now if self.after_issue else at) + self.lead, QUEUES + i))
+            h += 1
+        self.limit, self.free = h + 1, now
+        if idle and arrivals:
+            heappush(self.events, arrivals[0])
+
+    def next_arrival(self) -> None:
+        """Go on to the next arrival: the first was taken from the heap."""
+        self.arrivals.popleft()
+        self.again = self.arrivals[0] if self.arrivals else None
+
+
+class DmaEngines:
+    """The DMA engines of a core. A DMA takes the first so many, each of them for the same time.
+
+    `cost`: (microseconds, engines) by kind. `level`: all engines are free at the same time, and
+    `level_at` says when, as long as DMAs take all of them; otherwise `free` does. The log:
+    `served` has the DMAs in order; `ends` when each was done, engine by engine for those whose
+    places in `served` are in `uneven`, and else once for all engines.
+    """
+
+    __slots__ = ("cost", "count", "level", "level_at", "free", "served", "ends", "uneven")
+
+    def __init__(self, count: int, cost: list[tuple[float, int]]):
+        self.count, self.cost = count, cost
+        self.level, self.level_at = True, 0.0
+        self.free = [0.0] * count
+        self.served, self.ends, self.uneven = array("q"), array("d"), array("q")
+
+    def serve(self, i: int, kind: int, at: float) -> tuple[float, float]:
+        """Serve a DMA that is there at a time; return when it begins and when it is done."""
+        us, count = self.cost[kind]
+        if count != self.count or not self.level:
+            return self._serve_each(i, us, count, at)
+        if at < self.level_at:
+            at = self.level_at
+        self.level_at = done = at + us
+        self.served.append(i)
+        self.ends.append(done)
+        return at, done
+
+    def _serve_each(self, i: int, us: float, count: int, at: float) -> tuple[float, float]:
+        """Serve a DMA engine by engine."""
+        free = self.free
+        if self.level:
+            self.level, free[:] = False, [self.level_at] * self.count
+        begin, done = NEVER, 0.0
+        for e in range(count):
+            s = free[e]
+            if at > s:
+                s = at
+            if s < begin:
+                begin = s
+            free[e] = s = s + us
+            if s > done:
+                done = s
+        self.uneven.append(len(self.served))
+        self.served.append(i)
+        self.ends.extend(free[:count])
+        if count == self.count and min(free) == done:
+            self.level, self.level_at = True, done
+        return begin, done
+
+    def log(self, kind_of: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        """Return (the DMAs in the order in which they were served, when each of their engines was
+        done, how long the engines were busy altogether); `kind_of` is by instruction."""
+        served = np.frombuffer(self.served, np.int64)
+        us, count = np.array(self.cost or [(0.0, 0)]).T[:, kind_of[served]]
+        engines = count.astype(np.int64)
+        noted, repeated = np.ones(len(served), np.int64), engines.copy()
+        uneven = np.frombuffer(self.uneven, np.int64)
+        noted[uneven], repeated[uneven] = engines[uneven], 1
+        ends = np.repeat(np.frombuffer(self.ends), np.repeat(repeated, noted))
+        return served, ends, float(np.cumsum(us * count)[-1]) if len(served) else 0.0
+
+
+class CappedDmaEngines(DmaEngines):
+    """DMA engines that together are faster than HBM: a DMA is not done before HBM has served it.
+
+    `hbm_us`: the time that HBM takes for its bytes, by kind.
+    """
+
+    __slots__ = ("hbm_us", "hbm_free")
+
+    def __init__(self, count: int, cost: list[tuple[float, int]], hbm_us: list[float]):
+        super().__init__(count, cost)
+        self.hbm_us, self.hbm_free = hbm_us, 0.0
+
+    def serve(self, i: int, kind: int, at: float) -> tuple[float, float]:
+        begin, done = super().serve(i, kind, at)
+        self.hbm_free = max(self.hbm_free, begin) + self.hbm_us[kind]
+        if self.hbm_free > done:            # its engines wait for HBM
+            done, count = self.hbm_free, self.cost[kind][1]
+            noted = count if self.uneven and self.uneven[-1] == len(self.served) - 1 else 1
+            self.ends[-noted:] = array("d", [done] * noted)
+            self.free[:count] = [done] * count
+            if count == self.count:
+                self.level, self.level_at = True, done
+        return begin, done

@@ -1,0 +1,97 @@
+"""What serves instructions in a schedule, against the plainest description of it."""
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nkisim.chip import hw
+from nkisim.launch import launch
+from nkisim.timing import events
+from nkisim.timing.engines import CappedDmaEngines, DmaEngines, SharedMemory, TensorEngine
+from nkisim.timing.schedule import schedule
+
+from . import model_kernels as kernels
+from .model_kernels import ones
+
+ENGINES = 4
+#: kinds of DMAs: (microseconds on each engine, engines), and microseconds in HBM
+KINDS = [(2.0, 4), (0.5, 4), (1.0, 1), (3.0, 2), (0.25, 3)]
+HBM = [0.0, 4.0, 1.0, 0.25, 0.0]
+_dmas = st.lists(st.tuples(st.integers(0, len(KINDS) - 1), st.sampled_from([0.0, 0.5, 1.0, 8.0])),
+                 max_size=40)
+
+
+@pytest.mark.parametrize("capped", [False, True])
+@given(_dmas)
+def test_dma_engines_serve_in_order_each_for_itself(capped, dmas):
+    ours = CappedDmaEngines(ENGINES, KINDS, HBM) if capped else DmaEngines(ENGINES, KINDS)
+    free, hbm, at = [0.0] * ENGINES, 0.0, 0.0
+    ends, busy = [], 0.0
+    for i, (kind, gap) in enumerate(dmas):
+        at += gap
+        us, count = KINDS[kind]
+        begins = [max(at, free[e]) for e in range(count)]
+        mine = [b + us for b in begins]
+        if capped:
+            hbm = max(hbm, min(begins)) + HBM[kind]
+            if hbm > max(mine):
+                mine = [hbm] * count
+        free[:count] = mine
+        busy += us * count
+        ends += mine
+        assert ours.serve(i, kind, at) == (min(begins), max(mine))
+    served, all_ends, all_busy = ours.log(np.array([kind for kind, _ in dmas], np.int64))
+    assert served.tolist() == list(range(len(dmas)))
+    assert (all_ends.tolist(), all_busy) == (ends, busy)
+
+
+@pytest.mark.parametrize("core", hw.CORES, ids=lambda c: c.name)
+def test_hbm_is_asked_only_where_it_may_be_slower(core):
+    assert type(events._dma_engines([], core)) is DmaEngines
+    slow = dataclasses.replace(core, hbm_gbps=core.hbm_gbps / 64)
+    assert type(events._dma_engines([], slow)) is CappedDmaEngines
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.125, 0.5, 1.0]), st.sampled_from([0.0, 0.25, 3.0])),
+                max_size=60))
+def test_the_clock_of_the_tensor_engine(instructions):
+    """Full after 4 us of work that pauses do not outweigh; half speed before."""
+    timing = dataclasses.replace(hw.TRN2.timing, pe_warmup_us=4.0, pe_cold_factor=2.0)
+    costs = [(us, us + 1.0, "") for us, _ in instructions]
+    pe = TensorEngine(0, list(range(len(costs))), 1, costs, [], timing)
+    at = credit = busy = 0.0
+    warm = False
+    for kind, (us, pause) in enumerate(instructions):
+        at += pause
+        credit = max(0.0, credit - pause)
+        warm = warm and credit > 0.0
+        took = us if warm else 2 * us
+        assert pe.charge(kind, at) == at
+        assert (pe.free, pe.done) == (at + took, at + took + 1.0)
+        at, credit, busy = at + took, min(4.0, credit + took), busy + took
+        warm = warm or credit >= 4.0
+    assert pe.busy == busy
+
+
+def test_banks_and_ports_are_used_by_one_at_a_time():
+    shared = SharedMemory({0: 7, 1: 7, 2: 8}, [(0,), (0, 1), ()], [2.0, 3.0, 1.0])
+    assert shared.claim(0, 0, 0.0) == 0.0           # bank 7 and port 0, until 2
+    assert shared.claim(1, 2, 0.0) == 2.0           # bank 7 until 3
+    assert shared.claim(2, 1, 1.0) == 2.0           # port 0 and 1 until 5
+    assert shared.claim(3, 1, 2.0) == 5.0           # no bank, but the ports
+    assert shared.claim(4, 2, 2.0) == 2.0           # nothing shared
+
+
+@pytest.mark.parametrize("core", hw.CORES, ids=lambda c: c.name)
+def test_a_schedule_is_the_same_every_time(core):
+    half = np.float16
+    trace = launch(kernels.products, (ones(128, 128, dtype=half), ones(128, 512, dtype=half)), {},
+                   target=core.name, compute=False).trace
+    first, again = schedule(trace, core), schedule(trace, core)
+    for name in ("start", "end", "issue", "pred", "dma", "dma_ends"):
+        np.testing.assert_array_equal(getattr(first, name), getattr(again, name))
+    assert (first.busy, first.spill_bytes) == (again.busy, again.spill_bytes)
