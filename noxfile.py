@@ -1,9 +1,14 @@
 """The front door: `python3 -m nox -s simulate` runs the labs, `python3 -m nox -s tests` tests all.
 
 Needs nothing but Python >= 3.10, pip and nox. Arguments after `--` go to the program behind.
+
+TRAINIUM_LABS_TORCH=1 in the environment: the tests install PyTorch (some 200 MB as CPU build, more
+as others) and run those that compare with it, too. TRAINIUM_LABS_REPORTS=FOLDER: each run of pytest
+leaves its results there. `.ci/run` sets both.
 """
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import nox
@@ -33,15 +38,34 @@ def profile(session: nox.Session) -> None:
     session.run("python", "-m", "labkit", "profile", *session.posargs)
 
 
+def results(name: str) -> list[str]:
+    """Return pytest's arguments that leave its results where CI collects them, if it does."""
+    folder = os.environ.get("TRAINIUM_LABS_REPORTS")
+    return [f"--junitxml={folder}/{name}.xml"] if folder else []
+
+
+@nox.session(default=False)
+def conformance(session: nox.Session) -> None:
+    """Run public suites and course repositories: -- --sources DIR (a folder of checkouts)."""
+    session.install("-e", ".[labs,test,torch]", "scipy", silent=True)
+    session.run("python", "-m", "conformance", *session.posargs)
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the test suite; arguments go to pytest."""
-    session.install("-e", ".[labs,test,infra]", silent=True)
-    session.run("python", "-m", "pytest", *(session.posargs or ["-q"]))
-    if not session.posargs:
-        # the quick tests of infra, apart: its folder has a conftest of its own
-        with session.chdir("infra/tests"):
-            session.run("python", "-m", "pytest", "-q", "test_spec.py", "test_cost.py")
+    """Run the test suite, on all cores; arguments go to pytest."""
+    torch = ",torch" if os.environ.get("TRAINIUM_LABS_TORCH") == "1" else ""
+    session.install("-e", f".[labs,test,infra{torch}]", silent=True)
+    if session.posargs:
+        session.run("python", "-m", "pytest", *session.posargs)
+        return
+    # a worker a core; a worker keeps neighbours, which share what a module sets up
+    session.run("python", "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal",
+                *results("tests"))
+    # the quick tests of infra, apart: its folder has a conftest of its own
+    with session.chdir("infra/tests"):
+        session.run("python", "-m", "pytest", "-q", "test_spec.py", "test_cost.py",
+                    *results("tests-infra"))
 
 
 @nox.session
@@ -49,7 +73,7 @@ def lint(session: nox.Session) -> None:
     """Check style (ruff) and types (mypy)."""
     session.install("-e", ".[labs,infra,lint]", silent=True)
     session.run("ruff", "check", ".")
-    session.run("mypy", "shared/labkit", "shared/nkisim")
+    session.run("mypy", "shared/labkit", "shared/nkisim", "conformance")
     session.run("mypy", "infra/classroom")
     for spec in sorted(Path("labs").glob("*/spec.py")):  # the labs share file names
         with session.chdir(spec.parent):
@@ -59,11 +83,17 @@ def lint(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def infra(session: nox.Session) -> None:
-    """Test infra against the fake cloud and booted local hosts, and lint it (slow)."""
+    """Test infra against the fake cloud and booted local hosts, and lint it: -- --full runs all.
+
+    What a machine cannot run (booted hosts need root, systemd-container and mmdebstrap) is skipped,
+    and the last lines say what and why.
+    """
     session.install("-r", "infra/requirements-test.txt", silent=True)
     session.run("yamllint", "-c", "infra/.yamllint", "infra")
     with session.chdir("infra"):
         session.run("ansible-lint", "--offline", "-c", ".ansible-lint",
                     env={"ANSIBLE_CONFIG": "../ansible.cfg"})
     with session.chdir("infra/tests"):
-        session.run("pytest", "-q", *session.posargs)
+        # two workers, a file each: the tests of a file may share booted hosts
+        shared_out = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+        session.run("pytest", "-q", *shared_out, *session.posargs, *results("infra"))

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import yaml
-
-from . import firstboot, roles, sdk, tags
+from . import firstboot, lock, pace, roles, sdk, tags
 from .cloud import code_of, doing
 from .problems import ClassroomError
 from .run import Run
+
+LATE_READS = 8  # EC2 is eventually consistent (documented): a new thing shows up within seconds
 
 
 @dataclass(frozen=True)
@@ -35,47 +35,30 @@ class Network:
 
 def image(run: Run, region: str) -> str:
     """Return the image id of the SDK pin: from class.lock.yml, else looked up and locked."""
-    lock_file = run.spec.folder / "class.lock.yml"
-    lock: dict[str, Any] = {}
-    if lock_file.exists():
-        lock = yaml.safe_load(lock_file.read_text(encoding="utf-8")) or {}
-    if lock.get("sdk") != run.spec.sdk:
-        lock = {"sdk": run.spec.sdk, "images": {}}
-    known = lock["images"].get(region)
-    if known:
-        return known["id"]
+    locked = lock.read(run.spec.folder)
+    images = locked.get("images") or {} if locked.get("sdk") == run.spec.sdk else {}
+    if region in images:
+        return images[region]["id"]
     found = find_image(run, region)
-    lock["images"][region] = {"id": found["ImageId"], "name": found["Name"]}
+    images[region] = {"id": found["ImageId"], "name": found["Name"]}
     if not run.check:
-        text = (
-            "# Written by provision: the machine image of each region. Commit it; delete a line to"
-            " look up again.\n"
-        )
-        lock_file.write_text(text + yaml.safe_dump(lock, sort_keys=True), encoding="utf-8")
+        lock.write(run.spec.folder, sdk=run.spec.sdk, images=images)
     return found["ImageId"]
 
 
 def find_image(run: Run, region: str) -> dict[str, Any]:
-    """Look up the image of the SDK pin: the SSM parameter for the current SDK, names and dates for
-    older ones."""
+    """Look up the image of the SDK pin by what its description says, else by its date."""
     query = sdk.image_query(run.spec.sdk)
-    ec2 = run.cloud.ec2(region)
     with doing(f"look up the Neuron image of SDK {query.sdk}", region):
-        if query.parameter:
-            value = run.cloud.client("ssm", region).get_parameter(Name=query.parameter)[
-                "Parameter"
-            ]["Value"]
-            images = ec2.describe_images(ImageIds=[value])["Images"]
-        else:
-            images = run.cloud.pages(
-                "ec2",
-                region,
-                "describe_images",
-                "Images",
-                Owners=[sdk.NEURON_IMAGE_OWNER],
-                Filters=[{"Name": "name", "Values": [query.pattern]}],
-                IncludeDeprecated=True,
-            )
+        images = run.cloud.pages(
+            "ec2",
+            region,
+            "describe_images",
+            "Images",
+            Owners=[sdk.NEURON_IMAGE_OWNER],
+            Filters=[{"Name": "name", "Values": [query.pattern]}],
+            IncludeDeprecated=True,
+        )
     found = sdk.pick_image(images, query)
     if not found:
         window = f"{query.since} to {query.until}" if query.until else f"since {query.since}"
@@ -173,9 +156,19 @@ def _security_group(run: Run, region: str, vpc: str) -> str:
 
         with doing("create the security group", region):
             run.do(f"{region}: create security group {name}", create)
-        group = find()
-        if group is None:  # check mode
+        if run.check:
             return "sg-would-be-created"
+        for k in range(LATE_READS):  # what was just made is not seen at once everywhere
+            group = find()
+            if group is not None:
+                break
+            pace.sleep(min(2**k * 0.5, 5))
+        if group is None:
+            raise ClassroomError(
+                f"{region}: the security group {name} was created, but AWS does not show it yet.",
+                "Run provision again.",
+                exit_code=1,
+            )
     if not tags.ours(group.get("Tags"), run.spec.name):
         raise ClassroomError(
             f"{region} has a security group {name} that is not tagged as this class's.",

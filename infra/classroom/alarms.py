@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 from typing import Any
 
 from . import tags
 from .cloud import doing, each, every
 from .run import Run
+from .spec import Idle
 
-REARM, REARM_MINUTES = "rearm-", 15
+REARM = "rearm-"
+AFTER_THE_HOST = 10  # minutes
 
 
 def alarm_name(run: Run, machine: str) -> str:
     """Return the name of a machine's idle alarm."""
     return f"{tags.prefix(run.spec)}{machine}.idle"
+
+
+def alarm_minutes(idle: Idle) -> int:
+    """Return after how many idle minutes the alarm acts: after the guard on the machine, which also
+    sees NeuronCores and typing, warns, and waits. The alarm sees the CPU only."""
+    return idle.minutes + idle.grace_minutes + AFTER_THE_HOST
 
 
 def _alarm(run: Run, region: str, machine: str, instance_id: str) -> dict[str, Any]:
@@ -29,7 +38,7 @@ def _alarm(run: Run, region: str, machine: str, instance_id: str) -> dict[str, A
         "Dimensions": [{"Name": "InstanceId", "Value": instance_id}],
         "Statistic": "Maximum",
         "Period": 300,
-        "EvaluationPeriods": idle.minutes // 5,
+        "EvaluationPeriods": math.ceil(alarm_minutes(idle) / 5),
         "Threshold": float(idle.cpu_percent),
         "ComparisonOperator": "LessThanOrEqualToThreshold",
         # A stopped machine sends no data; counted as busy, the alarm is OK again by the time it is
@@ -86,7 +95,7 @@ def rearm(run: Run, region: str, role: str, machines: list[str]) -> None:
     have come in.
     """
     client, have = run.cloud.client("scheduler", region), read_alarms(run, region)
-    moment = run.cloud.now() + dt.timedelta(minutes=max(REARM_MINUTES, run.spec.idle.minutes))
+    moment = run.cloud.now() + dt.timedelta(minutes=alarm_minutes(run.spec.idle))
 
     def write(machine: str) -> None:
         name = alarm_name(run, machine)

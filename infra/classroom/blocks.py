@@ -31,7 +31,8 @@ def find(run: Run, region: str) -> dict[str, Any] | None:
 
 
 def offer(run: Run, region: str, machines: int) -> dict[str, Any] | None:
-    """Return the cheapest offer for the class that starts before the teardown date."""
+    """Return the earliest offer within the price limit that starts before the teardown date, else
+    the cheapest, so that its price can be said."""
     block = run.spec.capacity_block
     assert block is not None
     with doing("ask for capacity block offers", region):
@@ -42,7 +43,22 @@ def offer(run: Run, region: str, machines: int) -> dict[str, Any] | None:
         )["CapacityBlockOfferings"]
     ends = run.spec.teardown_at.astimezone(dt.timezone.utc)
     fitting = [o for o in offers if o["StartDate"] < ends]
+    paid = [o for o in fitting if float(o["UpfrontFee"]) <= block.max_upfront_usd]
+    if paid:
+        return min(paid, key=lambda o: (o["StartDate"], float(o["UpfrontFee"])))
     return min(fitting, key=lambda o: float(o["UpfrontFee"]), default=None)
+
+
+def zone(run: Run, region: str) -> str:
+    """Return the zone of the class's block; "" when there is none."""
+    have = find(run, region)
+    return have["AvailabilityZone"] if have else ""
+
+
+def when(found: dict[str, Any]) -> str:
+    """Return the dates and the zone of an offer or a block."""
+    start, end = aware(found["StartDate"]), aware(found["EndDate"])
+    return f"{start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC in {found['AvailabilityZone']}"
 
 
 def ensure(run: Run, region: str, machines: int) -> str | None:
@@ -64,8 +80,8 @@ def ensure(run: Run, region: str, machines: int) -> str | None:
             )
         with doing("buy the capacity block", region):
             have = run.do(
-                f"{region}: buy {block.hours} h of {machines} x {run.spec.instance_type} for"
-                f" ${price:,.2f}, paid in advance",
+                f"{region}: buy {block.hours} h of {machines} x {run.spec.instance_type},"
+                f" {when(best)}, for ${price:,.2f}, paid in advance",
                 lambda: run.cloud.ec2_once(region).purchase_capacity_block(
                     CapacityBlockOfferingId=best["CapacityBlockOfferingId"],
                     InstancePlatform="Linux/UNIX",
@@ -86,7 +102,8 @@ def ensure(run: Run, region: str, machines: int) -> str | None:
         return None
     run.warn(
         f"{region}: the capacity block ends {have.get('EndDate')}; its machines are ended with it"
-        " (30 minutes before): save work in time."
+        " (30 minutes before): save work in time. Its hours are paid, also while machines are"
+        " stopped at night or idle: `start` them when they are to be used."
     )
     return have["CapacityReservationId"]
 

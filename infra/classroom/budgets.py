@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,8 @@ from .cloud import GLOBAL, aware, doing, every, when_assumable
 from .run import Run
 
 ALERTS = (50, 80, 100)
+TOLD = "budgets.json"
+EXECUTED = ("EXECUTION_SUCCESS", "EXECUTION_FAILURE", "RESET_FAILURE")
 ACTION_IDS = 100  # machine ids per budget action
 
 
@@ -25,7 +28,7 @@ def _budget(run: Run, name: str, usd: float, key: str, value: str) -> dict[str, 
     return {
         "BudgetName": name,
         "BudgetType": "COST",
-        "TimeUnit": "ANNUALLY",
+        "TimeUnit": "CUSTOM",  # one period; any other starts again at 0 in the middle of a term
         "BudgetLimit": {"Amount": f"{usd:g}", "Unit": "USD"},
         "CostFilters": {"TagKeyValue": [f"user:{key}${value}"]},
         # Credits must not hide the cost: with them counted, spending stays at 0 until they are
@@ -63,8 +66,35 @@ def _alerts(mails: list[str]) -> list[dict[str, Any]]:
     ]
 
 
-def budgets(run: Run, owners: dict[str, str]) -> None:
-    """Make the class budget and one per owner (student or shared machine -> its e-mail); remove
+def _subscribe(run: Run, name: str, mails: list[str]) -> None:
+    """Let an existing budget write to these addresses and no others."""
+    client, account = run.cloud.client("budgets"), run.cloud.account
+    for alert in _alerts(mails):
+        place = {"AccountId": account, "BudgetName": name, "Notification": alert["Notification"]}
+        have = {
+            s["Address"]
+            for s in client.describe_subscribers_for_notification(**place)["Subscribers"]
+        }
+        for address in sorted(set(mails) - have):  # first the new ones: one must always be left
+            client.create_subscriber(
+                **place, Subscriber={"SubscriptionType": "EMAIL", "Address": address}
+            )
+        for address in sorted(have - set(mails)):
+            client.delete_subscriber(
+                **place, Subscriber={"SubscriptionType": "EMAIL", "Address": address}
+            )
+
+
+def _told(run: Run) -> dict[str, list[str]]:
+    """Return whom each budget writes to, as of the last run on this computer."""
+    try:
+        return json.loads((run.spec.out / TOLD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def budgets(run: Run, owners: dict[str, list[str]]) -> None:
+    """Make the class budget and one per owner (student or shared machine -> addresses); remove
     those of others."""
     client, account, spec = run.cloud.client("budgets"), run.cloud.account, run.spec
     with doing("read the budgets"):
@@ -82,14 +112,20 @@ def budgets(run: Run, owners: dict[str, str]) -> None:
             spec.name,
             [spec.contact],
         )
-    for owner, mail in owners.items():
+    for owner, people in owners.items():
         usd = spec.budget.per_student_usd * (spec.machine.cores if spec.mode == "shared" else 1)
         want[owner_budget(run, owner)] = (
             usd,
-            tags.OWNER,
-            owner,
-            sorted({spec.contact, mail}),
+            tags.BUDGET,
+            tags.payer(spec, owner),
+            sorted({spec.contact, *people}),
         )
+
+    told = _told(run)
+
+    def _write(name: str, mails: list[str]) -> None:
+        _subscribe(run, name, mails)
+        told[name] = mails
 
     def write(item: tuple[str, tuple[float, str, str, list[str]]]) -> None:
         name, (usd, key, value, mails) = item
@@ -98,6 +134,7 @@ def budgets(run: Run, owners: dict[str, str]) -> None:
             same = (
                 float(have[name]["BudgetLimit"]["Amount"]) == usd
                 and have[name].get("CostFilters") == budget["CostFilters"]
+                and have[name].get("TimeUnit") == budget["TimeUnit"]
                 and abs(
                     (
                         aware(have[name]["TimePeriod"]["End"]) - budget["TimePeriod"]["End"]
@@ -105,6 +142,8 @@ def budgets(run: Run, owners: dict[str, str]) -> None:
                 )
                 < 86400
             )
+            if told.get(name) != mails:
+                run.do(f"budget {name}: mail to {', '.join(mails)}", lambda: _write(name, mails))
             if same:
                 return
             budget["TimePeriod"]["Start"] = have[name]["TimePeriod"]["Start"]
@@ -115,13 +154,14 @@ def budgets(run: Run, owners: dict[str, str]) -> None:
             return
 
         def create() -> None:
+            told[name] = mails
             try:
                 client.create_budget(
                     AccountId=account,
                     Budget=budget,
                     NotificationsWithSubscribers=_alerts(mails),
                     ResourceTags=tags.as_list(
-                        tags.common(spec, value if key == tags.OWNER else tags.STAFF)
+                        tags.common(spec, value.partition(".")[2] or tags.STAFF)
                     ),
                 )
             except client.exceptions.DuplicateRecordException:
@@ -131,6 +171,9 @@ def budgets(run: Run, owners: dict[str, str]) -> None:
 
     with doing("write the budgets"):
         every(write, want.items())
+    if not run.check:
+        run.spec.out.mkdir(parents=True, exist_ok=True)
+        (run.spec.out / TOLD).write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
     if run.limit is None:
         ours = owner_budget(run, "")
         _delete(run, sorted(n for n in set(have) - set(want) if n.startswith(ours)))
@@ -184,12 +227,13 @@ def stop_actions(run: Run, role: str, machines: dict[str, list[str]]) -> None:
         for i in range(0, len(ids), ACTION_IDS)
     }
     kept: set[tuple[str, tuple[str, ...]]] = set()
-    stale = []
+    stale, used = [], []
     for action in have:
         ssm = action["Definition"].get("SsmActionDefinition", {})
         key = (ssm.get("Region", ""), tuple(sorted(ssm.get("InstanceIds", []))))
         if key in wanted and key not in kept and action["ExecutionRoleArn"] == role:
             kept.add(key)
+            used += [action] if action["Status"] in EXECUTED else []
         else:
             stale.append(action)
     with doing("write the budget's stop action"):
@@ -199,6 +243,17 @@ def stop_actions(run: Run, role: str, machines: dict[str, list[str]]) -> None:
             run.do(
                 f"{region}: budget stops {len(ids)} machines at 100 %",
                 partial(_create_action, run, client, name, role, region, ids),
+            )
+        for action in used:  # one that has stopped the class once does not act again by itself
+            run.do(
+                "let the budget's stop act again",
+                partial(
+                    client.execute_budget_action,
+                    AccountId=account,
+                    BudgetName=name,
+                    ActionId=action["ActionId"],
+                    ExecutionType="RESET_BUDGET_ACTION",
+                ),
             )
         for action in stale:
             run.do(

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from . import commands
+from .options import COMMANDS, OPTIONS
 from .problems import ClassroomError
 
 
@@ -19,51 +20,22 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m classroom",
         description="Bring a class of Trainium machines up, guard it, take it down.",
     )
-    sub = p.add_subparsers(dest="command", required=True)
-    about = {
-        "check": "read class.yml and the roster, say every mistake",
-        "forecast": "what the class will cost",
-        "provision": "bring the class up",
-        "start": "start machines",
-        "stop": "stop machines",
-        "status": "hours and dollars by student",
-        "cost": "the same, with the forecast",
-        "extend": "apply a later teardown date or another budget",
-        "teardown": "remove everything and prove it",
-        "doctor": "say why it does not work",
-        "pages": "write the students' pages",
-    }
-    for name, text in about.items():
-        s = sub.add_parser(name, help=text, description=text)
+    sub = p.add_subparsers(required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        spelled = name.replace("_", "-")
+        s = sub.add_parser(spelled, help=command.help, description=command.help)
+        s.set_defaults(command=name)
         s.add_argument("class_file", nargs="?", default="class.yml")
         s.add_argument("--limit", default="", help="students, separated by commas")
         s.add_argument("--check", action="store_true", help="change nothing, say what would change")
         s.add_argument("--json", action="store_true", help="print the result as JSON")
-        if name in ("provision", "teardown"):
+        if command.asks:
             s.add_argument("--yes", action="store_true", help="do not ask")
-        if name == "provision":
-            s.add_argument(
-                "--confirm-removals",
-                action="store_true",
-                help="terminate the machines of many removed students",
-            )
-        if name == "teardown":
-            s.add_argument("--dry-run", action="store_true", help="list, remove nothing")
-            s.add_argument(
-                "--regions", default="", help="only these (the proof then covers only these)"
-            )
-            s.add_argument("--name", default="", help="name of a class whose class.yml is lost")
-        if name == "doctor":
-            s.add_argument(
-                "--policy",
-                action="store_true",
-                help="print the IAM policy that these commands need",
-            )
-            s.add_argument(
-                "--request-quota",
-                action="store_true",
-                help="ask AWS for the vCPUs that the class needs",
-            )
+        for option in command.options:
+            if option.text:
+                s.add_argument(option.flag, default="", metavar=option.text, help=option.help)
+            else:
+                s.add_argument(option.flag, action="store_true", help=option.help)
     return p
 
 
@@ -101,19 +73,7 @@ def main(argv: list[str] | None = None) -> int:
             limit=[s for s in args.limit.split(",") if s],
             check=args.check,
             say=say,
-            **{
-                k: v
-                for k, v in vars(args).items()
-                if k
-                in (
-                    "confirm_removals",
-                    "dry_run",
-                    "policy",
-                    "request_quota",
-                    "regions",
-                    "name",
-                )
-            },
+            **{k: v for k, v in vars(args).items() if k in OPTIONS},
         )
     except ClassroomError as error:
         err.print(str(error), style="red", markup=False)
@@ -154,7 +114,9 @@ def _yes(args: argparse.Namespace, out: Console, question: str, preview: str) ->
 
 
 def show(result: dict, out: Console) -> None:
-    """Print tables, lists and the closing line of a result."""
+    """Print warnings, tables, lists and the closing line of a result."""
+    for problem in result.get("problems", []):
+        out.print(f"Warning: {problem}", style="yellow", markup=False)
     for table in result.get("tables", []):
         t = Table(title=table.get("title"), title_justify="left")
         for k, column in enumerate(table["columns"]):

@@ -6,7 +6,6 @@ import contextlib
 import datetime as dt
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -18,6 +17,7 @@ import botocore.loaders
 import botocore.session
 from botocore.parsers import ResponseParserError
 
+from . import pace
 from .problems import AWS_ERRORS, ClassroomError, explain
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ SIGNED_OUT = (
 DENIED = ("UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "OperationNotPermitted")
 
 
-def code_of(error: BaseException) -> str:
+def code_of(error: BaseException | None) -> str:
     """Return the AWS error code of an exception, or ""."""
     return (
         error.response.get("Error", {}).get("Code", "") if isinstance(error, be.ClientError) else ""
@@ -111,7 +111,7 @@ def when_assumable(call: Callable[[], R], tries: int = 7) -> R:
         except be.ClientError as error:
             if "assum" not in str(error).lower() or attempt == tries - 1:
                 raise
-            time.sleep(min(0.5 * 2**attempt, 10))
+            pace.sleep(min(0.5 * 2**attempt, 10))
     raise AssertionError("unreachable")
 
 
@@ -129,7 +129,7 @@ class Cloud:
         self._config = botocore.config.Config(
             retries={
                 "mode": "standard",
-                "total_max_attempts": int(os.environ.get("CLASSROOM_ATTEMPTS", "5")),
+                "total_max_attempts": int(os.environ.get("CLASSROOM_ATTEMPTS", "8")),
             },
             connect_timeout=10,
             read_timeout=60,
@@ -137,6 +137,7 @@ class Cloud:
             user_agent_extra="trainium-labs",
         )
         self._now = now
+        self._pace = pace.Pace()
 
     def now(self) -> dt.datetime:
         """Return the time; CLASSROOM_NOW (ISO) replaces it in rehearsals on a virtual clock."""
@@ -150,9 +151,9 @@ class Cloud:
         with self._lock:
             key = (service, region)
             if key not in self._clients:
-                self._clients[key] = self._session.client(
-                    service, region_name=region, config=self._config
-                )
+                client = self._session.client(service, region_name=region, config=self._config)
+                self._pace.follow(client, service, region)
+                self._clients[key] = client
             return self._clients[key]
 
     def ec2_once(self, region: str) -> Any:

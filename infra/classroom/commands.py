@@ -3,22 +3,48 @@ lines, summary, exit code."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic_core import PydanticCustomError
 
-from . import access, cost, doctor, keys, pages, power, preflight, provision, spot, tags, teardown
+from . import (
+    access,
+    archives,
+    doctor,
+    drill,
+    fields,
+    fleet,
+    forecast,
+    keys,
+    lock,
+    pages,
+    power,
+    preflight,
+    prices,
+    provision,
+    spot,
+    status,
+    sweep,
+    tags,
+    teardown,
+    work,
+    yamllines,
+)
 from . import spec as specs
 from .cloud import Cloud
 from .fleet import Machine
+from .options import COMMANDS, refused
 from .problems import ClassroomError
 from .run import Run
 
 Result = dict[str, Any]
+WITHOUT_AN_ACCOUNT = ("check", "forecast", "prices", "doctor")  # doctor says it in its table
 BILLS = ("instance ", "spot-request ", "elastic-ip ", "volume ", "snapshot ")  # kinds, as reported
-AFTER_THE_END = ("status", "cost", "stop", "doctor", "pages")
+AFTER_THE_END = ("status", "cost", "prices", "stop", "doctor", "pages", "save_work")
 
 
 def run(
@@ -31,12 +57,20 @@ def run(
     **options: Any,
 ) -> Result:
     """Run one command and return its result."""
+    if command not in COMMANDS:
+        raise ClassroomError(f"There is no command {command!r}.", f"Use {', '.join(COMMANDS)}.")
+    wrong = refused(command, options)
+    if wrong:  # passed over, `-e dry_run=true` to the wrong playbook would spend money
+        raise ClassroomError(f"{command} has no option {', '.join(wrong)}.", "Nothing was done.")
     cloud = Cloud()
     if command == "teardown":
         return _teardown(cloud, class_file, limit, check, say, **options)
     if command == "doctor" and options.get("policy"):
         return {"lines": [yaml.safe_dump(preflight.policy(), sort_keys=False)]}
     spec = specs.load(_path(class_file), cloud.now(), ended_ok=command in AFTER_THE_END)
+    if command not in WITHOUT_AN_ACCOUNT:
+        lock.check_account(spec.folder, cloud.account, spec.account)
+        lock.check_name(spec.folder, spec.name)
     if command == "check":
         return {
             "summary": f"class {spec.name}: {len(spec.students)} students, no mistakes",
@@ -44,6 +78,7 @@ def run(
             "students": [s.id for s in spec.students],
         }
     r = Run(spec, cloud, check=check, limit=frozenset(limit) if limit else None, say=say)
+    r.discard = work.discarded(options)
     result = _COMMANDS[command](r, options)
     return {
         "changed": bool(r.changes),
@@ -98,6 +133,11 @@ def _provision(r: Run, options: Result) -> Result:
             "Run provision again later: who has a machine keeps it, only the missing ones are"
             " tried."
         )
+    if not r.check and not drill.done_in(r.spec.folder, r.cloud.account):
+        lines.append(
+            "No drill is on record for this account: `python -m classroom doctor --drill` (an hour,"
+            " about a cent) shows whether AWS lets every guard act."
+        )
     summary = (
         f"{len(outcome.machines)} machines, {len(outcome.launched)} new, {len(outcome.removed)}"
         f" removed, {len(outcome.unplaced)} without a machine"
@@ -115,89 +155,49 @@ def _provision(r: Run, options: Result) -> Result:
 
 
 def _forecast(r: Run, _: Result) -> Result:
-    f = cost.forecast(
-        r.spec,
-        r.cloud.now(),
-        cost.live_price(r, r.spec.regions[0]) if r.spec.market == "on-demand" else None,
+    return forecast.show(r)
+
+
+def _prices(r: Run, options: Result) -> Result:
+    today = r.cloud.now().date()
+    return (
+        prices.refresh(r.spec, today, r.check)
+        if options.get("refresh")
+        else prices.show(r.spec, today)
     )
-    spec = r.spec
-    rows = [
-        [
-            f"{f.machines} x {spec.instance_type}, {spec.market}, each hour",
-            f"${f.machines * f.hourly_usd:,.2f}",
-        ],
-        [f"planned: {spec.hours_per_student:g} h each", f"${f.planned_usd:,.2f}"],
-        [
-            f"disks, {spec.disk_gib} GiB each until {spec.teardown} (also while stopped)",
-            f"${f.disk_usd:,.2f}",
-        ],
-        ["public addresses", f"${f.address_usd:,.2f}"],
-        ["planned, in all", f"${f.total_usd:,.2f}"],
-        ["worst case: everybody from 08:00 to the nightly stop, every day", f"${f.worst_usd:,.2f}"],
-        ["class budget, at which all machines are stopped", f"${spec.budget.class_usd:,.2f}"],
-        [
-            f"hours that ${spec.budget.per_student_usd:g} buy one student",
-            f"{f.hours_in_budget:.1f}",
-        ],
-    ]
-    if f.total_usd > spec.budget.class_usd:
-        r.warn(
-            "The plan costs more than the class budget: machines will be stopped before the end of"
-            " the term."
-        )
-    return {
-        "tables": [
-            {
-                "title": f"Forecast for {spec.name}",
-                "columns": ["what", "dollars"],
-                "rows": rows,
-                "right": [1],
-            }
-        ],
-        "lines": [
-            f"Source: {f.source}. A forecast, not a bill.",
-            *cost.about_prices(spec, r.cloud.now()),
-        ],
-        "forecast": f.__dict__ | {"total_usd": f.total_usd},
-    }
 
 
 def _status(r: Run, _: Result) -> Result:
-    existing, _plan = provision.survey(r)
-    chosen = [m for m in existing if r.wants(m.name, *m.students)]
-    provision.remember(r, existing)
-    hours = cost.hours(r)
-    gone = spot.taken(r, chosen)
-    for m in chosen:
-        if m.name in gone:
-            m.state = "taken by AWS"
-    total = sum(h["usd"] for h in hours.values())
+    facts = status.look(r)
+    existing, hours, gone = facts.pop("existing"), facts["hours"], facts["taken"]
     running = [m for m in existing if m.state in ("running", "pending")]
+    seen = facts["budget"]["seen_usd"]
     return {
-        "tables": [_machines(r, chosen, r.spec.name, hours)],
-        "hours": hours,
+        "tables": [_machines(r, facts.pop("chosen"), r.spec.name, hours), *status.tables(facts)],
         "lines": [
             *(spot.say(name, why) for name, why in sorted(gone.items())),
-            "Dollars are machine hours x price table; disks and addresses come on top (see cost).",
+            "Dollars are machine hours x price table; disks and addresses come on top (see cost)."
+            + (f" The class budget has seen ${seen:,.2f} so far." if seen is not None else ""),
         ],
         "summary": (
-            f"{len(existing)} machines, {len(running)} running, ${total:,.2f} of"
+            f"{len(existing)} machines, {len(running)} running, ${facts['used_usd']:,.2f} of"
             f" ${r.spec.budget.class_usd:,.2f} used"
         ),
+        **facts,
     }
 
 
 def _cost(r: Run, options: Result) -> Result:
-    status, ahead = _status(r, options), _forecast(r, options)
+    now, ahead = _status(r, options), _forecast(r, options)
     return {
-        **status,
-        "tables": status["tables"] + ahead["tables"],
-        "lines": status["lines"] + ahead["lines"],
+        **now,
+        "tables": now["tables"] + ahead["tables"],
+        "lines": now["lines"] + ahead["lines"],
     }
 
 
-def _start(r: Run, _: Result) -> Result:
-    machines, failed = power.start(r)
+def _start(r: Run, options: Result) -> Result:
+    machines, failed = power.start(r, bool(options.get("over_budget")))
     pages.write(r, machines, {})
     return {
         "tables": [_machines(r, machines, "started")],
@@ -236,6 +236,27 @@ def _pages(r: Run, _: Result) -> Result:
     return {"summary": f"{len(wrote)} pages written to {r.spec.out}"}
 
 
+def _save_work(r: Run, _: Result) -> Result:
+    """Fetch the work; machines that were stopped are stopped again afterwards."""
+    existing, _plan = provision.survey(r)
+    chosen = [m for m in existing if r.wants(m.name, *m.students)]
+    if r.check:
+        return {"summary": f"would fetch the work on {len(chosen)} machines"}
+    done = work.save(
+        r.cloud, r.spec.out, chosen, wanted=lambda m, s: r.wants(m.name, s), say=r.say
+    )
+    work.stop_again(r.cloud, done)
+    return {
+        "changed": True,
+        "lines": work.told(done),
+        "saved": sorted(done.saved),
+        "failed": done.failed,
+        "archives": archives.summary(archives.Shelf(r.spec.out / "work"), chosen),
+        "summary": f"the work of {len(done.saved)} students is in {r.spec.out / 'work'}",
+        "exit_code": 1 if done.failed else 0,
+    }
+
+
 def _keys(r: Run, options: Result) -> Result:
     rotate = bool(options.get("rotate"))
     public = keys.ensure(r, rotate=rotate)
@@ -261,6 +282,58 @@ def _unread(blind: list[str]) -> list[str]:
     ]
 
 
+def _account_of(class_file: str) -> str:
+    """Return `account` of a class.yml that may be broken or lost."""
+    try:
+        data, *_rest = yamllines.load(_path(class_file).read_text(encoding="utf-8-sig"))
+        return fields.account(data.get("account") or "")
+    except (OSError, ValueError, yaml.YAMLError, AttributeError, PydanticCustomError):
+        return ""
+
+
+def _was_here(folder: Path, out: Path) -> bool:
+    """Say whether anything on this computer tells that the class has existed."""
+    return (out / "ledger.json").exists() or any(out.glob("teardown-*.json"))
+
+
+def _used_regions(out: Path) -> set[str]:
+    """Return the regions where the class has had machines, as far as this computer knows."""
+    try:
+        ledger = json.loads((out / "ledger.json").read_text(encoding="utf-8"))
+        return {entry["region"] for entry in ledger.values()}
+    except (OSError, ValueError, TypeError, KeyError):
+        return set()
+
+
+def _save_all(
+    cloud: Cloud,
+    name: str,
+    regions: list[str],
+    out: Path,
+    discard: frozenset[str],
+    say: Callable[[str], None],
+) -> None:
+    """Fetch the work of every machine that AWS lists, wherever; raise WorkNotSaved if some of it
+    cannot be had, before anything is deleted."""
+    found = sweep.machines(cloud, name, regions or cloud.regions())
+    living = [fleet.machine(f.raw, f.region) for f in found if f.state != "shutting-down"]
+    if any(
+        s not in discard and m.name not in discard for m in living for s in m.students
+    ):
+        done = work.save(
+            cloud,
+            out,
+            [m for m in living if m.name not in discard],
+            wanted=lambda _, student: student not in discard,
+            say=say,
+        )
+        unsafe = archives.unsafe(out, name, living, discard, cloud.now())
+        if unsafe:
+            work.stop_again(cloud, done)
+            told = {m: done.failed.get(m, why) for m, why in unsafe.items()}
+            raise archives.WorkNotSaved(name, told)
+
+
 def _teardown(
     cloud: Cloud,
     class_file: str,
@@ -270,22 +343,27 @@ def _teardown(
     dry_run: bool = False,
     regions: str = "",
     name: str = "",
-    **_: Any,
+    **options: Any,
 ) -> Result:
+    discard = work.discarded(options)
     folder = _path(class_file).resolve().parent
     if (
         not name
     ):  # teardown must work with a class.yml that no longer validates: only the name counts
         try:
-            name = str(
-                (yaml.safe_load(_path(class_file).read_text(encoding="utf-8")) or {})["name"]
-            )
-        except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
+            data, *_rest = yamllines.load(_path(class_file).read_text(encoding="utf-8-sig"))
+            name = str(data["name"])
+        except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:
             raise ClassroomError(
                 f"Could not read the name of the class from {class_file}: {error}.",
                 "Give it with --name.",
             ) from error
+    try:
+        fields.name(name)
+    except PydanticCustomError as error:
+        raise ClassroomError(str(error), "Nothing was removed.") from error
     if limit:
+        lock.check_account(folder, cloud.account, _account_of(class_file))
         r = Run(
             specs.load(_path(class_file), cloud.now(), ended_ok=True),
             cloud,
@@ -294,6 +372,8 @@ def _teardown(
             say=say,
         )
         gone = power.chosen_whole(r, "be removed")
+        r.discard = discard
+        provision.save_before_the_end(r, gone)
         provision.launch.retire(r, gone)
         provision.guards.delete_budgets(r, [m.tags.get(tags.OWNER, m.name) for m in gone])
         return {
@@ -302,9 +382,24 @@ def _teardown(
             "check": r.check,
             "summary": f"{len(gone)} machines removed",
         }
-    cloud.identity()
+    lock.check_account(folder, cloud.account, _account_of(class_file))
+    chosen, out = [x for x in regions.split(",") if x], folder / "out" / name
+    if not (dry_run or check or name in discard):
+        _save_all(cloud, name, chosen, out, discard, say)
+
+    def held(found: list[sweep.Found]) -> dict[str, str]:
+        machines = [fleet.machine(f.raw, f.region) for f in found]
+        why = archives.unsafe(out, name, machines, discard, cloud.now())
+        return {m.id: why[m.name] for m in machines if m.name in why}
+
     report = teardown.teardown(
-        cloud, name, [x for x in regions.split(",") if x], dry_run=dry_run or check, say=say
+        cloud,
+        name,
+        chosen,
+        dry_run=dry_run or check,
+        say=say,
+        held=held,
+        ours=_used_regions(out),
     )
     counts: dict[tuple[str, str], int] = {}
     for f in report.left:
@@ -329,7 +424,11 @@ def _teardown(
             ),
             "exit_code": 0,
         }
-    path = report.save(folder / "out" / name)
+    report.account = cloud.account
+    report.known = bool(report.removed or report.left) or _was_here(folder, out)
+    path = report.save(out)
+    if report.clean and not report.partial:
+        lock.forget_name(folder, name)
     return {
         "tables": [table] if report.left else [],
         "lines": lines,
@@ -347,12 +446,14 @@ def _teardown(
 _COMMANDS: dict[str, Callable[[Run, Result], Result]] = {
     "provision": _provision,
     "forecast": _forecast,
+    "prices": _prices,
     "status": _status,
     "cost": _cost,
     "start": _start,
     "stop": _stop,
     "extend": _extend,
     "pages": _pages,
+    "save_work": _save_work,
     "keys": _keys,
     "doctor": doctor.doctor,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import access, cost, fleet, guards, preflight, roles, tags
+from . import access, drill, fleet, forecast, guards, lock, preflight, prices, roles, tags
 from .cloud import doing
 from .problems import ClassroomError
 from .run import Run
@@ -13,6 +13,10 @@ from .run import Run
 
 def doctor(run: Run, options: dict[str, Any]) -> dict[str, Any]:
     """Run every check, also after one failed; exit code 1 if any did."""
+    if options.get("drill"):
+        return _drill(run)
+    if options.get("submit_transcript"):
+        return {"summary": f"{drill.submit(run)} may be given away: read it before you do"}
     rows: list[list[str]] = []
     read_only = Run(run.spec, run.cloud, check=True)
 
@@ -23,6 +27,7 @@ def doctor(run: Run, options: dict[str, Any]) -> dict[str, Any]:
             rows.append(["NO", what, str(error)])
 
     look("credentials", lambda: run.cloud.identity()["Arn"])
+    look("account", lambda: _account(run))
     look("regions and permissions", lambda: preflight.check(read_only))
     try:
         enabled = set(run.cloud.regions())
@@ -53,8 +58,9 @@ def doctor(run: Run, options: dict[str, Any]) -> dict[str, Any]:
                 lambda region=region, role=role: guards.verify(run, region, role),
             )
             look(f"{region}: machines armed", lambda region=region: _armed(run, region))
+    rows += [["note", "permissions", warning] for warning in read_only.warnings]
     bad, checks = sum(r[0] == "NO" for r in rows), len(rows)
-    for line in cost.about_prices(run.spec, run.cloud.now()):
+    for line in prices.about(run.spec, run.cloud.now()):
         rows.append(["note", "prices", line])
     return {
         "tables": [
@@ -65,6 +71,23 @@ def doctor(run: Run, options: dict[str, Any]) -> dict[str, Any]:
         ),
         "exit_code": 1 if bad else 0,
     }
+
+
+def _drill(run: Run) -> dict[str, Any]:
+    found = drill.drill(run)
+    path = drill.write(run, found)
+    rows = [["ok" if s["good"] else "NO", s["step"], s["seen"]] for s in found.steps]
+    return {
+        "tables": [{"title": "drill", "columns": ["", "what", "seen"], "rows": rows}],
+        "summary": f"{'every guard acted' if found.good else 'not every guard acted'}; {path}",
+        "changed": True,
+        "exit_code": 0 if found.good else 1,
+    }
+
+
+def _account(run: Run) -> str:
+    lock.check_account(run.spec.folder, run.cloud.account, run.spec.account)
+    return run.cloud.account
 
 
 def _machines(run: Run, region: str, there: list[fleet.Machine]) -> str:
@@ -83,7 +106,7 @@ def _zones(run: Run, region: str) -> str:
 
 def _quota(run: Run, region: str, request: bool) -> str:
     room = preflight.room(run, region, 0)
-    needed = cost.count(run.spec)
+    needed = forecast.count(run.spec)
     if room.quota is None or room.machines >= needed:
         return (
             f"{room.quota:g} vCPUs, enough for {needed} machines"

@@ -30,6 +30,17 @@ def name(value: str) -> str:
     return value
 
 
+def account(value: Any) -> str:
+    """Check an account number; YAML may have read it as a number."""
+    text = str(value)
+    if text and not re.fullmatch(r"\d{12}", text):
+        raise refusal(
+            f"{text!r} is not the number of an AWS account.",
+            'Write its 12 digits in quotes, such as "123456789012".',
+        )
+    return text
+
+
 def email(value: str) -> str:
     """Check an e-mail address."""
     if not rosters.EMAIL.fullmatch(value):

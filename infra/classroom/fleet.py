@@ -27,6 +27,7 @@ class Machine:
     type: str
     market: str
     launched: str
+    why: str = ""  # what AWS says about the last change of state
     tags: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -75,7 +76,12 @@ def read(run: Run, region: str) -> list[Machine]:
                 {"Name": "instance-state-name", "Values": list(LIVE)},
             ],
         )
-    return [machine(i, region) for r in reservations for i in r["Instances"]]
+    return [
+        machine(i, region)
+        for r in reservations
+        for i in r["Instances"]
+        if tags.ours(i.get("Tags"), run.spec.name)
+    ]
 
 
 def machine(i: dict[str, Any], region: str) -> Machine:
@@ -92,6 +98,7 @@ def machine(i: dict[str, Any], region: str) -> Machine:
         type=i["InstanceType"],
         market=i.get("InstanceLifecycle") or "on-demand",
         launched=str(launched or ""),
+        why=i.get("StateTransitionReason") or "",
         tags=t,
     )
 

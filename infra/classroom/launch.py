@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import botocore.exceptions as be
 
-from . import access, fleet, guards, spot, tags
-from .cloud import code_of, doing, each, every
+from . import access, archives, fleet, guards, pace, spot, tags
+from .cloud import Cloud, code_of, doing, each, every, words_of
 from .fleet import Machine, Wanted
 from .problems import AWS_ERRORS
 from .run import Run
@@ -37,6 +36,14 @@ NEXT_REGION = {
     "InstanceLimitExceeded",
 }
 PROFILE_TRIES = 8
+NOT_SEEN_YET = (
+    "nstance Profile",
+    "iamInstanceProfile",
+    "InvalidGroup.NotFound",
+    "InvalidKeyPair.NotFound",
+    "InvalidLaunchTemplateName.NotFound",
+)
+IDS_PER_FILTER = 200  # values that a filter takes (documented: 200)
 
 
 @dataclass
@@ -155,14 +162,12 @@ def _request(run: Run, region: str, arguments: dict[str, Any]) -> dict[str, Any]
                 )
                 break
             except be.ClientError as error:
-                # A new instance profile takes seconds to be known to EC2.
-                if (
-                    "nstance Profile" not in str(error)
-                    and "iamInstanceProfile" not in str(error)
-                    or attempt == PROFILE_TRIES - 1
-                ):
+                # A new instance profile, group, key or template takes seconds to be known to EC2.
+                if not any(word in str(error) for word in NOT_SEEN_YET):
                     raise
-                time.sleep(min(2**attempt * 0.5, 10))
+                if attempt == PROFILE_TRIES - 1:
+                    raise
+                pace.sleep(min(2**attempt * 0.5, 10))
         instance = answer["Instances"][0]
         if instance["State"]["Name"] not in ("terminated", "shutting-down"):
             return instance
@@ -171,28 +176,74 @@ def _request(run: Run, region: str, arguments: dict[str, Any]) -> dict[str, Any]
     return None
 
 
-def wait(run: Run, region: str, ids: list[str], states: set[str], minutes: float = 10) -> list[str]:
-    """Wait until machines are in one of `states`; return those that are not in time."""
-    left, end = set(ids), time.monotonic() + minutes * 60
+def start(run: Run, region: str, machines: list[Machine]) -> dict[str, str]:
+    """Start stopped machines, fifty in a call; return why some did not start.
+
+    AWS starts all of a call or none, so a call that failed is repeated one by one: a zone without
+    capacity must not keep the others from starting.
+    """
+    ec2 = run.cloud.ec2(region)
+
+    def call(some: list[Machine]) -> None:
+        names = ", ".join(m.name for m in some)
+        ids = [m.id for m in some]
+        run.do(f"{region}: start {names}", lambda: ec2.start_instances(InstanceIds=ids))
+        for m in some:
+            m.state = "running"
+
+    failed: dict[str, str] = {}
+    chunks = [machines[i : i + 50] for i in range(0, len(machines), 50)]
+    for chunk, _, error in each(call, chunks):
+        if error is None:
+            continue
+        for some, _, why in each(call, [[m] for m in chunk]):
+            if why:
+                failed[some[0].name] = words_of(why)
+    return failed
+
+
+def revive(run: Run, region: str, machines: list[Machine]) -> None:
+    """Start again what the schedule for unarmed machines stopped while they were being armed: it
+    runs every 15 minutes, and a large class takes some of them."""
+    if run.check or not machines:
+        return
+    with doing("look at the new machines", region):
+        now = states(run.cloud, region, [m.id for m in machines])
+    caught = [m for m in machines if now.get(m.id) in ("stopping", "stopped")]
+    wait(run, region, [m.id for m in caught], {"stopped"})
+    for name, why in start(run, region, caught).items():
+        run.warn(f"{name} was stopped while it was being armed and did not start again: {why}")
+
+
+def states(cloud: Cloud, region: str, ids: Collection[str]) -> dict[str, str]:
+    """Return id -> state of machines; ids that AWS does not know are not in it."""
+    wanted, now = sorted(ids), {}
+    for i in range(0, len(wanted), IDS_PER_FILTER):
+        found = cloud.pages(
+            "ec2",
+            region,
+            "describe_instances",
+            "Reservations",
+            Filters=[{"Name": "instance-id", "Values": wanted[i : i + IDS_PER_FILTER]}],
+        )
+        now.update({m["InstanceId"]: m["State"]["Name"] for r in found for m in r["Instances"]})
+    return now
+
+
+def wait(
+    run: Run, region: str, ids: list[str], goal: set[str], minutes: float = 10
+) -> list[str]:
+    """Wait until machines are in one of the states of `goal`; return those that are not in time."""
+    left, end = set(ids), pace.clock() + minutes * 60
+    gone = "terminated" if "terminated" in goal else "unknown"
     while left and not run.check:
         with doing("wait for machines", region):
-            found = run.cloud.pages(
-                "ec2",
-                region,
-                "describe_instances",
-                "Reservations",
-                Filters=[{"Name": "instance-id", "Values": sorted(left)[:200]}],
-            )
-        now = {i["InstanceId"]: i["State"]["Name"] for r in found for i in r["Instances"]}
-        left = {
-            i
-            for i in left
-            if now.get(i, "terminated" if "terminated" in states else "unknown") not in states
-        }
-        if not left or time.monotonic() > end:
+            now = states(run.cloud, region, left)
+        left = {i for i in left if now.get(i, gone) not in goal}
+        if not left or pace.clock() > end:
             break
-        run.say(f"{region}: waiting for {len(left)} machines to be {' or '.join(sorted(states))}")
-        time.sleep(5)
+        run.say(f"{region}: waiting for {len(left)} machines to be {' or '.join(sorted(goal))}")
+        pace.sleep(5)
     return sorted(left)
 
 
@@ -307,19 +358,26 @@ def addresses(
             tags.MACHINE: name,
             "Name": f"{run.spec.name}-{name}",
         }
-        run.do(
+        made = run.do(
             f"{region}: allocate an Elastic IP for {name}",
             lambda: ec2.allocate_address(
                 Domain="vpc", TagSpecifications=tags.spec_for(["elastic-ip"], label)
             ),
         )
+        if made:
+            answered[name] = made
 
+    answered: dict[str, dict[str, Any]] = {}  # a listing may not show them yet
     missing = [n for n in wanted if n not in have]
     failed = [error for _, _, error in each(allocate, missing) if error]
     if missing and not run.check:
         have = (
             read()
         )  # allocation knows no client token: a lost answer shows up here as a surplus address
+    for name, made in answered.items():
+        known = {a["AllocationId"] for a in have.setdefault(name, [])}
+        if made["AllocationId"] not in known:
+            have[name].append(made)
     for error in failed:
         run.warn(
             f"{region}: some machines have no Elastic IP yet:"
@@ -383,7 +441,10 @@ def release(run: Run, region: str, surplus: list[dict[str, Any]]) -> None:
 
 
 def retire(run: Run, machines: list[Machine]) -> None:
-    """Terminate machines and remove what belongs to them; their disks go with them."""
+    """Terminate machines and remove what belongs to them; their disks go with them. Raises
+    WorkNotSaved unless the work on them is safe or given up."""
+    if not run.check:
+        archives.require(run.spec.out, run.spec.name, machines, run.discard, run.cloud.now())
     for region in sorted({m.region for m in machines}):
         here = [m for m in machines if m.region == region]
         spot.cancel(run, region, here)

@@ -40,6 +40,9 @@ TYPES: dict[str, MachineType] = {
     )
 }
 
+# What `doctor --drill` starts: the cheapest machine that EC2 has. (documented: T3)
+DRILL = MachineType("t3.nano", 2, 0, "t3")
+
 # Service Quotas codes (service "ec2"), counted in vCPUs. (documented)
 QUOTAS = {
     ("trn", "on-demand"): ("L-2C3B7624", "Running On-Demand Trn instances"),

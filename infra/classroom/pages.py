@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from . import cost
+from . import hostkeys, prices
 from .fleet import Machine
 from .run import Run
+from .spec import ClassSpec
+
+MAIL_SHARED = "All who share the machine and the staff get mail at 50, 80 and 100 % of its budget."
+STOP_SHARED = "It is shared and stops when nobody works on it; only the staff can stop it by hand."
 
 TEMPLATE = """# Your machine in {name}
 
@@ -19,76 +23,121 @@ Host {alias}
     HostName {ip}
     User {user}
     IdentityFile {identity}
-    LocalForward 3001 localhost:3001
-    LocalForward 8086 localhost:8086
+    HostKeyAlias {id}
+{forwards}
 ```
 
-Then `ssh {alias}`. The forwards show the profiler in your browser at http://localhost:3001.
-{address_note}{key_note}{core_note}
+Then `ssh {alias}`. {profiler_note}
+{host_note}{address_note}{key_note}{core_note}
 ## Money and time
 
 - ${hourly:.2f} for each hour that the machine runs; your budget is ${budget:.0f}, which is
-  {hours:.0f} hours. You and the staff get mail at 50, 80 and 100 %.
-- Stop it when you are done: `sudo poweroff` (your files stay).
+  {hours:.0f} hours. {mail_note}
+- {stop_note}
 - It stops by itself after {idle} idle minutes, and every night at {night} ({zone}).
 - **On {end} everything is deleted, disks too.** Push your work to your own repository
   before that day.
 """
 
 
+PORT = 3001  # of neuron-profile (--port) and neuron-explorer (documented)
+
+
+def port(core: int) -> int:
+    """Return the port of a student's profiler page: on a shared machine each has another."""
+    return PORT + max(0, core)
+
+
+def _profiler(spec: ClassSpec, core: int) -> tuple[list[int], str]:
+    """Return the ports to forward and what to say of them."""
+    own = port(core)
+    at = f"shows the profiler in your browser at http://localhost:{own}."
+    if spec.profiler_kind == "neuron-profile":
+        if core < 0:
+            return [own, 8086], f"`neuron-profile view` {at}"
+        say = f"`neuron-profile view --port {own}` {at} Others on the machine have other ports"
+        return [own, 8086], say + ", but all share one database and see each other's profiles."
+    say = f"`neuron-explorer view` shows the profiler in your browser at http://localhost:{PORT}."
+    if core >= 0:
+        say += " The machine has these ports once: agree with who shares it."
+    return [PORT, PORT + 1], say
+
+
+def _shared(core: int, others: list[str]) -> str:
+    """Return what a student of a shared machine must know."""
+    with_whom = f" with {', '.join(others)}" if others else ""
+    return (
+        f"You share the machine{with_whom}; NeuronCore {core} is yours"
+        f" (`NEURON_RT_VISIBLE_CORES={core}` is set for you). That is an agreement, not a wall: who"
+        " sets another core takes it, and can read what is in the device's memory. You have no"
+        " `sudo`.\n"
+    )
+
+
+def _host_note(keys: list[str]) -> str:
+    """Return how to know the machine by its key."""
+    if not keys:
+        return "At the first login `ssh` shows the machine's key and asks: say yes once.\n"
+    named = " or ".join(keys)
+    return f"At the first login `ssh` asks about the machine's key. It must be {named}.\n"
+
+
 def write(run: Run, machines: list[Machine], public_keys: dict[str, str]) -> list[str]:
     """Write out/<class>/<student>.md; return the names of the files that changed."""
     spec, changed = run.spec, []
-    given = {s.id for s in spec.students if s.public_key}
     spec.out.mkdir(parents=True, exist_ok=True)
     for m in machines:
         for core, student in sorted(m.seats.items()) or [
             (-1, m.tags.get("trainium-labs:owner", m.name))
         ]:
-            alias = f"{spec.name}-{student}"
-            text = TEMPLATE.format(
-                name=spec.name,
-                alias=alias,
-                ip=m.ip or "(no address while it is stopped)",
-                user=student if core >= 0 else "ubuntu",
-                identity="~/.ssh/id_ed25519" if student in given else f"~/.ssh/{alias}",
-                status=f"{m.type} in {m.zone}, {m.state}.",
-                hourly=cost.hourly(spec, m.market),
-                budget=spec.budget.per_student_usd,
-                hours=spec.budget.per_student_usd / cost.hourly(spec, m.market),
-                idle=spec.idle.minutes,
-                night=spec.stop_nightly,
-                zone=spec.time_zone,
-                end=spec.teardown.isoformat(),
-                address_note=(
-                    ""
-                    if spec.elastic_ip
-                    else (
-                        "The address changes at every start: ask the staff for a fresh page, or"
-                        " read it in the EC2 console.\n"
-                    )
-                ),
-                key_note=(
-                    ""
-                    if student in given
-                    else (
-                        f"The staff give you the private key; save it as `~/.ssh/{alias}` and run"
-                        f" `chmod 600 ~/.ssh/{alias}`.\n"
-                    )
-                ),
-                core_note=(
-                    f"You share the machine; NeuronCore {core} is yours"
-                    f" (`NEURON_RT_VISIBLE_CORES={core}` is set for you).\n"
-                    if core >= 0
-                    else ""
-                ),
-            )
+            text = _page(run, m, core, student)
             path = spec.out / f"{student}.md"
             if not path.exists() or path.read_text(encoding="utf-8") != text:
                 if not run.check:
                     path.write_text(text, encoding="utf-8")
                 changed.append(path.name)
     return changed
+
+
+def _page(run: Run, m: Machine, core: int, student: str) -> str:
+    spec, alone = run.spec, core < 0
+    alias = f"{spec.name}-{student}"
+    given = any(s.id == student and s.public_key for s in spec.students)
+    ports, profiler_note = _profiler(spec, core)
+    changing = (
+        "The address changes at every start: ask the staff for a fresh page, or read it in the EC2"
+        " console.\n"
+    )
+    private = (
+        f"The staff give you the private key; save it as `~/.ssh/{alias}` and run"
+        f" `chmod 600 ~/.ssh/{alias}`.\n"
+    )
+    return TEMPLATE.format(
+        name=spec.name,
+        alias=alias,
+        ip=m.ip or "(no address while it is stopped)",
+        id=m.id,
+        user="ubuntu" if alone else student,
+        identity="~/.ssh/id_ed25519" if given else f"~/.ssh/{alias}",
+        forwards="\n".join(f"    LocalForward {p} localhost:{p}" for p in ports),
+        profiler_note=profiler_note,
+        host_note=_host_note(hostkeys.fingerprints(spec.out, m.id)),
+        status=f"{m.type} in {m.zone}, {m.state}.",
+        hourly=prices.hourly(spec, m.market),
+        budget=spec.budget.per_student_usd,
+        hours=spec.budget.per_student_usd / prices.hourly(spec, m.market),
+        mail_note="You and the staff get mail at 50, 80 and 100 %." if alone else MAIL_SHARED,
+        stop_note="Stop it when you are done: `sudo poweroff` (your files stay)."
+        if alone
+        else STOP_SHARED,
+        idle=spec.idle.minutes,
+        night=spec.stop_nightly,
+        zone=spec.time_zone,
+        end=spec.teardown.isoformat(),
+        address_note="" if spec.elastic_ip else changing,
+        key_note="" if given else private,
+        core_note="" if alone else _shared(core, [s for s in m.students if s != student]),
+    )
 
 
 __all__ = ["write"]

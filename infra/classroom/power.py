@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from . import fleet, guards, launch, preflight, roles, spot, tags
-from .cloud import code_of, doing, each
+from . import cost, fleet, guards, launch, preflight, roles, spot, tags, watch
+from .cloud import doing
 from .fleet import Machine
-from .problems import AWS_ERRORS, ClassroomError
+from .problems import ClassroomError
 from .provision import remember, survey
 from .run import Run
 
@@ -33,36 +33,61 @@ def chosen_whole(run: Run, what: str) -> list[Machine]:
     return machines
 
 
-def start(run: Run) -> tuple[list[Machine], dict[str, str]]:
+def _spent(run: Run, machines: list[Machine]) -> dict[str, str]:
+    """Return the machines whose student has used up the budget; raise if the class has.
+
+    A budget acts once and lags a day, so it does not stop what is started after it; and for a
+    single student it only writes mail.
+    """
+    remember(run, machines)
+    used, budget = cost.hours(run), run.spec.budget
+    total = sum(h["usd"] for h in used.values())
+    if total >= budget.class_usd:
+        raise ClassroomError(
+            f"The class has used ${total:,.2f} of its ${budget.class_usd:,.2f}, so nothing was"
+            " started.",
+            "Raise budget.class_usd and run extend; or start once with --over-budget.",
+            exit_code=1,
+        )
+    out = {}
+    for m in machines:
+        usd = used.get(m.name, {"usd": 0.0})["usd"]
+        mine = budget.per_student_usd * max(1, len(m.students))
+        if usd >= mine:
+            out[m.name] = (
+                f"${usd:,.2f} of ${mine:,.2f} are used. Raise budget.per_student_usd and run"
+                " extend; or start once with --over-budget."
+            )
+    return out
+
+
+def start(run: Run, over_budget: bool = False) -> tuple[list[Machine], dict[str, str]]:
     """Start machines after verifying what would stop them; return them, and the reasons of those
     that did not start."""
     preflight.check(run)
     machines = chosen(run)
     role = f"arn:aws:iam::{run.cloud.account}:role/{roles.guard_role(run)}"
-    failed: dict[str, str] = {}
+    failed = {} if over_budget else _spent(run, machines)
     for region in sorted({m.region for m in machines}):
         here = [m for m in machines if m.region == region]
         guards.verify(run, region, role)
+        why = "" if run.check else watch.proven(run, region)
+        if why:
+            raise guards.GuardMissing([why])
         unarmed = launch.arm(run, region, here)
         if unarmed:
             raise guards.GuardMissing([f"idle alarm of {n}" for n in unarmed])
         gone = spot.taken(run, here)
         failed.update({name: spot.say(name, why) for name, why in gone.items()})
-        stopped = [m for m in here if m.state == "stopped" and m.name not in gone]
+        on_the_way = [m for m in here if m.state == "stopping"]
+        late = launch.wait(run, region, [m.id for m in on_the_way], {"stopped"})
+        for m in on_the_way:
+            m.state = "stopping" if m.id in late else "stopped"
+            if m.id in late:
+                failed[m.name] = "it is still stopping; run start again"
+        stopped = [m for m in here if m.state == "stopped" and m.name not in failed]
         guards.rearm(run, region, role, [m.name for m in stopped])
-        # One call each: a zone without capacity must not keep the others from starting.
-        results = each(
-            lambda m: run.do(
-                f"{m.region}: start {m.name}",
-                lambda: run.cloud.ec2(m.region).start_instances(InstanceIds=[m.id]),
-            ),
-            stopped,
-        )
-        for m, _, error in results:
-            if error:
-                failed[m.name] = AWS_ERRORS.get(code_of(error), (str(error), ""))[0]
-            else:
-                m.state = "running"
+        failed.update(launch.start(run, region, stopped))
         started = [m for m in stopped if m.name not in failed]
         launch.wait(run, region, [m.id for m in started], {"running"})
         _addresses(run, region, here)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import botocore.exceptions as be
 
 from . import machines, tags
-from .cloud import code_of, doing
+from .cloud import DENIED, code_of, doing
 from .problems import ClassroomError
 from .run import Run
 
@@ -95,58 +96,125 @@ ACTIONS = {
         "CreateBudgetAction",
         "DeleteBudgetAction",
         "DescribeBudgetActionsForBudget",
+        "ExecuteBudgetAction",
         "TagResource",
         "ListTagsForResource",
     ],
-    "ssm": ["GetParameter"],
+    "ssm": ["GetParameter", "DescribeAutomationExecutions", "GetAutomationExecution"],
     "servicequotas": [
         "GetServiceQuota",
         "RequestServiceQuotaIncrease",
         "ListRequestedServiceQuotaChangeHistoryByQuota",
     ],
     "pricing": ["GetProducts"],
+    "ce": ["ListCostAllocationTags"],
 }
 
 
+SERVICES = ("ec2", "scheduler", "ssm", "budgets")  # what the class's roles are passed to
+LINKED = ("events.amazonaws.com", "spot.amazonaws.com")  # alarms that stop, spot requests
+EVERYWHERE = ("ListRoles", "ListInstanceProfiles")  # IAM knows these without a resource only
+
+
 def policy() -> dict:
-    """Return the policy that whoever runs these commands needs."""
-    actions = [f"{service}:{action}" for service, names in ACTIONS.items() for action in names]
+    """Return the policy that whoever runs these commands needs. In IAM it reaches what is named
+    trainium-labs.* only."""
+    names = ("role", "instance-profile")
+    own = [f"arn:aws:iam::*:{kind}/trainium-labs.*" for kind in names]
+    rest = [f"{s}:{a}" for s, actions in ACTIONS.items() if s != "iam" for a in actions]
+    iam = [f"iam:{a}" for a in ACTIONS["iam"] if a not in (*EVERYWHERE, "PassRole")]
+    passed = {"StringEquals": {"iam:PassedToService": [f"{s}.amazonaws.com" for s in SERVICES]}}
+    linked = {"StringEquals": {"iam:AWSServiceName": list(LINKED)}}
+    aws = "arn:aws:iam::*:role/aws-service-role/*"
     return {
         "Version": "2012-10-17",
-        "Statement": [{"Effect": "Allow", "Action": sorted(actions), "Resource": "*"}],
+        "Statement": [
+            _allow(sorted(rest) + [f"iam:{a}" for a in EVERYWHERE], "*"),
+            _allow(sorted(iam), own),
+            _allow("iam:PassRole", own[0], passed),
+            # The first alarm that stops a machine, and the first spot request, make AWS's own role.
+            _allow("iam:CreateServiceLinkedRole", aws, linked),
+        ],
     }
 
 
+def _allow(action: list[str] | str, resource: list[str] | str, condition: Any = None) -> dict:
+    statement = {"Effect": "Allow", "Action": action, "Resource": resource}
+    return {**statement, "Condition": condition} if condition else statement
+
+
+def _questions(account: str) -> list[tuple[list[str], list[str]]]:
+    """Return (actions, resources) to ask AWS's simulator about, as a class uses them."""
+    asked = []
+    for statement in policy()["Statement"][:3]:
+        actions = statement["Action"]
+        actions = [actions] if isinstance(actions, str) else actions
+        resources = statement["Resource"]
+        resources = [resources] if isinstance(resources, str) else resources
+        arns = [r.replace("::*:", f"::{account}:").replace("*", "x.guard") for r in resources]
+        unasked = ("pricing:", "servicequotas:", "ce:")
+        wanted = [a for a in actions if not a.endswith("*") and not a.startswith(unasked)]
+        kinds = {"instance-profile": [a for a in wanted if "InstanceProfile" in a]}
+        kinds["role"] = [a for a in wanted if a not in kinds["instance-profile"]]
+        for arn in arns:
+            kind = arn.rsplit(":", 1)[-1].split("/")[0]
+            asked.append((kinds.get(kind, wanted), [] if resources == ["*"] else [arn]))
+    return asked
+
+
 def permissions(run: Run) -> list[str]:
-    """Return the actions that the caller is denied; [] also when AWS does not let us ask (root,
-    some SSO roles)."""
-    arn = run.cloud.identity()["Arn"]
+    """Return the actions that AWS's simulator denies the caller; [] also when it does not let us
+    ask (root, some SSO roles). It does not know how the caller signed in, so it may be wrong."""
+    who = run.cloud.identity()
+    arn = who["Arn"]
     role = re.fullmatch(r"arn:aws:sts::(\d+):assumed-role/([^/]+)/.+", arn)
     if role:
         arn = f"arn:aws:iam::{role[1]}:role/{role[2]}"
     if arn.endswith(":root"):
         return []
-    asked = [
-        a
-        for a in policy()["Statement"][0]["Action"]
-        if not a.endswith("*") and not a.startswith(("pricing:", "servicequotas:"))
-    ]
+    region = run.spec.regions[0]
+    context = {
+        "ContextKeyName": "aws:RequestedRegion",
+        "ContextKeyValues": [region],
+        "ContextKeyType": "string",
+    }
     denied = []
     try:
-        for i in range(0, len(asked), 50):
-            answer = run.cloud.client("iam").simulate_principal_policy(
-                PolicySourceArn=arn, ActionNames=asked[i : i + 50]
-            )
-            denied += [
-                r["EvalActionName"]
-                for r in answer["EvaluationResults"]
-                if r["EvalDecision"] != "allowed"
-            ]
+        for actions, resources in _questions(who["Account"]):
+            for i in range(0, len(actions), 50):
+                answer = run.cloud.client("iam").simulate_principal_policy(
+                    PolicySourceArn=arn,
+                    ActionNames=actions[i : i + 50],
+                    ContextEntries=[context],
+                    **({"ResourceArns": resources} if resources else {}),
+                )
+                denied += [
+                    r["EvalActionName"]
+                    for r in answer["EvaluationResults"]
+                    if r["EvalDecision"] != "allowed"
+                ]
     except be.ClientError as error:
         if code_of(error) in ("AccessDenied", "NoSuchEntity", "InvalidInput", "ValidationError"):
             return []
         raise
-    return denied
+    return sorted(set(denied))
+
+
+def try_launch(run: Run, region: str, image: str) -> None:
+    """Ask EC2 itself, without launching, whether the caller may launch; raise if it says no."""
+    try:
+        run.cloud.ec2(region).run_instances(
+            DryRun=True,
+            ImageId=image,
+            InstanceType=run.spec.instance_type,
+            MinCount=1,
+            MaxCount=1,
+            TagSpecifications=tags.spec_for(["instance", "volume"], tags.common(run.spec)),
+        )
+    except be.ClientError as error:
+        if code_of(error) in DENIED:  # anything else says nothing about permissions
+            with doing("launch a machine (asked without launching one)", region):
+                raise
 
 
 @dataclass(frozen=True)
@@ -213,10 +281,10 @@ def check(run: Run) -> None:
         denied = permissions(run)
     if denied:
         shown = ", ".join(denied[:6]) + (f" and {len(denied) - 6} more" if len(denied) > 6 else "")
-        raise ClassroomError(
-            f"The AWS user may not: {shown}. Nothing was created.",
-            "Ask the account's owner to attach the policy that `python -m classroom doctor"
-            " --policy` prints.",
+        run.warn(
+            f"AWS's simulator says that you may not: {shown}. It does not know all conditions, so"
+            " this goes on; if something is refused, ask the account's owner to attach the policy"
+            " that `python -m classroom doctor --policy` prints."
         )
 
 

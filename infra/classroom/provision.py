@@ -5,14 +5,30 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from . import access, blocks, cost, fleet, guards, launch, preflight, roles, spot
-from .cloud import aware, every
+from . import (
+    access,
+    archives,
+    blocks,
+    fleet,
+    guards,
+    launch,
+    lock,
+    pace,
+    preflight,
+    roles,
+    spot,
+    watch,
+    work,
+)
+from .cloud import DENIED, aware, code_of, each
 from .fleet import Machine, Wanted
 from .problems import ClassroomError
 from .run import Run
+
+LATE_SECONDS = 5  # after which a listing shows what was just made
 
 
 @dataclass
@@ -32,8 +48,23 @@ class Outcome:
 
 
 def survey(run: Run) -> tuple[list[Machine], fleet.Plan]:
-    """Read what exists in the class's regions and compare it with the roster."""
-    existing = [m for found in every(lambda r: fleet.read(run, r), run.spec.regions) for m in found]
+    """Read what exists, in every region of the account, and compare it with the roster: a region
+    that was taken out of class.yml still holds its machines."""
+    everywhere = sorted({*run.cloud.regions(), *run.spec.regions})
+    existing = []
+    for region, found, error in each(lambda r: fleet.read(run, r), everywhere):
+        if error is None:
+            existing += found or []
+        elif region in run.spec.regions or not isinstance(error, ClassroomError):
+            raise error
+        elif code_of(error.__cause__) not in DENIED:  # closed by the organisation: nothing is there
+            run.warn(f"{region} could not be looked at: {error}")
+    for region in sorted({m.region for m in existing} - set(run.spec.regions)):
+        names = ", ".join(sorted(m.name for m in existing if m.region == region))
+        run.warn(
+            f"{region} is not in `regions` any more, but {names} live there. They stay and stay"
+            " guarded; to move them, save the work, remove the students, provision, add them again."
+        )
     if run.limit is not None:
         unknown = sorted(
             run.limit
@@ -60,22 +91,41 @@ def check_removals(plan: fleet.Plan, existing: list[Machine], confirmed: bool) -
         )
 
 
+def save_before_the_end(run: Run, gone: list[Machine]) -> None:
+    """Fetch the work of machines that are about to be ended; raise WorkNotSaved if that fails."""
+    name, given_up = run.spec.name, run.discard
+    rest = [m for m in gone if not {name, m.name} & given_up and set(m.students) - given_up]
+    if run.check or not rest:
+        return
+    done = work.save(
+        run.cloud, run.spec.out, rest, wanted=lambda _, s: s not in given_up, say=run.say
+    )
+    unsafe = archives.unsafe(run.spec.out, name, rest, given_up, run.cloud.now())
+    if unsafe:
+        work.stop_again(run.cloud, done)
+        told = {m: done.failed.get(m, why) for m, why in unsafe.items()}
+        raise archives.WorkNotSaved(name, told)
+
+
 def provision(run: Run, confirm_removals: bool = False) -> Outcome:
     """Make the cloud match class.yml and the roster. Safe to interrupt anywhere and to run
     again."""
     preflight.check(run)
     existing, plan = survey(run)
     check_removals(plan, existing, confirm_removals)
+    save_before_the_end(run, plan.remove + plan.duplicates)
     outcome = Outcome()
     images: dict[str, str] = {}
     first = run.spec.regions[0]
     images[first] = access.image(run, first)  # before money is spent: does the SDK exist at all?
+    if plan.launch:
+        preflight.try_launch(run, first, images[first])
 
     role = roles.roles(run)
     guards.budgets(run, _owners(run, plan))
     todo: list[Wanted] = list(plan.launch)
     reasons: dict[str, str] = {}
-    for region in run.spec.regions:
+    for region in [*run.spec.regions, *_others(run, existing)]:
         kept = [m for m in plan.keep if m.region == region]
         if not todo and not kept and not any(m.region == region for m in plan.remove):
             continue
@@ -96,12 +146,23 @@ def provision(run: Run, confirm_removals: bool = False) -> Outcome:
         ]
         _stop_actions(run, role, everyone)
     remember(run, outcome.machines)
+    if not run.check:
+        lock.write(run.spec.folder, account=run.cloud.account, name=run.spec.name)
     return outcome
 
 
-def _owners(run: Run, plan: fleet.Plan) -> dict[str, str]:
+def _others(run: Run, existing: list[Machine]) -> list[str]:
+    """Return the regions outside of class.yml that still hold machines."""
+    return sorted({m.region for m in existing} - set(run.spec.regions))
+
+
+def _owners(run: Run, plan: fleet.Plan) -> dict[str, list[str]]:
+    """Return whom a budget writes to: the student, or all who share the machine."""
     mails = {s.id: s.email for s in run.spec.students}
-    return {w.owner: mails.get(w.owner, run.spec.contact) for w in plan.wanted.values()}
+    return {
+        w.owner: [mails[s] for s in w.seats.values() or [w.owner] if s in mails]
+        for w in plan.wanted.values()
+    }
 
 
 def _guard(run: Run, region: str, role: str) -> list[str]:
@@ -140,15 +201,24 @@ def _region(
     held = _guard(run, region, role)
     access.key_pair(run, region)
     fresh: list[Machine] = []
-    if todo and net.subnets:
+    if todo and net.subnets and region in run.spec.regions:
         todo, fresh = _launch(run, region, net, images, todo, reasons, len(live))
         outcome.launched += [m.name for m in fresh]
     machines = kept + fresh
-    slow = launch.wait(run, region, [m.id for m in fresh if m.state == "pending"], {"running"})
+    # One that the guard for unarmed machines has stopped already is waited for no longer.
+    begun = {"running", "stopping", "stopped"}
+    slow = launch.wait(run, region, [m.id for m in fresh if m.state == "pending"], begun)
     for m in fresh:
         if m.state == "pending" and m.id not in slow:
             m.state = "running"
-    outcome.unarmed += launch.arm(run, region, machines)
+    why = watch.proven(run, region) if machines and not run.check else ""
+    if why:
+        run.warn(f"No machine was armed: {why}.")
+        outcome.unarmed += [m.name for m in machines]
+    else:
+        bad = launch.arm(run, region, machines)
+        outcome.unarmed += bad
+        launch.revive(run, region, [m for m in fresh if m.name not in bad])
     launch.retag(run, region, kept, plan.wanted)
     others = {m.name for m in live}
     ids = launch.addresses(
@@ -192,6 +262,11 @@ def _launch(
         return later, []
     if region not in images:
         images[region] = access.image(run, region)
+    if block and (zone := blocks.zone(run, region)):  # its machines can start in its zone only
+        net = replace(net, subnets=tuple(s for s in net.subnets if s[0] == zone))
+        if not net.subnets:
+            reasons.update({w.name: f"the block's zone {zone} has no subnet" for w in now})
+            return todo, []
     template = access.launch_template(run, net, images[region], block)
     results = launch.launch(run, net, template, now)
     for r in results:
@@ -200,6 +275,7 @@ def _launch(
     unseen = [r.wanted for r in results if r.machine is None and not r.elsewhere]
     elsewhere = [r.wanted for r in results if r.machine is None and r.elsewhere]
     if unseen:  # perhaps launched, answer lost: look before anybody asks again
+        pace.sleep(LATE_SECONDS)
         found = {m.name: m for m in fleet.read(run, region)}
         for w in list(unseen):
             if w.name in found:
@@ -286,9 +362,4 @@ def _class_is_extended(run: Run, regions: list[str], role: str) -> None:
             ) from error
 
 
-def forecast(run: Run) -> cost.Forecast:
-    """Return what the class will cost, before anybody says yes."""
-    return cost.forecast(run.spec, run.cloud.now())
-
-
-__all__ = ["Outcome", "dt", "extend", "forecast", "provision", "remember", "survey"]
+__all__ = ["Outcome", "dt", "extend", "provision", "remember", "survey"]

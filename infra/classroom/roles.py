@@ -91,10 +91,16 @@ def guard_policy(run: Run) -> dict[str, Any]:
                 "Action": "cloudwatch:SetAlarmState",
                 "Resource": f"arn:aws:cloudwatch:*:{account}:alarm:{tags.prefix(run.spec)}*",
             },
+            # AWS asks about the runbook under both of its names, and about the execution; with one
+            # of the three missing every schedule and the budget's stop are refused, silently.
             {
                 "Effect": "Allow",
                 "Action": "ssm:StartAutomationExecution",
-                "Resource": [f"arn:aws:ssm:*:*:automation-definition/{d}:*" for d in documents],
+                "Resource": [
+                    *(f"arn:aws:ssm:*:*:automation-definition/{d}:*" for d in documents),
+                    *(f"arn:aws:ssm:*:*:document/{d}" for d in documents),
+                    f"arn:aws:ssm:*:{account}:automation-execution/*",
+                ],
             },
             {
                 "Effect": "Allow",

@@ -15,31 +15,20 @@ from .problems import Problem
 
 STUDENT = re.compile(r"[a-z][a-z0-9-]{0,29}[a-z0-9]")
 EMAIL = re.compile(r"[^@\s,;]+@[^@\s,;]+\.[A-Za-z]{2,}")
-# Accounts that exist on the images or that would confuse an inventory.
-RESERVED = {
-    "root",
-    "ubuntu",
-    "admin",
-    "ec2-user",
-    "daemon",
-    "nobody",
-    "sshd",
-    "influxdb",
-    "staff",
-    "all",
-    "ungrouped",
-    "localhost",
-    "students",
-    "machines",
-    "class",
-    "bin",
-    "sys",
-    "games",
-    "mail",
-    "www-data",
-    "backup",
-    "list",
-}
+# Accounts and groups of Debian and Ubuntu (base-passwd, cloud images), of the Neuron driver, of
+# our roles, and what would confuse an inventory: an account of that name would be in a group of
+# another's, or not be made at all.
+RESERVED = frozenset(
+    """
+    adm admin all audio avahi backup bin cdrom chrony class crontab daemon dialout dip disk dnsmasq
+    docker ec2-user fax floppy fwupd-refresh games gnats influxdb input irc kmem kvm landscape list
+    localhost lp lxd machines mail man messagebus netdev neuron news nobody nogroup ntp operator
+    plugdev polkitd pollinate postfix proxy rdma render root rtkit sasl sgx shadow src ssh ssl-cert
+    sshd staff stopped students sudo sync sys syslog tape tcpdump telegraf tss tty ubuntu ungrouped
+    usbmux users utmp uucp uuidd video voice wheel whoopsie www-data
+    """.split()
+)
+RESERVED_START = ("systemd-", "node-")  # services; machines of a shared class
 COLUMNS = ("student", "email", "public_key")
 MAX_STUDENTS = 1000
 
@@ -161,7 +150,7 @@ def read(path: Path, shown: str) -> tuple[list[Student], list[Problem]]:
                 f"The student id {sid[:40]!r} is not a name that Linux and AWS both take.",
                 "Use 2 to 31 of a-z, 0-9 and -, starting with a letter.",
             )
-        elif sid in RESERVED:
+        elif sid in RESERVED or sid.startswith(RESERVED_START):
             bad(
                 line,
                 f"The student id {sid!r} is the name of an account or group that exists.",

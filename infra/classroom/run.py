@@ -20,6 +20,7 @@ class Run:
     cloud: Cloud
     check: bool = False
     limit: frozenset[str] | None = None  # students; None means all
+    discard: frozenset[str] = frozenset()  # whose work may be given up
     say: Callable[[str], None] = lambda _: None
     changes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)

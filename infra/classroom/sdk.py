@@ -33,7 +33,6 @@ RELEASES: dict[str, str] = {
     "2.31.1": "2026-08-12",
     "2.32.0": "2026-08-17",
 }
-LATEST_PARAMETER = "/aws/service/neuron/dlami/multi-framework/ubuntu-24.04/latest/image_id"
 DIALECTS = ("neuronxcc.nki", "nki")
 
 
@@ -85,14 +84,16 @@ def ubuntu_for(version: str) -> str:
 
 @dataclass(frozen=True)
 class ImageQuery:
-    """Say how to find the image of one SDK: by name pattern within a window of days, or by SSM
-    parameter."""
+    """Say how to find the image of one SDK: by name pattern, by what its description says, else
+    within a window of days.
+
+    AWS's parameter `latest` is no help: it moves on to the next SDK.
+    """
 
     sdk: str
     pattern: str
     since: dt.date
     until: dt.date | None  # first day that belongs to the next release
-    parameter: str | None  # set only for the current release
 
 
 def image_query(version: str) -> ImageQuery:
@@ -106,7 +107,6 @@ def image_query(version: str) -> ImageQuery:
         pattern=f"Deep Learning AMI Neuron (Ubuntu {ubuntu_for(version)}) *",
         since=since,
         until=min(later) if later else None,
-        parameter=None if later else LATEST_PARAMETER,
     )
 
 
@@ -119,12 +119,29 @@ def image_date(name: str) -> dt.date | None:
         return None
 
 
+def image_sdk(description: str) -> str | None:
+    """Read the SDK that a description names, such as "... Neuron SDK 2.32.0 ..."."""
+    match = re.search(r"Neuron SDK (\d+\.\d+(?:\.\d+)?)", description)
+    return normal(match[1]) if match else None
+
+
 def pick_image(images: list[dict], query: ImageQuery) -> dict | None:
-    """Return the newest image whose date lies in the SDK's window."""
-    dated = [(image_date(i.get("Name", "")), i) for i in images]
+    """Return the newest image that says it carries the SDK; only where none says anything, the
+    newest whose date lies in the SDK's window."""
+    said = [(image_sdk(i.get("Description") or ""), i) for i in images]
+    exact = [i for version, i in said if version == query.sdk]
+    dated = [
+        (image_date(i.get("Name", "")), i)
+        for i in (exact or [i for version, i in said if version is None])
+    ]
+    if exact:
+        named = [(day or dt.date.min, i["ImageId"], i) for day, i in dated]
+        return max(named, key=lambda f: f[:2])[2]
+    if query.until is None:  # any later release would fit the window
+        return None
     fitting = [
         (day, i["ImageId"], i)
         for day, i in dated
-        if day and day >= query.since and (query.until is None or day < query.until)
+        if day and query.since <= day < query.until
     ]
     return max(fitting, key=lambda f: f[:2])[2] if fitting else None

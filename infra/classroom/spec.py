@@ -69,6 +69,7 @@ class ClassSpec(_Strict):
     """Hold a class as class.yml describes it."""
 
     name: Annotated[str, AfterValidator(fields.name)]
+    account: Annotated[str, BeforeValidator(fields.account)] = ""
     contact: Annotated[str, AfterValidator(fields.email)]
     regions: Annotated[
         list[Annotated[str, AfterValidator(fields.region)]], Field(min_length=1, max_length=6)
@@ -129,7 +130,7 @@ class ClassSpec(_Strict):
     @property
     def machine(self) -> machines.MachineType:
         """Return the facts about the instance type."""
-        return machines.TYPES[self.instance_type]
+        return machines.TYPES.get(self.instance_type, machines.DRILL)
 
     @property
     def teardown_at(self) -> dt.datetime:
@@ -203,6 +204,27 @@ def _say(error: dict[str, Any]) -> tuple[str, str]:
     return words[0].format_map(values), words[1].format_map(values)
 
 
+def _skipped_stop(good: dict[str, Any], now: dt.datetime) -> list[tuple[tuple, str, str]]:
+    """Refuse a stop at a time that some night does not have: EventBridge Scheduler and systemd both
+    skip it, so nothing would stop the machines."""
+    stop, zone, end = (good.get(k) for k in ("stop_nightly", "time_zone", "teardown"))
+    if not (isinstance(stop, str) and isinstance(zone, str) and isinstance(end, dt.date)):
+        return []
+    tz, clock = ZoneInfo(zone), dt.time.fromisoformat(stop)
+    day = now.astimezone(tz).date()
+    for _ in range(366):
+        moment = dt.datetime.combine(day, clock, tz)
+        seen = moment.astimezone(dt.timezone.utc).astimezone(tz)
+        if seen.replace(tzinfo=None) != moment.replace(tzinfo=None):
+            what = f"There is no {stop} on {day} in {zone}: the clocks are put forward then, and"
+            text = f"{what} machines would run through that night."
+            return [(("stop_nightly",), text, f"Stop at {seen:%H:%M} or earlier in the evening.")]
+        day += dt.timedelta(days=1)
+        if day > end:
+            break
+    return []
+
+
 def _cross_checks(
     good: dict[str, Any], students: list[Student], now: dt.datetime, ended_ok: bool
 ) -> list[tuple[tuple, str, str]]:
@@ -240,6 +262,7 @@ def _cross_checks(
             (("allow_world",), f"`allow_world` is {allow!r}.", f"Write {ALLOW_WORLD} or remove it.")
         )
     teardown, zone = good.get("teardown"), good.get("time_zone", "UTC")
+    out += _skipped_stop(good, now)
     if isinstance(teardown, dt.date):
         today = now.astimezone(ZoneInfo(zone)).date()
         if teardown <= today and not ended_ok:

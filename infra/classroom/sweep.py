@@ -6,13 +6,15 @@ type is described itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import botocore.exceptions as be
+
 from . import tags
-from .cloud import GLOBAL, SIGNED_OUT, Cloud, code_of, each, words_of
+from .cloud import DENIED, GLOBAL, SIGNED_OUT, Cloud, code_of, each, words_of
 from .problems import explain
 
 # kind -> (operation, key of the answer, key of the id, billable by itself)
@@ -65,6 +67,7 @@ class Sweep:
     unseen: set[str] = field(default_factory=set)  # regions where machines may run unseen
     regions: list[str] = field(default_factory=list)
     looks: int = 0
+    closed: list[str] = field(default_factory=list)  # where the caller may not launch either
 
     @property
     def billable(self) -> list[Found]:
@@ -72,8 +75,29 @@ class Sweep:
         return [f for f in self.found if f.billable]
 
 
-def sweep(cloud: Cloud, name: str, regions: list[str], everywhere: bool = True) -> Sweep:
-    """Look at every type in every region, and with `everywhere` at the global ones."""
+def _closed(cloud: Cloud, region: str) -> bool:
+    """Say whether the caller may not launch machines in a region either: many organisations deny
+    whole regions, and what nobody can start there nobody has to find there."""
+    try:
+        cloud.ec2(region).run_instances(
+            DryRun=True, ImageId="ami-00000000000000000", MinCount=1, MaxCount=1
+        )
+    except be.ClientError as error:
+        return code_of(error) in DENIED
+    except be.BotoCoreError:
+        return False
+    return False
+
+
+def sweep(
+    cloud: Cloud,
+    name: str,
+    regions: list[str],
+    everywhere: bool = True,
+    ours: Collection[str] = (),
+) -> Sweep:
+    """Look at every type in every region, and with `everywhere` at the global ones. `ours` are
+    regions that the class is known to have used: a denial there is never taken for emptiness."""
     jobs: list[tuple[str, str, Callable[[], list[Found]]]] = []
     for region in regions:
         jobs.append(("instances", region, partial(_instances, cloud, name, region)))
@@ -85,7 +109,12 @@ def sweep(cloud: Cloud, name: str, regions: list[str], everywhere: bool = True) 
         jobs.append(("budgets", GLOBAL, partial(_budgets, cloud, name)))
         jobs.append(("roles", GLOBAL, partial(_iam, cloud, name)))
     out = Sweep(regions=list(regions), looks=len(jobs))
-    for (what, region, _), found, error in each(lambda job: job[2](), jobs):
+    results = each(lambda job: job[2](), jobs)
+    refused = {r for (what, r, _), _, e in results if what == "instances" and code_of(e) in DENIED}
+    out.closed = [r for r in sorted(refused - set(ours)) if _closed(cloud, r)]
+    for (what, region, _), found, error in results:
+        if error is not None and region in out.closed and what not in ("budgets", "roles"):
+            continue
         if error is not None:
             if code_of(error) in SIGNED_OUT:
                 raise explain(code_of(error), "", f"look for what class {name} has", region)
@@ -109,8 +138,15 @@ def _instances(cloud: Cloud, name: str, region: str) -> list[Found]:
         Found("instance", region, i["InstanceId"], i["State"]["Name"], True, i)
         for r in reservations
         for i in r["Instances"]
-        if i["State"]["Name"] != "terminated"
+        if i["State"]["Name"] != "terminated" and tags.ours(i.get("Tags"), name)
     ]
+
+
+def machines(cloud: Cloud, name: str, regions: list[str]) -> list[Found]:
+    """Return the machines of a class in some regions; a region that cannot be read gives none, and
+    teardown will say so."""
+    found = each(lambda region: _instances(cloud, name, region), regions)
+    return [f for _, some, _ in found for f in some or []]
 
 
 def _ec2(cloud: Cloud, name: str, region: str, kind: str) -> list[Found]:

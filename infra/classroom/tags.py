@@ -9,6 +9,7 @@ from .spec import ClassSpec
 
 CLASS = "trainium-labs:class"
 OWNER = "trainium-labs:owner"
+BUDGET = "trainium-labs:budget"  # class and owner in one, for a budget filters by one tag
 EXPIRES = "trainium-labs:expires"
 MACHINE = "trainium-labs:machine"
 # `pending(spec)` until the alarm and the budget's stop action that name the machine are verified,
@@ -42,7 +43,17 @@ def group(spec: ClassSpec) -> str:
 
 def common(spec: ClassSpec, owner: str = STAFF) -> dict[str, str]:
     """Return the tags of everything that is made."""
-    return {CLASS: spec.name, OWNER: owner, EXPIRES: spec.teardown.isoformat()}
+    return {
+        CLASS: spec.name,
+        OWNER: owner,
+        BUDGET: payer(spec, owner),
+        EXPIRES: spec.teardown.isoformat(),
+    }
+
+
+def payer(spec: ClassSpec, owner: str) -> str:
+    """Return the value of BUDGET: students of two classes have a budget each."""
+    return f"{spec.name}.{owner}"
 
 
 def as_list(tags: Mapping[str, str]) -> list[dict[str, str]]:

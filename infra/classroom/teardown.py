@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import botocore.exceptions as be
 
+from . import launch, pace
 from .cloud import DENIED, GLOBAL, Cloud, code_of, each, words_of
 from .problems import ClassroomError
 from .sweep import Found, Sweep, sweep
@@ -37,6 +37,8 @@ REST = (
 # While a machine lives, or may live unseen, something must be able to end it: these stay.
 GUARDS = ("alarm", "budget", "schedule", "schedule-group", "role")
 PASSES = 6
+LATE_SECONDS = 5
+Held = Callable[[list[Found]], dict[str, str]]
 
 
 @dataclass
@@ -51,6 +53,10 @@ class Report:
     regions: list[str] = field(default_factory=list)
     looks: int = 0
     at: str = ""
+    ours: list[str] = field(default_factory=list)  # regions that the class has used
+    closed: list[str] = field(default_factory=list)  # denied, and nothing can be started there
+    account: str = ""
+    known: bool = True  # the class was found, or something here says that it existed
     partial: bool = False  # not all regions were looked at, so the global guards stay
 
     @property
@@ -61,14 +67,20 @@ class Report:
     @property
     def exit_code(self) -> int:
         """Return 0 for a proven empty account, else 1."""
-        return 0 if self.clean else 1
+        return 0 if self.clean and self.known else 1
 
     def summary(self) -> str:
         """Return the closing line."""
+        if self.clean and not self.known:
+            return (
+                f"Account {self.account} holds nothing of a class {self.name}, and nothing here"
+                " says that it ever did. If the name and the account are right, it is gone."
+            )
         if self.clean:
             return (
                 f"0 billable resources of class {self.name} (read back from {len(self.regions)}"
                 f" regions, {self.looks} listings)"
+                + (f"; {', '.join(self.closed)}: denied to you, also to launch" * bool(self.closed))
                 + (
                     "; other regions were not looked at, so roles and budgets stay"
                     if self.partial
@@ -91,12 +103,14 @@ class Report:
             json.dumps(
                 {
                     "class": self.name,
+                    "account": self.account,
                     "at": self.at,
                     "summary": self.summary(),
                     "regions": self.regions,
                     "removed": self.removed,
                     "left": list(map(str, self.left)),
                     "not_readable": self.blind,
+                    "denied_also_to_launch": self.closed,
                     "errors": self.errors,
                 },
                 indent=1,
@@ -115,9 +129,11 @@ def teardown(
     dry_run: bool = False,
     say: Callable[[str], None] = lambda _: None,
     pause: float = 3.0,
+    held: Held = lambda _: {},
+    ours: Collection[str] = (),
 ) -> Report:
     """Remove all that carries the class's tag in every enabled region; needs no state but the name
-    of the class."""
+    of the class. `held` says which machines must not be ended, and why."""
     enabled = set(cloud.regions())
     unknown = sorted(set(regions or ()) - enabled)
     if unknown:
@@ -128,24 +144,33 @@ def teardown(
     regions = sorted(set(regions or enabled))
     report = Report(name, regions=regions, at=cloud.now().isoformat(timespec="seconds"))
     report.partial = set(regions) != enabled
+    report.ours = sorted(ours)
     state = _look(cloud, name, report, say)
     if dry_run:
         return report
+    sure = False
     for k in range(PASSES):
         if not state.found and not state.blind:
-            break
+            if sure:
+                break
+            # What was made a moment ago (by a run that was killed) shows up in listings late.
+            pace.sleep(LATE_SECONDS)
+            state, sure = _look(cloud, name, report, say), True
+            continue
+        sure = False
         before, report.errors = set(state.found), []
-        hopeless = _pass(cloud, state, report, say)
+        hopeless = _pass(cloud, state, report, say, held)
         state = _look(cloud, name, report, say)
         if hopeless and set(state.found) == before:
             break  # it would be refused again
         if (state.found or state.blind) and k < PASSES - 1:
-            time.sleep(pause * (k + 1))
+            pace.sleep(pause * (k + 1))
     return report
 
 
 def _look(cloud: Cloud, name: str, report: Report, say: Callable[[str], None]) -> Sweep:
-    state = sweep(cloud, name, report.regions, everywhere=not report.partial)
+    state = sweep(cloud, name, report.regions, not report.partial, report.ours)
+    report.closed = state.closed
     report.left, report.blind, report.looks = state.found, state.blind, state.looks
     say(
         f"found {len(state.found)} resources in {len(report.regions)} regions"
@@ -154,10 +179,19 @@ def _look(cloud: Cloud, name: str, report: Report, say: Callable[[str], None]) -
     return state
 
 
-def _pass(cloud: Cloud, state: Sweep, report: Report, say: Callable[[str], None]) -> bool:
+def _pass(
+    cloud: Cloud, state: Sweep, report: Report, say: Callable[[str], None], held: Held
+) -> bool:
     """Remove what can be removed now; return whether it would be refused again."""
     codes: set[str] = set()
     machines = [f for f in state.found if f.kind == "instance"]
+    kept = held(machines)
+    report.errors += [f"machine {i}: its work is not saved ({why})" for i, why in kept.items()]
+    state.found = [
+        f
+        for f in state.found
+        if not (f.kind in MACHINES and (f.id in kept or f.raw.get("InstanceId") in kept))
+    ]
     for kind in MACHINES:
         codes |= _batch(cloud, kind, state, report, say)
     refused = bool(codes) and codes <= set(DENIED)  # then the rest fails because machines live
@@ -195,32 +229,22 @@ def _wait_for_end(
     cloud: Cloud, machines: list[Found], say: Callable[[str], None], minutes: float = 10
 ) -> set[str]:
     """Wait for machines to end; return the regions where some have not, or where nobody knows."""
-    end, alive = time.monotonic() + minutes * 60, set()
+    end, alive = pace.clock() + minutes * 60, set()
     for region in sorted({m.region for m in machines}):
-        ids = [m.id for m in machines if m.region == region]
-        states = ["pending", "running", "stopping", "stopped", "shutting-down"]
-        while True:
+        left = {m.id for m in machines if m.region == region}
+        while left:
             try:
-                found = cloud.pages(
-                    "ec2",
-                    region,
-                    "describe_instances",
-                    "Reservations",
-                    Filters=[
-                        {"Name": "instance-id", "Values": ids},
-                        {"Name": "instance-state-name", "Values": states},
-                    ],
-                )
+                now = launch.states(cloud, region, left)
             except (be.ClientError, be.BotoCoreError):
                 alive.add(region)  # the next pass looks again
                 break
-            left = sum(len(r["Instances"]) for r in found)
-            if left and time.monotonic() > end:
+            left = {i for i in left if now.get(i, "terminated") != "terminated"}
+            if left and pace.clock() > end:
                 alive.add(region)
-            if not left or time.monotonic() > end:
                 break
-            say(f"{region}: waiting for {left} machines to end")
-            time.sleep(5)
+            if left:
+                say(f"{region}: waiting for {len(left)} machines to end")
+                pace.sleep(5)
     return alive
 
 

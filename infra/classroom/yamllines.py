@@ -9,10 +9,24 @@ import yaml
 Lines = dict[tuple[str | int, ...], int]
 
 
+class _Loader(yaml.SafeLoader):
+    """Read a day that does not exist as text, so that its field can say so."""
+
+    def construct_yaml_timestamp(self, node: Any) -> Any:
+        """Return a date, or the text."""
+        try:
+            return super().construct_yaml_timestamp(node)
+        except ValueError:
+            return str(node.value)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", _Loader.construct_yaml_timestamp)
+
+
 def load(text: str) -> tuple[Any, Lines, list[tuple[int, str]]]:
     """Return (data, line of each path, [(line, duplicate key)]); yaml.YAMLError if it is not
     YAML."""
-    loader = yaml.SafeLoader(text)
+    loader = _Loader(text)
     try:
         root = loader.get_single_node()
         lines: Lines = {(): 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,43 @@ from cryptography.hazmat.primitives import serialization as ser  # noqa: E402
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: E402
 
 from labcloud.client import LabCloud  # noqa: E402
+
+ONLY_FULL = "one of many like it: pytest --full (nox -s infra -- --full) runs all"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --full."""
+    text = "run every kill, fault and long test, not a sample of each"
+    parser.addoption("--full", action="store_true", help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name our marker."""
+    config.addinivalue_line("markers", "full: runs with --full only")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only --full runs; begin with the longest file, so that two workers end at
+    about the same time."""
+    items.sort(key=lambda item: item.path.name != "test_hosts.py")
+    for item in items:
+        if item.get_closest_marker("full") and not config.getoption("--full"):
+            item.add_marker(pytest.mark.skip(reason=ONLY_FULL))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print what was not run and why: a green run must not hide it."""
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for report in terminalreporter.stats.get("skipped", []):
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        test = report.nodeid.split("::")[-1].split("[")[0]
+        reasons[why.removeprefix("Skipped: ")].append(test)
+    if reasons:
+        terminalreporter.section("not run here, and why")
+    for why, tests in sorted(reasons.items()):
+        terminalreporter.line(f"{len(tests):4d}  {why}")
+        for test in sorted(set(tests)):
+            terminalreporter.line(f"        {tests.count(test):3d} x {test}")
 
 
 def public_key(number: int) -> str:
@@ -96,21 +134,37 @@ def server() -> Iterator[LabCloud]:
 
 @pytest.fixture()
 def cloud(server: LabCloud, monkeypatch: pytest.MonkeyPatch) -> LabCloud:
-    """Return an empty fake cloud; boto3 in this process talks to it."""
+    """Return an empty fake cloud; boto3 in this process talks to it, and waits in its time."""
     from botocore.retries.standard import ExponentialBackoff
+
+    from classroom import pace
+
+    def sleep(seconds: float) -> None:
+        server.post("until", at=server.post("now")["at"] + seconds)
+
+    monkeypatch.setattr(pace, "sleep", sleep)
+    monkeypatch.setattr(pace, "clock", lambda: server.post("now")["at"])
 
     server.post("reset", at=START)
     for key, value in server.environ.items():
         monkeypatch.setenv(key, value)
     monkeypatch.setenv("CLASSROOM_NOW", START + "+00:00")
     monkeypatch.setenv("CLASSROOM_ATTEMPTS", "2")
-    monkeypatch.setattr(ExponentialBackoff, "delay_amount", lambda *_: 0.01)
+
+    def delay(self: ExponentialBackoff, context: Any) -> float:
+        sleep(min(2.0 ** (context.attempt_number - 1), 20) / 2)
+        return 0.0
+
+    monkeypatch.setattr(ExponentialBackoff, "delay_amount", delay)
     return server
 
 
 @pytest.fixture()
 def classroom(cloud: LabCloud, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
-    """Return a function that runs a command at the fake cloud's time."""
+    """Return a function that runs a command at the fake cloud's time.
+
+    Machines of the fake hold no work, so it is given up unless a test says otherwise.
+    """
     from classroom import commands
     from classroom.cloud import Cloud
 
@@ -121,6 +175,8 @@ def classroom(cloud: LabCloud, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 
     def call(command: str, file: Path, fresh: bool = False, **options: Any) -> dict[str, Any]:
         monkeypatch.setenv("CLASSROOM_NOW", cloud.post("now")["now"])
+        if command in ("teardown", "provision"):
+            options.setdefault("discard_work", options.get("name") or "lab")
         monkeypatch.setattr(
             commands, "Cloud", Cloud if fresh else shared
         )  # making clients takes longer than the calls

@@ -32,20 +32,35 @@ exec systemd-nspawn -q -D "$W/m" --boot --register=no --keep-unit --machine="$NA
 """
 
 INFLUXD = r'''#!/usr/bin/python3
-"""A stand-in for InfluxDB 2 in tests: /health and /api/v2/setup only. Not InfluxDB."""
+# A stand-in for InfluxDB 2 in tests: /health, /api/v2/setup, orgs and authorizations only. Not InfluxDB.
 import json, os
 from http.server import BaseHTTPRequestHandler, HTTPServer
 STATE = "/var/lib/influxdb-stand-in.json"
+def state():
+    return json.load(open(STATE)) if os.path.exists(STATE) else {}
 class H(BaseHTTPRequestHandler):
     def answer(self, code, body):
         data = json.dumps(body).encode()
         self.send_response(code); self.send_header("Content-Type", "application/json"); self.send_header("Content-Length", str(len(data))); self.end_headers(); self.wfile.write(data)
+    def operator(self):
+        return self.headers["Authorization"] == "Token " + state().get("token", "")
     def do_GET(self):
-        self.answer(200, {"status": "pass"} if self.path == "/health" else {"allowed": not os.path.exists(STATE)})
+        if self.path == "/health": return self.answer(200, {"status": "pass"})
+        if self.path == "/api/v2/setup": return self.answer(200, {"allowed": not state()})
+        if not self.operator(): return self.answer(401, {"code": "unauthorized"})
+        if self.path == "/api/v2/orgs?org=" + state()["org"]: return self.answer(200, {"orgs": [{"id": "0d1", "name": state()["org"]}]})
+        self.answer(404, {"code": "not found"})
     def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if os.path.exists(STATE): return self.answer(422, {"code": "conflict"})
-        json.dump({k: body[k] for k in ("org", "bucket", "username")}, open(STATE, "w")); self.answer(201, {"ok": True})
+        body, old = json.loads(self.rfile.read(int(self.headers["Content-Length"]))), state()
+        if self.path == "/api/v2/setup":
+            if old: return self.answer(422, {"code": "conflict"})
+            json.dump({**{k: body[k] for k in ("org", "bucket", "username", "token")}, "given": []}, open(STATE, "w"))
+            return self.answer(201, {"ok": True})
+        if not self.operator(): return self.answer(401, {"code": "unauthorized"})
+        if self.path != "/api/v2/authorizations" or body["orgID"] != "0d1": return self.answer(400, {"code": "invalid"})
+        token = "of-%d" % len(old["given"])
+        json.dump({**old, "given": old["given"] + [{**body, "token": token}]}, open(STATE, "w"))
+        self.answer(201, {"token": token})
     def log_message(self, *a): pass
 host, port = os.environ["INFLUXD_HTTP_BIND_ADDRESS"].rsplit(":", 1)
 HTTPServer((host, int(port)), H).serve_forever()

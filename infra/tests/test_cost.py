@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from classroom import cost, machines, spec
+from classroom import forecast, machines, prices, spec
 from classroom.run import Run
 from conftest import ClassFolder
 
@@ -26,35 +26,53 @@ def test_a_forecast_is_the_sum_of_its_parts_and_never_above_the_worst_case(
     folder: ClassFolder,
 ) -> None:
     folder.write(4, hours_per_student=10)
-    f = cost.forecast(spec.load(folder.file, NOW), NOW)
+    f = forecast.forecast(spec.load(folder.file, NOW), NOW)
     assert f.planned_usd == pytest.approx(4 * 10 * 1.34375)
     assert f.disk_usd == pytest.approx(4 * 150 * 0.08 * 55 / 30.4, rel=0.02)
     assert f.planned_usd < f.total_usd < f.worst_usd
-    assert f.hours_in_budget == pytest.approx(50 / 1.34375) and "2025-11-01" in f.source
+    assert f.alarm_usd == pytest.approx(4 * 0.10 * 55 / 30.4, rel=0.02)
+    assert f.step_usd == pytest.approx(4 * 2 * 0.002 * 55, rel=0.03)
+    assert f.hours_in_budget == pytest.approx(50 / 1.34375)
+    assert set(f.sources) == {"machine", "disk", "address", "alarm", "step"}
+    assert f.sources["disk"] == "from memory, 2025-11-01, 385 days ago"
 
 
 def test_a_table_of_ones_own_counts(folder: ClassFolder) -> None:
     table = {**machines.price_table(), "on_demand_hour": {"trn1.2xlarge": 2.0}, "as_of": "today"}
     (folder.path / "prices.yml").write_text(yaml.safe_dump(table))
     folder.write(1, prices="prices.yml")
-    assert cost.forecast(spec.load(folder.file, NOW), NOW).hourly_usd == 2.0
+    assert forecast.forecast(spec.load(folder.file, NOW), NOW).hourly_usd == 2.0
 
 
 def test_old_prices_and_prices_from_memory_are_said_with_the_way_to_refresh_them(
     folder: ClassFolder,
 ) -> None:
-    told = cost.about_prices(spec.load(folder.file, NOW), NOW)
-    assert "from memory" in told[0] and "385 days old" in told[1] and "To refresh" in told[-1]
+    told = prices.about(spec.load(folder.file, NOW), NOW)
+    assert "From memory" in told[0] and "on_demand_hour.trn1.2xlarge" in told[0]
+    assert "Up to 385 days old" in told[1] and "alarm_month" not in told[1]
+    assert "prices CLASS --refresh" in told[-1]
     table = {**machines.price_table(), "as_of": dt.date(2026, 11, 1)}
-    del table["from_memory"]
+    del table["from_memory"], table["sources"]
     (folder.path / "prices.yml").write_text(yaml.safe_dump(table))
     folder.write(prices="prices.yml")
     loaded = spec.load(folder.file, NOW)
-    assert cost.about_prices(loaded, NOW) == []
-    assert len(cost.about_prices(loaded, NOW + dt.timedelta(days=200))) == 2
+    assert prices.about(loaded, NOW) == []
+    assert len(prices.about(loaded, NOW + dt.timedelta(days=200))) == 2
     (folder.path / "prices.yml").write_text(yaml.safe_dump({**table, "as_of": "today"}))
     machines.price_table.cache_clear()
-    assert "no date" in cost.about_prices(loaded, NOW)[0]
+    assert "no date" in prices.about(loaded, NOW)[0]
+
+
+def test_a_table_from_before_alarms_had_a_price_takes_ours_and_says_how_old_it_is(
+    folder: ClassFolder,
+) -> None:
+    table = {**machines.price_table(), "as_of": dt.date(2026, 11, 1)}
+    del table["alarm_month"], table["sources"], table["from_memory"]
+    (folder.path / "prices.yml").write_text(yaml.safe_dump(table))
+    folder.write(1, prices="prices.yml")
+    f = forecast.forecast(spec.load(folder.file, NOW), NOW)
+    assert f.alarm_usd > 0 and "from memory" in f.sources["alarm"]
+    assert f.sources["disk"] == "AWS, 2026-11-01, 20 days ago"
 
 
 @pytest.mark.parametrize(
@@ -88,4 +106,4 @@ def test_todays_price_is_used_only_if_the_answer_holds_one(
             return Pricing()
 
     run = Run(spec.load(folder.file, NOW), Cloud())  # type: ignore[arg-type]
-    assert cost.live_price(run, "us-east-2") == price
+    assert forecast.live_price(run, "us-east-2") == price

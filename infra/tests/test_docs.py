@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from classroom import preflight, problems
+from classroom import machines, preflight, problems
 from conftest import INFRA, START, public_key
 from labcloud.client import LabCloud
 
@@ -109,3 +109,27 @@ def test_the_policy_names_every_service_that_the_code_calls() -> None:
         )
     named = {s.replace("servicequotas", "service-quotas") for s in preflight.ACTIONS} | {"sts"}
     assert called <= named, called - named
+
+
+def test_prices_in_the_documents_are_those_of_the_table() -> None:
+    prices = machines.price_table()
+    machine, disk = prices["on_demand_hour"]["trn1.2xlarge"], 150 * prices["gp3_gib_month"]
+    setup, teardown = ((ROOT / d).read_text(encoding="utf-8") for d in DOCUMENTS)
+    for text in (
+        f"${machine:.2f} an hour for each running trn1.2xlarge",
+        f"${disk:.0f} a month for each 150 GiB disk",
+        f"${prices['public_ipv4_hour']:g} an hour for each public address",
+        f"${prices['alarm_month']:.2f} a month for each idle alarm",
+        f"${prices['automation_step']:g} for each automation step",
+    ):
+        assert text in setup, text
+    assert f"costs ${prices['alarm_month']:.2f} a month" in teardown
+    assert f"${disk:.0f} a month for its disk" in teardown
+    assert "removes what costs nothing" not in teardown, "alarms cost"
+
+
+def test_the_setup_says_what_only_root_can_do_and_where_blocks_are_sold() -> None:
+    setup = (ROOT / "AWS_SETUP.md").read_text(encoding="utf-8")
+    assert "IAM user and role access to Billing information" in setup and "*Paid plan*" in setup
+    (blocks_line,) = (line for line in setup.splitlines() if "capacity blocks in" in line)
+    assert "`ap-southeast-4`" in blocks_line and "`sa-east-1`" in blocks_line

@@ -61,65 +61,68 @@ def length() -> dict[str, int]:
     return {}
 
 
-@pytest.mark.parametrize("batch", range(4))
+def points(sample: tuple[int, ...]) -> list[Any]:
+    """Return all kill points; those outside of the sample run with --full only."""
+    return [pytest.param(n, marks=[] if n in sample else pytest.mark.full) for n in range(KILLS)]
+
+
+@pytest.mark.parametrize("number", points(sample=(6, 12, 15)))
 def test_a_killed_playbook_leaves_guarded_machines_and_a_clean_way_out(
     folder: ClassFolder,
     cloud: LabCloud,
     classroom: Classroom,
-    batch: int,
+    number: int,
     length: dict[str, int],
 ) -> None:
-    """Twenty kills at calls spread evenly over a run, every other one after the call was done."""
+    """The kills are spread evenly over a run, every other one after the call was done."""
     folder.write(6, elastic_ip=True)
     if not length:
         assert Playbook(folder, cloud).process.wait() == 0
         length["calls"] = len(cloud.log())
         assert classroom("teardown", folder.file)["exit_code"] == 0
-    for k in range(5):
-        cloud.post("reset", at=START, soft=True)
-        (folder.path / "class.lock.yml").unlink(missing_ok=True)
-        number = 5 * batch + k
-        call = int((number + 0.5) * length["calls"] / KILLS)
-        cloud.fault(skip=call, hang=True, drop=True, after=bool(number % 2))
-        Playbook(folder, cloud).kill_at_a_call(cloud)
-        (hung,) = [i for i, c in enumerate(cloud.log()) if c.get("hung")]
-        assert abs(hung - call) <= WORKERS, "it waited for the call at which it was to die"
-        cloud.post("clear")
-        while any(c["status"] == 0 for c in cloud.log()):
-            time.sleep(0.05)  # what the server was doing for the dead client ends
-        for event in cloud.post("events"):
-            if event["kind"] == "running":
-                assert {"nightly", "teardown", "unarmed", "budget"} <= set(event["guards"]), (
-                    number,
-                    event,
-                )
-        assert all(
-            (r["tags"] or {}).get("trainium-labs:class") == "lab"
+    cloud.post("reset", at=START, soft=True)
+    (folder.path / "class.lock.yml").unlink(missing_ok=True)
+    call = int((number + 0.5) * length["calls"] / KILLS)
+    cloud.fault(skip=call, hang=True, drop=True, after=bool(number % 2))
+    Playbook(folder, cloud).kill_at_a_call(cloud)
+    (hung,) = [i for i, c in enumerate(cloud.log()) if c.get("hung")]
+    assert abs(hung - call) <= WORKERS, "it waited for the call at which it was to die"
+    cloud.post("clear")
+    while any(c["status"] == 0 for c in cloud.log()):
+        time.sleep(0.05)  # what the server was doing for the dead client ends
+    for event in cloud.post("events"):
+        if event["kind"] == "running":
+            assert {"nightly", "teardown", "unarmed", "budget"} <= set(event["guards"]), (
+                number,
+                event,
+            )
+    assert all(
+        (r["tags"] or {}).get("trainium-labs:class") == "lab"
+        for r in cloud.leftovers()
+        if r["kind"] != "schedule"
+    ), number
+    if number // 2 % 2:
+        assert classroom("provision", folder.file)["exit_code"] == 0
+        names = sorted(
+            r["tags"]["trainium-labs:machine"]
             for r in cloud.leftovers()
-            if r["kind"] != "schedule"
-        ), number
-        if k % 2:
-            assert classroom("provision", folder.file)["exit_code"] == 0
-            names = sorted(
-                r["tags"]["trainium-labs:machine"]
-                for r in cloud.leftovers()
-                if r["kind"] == "instance"
-            )
-            assert names == folder.students, number
-            assert classroom("provision", folder.file)["changed"] is False
-        else:
-            for _ in range(2):  # a request on its way at the kill may arrive after the first stop
-                cloud.post("advance", seconds=16 * 60)
-            unarmed = [
-                r["id"]
-                for r in cloud.leftovers()
-                if r["kind"] == "instance" and r["tags"].get("trainium-labs:guard") == "pending-lab"
-            ]
-            assert not set(unarmed) & set(cloud.running()), (
-                "the cloud itself stops what was left unarmed"
-            )
-        assert classroom("teardown", folder.file)["exit_code"] == 0, number
-        assert cloud.leftovers() == [], number
+            if r["kind"] == "instance"
+        )
+        assert names == folder.students, number
+        assert classroom("provision", folder.file)["changed"] is False
+    else:
+        for _ in range(2):  # a request on its way at the kill may arrive after the first stop
+            cloud.post("advance", seconds=16 * 60)
+        unarmed = [
+            r["id"]
+            for r in cloud.leftovers()
+            if r["kind"] == "instance" and r["tags"].get("trainium-labs:guard") == "pending-lab"
+        ]
+        assert not set(unarmed) & set(cloud.running()), (
+            "the cloud itself stops what was left unarmed"
+        )
+    assert classroom("teardown", folder.file)["exit_code"] == 0, number
+    assert cloud.leftovers() == [], number
 
 
 def command(cloud: LabCloud, *words: str) -> subprocess.Popen:
@@ -161,12 +164,13 @@ def test_control_c_begins_nothing_more_and_two_teardowns_are_fine(
     folder: ClassFolder, cloud: LabCloud, how: str
 ) -> None:
     folder.write(40)
-    options = ["-e", f"class={folder.file}", "-e", "yes=true", "-e", "save_work=false"]
+    options = ["-e", f"class={folder.file}", "-e", "yes=true", "-e", "discard_work=lab"]
 
     def words(name: str) -> list[str]:
         if how == "ansible-playbook":
             return [how, f"infra/playbooks/{name}.yml", *options]
-        return ["python", "-m", "classroom", name, str(folder.file), "--yes"]
+        own = ["python", "-m", "classroom", name, str(folder.file), "--yes"]
+        return [*own, "--discard-work", "lab"]
 
     cloud.fault("RunInstances", hang=True, after=True, code="InternalError", skip=2)
     run = command(cloud, *words("provision"))

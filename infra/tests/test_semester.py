@@ -59,11 +59,17 @@ class Term:
         self.cloud.post("busy", instance=iid, start=at[0], end=at[1])
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(dt.date(2027, 1, 10), id="over the start of daylight saving time"),
+        pytest.param(dt.date(2026, 9, 10), id="over its end", marks=pytest.mark.full),
+    ],
+)
 def test_a_hundred_days_cost_what_was_planned_and_end(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, first: dt.date
 ) -> None:
-    first = dt.date(2027, 1, 10)  # the term crosses the start of daylight saving time
-    cloud.post("reset", at="2027-01-10T15:00:00")
+    cloud.post("reset", at=f"{first}T15:00:00")
     students = ["diligent", "idler", "away"]
     folder.write(
         students,
@@ -91,7 +97,7 @@ def test_a_hundred_days_cost_what_was_planned_and_end(
         "14:00 to 23:30 each day"
     )
     idle_each = (after[ids["idler"]] - before[ids["idler"]]) / 99
-    assert 0.4 <= idle_each <= 0.55, "10 + 15 minutes after the boot, each of 99 days"
+    assert 0.6 <= idle_each <= 0.85, "10 + 30 minutes after the boot, each of 99 days"
     assert after[ids["away"]] == before[ids["away"]]
     assert cloud.running() == []
     ec2.start_instances(InstanceIds=[ids["away"]])  # somebody starts one an hour before the end
@@ -134,13 +140,14 @@ def test_an_alarm_that_fired_fires_again_wherever_the_machine_was_restarted(
     folder.write(["idler"])
     classroom("provision", folder.file)
     for _ in range(3):  # more than once: no alarm may be used up
-        for _ in range(40):
+        for _ in range(55):
             cloud.post("advance", seconds=60)
             if not cloud.running():
                 break
         if cloud.running():
             break
         if where == "console":
+            cloud.post("advance", seconds=10)  # EC2 refuses to start what is still stopping
             boto3.client("ec2", region_name="us-east-2").start_instances(
                 InstanceIds=list(Term(cloud).ids().values())
             )
@@ -198,6 +205,7 @@ def test_the_budget_stops_a_class_that_never_sleeps(
         time_zone="UTC",
     )
     classroom("provision", folder.file)
+    cloud.post("set", cost_tags=["trainium-labs:class", "trainium-labs:budget"])
     term = Term(cloud)
     for iid in term.ids().values():
         cloud.post(

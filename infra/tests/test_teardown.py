@@ -115,14 +115,6 @@ def test_teardown_needs_nothing_but_the_name(
     )
 
 
-@pytest.fixture(autouse=True)
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for nothing between the passes."""
-    from classroom import teardown
-
-    monkeypatch.setattr(teardown.time, "sleep", lambda _: None)
-
-
 def test_guards_stay_while_machines_may_not_be_ended(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:

@@ -14,7 +14,7 @@ from rich.table import Table
 from .cli import RESULTS, known_labs, note_latency, run_cases, seed
 from .evaluate import PASSED, Outcome, exit_code
 from .show import show_failures, terminal, totals
-from .spec import TARGETS, MustFailNumerically, MustRaise, SpecError
+from .spec import FLEET_TARGETS, TARGETS, MustFailNumerically, MustRaise, SpecError
 
 PROFILES = Path("profiles")
 
@@ -57,7 +57,7 @@ def _parser(name: str, text: str, names: Sequence[str]) -> argparse.ArgumentPars
     parser.add_argument("--full", action="store_true", help="all cases, not only the quick ones")
     parser.add_argument("--case", action="append", metavar="NAME", help="only this case")
     parser.add_argument("--target", choices=TARGETS, action="append",
-                        help="generation to predict for (default: all)")
+                        help=f"generation to predict for (default: {' and '.join(FLEET_TARGETS)})")
     parser.add_argument("--seed", type=seed, help="seed of the inputs (default: each lab's)")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE",
                         help="where results are appended (default: %(default)s)")
@@ -76,7 +76,7 @@ def _run(name: str, text: str, argv: Sequence[str] | None, folder: Path | None) 
     everything: list[tuple[str, Outcome]] = []
     fleet = "full" if args.full or args.case else "quick"
     for lab in labs:
-        for target in args.target or TARGETS:
+        for target in args.target or FLEET_TARGETS:
             runs = [(case, target) for case in lab.cases
                     if fleet in case.fleets and target in case.targets
                     and not isinstance(case.expect, MustRaise)

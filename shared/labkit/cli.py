@@ -24,7 +24,7 @@ from .show import (
     terminal,
     totals,
 )
-from .spec import TARGETS, Case, Lab, SpecError
+from .spec import FLEET_TARGETS, TARGETS, Case, Lab, SpecError
 
 RESULTS = Path("results") / "results.json"
 
@@ -81,6 +81,11 @@ def backend_of(args: argparse.Namespace) -> str:
     return "sim" if args.simulate else args.backend
 
 
+def seed_of(args: argparse.Namespace, lab: Lab) -> int:
+    """Return the seed of a run: the flag's, else the lab's."""
+    return lab.seed if args.seed is None else args.seed
+
+
 def guarded(main: Any, argv: Sequence[str] | None = None) -> int:
     """Run a tester's main; turn what we know can go wrong into a sentence and exit code 2."""
     console = Console(stderr=True)
@@ -119,7 +124,7 @@ def run_cases(lab: Lab, runs: Sequence[tuple[Case, str]], args: argparse.Namespa
 def record(lab: Lab, outcomes: Sequence[Outcome], args: argparse.Namespace, backend: str,
            console: Console) -> None:
     """Append outcomes to the results file, one run per target."""
-    used = args.seed if args.seed is not None else lab.seed
+    used = seed_of(args, lab)
     for target in dict.fromkeys(o.target for o in outcomes):
         run = {"lab": lab.name, **provenance(lab.folder, backend, target, used),
                "cases": [o.to_dict() for o in outcomes if o.target == target]}
@@ -170,7 +175,8 @@ def run_tester(lab: Lab, cases: Sequence[Case], args: argparse.Namespace) -> int
     show_score(console, lab, score(lab, outcomes))
     if args.record:
         console.print(write_times(args.results.with_name("execution_times.json"), lab, outcomes,
-                                  backend_of(args)), highlight=False, soft_wrap=True)
+                                  backend_of(args), seed_of(args, lab)),
+                      highlight=False, soft_wrap=True)
     note_latency(console, outcomes)
     console.print(f"{totals(outcomes)}; recorded in {args.results}", highlight=False,
                   soft_wrap=True)
@@ -212,14 +218,14 @@ def simulate(argv: Sequence[str] | None = None) -> int:
                         help=f"labs to run (default: all of {', '.join(names)})")
     parser.add_argument("--full", action="store_true", help="all cases, not only the quick ones")
     parser.add_argument("--target", choices=TARGETS, action="append",
-                        help="generation to simulate (default: all)")
+                        help=f"generation to simulate (default: {' and '.join(FLEET_TARGETS)})")
     parser.add_argument("--seed", type=seed, help="seed of the inputs (default: each lab's)")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE",
                         help="where results are appended (default: %(default)s)")
     parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv, argparse.Namespace(backend="sim", simulate=True))
     labs = load(args.labs)
-    return run_fleet(labs, "full" if args.full else "quick", args.target or TARGETS, args,
+    return run_fleet(labs, "full" if args.full else "quick", args.target or FLEET_TARGETS, args,
                      terminal())
 
 
@@ -230,6 +236,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments and arguments[0] in commands:
         return guarded(commands[arguments[0]], arguments[1:])
-    print(f"usage: python -m labkit {'|'.join(commands)} [LAB...] [--full] [--target trn1|trn2] "
-          "[--seed N] [--results FILE]", file=sys.stderr)
+    print(f"usage: python -m labkit {'|'.join(commands)} [LAB...] [--full] "
+          f"[--target {'|'.join(TARGETS)}] [--seed N] [--results FILE]", file=sys.stderr)
     return 0 if arguments[:1] in (["-h"], ["--help"]) else 2

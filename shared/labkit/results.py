@@ -130,9 +130,11 @@ def _write(path: Path, document: dict[str, Any]) -> None:
         raise
 
 
-def write_times(path: Path, lab: Lab, outcomes: Sequence[Outcome], backend: str) -> str:
+def write_times(path: Path, lab: Lab, outcomes: Sequence[Outcome], backend: str, seed: int
+                ) -> str:
     """Write the latencies of right kernels by case to `path`; return what was done, in words.
 
+    `seed`: of the run, which need not be the lab's.
     The file of a contest: {"kind": "measured" or "predicted", "execution_times_us": {case: us}}
     beside where they come from. Predicted and measured times never share a file.
     """
@@ -142,7 +144,7 @@ def write_times(path: Path, lab: Lab, outcomes: Sequence[Outcome], backend: str)
     kind = timed[0].latency_kind
     used = timed[0].target
     document = {"lab": lab.name, "kind": kind,
-                **provenance(lab.folder, backend, used, lab.seed),
+                **provenance(lab.folder, backend, used, seed),
                 "execution_times_us": {o.case.name: round(o.latency[f"p{o.case.percentile}"], 1)
                                        for o in timed if o.latency}}
     try:

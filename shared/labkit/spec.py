@@ -10,7 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-TARGETS = ("trn1", "trn2")
+import nkisim
+
+#: every generation that can be simulated, and those that a fleet runs on unless told otherwise:
+#: the ones that labs have thresholds for
+TARGETS: tuple[str, ...] = nkisim.TARGETS
+FLEET_TARGETS = ("trn1", "trn2")
 #: The files that every lab folder has, under these names.
 FILES = ("README.md", "spec.py", "reference.py", "kernels.py", "tester.py")
 

@@ -129,6 +129,17 @@ def as_kernel(func: Any, what: str = "a kernel") -> Kernel:
 
 # -- arguments ----------------------------------------------------------------------------------
 
+@dataclass(frozen=True)
+class TensorSpec:
+    """An argument of which only shape and dtype are said: nt.tensor[[rows, columns], dtype].
+
+    Launchers that measure take it in place of an array; its elements are zeros.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
 def _is_torch(x: Any) -> bool:
     return type(x).__module__.split(".")[0] == "torch" and hasattr(x, "detach")
 
@@ -170,6 +181,8 @@ class _Arguments:
             t = allocate.input_tensor(self.m, value, name, mutable)
             self.inputs.append((name, value, t, mutable))
             return t
+        if isinstance(value, TensorSpec):
+            return self.convert(np.zeros(value.shape, value.dtype), name)
         if _is_torch(value):
             self.torch = True
             return self.convert(_from_torch(value), name)

@@ -9,7 +9,8 @@ import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -30,11 +31,21 @@ SEGMENT = np.dtype([("engine", np.int8), ("start_us", np.float64), ("end_us", np
                     ("instr", np.int32), ("bytes", np.int32)])
 LIFETIME = np.dtype([("storage", np.int64), ("first_us", np.float64), ("last_us", np.float64),
                      ("bytes_per_partition", np.int64), ("line", np.int64)])
-#: what `python -m nkisim calibrate` says of the records that nkisim carries
-MODEL_ERROR = ("median |error| 6 %, 90th percentile 18 % on 62 published measurements "
-               "(docs/latency-model.md)")
 #: an engine that is busy for so much of the body is what limits a kernel
 BOUND = 0.75
+
+
+@cache
+def model_error() -> str:
+    """Say how far the model is from the published measurements that nkisim carries.
+
+    The figures are those that `python -m nkisim calibrate --sources DIR --write` left.
+    """
+    text = resources.files("nkisim").joinpath("data/calibration.json").read_text("utf-8")
+    facts = json.loads(text)
+    return (f"median |error| {facts['median_error_pct']} %, 90th percentile "
+            f"{facts['p90_error_pct']} % on {facts['compared']} published measurements, most "
+            "of which the model was fitted to (docs/latency-model.md)")
 
 
 class Timeline:
@@ -128,7 +139,7 @@ class Profile:
                  options: frozenset[str] = frozenset(compiling.DEFAULT)):
         self.kernel_name, self.hw, self.descriptors = kernel_name, core, descriptors
         self.trace, self.machine = run.trace, run.machine
-        self.model_error = MODEL_ERROR if core.calibrated else "not calibrated"
+        self.model_error = model_error() if core.calibrated else "not calibrated"
         self.outputs, self.findings = run.outputs, list(run.findings)
         plan = schedule(run.trace, core, dge=descriptors == "dge", on=options)
         self.compiler = tuple(name for name in compiling.OPTIONS if name in options)

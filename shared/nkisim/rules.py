@@ -3,6 +3,7 @@
 Each has a stable id, the SDK's name of the condition where it has one (page "NKI API Errors"),
 a title that states the limit, a page of text, and a hint ("Try: ..."). `errors.fail` and
 `Machine.find` refer to them by id; title and hint stand in where a call gives none of its own.
+`{field}` in a text is a field of `chip.hw.NeuronCore`: its value on each target is put there.
 """
 from __future__ import annotations
 
@@ -152,7 +153,7 @@ Try: nl.load the kernel's argument into a tile, or make one with nl.ndarray.
 NKI-M03 | err_unsupported_memory | HBM is written by DMA
 out[...] = tile is no instruction; nl.store(out[...], value=tile) is.
 NKI-M04 | - | A tile fits into a partition
-SBUF has 192 KiB per partition on NeuronCore-v2 (176 usable), 224 on v3 (208 usable); PSUM 16 KiB in 8 banks.
+A partition of SBUF has {sbuf_bytes}, of which a kernel can use {sbuf_usable_bytes}; one of PSUM has {psum_bytes}, in banks of {psum_bank_bytes}.
 NKI-M05 | - | Memories
 A tensor lives in HBM (kernel inputs and outputs, gigabytes, slow), in SBUF (tiles, megabytes, fast) or in PSUM (results of the Tensor Engine).
 Try: buffer=nl.sbuf, nl.psum or nl.shared_hbm.
@@ -164,7 +165,7 @@ NKI-M08 | err_hbm_tensor_with_init_value_not_supported | HBM tensors have no ini
 HBM is written by DMA, so a value takes an instruction; nl.zeros and nl.full make tiles.
 Try: nl.ndarray, then nl.store a tile or a number.
 NKI-M10 | - | Tiles that live at the same time fit into SBUF and PSUM
-A tile's memory is free again when it has been read for the last time. What is alive at the same time, of all tiles, has to fit: 176 KiB per partition of SBUF on trn1, 208 KiB on trn2, 8 banks of PSUM. What does not is spilled: from SBUF to HBM and back, from PSUM to SBUF. The predicted time has that.
+A tile's memory is free again when it has been read for the last time. What is alive at the same time, of all tiles, has to fit into a partition: of SBUF {sbuf_usable_bytes}; of PSUM {psum_bytes}. What does not is spilled: from SBUF to HBM and back, from PSUM to SBUF. The predicted time has that.
 Try: smaller tiles, or load later and use sooner.
 NKI-M09 | - | A copy from PSUM that the compiler inserts
 The Tensor Engine cannot read PSUM. The compiler copies such an operand to SBUF, on an engine and at a time that it chooses.
@@ -203,6 +204,9 @@ An op argument is a function of nl or NumPy (nl.add, np.add), not called, that t
 NKI-E12 | - | What range_select puts elsewhere
 nisa.range_select writes the least float32 where the comparisons fail; there is no choice.
 Try: leave on_false_value= out.
+NKI-E13 | - | Operators of an engine
+Not every engine has every operator: the Scalar Engine multiplies and adds, GpSimd has power, rsqrt and exact 32-bit integers. What an engine lacks by its documents may be refused by the compiler, or run elsewhere.
+Try: leave engine= out, and the compiler picks one that can.
 NKI-L01 | err_local_variable_used_out_of_scope | A tile lives in the loop body that made it
 Loop bodies are scopes: what an iteration creates is gone with it. Create the tensor before the loop and assign inside.
 NKI-L02 | - | Loop-carried value in an affine_range
@@ -260,7 +264,7 @@ NKI-K08 | - | Latency percentiles
 The SDK records a fixed set of percentiles.
 Try: get_latency_percentile(99), or 50.
 NKI-K09 | - | DMA descriptors
-Descriptors of a DMA are either prepared by the compiler (static: --disable-dge, and always on trn1) or made by hardware when the DMA starts (dge: trn2 and newer), which costs about 0.7 us a DMA on its queue.
+Descriptors of a DMA are either prepared by the compiler (static: --disable-dge, and always on trn1) or made by hardware when the DMA starts (dge: trn2 and newer), which costs time for each DMA on its queue.
 Try: leave descriptors= out.
 NKI-K10 | - | What the compiler is taken to do
 A prediction assumes which freedoms the compiler uses, each an option with a name: docs/latency-model.md says what they mean. () is strictly as written.
@@ -304,7 +308,7 @@ NKI-A09 | err_tensor_creation_on_scratchpad_with_init_value_not_supported | Dire
 zeros, ones and full need an instruction that writes the value, and a directly allocated tensor is a place only.
 Try: nl.ndarray, then t[...] = 0.
 NKI-A10 | - | The end of SBUF belongs to the compiler
-The documentation leaves 176 of the 192 KiB of a partition to the kernel on NeuronCore-v2. Published kernels that use a little more have run, so this is a warning: less room for the compiler means spills, or an error there.
+A kernel can use {sbuf_usable_bytes} of a partition; the rest is the compiler's. Published kernels that use a little more have run, so this is a warning: less room for the compiler means spills, or an error there.
 NKI-U01 | - | Read before anything was written
 Memory holds whatever was there before: on the chip the kernel reads garbage, and often the right garbage, until it does not. The simulator knows which bytes were written.
 NKI-U02 | - | An output depends on memory that nothing has written
@@ -314,7 +318,7 @@ NKI-U03 | - | Accumulation into memory that was never set
 psum += matmul adds to what is there. Only nl.zeros tells the chip that the first matmul starts anew.
 Try: nl.zeros(..., dtype=nl.float32, buffer=nl.psum).
 NKI-T01 | - | Targets
-trn1 (NeuronCore-v2), trn2 (v3), trn3 (v4).
+The generation of the NeuronCore is {generation}.
 NKI-X01 | - | A call that could not be understood
 The call has the wrong number, names or types of arguments. Beta 1 of NKI ignores unknown keywords, so a misspelt one shows as a missing one.
 Try: compare the call with the signature in the error.

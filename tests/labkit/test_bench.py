@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import nkisim
 from labkit.bench import has_neuron_devices
+from labkit.spec import FLEET_TARGETS, TARGETS
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(has_neuron_devices(), reason="would measure on this machine")
@@ -41,9 +43,33 @@ def test_profile_writes_a_page_and_a_trace_for_each_case(tmp_path):
                      "vecadd_stream_256000_free1000_trn2.pftrace"}
 
 
+def test_an_uncalibrated_generation_is_predicted_and_said_to_be_so(tmp_path):
+    done = labkit("benchmark", "vecadd", "--case", "stream_256000_free1000", "--target", "trn3",
+                  "--in-process", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "trn3" in done.stdout and "not calibrated" in done.stdout
+
+
 @pytest.mark.parametrize("args, sentence", [
     (["vecad"], "there is no lab 'vecad'"), (["vecadd", "--case", "nothing"], "no case nothing")])
 def test_wrong_arguments_end_in_a_sentence(tmp_path, args, sentence):
     done = labkit("benchmark", *args, cwd=tmp_path)
     assert done.returncode == 2
     assert sentence in done.stderr and "Traceback" not in done.stderr
+
+
+def test_labs_know_every_generation_that_can_be_simulated():
+    assert TARGETS == nkisim.TARGETS and set(FLEET_TARGETS) < set(TARGETS)
+
+
+def test_recorded_times_have_the_seed_of_the_run(tmp_path):
+    """They had the lab's seed, whatever --seed said."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "labs" / "conv2d" / "tester.py"), "--test-case",
+         "speed_32x16_float16", "--target", "trn2", "--in-process", "--record", "--seed", "7"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "NKI_BANNER": "0", "PYTHONPATH": str(ROOT / "shared")})
+    assert done.returncode == 0, done.stdout + done.stderr
+    times = json.loads((tmp_path / "results" / "execution_times.json").read_text())
+    (run,) = json.loads((tmp_path / "results" / "results.json").read_text())["runs"]
+    assert times["seed"] == run["seed"] == 7

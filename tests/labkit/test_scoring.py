@@ -67,17 +67,18 @@ def test_times_are_recorded_with_their_kind(tmp_path):
     (folder / "kernels.py").write_text("")
     one = Lab("small", "", folder, (CASE,))
     path = tmp_path / "new" / "execution_times.json"
-    assert "1 predicted latencies" in write_times(path, one, [ran(12.34, kind="predicted")], "sim")
+    assert "1 predicted latencies" in write_times(path, one, [ran(12.34, kind="predicted")], "sim",
+                                                      7)
     document = json.loads(path.read_text())
     assert document["kind"] == "predicted" and document["backend"] == "sim"
     assert document["execution_times_us"] == {"c": 12.3}
     # a wrong or untimed kernel leaves the file of the last right one alone
     for outcome in (ran(1, status=FAILED), ran(None)):
-        assert "nothing is written" in write_times(path, one, [outcome], "sim")
+        assert "nothing is written" in write_times(path, one, [outcome], "sim", 7)
     assert json.loads(path.read_text()) == document
     (tmp_path / "file").write_text("")
     with pytest.raises(ResultsError, match="cannot write"):
-        write_times(tmp_path / "file" / "x.json", one, [ran(1)], "hw")
+        write_times(tmp_path / "file" / "x.json", one, [ran(1)], "hw", 7)
 
 
 def test_case_table_says_what_each_tolerance_is(capsys):

@@ -159,7 +159,8 @@ def test_references_agree():
     for model in (REFERENCE.conv2d_numpy, REFERENCE.conv2d_numpy_matmul,
                   REFERENCE.conv2d_numpy_matmul_tiled):
         np.testing.assert_allclose(model(*inputs), exact, rtol=1e-5)
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: "
+                                "TRAINIUM_LABS_TORCH=1 nox -s tests installs it")
     assert torch.__version__
     for pool in (1, 2):
         x = images(2, 128, 128, 3, 10, 12)

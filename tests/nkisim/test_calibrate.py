@@ -2,13 +2,21 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+import nkisim
 from nkisim.doors import records
-from nkisim.doors.calibrate import command, rank_correlation
+from nkisim.doors.calibrate import command, compare, rank_correlation
 from nkisim.doors.records import Skipped
+from nkisim.prediction import model_error
+
+ROOT = Path(__file__).parents[2]
+CALIBRATION = json.loads((Path(nkisim.__file__).parent / "data" / "calibration.json").read_text())
 
 SOURCE = '''
 import neuronxcc.nki as nki
@@ -189,3 +197,42 @@ def test_rank_correlation():
     assert rank_correlation([1, 2, 3], [10, 20, 30]) == pytest.approx(1)
     assert rank_correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
     assert rank_correlation([1, 1, 2], [5, 5, 9]) == pytest.approx(1)
+
+
+def test_written_figures_are_of_all_records(world, capsys, tmp_path):
+    out = tmp_path / "c.json"
+    code, _, err = run(world, capsys, "--write", str(out), "--only", "whole")
+    assert code == 2 and "--write is for all records" in err and not out.exists()
+    assert run(world, capsys, "--write", str(out))[0] == 0
+    facts, said = json.loads(out.read_text()), json.loads(run(world, capsys, "--json")[1])
+    assert (facts["compared"], facts["skipped"]) == (4, 3)
+    assert facts["median_error_pct"] == round(said["median_error_pct"], 1)
+    assert facts["predicted_us"] == {r["id"]: round(r["predicted_us"], 2) for r in said["records"]
+                                     if r["predicted_us"]}
+
+
+def test_profiles_quote_the_error_that_calibrate_wrote():
+    """It was a sentence in the code that nothing compared with anything."""
+    by_id = {r.id: r for r in records.load()}
+    errors = [abs(100 * (us / by_id[id].value_us - 1))
+              for id, us in CALIBRATION["predicted_us"].items()]
+    assert len(errors) == CALIBRATION["compared"] == len(by_id) - CALIBRATION["skipped"]
+    assert (f"median |error| {np.median(errors):.1f} %, 90th percentile "
+            f"{np.percentile(errors, 90):.1f} % on {len(errors)} published") in model_error()
+
+
+def test_the_written_predictions_are_those_of_this_model():
+    """Of the kernels that need no sources; if it fails, the model has changed: see data/README."""
+    cache: dict = {}
+    now = {r.id: compare(r, None, cache).predicted_us for r in records.load() if r.twin}
+    assert now == pytest.approx(CALIBRATION["twins_us"], abs=0.01)
+
+
+def test_the_page_has_the_written_predictions():
+    page = (ROOT / "docs" / "latency-model.md").read_text(encoding="utf-8")
+    shown = {id: float(us) for id, us in re.findall(
+        r"^(\S+) +trn\d +\w+ +[\d.]+ +([\d.]+) +[-+][\d.]+$", page, re.MULTILINE)}
+    assert shown == pytest.approx(CALIBRATION["predicted_us"], abs=0.051)
+    assert (f"{CALIBRATION['compared']} records compared, {CALIBRATION['skipped']} skipped; "
+            f"|error|: median {CALIBRATION['median_error_pct']} %, 90th percentile "
+            f"{CALIBRATION['p90_error_pct']} %") in page

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from nkisim import __version__, errors
+from nkisim.chip import hw
 from nkisim.doors import cli
 
 RULES = {
@@ -57,6 +58,16 @@ def test_explain_prints_a_page(rules, capsys):
     assert cli.main(["explain", "nki-p01"]) == 0
     assert capsys.readouterr().out == ("NKI-P01: Too many partitions\n\n"
                                        "A tile has 128 partitions.\n")
+
+
+def test_a_page_has_the_figures_of_each_target_from_hw(capsys):
+    """They were written into the page, so a new generation, or trn3, was not in it."""
+    for id in errors.RULES:
+        assert cli.main(["explain", id]) == 0
+    said = capsys.readouterr().out
+    assert "{" not in said
+    for core in hw.CORES:
+        assert f"{core.sbuf_usable_bytes // 1024} KiB on {core.name}" in said
 
 
 def test_explain_without_an_id_lists_them(rules, capsys):

@@ -33,7 +33,8 @@ def test_every_page_says_more_than_its_title(id, capsys):
     assert re.fullmatch(r"(err_[a-z0-9_]+)?", rule.name)
     assert cli.main(["explain", id]) == 0
     said = capsys.readouterr().out
-    assert rule.title in said and rule.text in said
+    pieces = re.split(r"\{\w+\}", rule.text)            # between figures of hw
+    assert rule.title in said and all(piece in said for piece in pieces)
 
 
 def test_an_error_fills_its_slots_from_the_rule_and_the_line():

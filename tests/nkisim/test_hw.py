@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 import nkisim
-from nkisim.chip import hw
+from nkisim.chip import hw, trn2
+from nkisim.chip.facts import documented, like, make_core
 from nkisim.errors import NkiError
 
 HOME = Path(nkisim.__file__).parent
 
 
 #: fields that are no facts of the chip
-NAMES = {"name", "aliases", "calibrated", "timing", "provenance"}
+NAMES = {"name", "generation", "aliases", "calibrated", "timing", "provenance"}
 
 
 def facts(table: hw.NeuronCore | hw.Timing) -> set[str]:
@@ -54,6 +55,21 @@ class TestEveryCore:
 def test_a_new_generation_inherits_nothing_in_silence(table):
     assert [f.name for f in dataclasses.fields(table) if f.default is not dataclasses.MISSING
             or f.default_factory is not dataclasses.MISSING] == []
+
+
+@pytest.mark.parametrize("change, said", [
+    (lambda facts, timing: facts.pop("hwdge"), "hwdge"),
+    (lambda facts, timing: timing.pop("hop_us"), "hop_us"),
+    (lambda facts, timing: facts.update(warp_size=documented(32, "?")), "warp_size")])
+def test_a_core_takes_all_its_facts_and_no_others(change, said):
+    facts, timing = like(trn2.FACTS, "trn2"), like(trn2.TIMING, "trn2")
+    core = make_core("x", 9, (), calibrated=False, facts=facts, timing=timing)
+    assert core.timing.hop_us == hw.TRN2.timing.hop_us
+    assert {s.tag for s in (*core.provenance.values(), *core.timing.provenance.values())} \
+        == {"assumed"}                          # what was taken over is a guess
+    change(facts, timing)
+    with pytest.raises(TypeError, match=said):
+        make_core("x", 9, (), calibrated=False, facts=facts, timing=timing)
 
 
 def test_nobody_asks_for_the_number_of_a_generation():

@@ -1,8 +1,6 @@
 """The latency model: what has to hold on any chip, and the lessons that the labs teach."""
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +8,6 @@ from hypothesis import strategies as st
 
 import nkisim
 from nkisim import NkiError
-from nkisim.chip import hw
 from nkisim.prediction import ENGINES
 from nkisim.trace.geometry import Geometry
 from nkisim.trace.trace import Pattern
@@ -292,14 +289,6 @@ def test_a_benchmark_is_the_prediction_and_says_so(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "predicted by nkisim for trn1" in said and "NCL(99)" in said
     assert "not a NEFF" in (tmp_path / "a.neff").read_text()
-
-
-@pytest.mark.parametrize("core", hw.CORES, ids=lambda c: c.name)
-def test_every_timing_constant_names_its_source(core):
-    names = {f.name for f in dataclasses.fields(core.timing)} - {"provenance"}
-    assert names == set(core.timing.provenance)
-    for name, source in core.timing.provenance.items():
-        assert source.text.strip() and source.tag in ("documented", "fitted", "assumed"), name
 
 
 def test_every_row_of_the_table_says_what_it_costs():

@@ -324,6 +324,26 @@ def test_rows_that_are_scattered():
     assert "[0:128, 9:16]" in undefined(kernel, X, rows, 9).text
 
 
+@nki.jit
+def added(x, rows, first, chosen):
+    """Add to rows of an output, of which the first ones were set."""
+    out, f = hbm(128, 16), nl.arange(16)[None, :]
+    nl.store(out[0:first], 0)
+    if chosen:
+        nl.atomic_rmw(out[nl.load(rows), f], value=nl.load(x), op=np.add)
+    else:
+        nisa.dma_copy(dst=out, src=nl.load(x), dst_rmw_op=np.add)
+    return out
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_what_is_added_to_garbage_is_garbage(chosen):
+    rows = np.arange(128, dtype=np.int32)[::-1, None].copy()
+    np.testing.assert_array_equal(clean(added, X, rows, 128, chosen), X[::-1] if chosen else X)
+    finding = undefined(added, X, rows, 96, chosen)
+    assert finding.text.count("[96:128, 0:16]") == 2 and "out, f = hbm" not in finding.where.text
+
+
 # -- against an oracle -----------------------------------------------------------------------------
 
 part = st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(1, 4))

@@ -89,7 +89,7 @@ class LabCloud:
         return [
             c["op"]
             for c in self.log(since)
-            if not c["op"].startswith(("Describe", "Get", "List", "Simulate"))
+            if not c["op"].startswith(("Describe", "Get", "List", "Simulate", "DryRun:"))
             and c["status"] == 200
         ]
 

@@ -10,11 +10,11 @@ from zoneinfo import ZoneInfo
 
 from moto.budgets.models import budgets_backends
 from moto.cloudwatch.models import cloudwatch_backends
-from moto.ec2.models import ec2_backends
 from moto.scheduler.models import scheduler_backends
 
-from . import guards, market
-from .world import ACCOUNT, HOUR_USD, WORLD, tags_of, utc
+from . import authority, automation, gaps, guards, market, spending
+from .iam import Request
+from .world import ACCOUNT, WORLD, utc
 
 PERIOD = dt.timedelta(minutes=5)
 DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
@@ -33,6 +33,17 @@ def _field(text: str, low: int, high: int) -> set[int]:
             b = high if step else a
         out |= set(range(a, b + 1, int(step or 1)))
     return out
+
+
+def _exists(local: dt.datetime, moment: dt.datetime, zone: ZoneInfo) -> bool:
+    """Say whether a local time is there on its day.
+
+    Source: EventBridge Scheduler guide, "Daylight savings time": a time that falls into the hour
+    which is skipped is not made up for; one that comes twice fires once.
+    """
+    if not WORLD.strict["gaps"]:
+        return True
+    return moment.astimezone(zone).replace(tzinfo=None) == local.replace(tzinfo=None)
 
 
 def fires(
@@ -74,10 +85,9 @@ def fires(
             ):
                 for h in hours:
                     for m in minutes:
-                        moment = dt.datetime.combine(day, dt.time(h, m), tz).astimezone(
-                            dt.timezone.utc
-                        )
-                        if moment > after:
+                        local = dt.datetime.combine(day, dt.time(h, m), tz)
+                        moment = local.astimezone(dt.timezone.utc)
+                        if moment > after and _exists(local, moment, tz):
                             yield moment
             day += dt.timedelta(days=1)
     else:
@@ -112,7 +122,7 @@ def _next_fire(schedule: Any, after: dt.datetime) -> dt.datetime | None:
         return _cache[key]
     start, end = _moment(schedule.start_date), _moment(schedule.end_date)
     created = start or dt.datetime.fromtimestamp(schedule.creation_date, dt.timezone.utc)
-    base = max(after, start - dt.timedelta(seconds=1)) if start else after
+    base = max(after, start - dt.timedelta(seconds=1)) if start else max(after, created)
     found = next(
         iter(
             fires(
@@ -127,62 +137,51 @@ def _next_fire(schedule: Any, after: dt.datetime) -> dt.datetime | None:
     return found
 
 
-def _machines(region: str) -> list[Any]:
-    return [i for r in ec2_backends[ACCOUNT][region].reservations.values() for i in r.instances]
-
-
 def machine(region: str, instance_id: str) -> Any:
     """Return a machine of a region, or None."""
-    return next((m for m in _machines(region) if m.id == instance_id), None)
+    return next((m for m in automation.machines(region) if m.id == instance_id), None)
 
 
 def run_target(region: str, schedule: Any) -> str:
-    """Do what a universal target does; return a line for the log."""
+    """Do what a universal target does, with the permissions of the schedule's role; return a line
+    for the log.
+
+    Source: EventBridge Scheduler guide, "Using universal targets" and "Monitoring with CloudWatch":
+    a target that refuses is counted (TargetErrorCount) and, retries spent, dropped; nobody is told.
+    """
     operation, inputs = guards.target_of(schedule)
-    ec2 = ec2_backends[ACCOUNT][region]
-    with guards.because(f"schedule {schedule.name}"):
+    role = schedule.target["RoleArn"]
+    entry = {"t": WORLD.now(), "region": region, "group": schedule.group_name, "error": ""}
+    WORLD.invocations.append(entry)
+    try:
+        authority.assume(role, "scheduler.amazonaws.com")
         if operation == "ssm:startAutomationExecution":
-            document = inputs["DocumentName"]
-            if document in ("AWS-StopEC2Instance", "AWS-TerminateEC2Instance"):
-                act = "stop_instances" if "Stop" in document else "terminate_instances"
-                chosen = [
-                    i
-                    for i in _machines(region)
-                    if guards.selects(inputs, tags_of(i), i.id)
-                    and (
-                        i.state == "running"
-                        or (act == "terminate_instances" and i.state == "stopped")
-                    )
-                ]
-                for instance in chosen:
-                    getattr(ec2, act)([instance.id])
-                return f"{document}: {len(chosen)} machines"
-            if document == "AWS-ReleaseElasticIP":
-                done = 0
-                for allocation in inputs["Targets"][0]["Values"]:
-                    address = next(
-                        (a for a in ec2.addresses if a.allocation_id == allocation), None
-                    )
-                    if address is not None and not (
-                        address.instance and address.instance.state != "terminated"
-                    ):
-                        ec2.release_address(allocation_id=allocation)
-                        done += 1
-                return f"{document}: {done} addresses"
-        elif operation == "cloudwatch:setAlarmState":
+            return automation.start(region, role, inputs, f"schedule {schedule.name}")
+        if operation == "cloudwatch:setAlarmState":
+            arn = f"arn:aws:cloudwatch:{region}:{ACCOUNT}:alarm:{inputs['AlarmName']}"
+            authority.act(role, region, [Request("cloudwatch:SetAlarmState", arn)])
             cloudwatch_backends[ACCOUNT][region].set_alarm_state(
                 inputs["AlarmName"], inputs["StateReason"], "{}", inputs["StateValue"]
             )
             return f"{operation}: {inputs['AlarmName']}"
-        elif operation in ("ec2:stopInstances", "ec2:terminateInstances"):
-            ids = [
-                i
-                for i in inputs["InstanceIds"]
-                if any(m.id == i and m.state != "terminated" for m in _machines(region))
-            ]
-            getattr(ec2, "stop_instances" if "stop" in operation else "terminate_instances")(ids)
-            return f"{operation}: {len(ids)}"
+    except authority.Refused as refused:
+        entry["error"] = str(refused)
+        return f"refused: {refused}"
     raise ValueError(f"the fake has no target {operation} {inputs}")
+
+
+def begin(region: str, group: str, name: str) -> None:
+    """Fire a new rate schedule at once.
+
+    Source: EventBridge Scheduler guide, "Schedule types": without a start date a rate-based
+    schedule starts invoking its target immediately.
+    """
+    schedule = scheduler_backends[ACCOUNT][region].schedule_groups[group].schedules.get(name)
+    if schedule is None or schedule.start_date:
+        return
+    if schedule.schedule_expression.startswith("rate("):
+        did = run_target(region, schedule)
+        WORLD.note("schedule", region=region, name=name, did=did)
 
 
 def evaluate_alarms(now: dt.datetime) -> None:
@@ -229,7 +228,7 @@ def evaluate_alarms(now: dt.datetime) -> None:
                             machine = next(
                                 (
                                     m
-                                    for m in _machines(region)
+                                    for m in automation.machines(region)
                                     if m.id == iid and m.state == "running"
                                 ),
                                 None,
@@ -243,14 +242,7 @@ def evaluate_budgets() -> None:
     """Compare what machines cost so far with each budget; fire notifications and stop actions
     once."""
     for name, budget in list(budgets_backends[ACCOUNT]["aws"].budgets[ACCOUNT].items()):
-        wanted = [
-            v.split("$", 1) for v in (budget.budget.get("CostFilters") or {}).get("TagKeyValue", [])
-        ]
-        spend = sum(
-            WORLD.hours(i) * HOUR_USD.get(m["type"], 2.0)
-            for i, m in WORLD.machines.items()
-            if all(m["tags"].get(k.removeprefix("user:")) == v for k, v in wanted)
-        )
+        spend = spending.spend(budget.budget)
         percent = 100 * spend / float(budget.budget["BudgetLimit"]["Amount"])
         for notification in budget.notifications:
             threshold = float(notification.details["Threshold"])
@@ -269,31 +261,53 @@ def evaluate_budgets() -> None:
                 and key not in WORLD.budget_fired
             ):
                 WORLD.budget_fired.add(key)
-                ssm = action["Definition"]["SsmActionDefinition"]
-                WORLD.note("budget-stop", budget=name, region=ssm["Region"])
-                with guards.because(f"budget {name}"):
-                    for machine in _machines(ssm["Region"]):
-                        if machine.id in ssm["InstanceIds"] and machine.state == "running":
-                            machine.stop()
+                _stop_by_budget(name, action)
+
+
+def _stop_by_budget(name: str, action: dict[str, Any]) -> None:
+    """Run a budget action with its role.
+
+    Source: Budgets guide, "Configuring a budget action": once executed it stays so, and does not
+    act again before RESET_BUDGET_ACTION.
+    """
+    ssm, role = action["Definition"]["SsmActionDefinition"], action["ExecutionRoleArn"]
+    found = {i: machine(ssm["Region"], i) for i in ssm["InstanceIds"]}
+    running = [i for i, m in found.items() if m is not None and m.state == "running"]
+    inputs = {
+        "DocumentName": "AWS-StopEC2Instance",
+        "Targets": [{"Key": "ParameterValues", "Values": running}],
+    }
+    try:
+        authority.assume(role, "budgets.amazonaws.com")
+        automation.start(ssm["Region"], role, inputs, f"budget {name}")
+        action["Status"] = "EXECUTION_SUCCESS"
+        WORLD.note("budget-stop", budget=name, region=ssm["Region"])
+    except authority.Refused as refused:
+        action["Status"] = "EXECUTION_FAILURE"
+        WORLD.note("budget-refused", budget=name, why=str(refused))
 
 
 def advance(seconds: float) -> dict[str, Any]:
-    """Move the clock; everything that is due on the way happens at its moment."""
+    """Move the clock; everything that is due on the way happens at its moment.
+
+    Between two calls the clock ticks by itself, so what was due since the last one comes first.
+    """
     goal = WORLD.now() + dt.timedelta(seconds=seconds)
+    since = min(WORLD.played or WORLD.now(), WORLD.now())
     while True:
-        now = WORLD.now()
-        step = min(goal, _ceil(now))
+        step = min(goal, _ceil(since))
         due: list[tuple[dt.datetime, str, Any, Any]] = []
         for region, backend in list(scheduler_backends[ACCOUNT].items()):
             for group in backend.schedule_groups.values():
                 for schedule in group.schedules.values():
                     if schedule.state != "DISABLED":
-                        moment = _next_fire(schedule, now)
+                        moment = _next_fire(schedule, since)
                         if moment and moment <= step:
                             due.append((moment, region, group, schedule))
         if due:
             step = min(d[0] for d in due)
-        _move(step)
+        if step > WORLD.now():
+            _move(step)
         for moment, region, group, schedule in due:
             if moment == step:
                 WORLD.note(
@@ -304,11 +318,13 @@ def advance(seconds: float) -> dict[str, Any]:
                     and _next_fire(schedule, step) is None
                 ):
                     group.schedules.pop(schedule.name, None)
+        gaps.settle()
         market.tick(step, machine)
         if int(step.timestamp()) % int(PERIOD.total_seconds()) == 0:
             evaluate_alarms(step)
             if int(step.timestamp()) % (8 * 3600) == 0:
                 evaluate_budgets()
+        since = WORLD.played = step
         if step >= goal:
             return {"now": WORLD.now().isoformat()}
 

@@ -9,15 +9,11 @@ import datetime as dt
 import hashlib
 import json
 import re
-import uuid
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
-from moto.budgets.exceptions import DuplicateRecordException, NotFoundException
-from moto.budgets.models import BudgetsBackend
-from moto.budgets.responses import BudgetsResponse
 from moto.cloudwatch.models import Alarm
 from moto.cloudwatch.responses import CloudWatchResponse
 from moto.core.responses import ActionResult, EmptyResult
@@ -30,24 +26,29 @@ from moto.ec2.models.instances import Instance, InstanceBackend
 from moto.ec2.models.security_groups import SecurityGroupBackend
 from moto.ec2.responses import EC2Response
 from moto.ec2.utils import convert_tag_spec
+from moto.iam.models import iam_backends
 from moto.iam.responses import IamResponse
 from moto.servicequotas.models import ServiceQuotasBackend
 from moto.servicequotas.responses import ServiceQuotasResponse
 from moto.ssm.models import Parameter
 
-from . import guards
+from . import authority, automation, guards, late, metrics, spending
 from . import market as sales
+from .iam import Request
 from .world import ACCOUNT, WORLD, tags_of
 
 # Image dates and names as AWS publishes them; deprecated ones show only when asked for.
+# Newer ones name their SDK. (Neuron documentation, "Neuron DLAMI": find an image by description.)
 IMAGES = [
-    ("22.04", "20250918", True),
-    ("22.04", "20251029", True),
-    ("22.04", "20251112", True),
-    ("24.04", "20251219", True),
-    ("24.04", "20260406", True),
-    ("24.04", "20260821", False),
+    ("22.04", "20250918", True, ""),
+    ("22.04", "20251029", True, ""),
+    ("22.04", "20251112", True, ""),
+    ("24.04", "20251219", True, ""),
+    ("24.04", "20260406", True, "2.29.0"),
+    ("24.04", "20260821", True, "2.32.0"),
+    ("24.04", "20261015", False, "2.33.0"),
 ]
+UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
 LATEST = "/aws/service/neuron/dlami/multi-framework/ubuntu-24.04/latest/image_id"
 
 
@@ -58,7 +59,7 @@ def image_id(ubuntu: str, day: str, region: str) -> str:
 
 def preload_images(ec2: Any, ssm: Any, region: str) -> None:
     """Put the Neuron images and their SSM parameter into a region."""
-    for ubuntu, day, deprecated in IMAGES:
+    for ubuntu, day, deprecated, sdk in IMAGES:
         iid = image_id(ubuntu, day, region)
         ami = Ami(
             ec2,
@@ -69,7 +70,7 @@ def preload_images(ec2: Any, ssm: Any, region: str) -> None:
             public=True,
             virtualization_type="hvm",
             architecture="x86_64",
-            description="Neuron multi-framework image",
+            description="Neuron multi-framework image" + (f", Neuron SDK {sdk}" if sdk else ""),
             root_device_type="ebs",
             root_device_name="/dev/sda1",
             creation_date=dt.datetime.strptime(day, "%Y%m%d"),
@@ -78,21 +79,24 @@ def preload_images(ec2: Any, ssm: Any, region: str) -> None:
         ami.deprecated = deprecated
         ec2.amis[iid] = ami
         if not deprecated:
-            ssm._parameters[LATEST].append(
-                Parameter(
-                    account_id=ACCOUNT,
-                    name=LATEST,
-                    value=iid,
-                    parameter_type="String",
-                    description="",
-                    allowed_pattern=None,
-                    keyid=None,
-                    last_modified_date=0.0,
-                    version=1,
-                    data_type="aws:ec2:image",
-                    labels=[],
-                )
-            )
+            for name in (LATEST, UBUNTU):
+                ssm._parameters[name].append(_parameter(name, iid))
+
+
+def _parameter(name: str, image: str) -> Parameter:
+    return Parameter(
+        account_id=ACCOUNT,
+        name=name,
+        value=image,
+        parameter_type="String",
+        description="",
+        allowed_pattern=None,
+        keyid=None,
+        last_modified_date=0.0,
+        version=1,
+        data_type="aws:ec2:image",
+        labels=[],
+    )
 
 
 # ---- EC2 ----
@@ -178,6 +182,13 @@ def run_backend(
             raise EC2ClientError(
                 "InvalidCapacityReservationId.NotFound", "There is no such capacity block."
             )
+        if WORLD.strict["zones"] and zone and zone != block["AvailabilityZone"]:
+            # EC2 guide, "Launch instances using Capacity Blocks": same Availability Zone.
+            raise EC2ClientError(
+                "InvalidParameter",
+                f"The Availability Zone {zone} does not match the zone of the capacity reservation"
+                f" {block['AvailabilityZone']}.",
+            )
         if block["AvailableInstanceCount"] < count:
             raise EC2ClientError("ReservationCapacityExceeded", "The capacity block is used up.")
         block["AvailableInstanceCount"] -= count
@@ -200,6 +211,7 @@ def run_backend(
                 instance_id=instance.id, iam_instance_profile_name=profile
             )
         if market == "spot":
+            link_role("AWSServiceRoleForEC2Spot", "spot.amazonaws.com")
             again = partial(
                 run_backend, self, image_id, count, user_data, security_group_names, **given
             )
@@ -233,6 +245,11 @@ def _state_hook(name: str) -> Any:
         before = self.state
         if name == "start" and before == "terminated":
             raise EC2ClientError("IncorrectInstanceState", f"The instance {self.id} is terminated.")
+        if name == "start" and before == "stopping":
+            raise EC2ClientError(
+                "IncorrectInstanceState",
+                f"The instance '{self.id}' is not in a state from which it can be started.",
+            )
         if name == "start":
             sales.may_start(self)
         result = original(self)
@@ -247,9 +264,23 @@ def _state_hook(name: str) -> Any:
             WORLD.note("terminated", instance=self.id, region=self.region_name, why=guards.reason())
         if self.state != before:
             sales.changed(self, name, guards.reason())
+        if name == "stop" and before == "running" and WORLD.strict["states"]:
+            # EC2 guide, "Instance lifecycle": a machine is `stopping` before it is `stopped`.
+            self._state.name, self._state.code = "stopping", 64
+            WORLD.stopping[self.id] = (WORLD.now() + dt.timedelta(seconds=WORLD.stop_seconds), self)
         return result
 
     return changed
+
+
+def settle() -> None:
+    """Let machines that have been stopping long enough be stopped."""
+    for iid, (due, instance) in list(WORLD.stopping.items()):
+        if instance.state != "stopping":
+            WORLD.stopping.pop(iid, None)
+        elif due <= WORLD.now():
+            instance._state.name, instance._state.code = "stopped", 80
+            WORLD.stopping.pop(iid, None)
 
 
 _delete_group = SecurityGroupBackend.delete_security_group
@@ -270,93 +301,6 @@ _regions = RegionsAndZonesBackend.describe_regions
 
 def describe_regions(self: Any, region_names: list[str] | None = None) -> list:
     return [r for r in _regions(self, region_names) if r.name in WORLD.regions]
-
-
-# ---- Budgets: actions, updates ----
-
-
-def _actions(self: Any) -> list[dict[str, Any]]:
-    return WORLD.budget_actions.setdefault(self._get_param("BudgetName"), [])
-
-
-def create_budget_action(self: Any) -> str:
-    self.backend.describe_budget(ACCOUNT, self._get_param("BudgetName"))
-    kept = (
-        "BudgetName",
-        "NotificationType",
-        "ActionType",
-        "ActionThreshold",
-        "Definition",
-        "ExecutionRoleArn",
-        "ApprovalModel",
-        "Subscribers",
-    )
-    action = {k: self._get_param(k) for k in kept}
-    action.update(ActionId=str(uuid.uuid4()), Status="STANDBY")
-    if any(a["Definition"] == action["Definition"] for a in _actions(self)):
-        raise DuplicateRecordException("action", "the same action")
-    _actions(self).append(action)
-    return json.dumps(
-        {"AccountId": ACCOUNT, "BudgetName": action["BudgetName"], "ActionId": action["ActionId"]}
-    )
-
-
-def describe_budget_actions_for_budget(self: Any) -> str:
-    self.backend.describe_budget(ACCOUNT, self._get_param("BudgetName"))
-    return json.dumps({"Actions": _actions(self)})
-
-
-def delete_budget_action(self: Any) -> str:
-    actions, wanted = _actions(self), self._get_param("ActionId")
-    found = [a for a in actions if a["ActionId"] == wanted]
-    if not found:
-        raise NotFoundException("Unable to find action")
-    actions.remove(found[0])
-    return json.dumps(
-        {"AccountId": ACCOUNT, "BudgetName": self._get_param("BudgetName"), "Action": found[0]}
-    )
-
-
-def update_budget(self: Any) -> str:
-    new = self._get_param("NewBudget")
-    self.backend.describe_budget(ACCOUNT, new["BudgetName"])
-    self.backend.budgets[ACCOUNT][new["BudgetName"]].budget.update(new)
-    return json.dumps({})
-
-
-def describe_subscribers_for_notification(self: Any) -> str:
-    budget = self.backend.budgets[ACCOUNT][self._get_param("BudgetName")]
-    found = [
-        n.subscribers for n in budget.notifications if n.details == self._get_param("Notification")
-    ]
-    return json.dumps({"Subscribers": found[0] if found else []})
-
-
-_create_budget = BudgetsResponse.create_budget
-
-
-def create_budget(self: Any) -> str:
-    answer = _create_budget(self)
-    budget = self.backend.budgets[ACCOUNT][self._get_param("Budget")["BudgetName"]]
-    budget.resource_tags = self._get_param("ResourceTags", [])
-    return answer
-
-
-def budget_tags(self: Any) -> str:
-    name = self._get_param("ResourceARN").split("budget/", 1)[1]
-    if name not in self.backend.budgets[ACCOUNT]:
-        raise NotFoundException("no such budget")
-    return json.dumps(
-        {"ResourceTags": getattr(self.backend.budgets[ACCOUNT][name], "resource_tags", [])}
-    )
-
-
-_delete_budget = BudgetsBackend.delete_budget
-
-
-def delete_budget(self: Any, account_id: str, budget_name: str) -> None:
-    _delete_budget(self, account_id, budget_name)
-    WORLD.budget_actions.pop(budget_name, None)
 
 
 # ---- Service quotas ----
@@ -397,59 +341,56 @@ def list_requested_service_quota_change_history_by_quota(self: Any) -> str:
 
 
 def simulate_principal_policy(self: Any) -> ActionResult:
-    """Decide by the list of denied actions that a test sets."""
-    names = self._get_param("ActionNames", [])
-    return ActionResult(
-        {
-            "IsTruncated": False,
-            "EvaluationResults": [
+    """Evaluate the caller's policies for the resources and keys that are given.
+
+    Source: IAM API reference, SimulatePrincipalPolicy: without ResourceArns each action is asked
+    about "*", which a policy for some resources only does not allow.
+    """
+    entries = self._get_param("ContextEntries", [])
+    keys = {e["ContextKeyName"]: e["ContextKeyValues"] for e in entries}
+    policies = authority.caller(self.get_access_key())["policies"]
+    results = []
+    for action in self._get_param("ActionNames", []):
+        for resource in self._get_param("ResourceArns", []) or ["*"]:
+            asked = Request(action, resource, keys)
+            decision = authority.decide(asked, "us-east-1", policies)
+            results.append(
                 {
-                    "EvalActionName": a,
-                    "EvalResourceName": "*",
-                    "EvalDecision": "implicitDeny" if a in WORLD.denied else "allowed",
+                    "EvalActionName": action,
+                    "EvalResourceName": resource,
+                    "EvalDecision": decision.why.split(" ")[0],
                 }
-                for a in names
-            ],
-        }
-    )
+            )
+    return ActionResult({"IsTruncated": False, "EvaluationResults": results})
 
 
 # ---- CloudWatch ----
 
 _alarm_init = Alarm.__init__
+_put_alarm = CloudWatchResponse.put_metric_alarm
+
+
+def put_metric_alarm(self: Any) -> Any:
+    """Make the service-linked role of EC2 actions with the first alarm that needs it."""
+    answer = _put_alarm(self)
+    alarms = self.cloudwatch_backend.alarms.values()
+    if any(":ec2:" in action for a in alarms for action in a.alarm_actions):
+        link_role("AWSServiceRoleForCloudWatchEvents", "events.amazonaws.com")
+    return answer
+
+
+def link_role(name: str, service: str) -> None:
+    """Make a service-linked role, once."""
+    iam = iam_backends[ACCOUNT]["aws"]
+    if not any(r.name == name for r in iam.roles.values()):
+        trust = {"Statement": [{"Effect": "Allow", "Principal": {"Service": service}}]}
+        path = f"/aws-service-role/{service}/"
+        iam.create_role(name, json.dumps(trust), path, None, "", [], "3600")
 
 
 def alarm_init(self: Any, *args: Any, **kwargs: Any) -> None:
     _alarm_init(self, *args, **kwargs)
     self.state_value = "INSUFFICIENT_DATA"
-
-
-def get_metric_data(self: Any) -> ActionResult:
-    """Answer CPUUtilization/SampleCount of EC2 instances from the hours that they really ran (a
-    sample per 5 minutes)."""
-
-    def when(value: Any) -> dt.datetime:
-        if isinstance(value, dt.datetime):
-            return value if value.tzinfo else value.replace(tzinfo=dt.timezone.utc)
-        if isinstance(value, (int, float)):
-            return dt.datetime.fromtimestamp(value, dt.timezone.utc)
-        return dt.datetime.fromisoformat(str(value).replace("Z", "+00:00"))
-
-    start, end = when(self._get_param("StartTime")), when(self._get_param("EndTime"))
-    results = []
-    for query in self._get_param("MetricDataQueries"):
-        iid = query["MetricStat"]["Metric"]["Dimensions"][0]["Value"]
-        hours = WORLD.hours(iid, start, min(end, WORLD.now()))
-        results.append(
-            {
-                "Id": query["Id"],
-                "Label": iid,
-                "StatusCode": "Complete",
-                "Timestamps": [start] if hours else [],
-                "Values": [round(hours * 12)] if hours else [],
-            }
-        )
-    return ActionResult({"MetricDataResults": results})
 
 
 _volume_init = Volume.__init__
@@ -463,6 +404,13 @@ def volume_init(self: Any, *args: Any, **kwargs: Any) -> None:
 
 def install() -> None:
     """Patch moto's classes."""
+    # A second zone with the type, so that a block's zone is one of several.
+    offered = INSTANCE_TYPE_OFFERINGS["availability-zone"]["ap-southeast-4"]
+    offered += [
+        {**o, "Location": "ap-southeast-4b"}
+        for o in offered
+        if (o["InstanceType"], o["Location"]) == ("trn2.3xlarge", "ap-southeast-4c")
+    ]
     EC2Response.describe_images, EC2Response.run_instances = describe_images, run_instances
     for f in sales.RESPONSES:
         setattr(EC2Response, f.__name__, f)
@@ -471,26 +419,19 @@ def install() -> None:
         setattr(Instance, name, _state_hook(name))
     SecurityGroupBackend.delete_security_group = delete_security_group
     RegionsAndZonesBackend.describe_regions = describe_regions
-    for f in (
-        create_budget_action,
-        describe_budget_actions_for_budget,
-        delete_budget_action,
-        update_budget,
-        create_budget,
-        describe_subscribers_for_notification,
-    ):
-        setattr(BudgetsResponse, f.__name__, f)
-    BudgetsResponse.list_tags_for_resource = budget_tags
-    BudgetsBackend.delete_budget = delete_budget
+    spending.install()
     ServiceQuotasBackend.get_service_quota = get_service_quota
     ServiceQuotasResponse.request_service_quota_increase = request_service_quota_increase
     ServiceQuotasResponse.list_requested_service_quota_change_history_by_quota = (
         list_requested_service_quota_change_history_by_quota
     )
+    CloudWatchResponse.put_metric_alarm = put_metric_alarm
     IamResponse.simulate_principal_policy = simulate_principal_policy
     Alarm.__init__ = alarm_init
     Volume.__init__ = volume_init
-    CloudWatchResponse.get_metric_data = get_metric_data
+    metrics.install()
+    automation.install()
+    late.install()
 
 
 __all__ = ["EmptyResult", "image_id", "install", "preload_images", "tags_of"]

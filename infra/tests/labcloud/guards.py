@@ -43,17 +43,6 @@ def target_of(schedule: Any) -> tuple[str, dict[str, Any]]:
     )
 
 
-def selects(inputs: dict[str, Any], tags: dict[str, str], instance_id: str) -> bool:
-    """Say whether an automation's targets choose a machine."""
-    targets = inputs.get("Targets") or []
-    if len(targets) != 1:  # AWS: "Only one resource group or tag can be specified at a time"
-        return False
-    key, values = targets[0]["Key"], targets[0]["Values"]
-    if key == "ParameterValues":
-        return instance_id in values
-    return key.startswith("tag:") and len(values) == 1 and tags.get(key[4:]) == values[0]
-
-
 def schedules(region: str) -> list[Any]:
     """Return the enabled schedules of a region."""
     backend = scheduler_backends[ACCOUNT][region]
@@ -65,24 +54,36 @@ def schedules(region: str) -> list[Any]:
     ]
 
 
+def _acts(instance: Any, role: str, inputs: dict[str, Any], service: str, runs_as: bool) -> bool:
+    """Say whether an automation that a service starts would reach a machine: chosen and allowed."""
+    from . import authority, automation
+
+    region, document = instance.region_name, inputs.get("DocumentName", "")
+    try:
+        if not automation.chooses(inputs, instance.id, tags_of(instance)):
+            return False
+        authority.assume(role, service)
+        acting = automation.may_start(region, role, inputs) if runs_as else role
+        authority.act(acting, region, automation.needs(document, region, instance.id))
+    except authority.Refused:
+        return False
+    return True
+
+
 def covering(instance: Any) -> list[str]:
     """Return which kinds of guard would act on the machine by themselves."""
     found, tags = set(), tags_of(instance)
     for schedule in schedules(instance.region_name):
         operation, inputs = target_of(schedule)
-        if operation == "ssm:startAutomationExecution" and selects(inputs, tags, instance.id):
-            document, often = (
-                inputs.get("DocumentName"),
-                schedule.schedule_expression.startswith("rate("),
-            )
-            if document == "AWS-StopEC2Instance":
+        role = schedule.target["RoleArn"]
+        if operation == "ssm:startAutomationExecution" and _acts(
+            instance, role, inputs, "scheduler.amazonaws.com", True
+        ):
+            often = schedule.schedule_expression.startswith("rate(")
+            if inputs["DocumentName"] == "AWS-StopEC2Instance":
                 found.add("unarmed" if often else "nightly")
-            elif document == "AWS-TerminateEC2Instance":
+            elif inputs["DocumentName"] == "AWS-TerminateEC2Instance":
                 found.add("teardown")
-        elif operation == "ec2:stopInstances" and instance.id in inputs.get("InstanceIds", []):
-            found.add("nightly")
-        elif operation == "ec2:terminateInstances" and instance.id in inputs.get("InstanceIds", []):
-            found.add("teardown")
     for name, budget in budgets_backends[ACCOUNT]["aws"].budgets[ACCOUNT].items():
         wanted = [
             v.split("$", 1) for v in (budget.budget.get("CostFilters") or {}).get("TagKeyValue", [])
@@ -93,11 +94,15 @@ def covering(instance: Any) -> list[str]:
             and budget.notifications
         ):
             found.add("budget")
-        if any(
-            instance.id in a["Definition"]["SsmActionDefinition"]["InstanceIds"]
-            for a in WORLD.budget_actions.get(name, [])
-        ):
-            found.add("budget-stop")
+        for action in WORLD.budget_actions.get(name, []):
+            ids = action["Definition"]["SsmActionDefinition"]["InstanceIds"]
+            inputs = {
+                "DocumentName": "AWS-StopEC2Instance",
+                "Targets": [{"Key": "ParameterValues", "Values": ids}],
+            }
+            role = action["ExecutionRoleArn"]
+            if _acts(instance, role, inputs, "budgets.amazonaws.com", True):
+                found.add("budget-stop")
     for alarm in list(cloudwatch_backends[ACCOUNT][instance.region_name].alarms.values()):
         if (
             any(d.value == instance.id for d in alarm.dimensions)

@@ -78,6 +78,8 @@ def everything() -> list[dict[str, Any]]:
         ("instance-profile", iam.instance_profiles.values()),
     ):
         for item in items:
+            if item.path.startswith("/aws-service-role/"):
+                continue  # AWS's own; they stay and cost nothing
             tags = item.tags.values() if isinstance(item.tags, dict) else item.tags
             add(kind, "us-east-1", item.name, {t["Key"]: t["Value"] for t in tags})
     return out

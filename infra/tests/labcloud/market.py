@@ -22,7 +22,7 @@ def _offer(hours: int, region: str) -> dict[str, Any]:
     return {
         "CapacityBlockOfferingId": f"cbo-{hours}",
         "InstanceType": "trn2.3xlarge",
-        "AvailabilityZone": f"{region}a",
+        "AvailabilityZone": f"{region}c",
         "InstanceCount": 1,
         "CapacityBlockDurationHours": hours,
         "UpfrontFee": f"{hours * 2.235:.4f}",
@@ -199,6 +199,7 @@ def restore(instance: Any) -> None:
     request = _request_of(instance)
     assert request is not None
     request["Status"] = {"Code": "fulfilled", "Message": ""}
+    instance._state.name, instance._state.code = "stopped", 80  # long stopped by then
     instance.start()
 
 

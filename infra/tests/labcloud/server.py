@@ -19,7 +19,6 @@ for _switch in (
     "MOTO_ENABLE_KEYPAIR_VALIDATION",
 ):
     os.environ.setdefault(_switch, "1")
-os.environ.setdefault("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")
 os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
 
 from moto.ec2.models import ec2_backends  # noqa: E402
@@ -31,7 +30,7 @@ from moto.server import DomainDispatcherApplication, create_backend_app  # noqa:
 from moto.ssm.models import ssm_backends  # noqa: E402
 from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: E402
 
-from . import clock, gaps, leftovers, market  # noqa: E402
+from . import authority, clock, gaps, leftovers, market, rates  # noqa: E402
 from .world import ACCOUNT, WORLD  # noqa: E402
 
 REST = [
@@ -139,12 +138,17 @@ class App:
 
     def aws(self, env: dict[str, Any], start: Callable[..., Any], body: bytes) -> list[bytes]:
         service, region, op, params = identify(env, body)
+        found = re.search(r"Credential=([^/]+)/", env.get("HTTP_AUTHORIZATION", ""))
+        key = found[1] if found else ""
+        dry = str(params.get("DryRun", "")).lower() == "true"
+        shown = f"DryRun:{op}" if dry else op  # in the log and for faults it is no launch
+        env["HTTP_X_MOTO_ACCOUNT_ID"] = authority.caller(key)["account"]
         entry = {
             "n": WORLD.calls,
             "t": WORLD.now().isoformat(),
             "service": service,
             "region": region,
-            "op": op,
+            "op": shown,
             "params": {k: v for k, v in params.items() if not SECRET.search(k)},
             "status": 0,
         }
@@ -163,25 +167,24 @@ class App:
                 service,
                 {"code": "AuthFailure", "status": 401, "message": "region not enabled"},
             )
-        if f"{service}:{op}" in WORLD.denied:
+        late = rates.throttled(authority.caller(key)["account"], service, region, op)
+        if late:
+            return self.fail(env, start, entry, service, late)
+        why = authority.refusal(key, service, region, op, params)
+        if why:
             code = "UnauthorizedOperation" if service == "ec2" else "AccessDenied"
-            return self.fail(
-                env,
-                start,
-                entry,
-                service,
-                {
-                    "code": code,
-                    "status": 403,
-                    "message": f"not authorized to perform {service}:{op}",
-                },
-            )
-        fault = pick_fault(service, region, op, params)
+            refusal = {"code": code, "status": 403, "message": why}
+            return self.fail(env, start, entry, service, refusal)
+        fault = pick_fault(service, region, shown, params)
         if fault and not fault.get("after"):
             self.hang(fault, entry)
             return self.fail(env, start, entry, service, fault)
         status: list[Any] = []
-        chunks = list(self.moto(env, lambda s, h, *_: status.append((s, h))))
+        gaps.settle()
+        with WORLD.lock:  # the clock may be moved by another caller meanwhile
+            chunks = list(self.moto(env, lambda s, h, *_: status.append((s, h))))
+        if op == "CreateSchedule" and status[0][0].startswith("200"):
+            clock.begin(region, params["GroupName"], params["path"].rsplit("/", 1)[1])
         if fault:
             entry["performed"] = True
             self.hang(fault, entry)
@@ -246,8 +249,14 @@ def control(what: str, j: dict[str, Any]) -> Any:
         return WORLD.events[j.get("since", 0) :]
     elif what == "advance":
         return clock.advance(j["seconds"])
+    elif what == "until":  # somebody waits until then; others may have waited longer already
+        with WORLD.lock:
+            return clock.advance(max(0.0, j["at"] - WORLD.now().timestamp()))
+    elif what == "state":
+        found = clock.machine(j["region"], j["instance"])
+        return {"state": found.state if found is not None else "unknown"}
     elif what == "now":
-        return {"now": WORLD.now().isoformat()}
+        return {"now": WORLD.now().isoformat(), "at": WORLD.now().timestamp()}
     elif what == "set":
         for key, value in j.items():
             setattr(WORLD, key, value)

@@ -12,6 +12,7 @@ from freezegun import freeze_time
 
 ACCOUNT = "123456789012"
 HOUR_USD = {"trn1.2xlarge": 1.34375, "trn1.32xlarge": 21.50, "inf2.xlarge": 0.7582}
+STRICT = ("iam", "rates", "states", "gaps", "zones", "cost tags", "late reads")
 DEFAULT_REGIONS = ["us-east-1", "us-east-2", "us-west-2", "ap-southeast-4"]
 
 
@@ -42,11 +43,25 @@ class World:
     slow_payment: bool = False  # an extension stays payment-pending until `pay`
     spot: dict[str, dict[str, Any]] = field(default_factory=dict)
     budget_actions: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    cost_tags: list[str] = field(default_factory=list)  # active cost allocation tags
     budget_fired: set[tuple] = field(default_factory=set)
     calls: int = 0
     hanging: int = 0  # calls that wait for `clear`, so that a test finds a run alive at them
     released: Any = field(default_factory=threading.Event)
     denied: list[str] = field(default_factory=list)
+    # What is as strict as AWS; a test switches one off to look at something else.
+    strict: dict[str, bool] = field(default_factory=lambda: dict.fromkeys(STRICT, True))
+    callers: dict[str, dict[str, Any]] = field(default_factory=dict)  # access key -> who has it
+    organisation: list[dict[str, Any]] | None = None  # service control policies
+    mfa: bool = False  # whether callers signed in with a second factor
+    stopping: dict[str, tuple[dt.datetime, Any]] = field(default_factory=dict)
+    played: dt.datetime | None = None  # until when everything that was due has happened
+    stop_seconds: float = 4.0
+    born: dict[str, float] = field(default_factory=dict)  # when it was made, in virtual time
+    late_seconds: float = 2.0
+    buckets: dict[tuple, tuple[float, float]] = field(default_factory=dict)  # tokens, since when
+    executions: list[dict[str, Any]] = field(default_factory=list)  # automations that ran
+    invocations: list[dict[str, Any]] = field(default_factory=list)  # of schedules
     lock: Any = field(default_factory=threading.RLock)
     frozen: Any = None
 
@@ -138,6 +153,9 @@ class World:
 
 def tags_of(resource: Any) -> dict[str, str]:
     """Return the tags of a moto EC2 resource as a dictionary."""
+    backend = getattr(resource, "ec2_backend", None)
+    if backend is not None:  # moto's own way looks through the tags of everything
+        return dict(backend.tags.get(resource.id, {}))
     return {t["key"]: t["value"] for t in resource.get_tags()}
 
 

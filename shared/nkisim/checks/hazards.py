@@ -59,10 +59,19 @@ def check_loops(m: Launch) -> NkiError | None:
 
 def _carried(m: Launch, loop: int, text: str, line: int, other: int) -> None:
     """Report a value that is carried from iteration to iteration."""
-    m.find("NKI-L02", "warning",
+    m.find("NKI-L02", _severity(m, loop),
            f"an {_INDEPENDENT[m.trace.loop_kind[loop]]} {text}; they may overlap or run in any "
            "order, so on the chip this value is undefined. Use nl.sequential_range, or give each "
            "its own tile", line, other)
+
+
+def _severity(m: Launch, loop: int) -> str:
+    """Return how bad it is that iterations meet; in order, they may.
+
+    skip_middle_end_transformations lets affine_range run as sequential_range does (nki-spec 4.5).
+    """
+    in_order = m.skip_middle_end and m.trace.loop_kind[loop] == "affine_range"
+    return "note" if in_order else "warning"
 
 
 def _how_much(trace: Trace, every: Operands, met: Meeting) -> str:
@@ -87,7 +96,8 @@ def _written_twice(m: Launch, every: Operands, met: Meeting, line: int, other: i
         m.find("NKI-L05", "warning", "every instance of the grid does the same work and writes the "
                "same HBM elements: the kernel does not use nl.program_id", line, other)
         return None
-    if hbm and not (m.skip_middle_end and kind == "affine_range"):
+    severity = _severity(m, met.loop)
+    if hbm and severity != "note":
         return fail("NKI-L04", text, where=m.trace.where(line),
                     given=f"two destinations overlap{some}" if some else
                           "the destination does not depend on the loop variable"
@@ -98,6 +108,6 @@ def _written_twice(m: Launch, every: Operands, met: Meeting, line: int, other: i
                          "index the destination with the loop variable, or use "
                          "nl.sequential_range" if kind == "affine_range" else
                          "index the destination with nl.program_id(axis)")
-    m.find("NKI-L05", "warning", text + "; they may overlap, so each needs its own: create "
+    m.find("NKI-L05", severity, text + "; they may overlap, so each needs its own: create "
            "the tile inside the loop, or use nl.sequential_range", line, other)
     return None

@@ -29,14 +29,6 @@ class Meeting(NamedTuple):
     same: bool              # the same region, not just one that overlaps
 
 
-def updates(kind: Kind) -> bool:
-    """Tell whether a DMA adds to its destination, or writes rows that run-time indices choose.
-
-    Which rows two iterations choose is data, so a promise that they differ is believed.
-    """
-    return kind.adds or kind.scatters
-
-
 def _vague(kind: Kind, number: int) -> bool:
     """Tell whether data or a mask decide which elements of its pattern an operand touches."""
     return kind.scatters and number == 0 or kind.masked \
@@ -107,7 +99,8 @@ class _Accesses:
         forms = trace.forms()
         self.geometry = Geometry()
         pattern = np.array([self.geometry.id(p) for _, _, p in forms], np.int64)
-        ordered = [k.accumulate or k.inplace or updates(k) for k, _, _ in forms]
+        # that the rows differ which two iterations choose is a promise that is believed
+        ordered = [k.accumulate or k.inplace or k.adds or k.scatters for k, _, _ in forms]
         update = np.array([u if n < k.outputs else k.inplace
                            for u, (k, n, _) in zip(ordered, forms)], bool)
         vague = np.array([_vague(k, n) for k, n, _ in forms], bool)

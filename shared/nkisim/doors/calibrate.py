@@ -1,7 +1,7 @@
 """`python -m nkisim calibrate`: compare the latency model with published measurements.
 
 Every record is listed: with its error, or with the reason why it could not be run. The records
-that nkisim carries were used to fit constants of `hw.py`; other records judge the model. Kernels of
+that nkisim carries were used to fit constants of `chip/`; other records judge the model. Kernels of
 ours that have the structure of a record's kernel need no sources and are compared in any case.
 """
 from __future__ import annotations
@@ -134,6 +134,21 @@ def report(outcomes: list[Outcome], twins: Iterable[Outcome] = ()) -> dict[str, 
     }
 
 
+def write(path: Path, outcomes: list[Outcome], twins: Iterable[Outcome]) -> None:
+    """Write what a comparison of all records said: nkisim carries it as data/calibration.json.
+
+    Predictions are in microseconds, by the record's id; `twins` of kernels of ours.
+    """
+    facts = report(outcomes)
+
+    def predictions(some: Iterable[Outcome]) -> dict[str, float]:
+        return {o.id: round(o.predicted_us, 2) for o in some if o.predicted_us is not None}
+    kept = {name: round(facts[name], 1) for name in ("median_error_pct", "p90_error_pct")}
+    document = {"schema": 1, "compared": facts["compared"], "skipped": facts["skipped"], **kept,
+                "predicted_us": predictions(outcomes), "twins_us": predictions(twins)}
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
 def _table(outcomes: list[Outcome]) -> list[str]:
     width = max((len(o.id) for o in outcomes), default=2)
     out = [f"{'id':<{width}}  target  metric         measured us  predicted us   error %"]
@@ -207,8 +222,7 @@ def explain(record: Record, prof: Profile) -> list[str]:
         out.append(f"  {row.row.name + ' ' + row.engine:<26} {counts[k]:>6} {duration[k]:>11.3f} "
                    f"{total[k]:>12.1f} {waits[k]:>12.1f}  {shapes}{more}")
     used = sorted({s.tag for s in t.provenance.values()})
-    out += ["", f"  constants of {prof.hw.name} are {', '.join(used)}: see hw.py, "
-            "Timing.provenance"]
+    out += ["", f"  constants of {prof.hw.name} are {', '.join(used)}: see docs/latency-model.md"]
     return out
 
 
@@ -221,6 +235,9 @@ def command(argv: list[str]) -> int:
                         help="public repositories, checked out as DIR/<owner>+<name> (their "
                              "kernels are executed; default: sources)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    parser.add_argument("--write", metavar="FILE", type=Path,
+                        help="write figures and predictions of all records, as nkisim carries "
+                             "them in data/calibration.json (needs --sources)")
     parser.add_argument("--explain", metavar="ID", help="show where the time of one record goes")
     parser.add_argument("--compiler", metavar="NAMES", help="what the compiler may do, as for "
                         "python -m nkisim profile")
@@ -238,6 +255,10 @@ def command(argv: list[str]) -> int:
     wanted = [r for r in wanted if (not target or _name(r.target) == target)
               and (not options.only or any(text in r.id for text in options.only))]
     sources = Path(options.sources or "sources")
+    if options.write and (not options.sources or options.only or target or options.compiler):
+        print("nkisim calibrate: --write is for all records: it goes with --sources, and without "
+              "--only, --target and --compiler", file=sys.stderr)
+        return 2
     if options.explain:
         return _explain([r for r in wanted if r.id == options.explain], options.explain, sources,
                         on)
@@ -257,6 +278,8 @@ def command(argv: list[str]) -> int:
     print(json.dumps(report(outcomes, twins), indent=1) if options.json
           else "\n".join(lines(outcomes, twins)))
     asked = outcomes if options.sources else outcomes + twins
+    if options.write and any(o.predicted_us is not None for o in outcomes):
+        write(options.write, outcomes, twins)
     return 0 if any(o.predicted_us is not None for o in asked) else 2
 
 

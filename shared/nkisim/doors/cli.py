@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -72,6 +73,22 @@ def did_you_mean(word: str, known: Sequence[str] | dict) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
+def with_figures(text: str) -> str:
+    """Replace each `{field}` of a rule's text by what the field of hw is on each target."""
+    from nkisim.chip import hw
+
+    def figures(found: re.Match) -> str:
+        values: dict[str, list[str]] = {}
+        for core in hw.CORES:
+            value = getattr(core, found[1])
+            shown = hw.size(value) if found[1].endswith("_bytes") else str(value)
+            values.setdefault(shown, []).append(core.name)
+        if len(values) == 1:
+            return next(iter(values))
+        return ", ".join(f"{shown} on {' and '.join(names)}" for shown, names in values.items())
+    return re.sub(r"\{(\w+)\}", figures, text)
+
+
 def explain(argv: list[str]) -> int:
     """Print the page of one rule, or the list of all rules."""
     parser = argparse.ArgumentParser(prog="python -m nkisim explain", description=explain.__doc__)
@@ -89,5 +106,5 @@ def explain(argv: list[str]) -> int:
         print(f"nkisim explain: there is no rule {wanted!r}{did_you_mean(id, RULES)}\n"
               "python -m nkisim explain lists them all.", file=sys.stderr)
         return 2
-    print(f"{id}: {RULES[id].title}\n\n{RULES[id].text.strip()}")
+    print(f"{id}: {RULES[id].title}\n\n{with_figures(RULES[id].text.strip())}")
     return 0

@@ -112,12 +112,17 @@ def tensor_copy_predicated(m: Machine, *, src: Any, dst: Any, predicate: Any,
                            reverse_pred: bool = False, mask: Any = None, dtype: Any = None
                            ) -> Instr:
     """Copy `src` (tile or number) into `dst` where `predicate` is not zero."""
+    if isinstance(src, Tensor) and src.dtype != dst.dtype:
+        m.find("NKI-D07", "note", f"src of nisa.tensor_copy_predicated is "
+               f"{dtypes.name(src.dtype)} and dst {dtypes.name(dst.dtype)}; documented is one "
+               "dtype for both", m.here())
     return Instr(params=bool(reverse_pred))
 
 
 # -- elementwise arithmetic ---------------------------------------------------------------------
 
 _EXACT = frozenset(("add", "subtract", "multiply"))         # on 32-bit integers, by GpSimd
+_NOT_POWER = frozenset(ops.ALU) - {"power"}
 
 
 def _run_tensor_tensor(m: Machine, ins: Instr, dst: Tensor) -> None:
@@ -129,6 +134,7 @@ def _run_tensor_tensor(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_tensor", public="nisa.tensor_tensor", engines=(VECTOR, GPSIMD),
+             engine_ops={VECTOR: _NOT_POWER, GPSIMD: _EXACT | {"power"}},
              operands=(Tile("data1"), Tile("data2", like="data1")), one_psum=("data1", "data2"),
              promotes=("data1", "data2"), run=_run_tensor_tensor, cost=formulas.two_inputs,
              source="Neuron SDK 2.26 API reference: nisa.tensor_tensor")
@@ -143,7 +149,7 @@ def tensor_tensor(m: Machine, data1: Any, data2: Any, op: Any, *, dtype: Any = N
     check_bitvec(alu, (data1, data2), "nisa.tensor_tensor", dtype)
     exact = data1.dtype == data2.dtype and data1.dtype.itemsize == 4 \
         and dtypes.is_int(data1.dtype) and alu.name in _EXACT
-    gpsimd = exact or alu.name == "power"
+    gpsimd = alu.name == "power" or exact and not int(engine or 0)
     if gpsimd and PSUM in (data1.kind, data2.kind):
         raise fail("NKI-E02", f"nisa.tensor_tensor: {alu.name} of these dtypes runs on GpSimd, "
                    "which has no port to PSUM", given=f"data1 {data1!r}, data2 {data2!r}",
@@ -173,6 +179,7 @@ def _run_tensor_scalar(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_scalar", public="nisa.tensor_scalar", engines=_ANY_ENGINE,
+             engine_ops={SCALAR: frozenset(("add", "multiply")), GPSIMD: frozenset(("rsqrt",))},
              operands=(Tile("data"), Vector("operand0", numbers=True, like="data"),
                        Vector("operand1", numbers=True, optional=True, like="data")),
              run=_run_tensor_scalar, cost=formulas.fast_copy,

@@ -54,8 +54,15 @@ def _cuts(row: Row, ins: Instr, grid: tuple[int, ...], box: Box) -> bool:
     """Tell whether a box may narrow the operands: values must not depend on what it cuts."""
     if isinstance(ins.form, Access) and ins.form.indirect:
         return False
-    return row.cuts == EVERYTHING or row.cuts == PARTITIONS \
-        and all(b == (0, n) for b, n in zip(box[1:], grid[1:]))
+    return row.cuts == EVERYTHING or row.cuts == PARTITIONS and _leading(box[1:], grid[1:])
+
+
+def _leading(box: Box, grid: tuple[int, ...]) -> bool:
+    """Tell whether a box leaves a leading run of the flattened elements: no position changes."""
+    cut = [d for d, (b, n) in enumerate(zip(box, grid)) if b != (0, n)]
+    if not cut:
+        return True
+    return len(cut) == 1 and box[cut[0]][0] == 0 and all(n == 1 for n in grid[:cut[0]])
 
 
 def lanes(t: Tensor, box: Box) -> Box:

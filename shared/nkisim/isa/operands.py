@@ -123,10 +123,7 @@ class Operand:
             raise fail(self.dtype_rule, f"operand {self.name} of {api} is not of a dtype "
                        "that it takes", given=dtypes.name(t.dtype), limit=words,
                        hint="cast it: nl.load(x, dtype=...), nl.copy(x, dtype=...)")
-        accepts, words = DTYPES[self.documented]
-        if not accepts(t.dtype):
-            m.find("NKI-D07", "note", f"operand {self.name} of {api} is {dtypes.name(t.dtype)}; "
-                   f"documented is {words}", m.here())
+        note_dtype(m, f"operand {self.name} of {api}", t.dtype, self.documented)
         partitions = t.shape[0] if like is None else like.shape[0]
         if self.form is VECTOR:
             if t.shape[0] != partitions or t.size != partitions:
@@ -266,6 +263,14 @@ def same_elements(a: Tensor, b: Tensor, names: tuple[str, str], api: str,
                    limit="as many elements per partition, or free dims of size 1 that repeat",
                    hint="slice both to the same tile")
     return repeat(a, shape), repeat(b, shape)
+
+
+def note_dtype(m: Machine, what: str, dtype: Any, documented: str) -> None:
+    """Note a dtype that the documentation of an instruction does not name."""
+    accepts, words = DTYPES[documented]
+    if not accepts(dtype):
+        m.find("NKI-D07", "note", f"{what} is {dtypes.name(dtype)}; documented is {words}",
+               m.here())
 
 
 # -- dtypes, operators, engines ------------------------------------------------------------------

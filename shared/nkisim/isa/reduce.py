@@ -78,6 +78,11 @@ def tensor_reduce(m: Machine, op: Any, data: Any, axis: Any, *, mask: Any = None
         raise fail("NKI-E06", f"nisa.tensor_reduce cannot reduce with nl.{alu.name}",
                    limit="add, subtract, multiply, max, min, bitwise and logical operators")
     check_bitvec(alu, (data,), "nisa.tensor_reduce", dtype)
+    if negate and alu.kind == "bitvec":
+        raise fail("NKI-E05", "nisa.tensor_reduce negates numbers, not raw bits",
+                   given=f"negate=True with nl.{alu.name}",
+                   limit="negate with arithmetic operators",
+                   hint="invert the result in a step of its own: nl.invert(x)")
     axes = reduced_axes(data, axis, "nisa.tensor_reduce")
     kept = _kept(len(data.shape), axes, keepdims)
     return Instr(tuple(1 if d is None else data.shape[d] for d in kept), params=(alu, axes, negate),

@@ -13,7 +13,7 @@ from ..machine.machine import Machine
 from ..machine.tensor import Tensor
 from . import formulas
 from .dve import put
-from .operands import Tile, Vector
+from .operands import Tile, Vector, result_dtype
 from .table import VECTOR, instruction
 
 
@@ -28,6 +28,9 @@ def _run_dropout(m: Machine, ins: Instr, dst: Tensor) -> None:
              source="Neuron SDK 2.26 API reference: nisa.dropout")
 def dropout(m: Machine, data: Any, prob: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Replace elements by zero with probability `prob` (number or (P, 1)); no rescaling."""
+    if dtypes.is_int(data.dtype) and dtype is not None and result_dtype(dtype) != data.dtype:
+        m.find("NKI-D07", "note", "nisa.dropout of integers makes another dtype; documented is "
+               "that of the data", m.here())
     return Instr()
 
 

@@ -13,7 +13,7 @@ from ..machine.tensor import Tensor
 from . import formulas
 from .dve import in_order, lanes_of, put
 from .masks import NOTHING, PARTITIONS
-from .operands import UPDATE, WRITE, Operand, Tile, Vector
+from .operands import UPDATE, WRITE, Operand, Tile, Vector, note_dtype
 from .table import VECTOR, instruction
 
 LONGEST = 16384         # elements per partition that a search goes through (nisa.max8)
@@ -53,6 +53,7 @@ def nc_find_index8(m: Machine, *, data: Any, vals: Any, mask: Any = None, dtype:
     Indices count the flattened free elements; equal values get successive positions.
     """
     dt = dtypes.UINT32 if dtype is None else dtypes.normalize(dtype)
+    note_dtype(m, "the result of nisa.nc_find_index8", dt, "uint16 or uint32")
     return Instr((data.shape[0], 8), dt, grid=data.shape, kept=(0, None))
 
 

@@ -43,7 +43,8 @@ class Row:
     """One instruction of the chip.
 
     What it is: `name` in records and profiles; `public` name ("nisa.activation"; "" if only other
-    functions lower to it); `engines` that can run it, the `default` first; `needs`: the feature of
+    functions lower to it); `engines` that can run it, the `default` first; `engine_ops`: the
+    operators that an engine is documented to have, where it has not all; `needs`: the feature of
     hw without which it does not exist; `source` of all this.
 
     Operands: `operands`, as documented; `one_psum`: two of them of which one at most lies in PSUM;
@@ -70,6 +71,7 @@ class Row:
     source: str
     public: str = ""
     operands: tuple[Operand, ...] = ()
+    engine_ops: dict[str, frozenset[str]] = field(default_factory=dict)
     default: str = ""
     needs: str = ""
     one_psum: tuple[str, str] | None = None
@@ -295,9 +297,20 @@ class Row:
                            f"{dtypes.name(dtypes.normalize(asked))} and writes dst, which has "
                            f"{dtypes.name(dst.dtype)}: the dtype of dst holds", m.here())
         if "engine" in places:
-            ins.engine = engine_name(values[places["engine"]], self.engines, self.api,
-                                     any(s.kind is PSUM for s in ins.srcs)) or ins.engine
+            asked = engine_name(values[places["engine"]], self.engines, self.api,
+                                any(s.kind is PSUM for s in ins.srcs))
+            if asked in self.engine_ops:
+                self._can_do(m, asked, ins.form)
+            ins.engine = asked or ins.engine
         ins.engine = ins.engine or self.default or self.engines[0]
+
+    def _can_do(self, m: Machine, engine: str, form: Any) -> None:
+        """Note operators that the engine that is asked for is not documented to have."""
+        there = self.engine_ops[engine]
+        for op in form:
+            if op and op not in there:
+                m.find("NKI-E13", "note", f"{self.api} with nl.{op} is asked of the {engine} "
+                       f"engine, which is documented for {', '.join(sorted(there))} only", m.here())
 
     def _one_psum(self, a: Any, b: Any) -> None:
         """Raise if both operands lie in PSUM: it has one read port for an instruction."""
@@ -320,13 +333,13 @@ ROWS: dict[str, Row] = {}
 
 
 def instruction(name: str, *, engines: tuple[str, ...], run: Callable, source: str,
-                **traits: Any) -> Callable[[Callable], Callable]:
+                **traits: Any) -> Callable[[Callable], Any]:
     """Make a plan into a row of the table; return the function that issues the instruction.
 
     The plan `plan(m, *args)` has the public signature after the machine `m`; operands come to it
     resolved. It returns an `Instr` with what the row does not say.
     """
-    def wrap(plan: Callable) -> Callable:
+    def wrap(plan: Callable) -> Any:
         row = ROWS[name] = Row(name, engines, run, plan, source, **traits)
 
         def function(*args: Any, **kw: Any) -> Any:

@@ -217,7 +217,7 @@ class Machine:
         self._before_writes(ins, outs)
         self.trace.record(ins, outs, ins.line, self.node)
         if self.compute:
-            origins = self._check_reads(ins, outs)
+            origins = self._check_reads(ins, dst)
             self._execute(ins, dst)
             self._note_writes(ins, outs)
             if origins is not None:
@@ -254,20 +254,20 @@ class Machine:
                 self._unshare(st)
             st.lazy_zero = False
 
-    def _check_reads(self, ins: Instr, outs: tuple[Tensor, ...]) -> list[np.ndarray] | None:
-        """Look for reads of what somebody else owns by now, or of what nobody has written.
+    def _check_reads(self, ins: Instr, dst: Tensor) -> list[np.ndarray] | None:
+        """Look for reads of what somebody else owns by now, and of what nobody has written.
 
-        Returns the elements of the results that depend on the latter, None if there are none.
+        Returns which elements of the results are undefined (see Undefined), None if none is.
         """
-        dst = outs[0]
-        unsure = (ins.accumulate or ins.row.merges) and dst.storage.init != FULLY
+        keeps = ins.accumulate or ins.row.merges or ins.inplace
+        unsure = keeps and dst.storage.init != FULLY
         for s in ins.srcs:
             st = s.storage
             if st.init != FULLY:
                 unsure = True
             if st.arena:
                 arena.check_owner(self, s, ins.line)
-        origins = self.undefined.results(ins, outs) if unsure else None
+        origins = self.undefined.results(ins, (dst, *ins.also)) if unsure else None
         if ins.accumulate:
             self._prepare_accumulation(dst, ins)
         return origins

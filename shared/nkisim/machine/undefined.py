@@ -18,10 +18,10 @@ import numpy as np
 
 from ..chip.memory import FULLY, NEVER, Storage, contiguous_strides
 from ..errors import NkiError, fail
+from .instruction import Access, Instr
 from .tensor import Indirect, Tensor
 
 if TYPE_CHECKING:
-    from .instruction import Instr
     from .machine import Machine
 
 _MOST = 255                     # reads that are told apart
@@ -52,7 +52,9 @@ class Undefined:
         bad = [(s, o) for s in ins.srcs if (o := self._origins(s)) is not None]
         dst = outs[0]
         kept: np.ndarray | None = None                  # what stays of the destination
-        if (ins.row.merges or ins.accumulate) and dst.storage.init != FULLY:
+        adds = ins.form.__class__ is Access and ins.form.adds
+        if (ins.row.merges or ins.accumulate or ins.scatters or adds) \
+                and (dst.storage.init != FULLY or ins.scatters):
             kept = _origins(dst)
             if ins.accumulate:
                 kept[kept == 0] = -1                    # the first product overwrites it
@@ -60,10 +62,11 @@ class Undefined:
             return None
         origin = self._read(ins, *bad[0]) if bad else 0
         if ins.scatters:
-            return [_scattered(ins, bad, kept, origin, dst)]
+            assert kept is not None
+            return [_scattered(ins, bad, kept, origin, self._read(ins, dst, kept) if adds else -1)]
         differs = _try(self.m, ins, outs, bad, kept)
         out: list[np.ndarray] = [np.where(d, np.int16(origin), np.int16(-1)) for d in differs]
-        if kept is not None:
+        if kept is not None and not adds:               # what adds has read it
             out[0] = np.where((kept >= 0) & (differs[0] | ins.accumulate), kept, out[0])
         return out
 
@@ -95,7 +98,7 @@ class Undefined:
     def _read(self, ins: Instr, s: Tensor, origin: np.ndarray) -> int:
         """Return the number of the read that the undefined elements of a source go back to."""
         if not (origin == 0).any():
-            return int(origin[origin > 0].min())
+            return int(origin[origin > 0].min(initial=_MOST))
         made = s.storage.where
         for i, read in enumerate(self.reads):
             if (read.line, read.made) == (ins.line, made):
@@ -151,21 +154,25 @@ def _origins(t: Tensor) -> np.ndarray:
     return t.storage.origins(t.offset, t.shape, t.strides, t.dtype.itemsize)
 
 
-def _scattered(ins: Instr, bad: list, kept: np.ndarray | None, origin: int, dst: Tensor
-               ) -> np.ndarray:
-    """Return the origins in the destination of a scatter: of the elements that it hits."""
+def _scattered(ins: Instr, bad: list[tuple[Tensor, np.ndarray]], kept: np.ndarray, origin: int,
+               added: int) -> np.ndarray:
+    """Return the origins in the destination of a scatter, which were `kept`.
+
+    `added`: the origin of what is added to undefined elements, -1 if it overwrites them.
+    """
     at = ins.params if isinstance(ins.params, Indirect) else ins.params["dst"]
-    out = np.full(dst.shape, -1, np.int16) if kept is None else kept
     if any(s is at.rows for s, _ in bad):               # it may hit anything
-        return np.full(dst.shape, origin, np.int16)
+        return np.full(kept.shape, origin, np.int16)
     flat, valid = at.flat()
+    valid = valid if ins.mask is None else valid & ins.mask
     value = next((np.broadcast_to(o >= 0, flat.shape) for s, o in bad), np.zeros(flat.shape, bool))
-    item = dst.dtype.itemsize
-    whole = np.full(dst.storage.nbytes // item, -1, np.int16)
-    view = np.ndarray(dst.shape, np.int16, whole, dst.offset // item * 2,
-                      tuple(s // item * 2 for s in dst.strides))
-    view[...] = out
-    whole[flat[valid]] = np.where(value[valid], origin, -1)
+    base, item = at.base, at.dtype.itemsize
+    whole = np.full(base.storage.nbytes // item, -1, np.int16)
+    view = np.ndarray(base.shape, np.int16, whole, base.offset // item * 2,
+                      tuple(s // item * 2 for s in base.strides))
+    view[...] = kept
+    hit = flat[valid]
+    whole[hit] = np.where(value[valid], origin, np.where(whole[hit] >= 0, added, -1))
     return view.copy()
 
 

@@ -11,13 +11,13 @@ from ..trace.footprint import Dependencies
 class Banks:
     """Banks of PSUM, taken by the first access to a tile and free after the last one.
 
-    What comes later in the program leaves half of the banks to what comes before it.
+    What comes later in the program leaves a `share` of the banks to what comes before it.
     `need` has, until it has been served, what each first access to tiles takes, in bytes; `tile`
     the tile that each instruction uses (-1: none, -2: `more` has several), `left` how many
     accesses a tile has before it.
     """
 
-    def __init__(self, deps: Dependencies, capacity: int):
+    def __init__(self, deps: Dependencies, capacity: int, share: float):
         instr, version = deps.psum_instr, deps.psum_version
         self.size = np.minimum(deps.versions.bytes, capacity).tolist()
         self.left = np.bincount(version, minlength=len(self.size)).tolist()
@@ -36,7 +36,7 @@ class Banks:
         self.need = dict(zip(takers.tolist(), np.minimum(need, capacity).astype(int).tolist()))
         self.order = takers.tolist()
         self.oldest = 0
-        self.free, self.reserve = capacity, capacity // 2
+        self.free, self.reserve = capacity, int(capacity * share)
         self.coming: list[tuple[float, int]] = []       # (time, bytes) that will be free
         self.blocked: set[int] = set()
         self.trying = -1        # of those that wait, one at a time tries when a bank gets free

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..chip.hw import NeuronCore
-from ..chip.memory import SBUF
+from ..chip.memory import HBM, SBUF
 from ..errors import fail
 from ..trace.footprint import Accesses, accesses
 from ..trace.rewrite import Draft
@@ -23,8 +23,8 @@ from ..trace.trace import Kind, Trace
 
 #: name -> meaning
 OPTIONS = {
-    "reorder": "each compute engine takes the first instruction that is ready among its next 256, "
-               "not strictly the next one",
+    "reorder": "each compute engine takes the first instruction that is ready among a window "
+               "of its next ones, not strictly the next one",
     "engines": "copies without engine= go to the Vector or the Scalar Engine, whichever has less "
                "to do; else to the first engine that the instruction names",
     "rename": "a tile that is overwritten as a whole gets other memory, so that nobody waits for "
@@ -35,8 +35,6 @@ OPTIONS = {
                  "each other in an output, are done up to 16 at once",
 }
 DEFAULT = ("reorder", "engines", "rename")
-#: how many neighbours become one DMA
-MOST_MERGED = 16
 
 
 def options(wanted: Iterable[str] | str | None) -> frozenset[str]:
@@ -96,10 +94,11 @@ class _Dmas:
 
     @staticmethod
     def _side(kind: Kind) -> int:
-        """Return 1 for a load, 2 for a store, 0 for anything else."""
-        if kind.row.name not in ("load", "store") or len(kind.operands) != 2 or kind.form:
+        """Return 1 for a plain load of a tile, 2 for a plain store, 0 for anything else."""
+        if kind.engine != "dma" or kind.row.transposes or len(kind.operands) != 2 or kind.form:
             return 0
-        return 1 if kind.row.name == "load" else 2
+        to, of = (p.kind for p in kind.operands)
+        return {(SBUF, HBM): 1, (HBM, SBUF): 2}.get((to, of), 0)
 
 
 class _Moves:
@@ -125,7 +124,7 @@ class _Moves:
 def hoist(trace: Trace, hw: NeuronCore) -> Trace:
     """Leave out loads that were done before; their readers use the tile of the first one.
 
-    A tile is kept for the next such load while less than half of SBUF is filled in between.
+    A tile is kept for the next such load while no more than a share of SBUF is filled in between.
     """
     acc = accesses(trace, hw)
     dmas, draft = _Dmas(trace, acc), Draft(trace)
@@ -138,7 +137,7 @@ def hoist(trace: Trace, hw: NeuronCore) -> Trace:
         key = (int(acc.kinds[i]), *draft.operand(i, 1))
         group = last.get(key)
         if group is None or filled[i] - filled[v.last[dmas.version[group[-1]]]] \
-                > hw.sbuf_usable_bytes // 2:
+                > hw.sbuf_usable_bytes * hw.timing.compiler_hoist_share:
             group = last[key] = []
             same.append(group)
         group.append(i)
@@ -158,7 +157,7 @@ def merge_dma(trace: Trace, hw: NeuronCore) -> Trace:
     """Do loads, and stores, that follow each other in HBM at once."""
     acc = accesses(trace, hw)
     dmas, draft = _Dmas(trace, acc), Draft(trace)
-    moves = _Moves(draft, acc)
+    moves, most = _Moves(draft, acc), hw.timing.compiler_merged_dmas
     for found, hbm in ((dmas.loads, 1), (dmas.stores, 0)):
         open_: dict[tuple, list[int]] = {}              # (line, kind, storage) -> the last run
         runs: list[list[int]] = []
@@ -169,7 +168,7 @@ def merge_dma(trace: Trace, hw: NeuronCore) -> Trace:
             key = (int(dmas.line[i]), int(acc.kinds[i]), storage)
             run = open_.get(key)
             wide = p.shape[-1] * p.dtype.itemsize
-            if run is not None and len(run) < MOST_MERGED and p.strides[-1] == p.dtype.itemsize \
+            if run is not None and len(run) < most and p.strides[-1] == p.dtype.itemsize \
                     and offset == draft.operand(run[-1], hbm)[1] + wide:
                 run.append(i)
             else:

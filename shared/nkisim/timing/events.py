@@ -116,7 +116,7 @@ class _Run:
         self.start, self.seen, self.pred = [0.0] * n, [-1.0] * n, [-1] * n
         self.issue = self.when = [0.0] * n
         self.events: list[tuple[float, int]] = []
-        self.banks = Banks(deps, hw.psum_bytes)
+        self.banks = Banks(deps, hw.psum_bytes, hw.timing.compiler_psum_share)
         self.need_banks, self.tile_of, self.left = (self.banks.need, self.banks.tile,
                                                     self.banks.left)
         self.shared = _shared(deps, works, queue_of_kind, hw)

@@ -19,11 +19,6 @@ from . import compiler, cost, events, spill
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
 _QUEUE = {"tensor": PE, "vector": DVE, "scalar": ACT, "gpsimd": POOL, "sync": LOADS}
-#: how far ahead of the oldest waiting instruction of an engine the compiler looks for one that is
-#: ready: AWS's compiler reorders instructions, also where it keeps the order of loops. Fitted:
-#: 1 (as written) is up to 3 times too slow, 16 is enough for most kernels, attention over long
-#: rows needs some 200.
-WINDOW = 256
 #: the engine whose queue triggers DMAs: loads on Sync, stores on GpSimd (as in profiles)
 TRIGGERED_BY = {LOADS: ENGINES.index("sync"), STORES: ENGINES.index("gpsimd")}
 
@@ -142,7 +137,7 @@ def _run(trace: Trace, hw: NeuronCore, dge: bool, on: frozenset[str]
         if "sbuf" in plan.deps.overflow:
             plan = _plan(spill.spill_sbuf(trace, hw, rename), hw, on)
         times = events.run(plan.deps, plan.queue_of.tolist(), plan.works, plan.transfers, hw, dge,
-                           WINDOW if "reorder" in on else 1)
+                           hw.timing.compiler_window if "reorder" in on else 1)
         if not times.psum_missing or "psum" in overflow:
             break
         overflow["psum"] = times.psum_missing

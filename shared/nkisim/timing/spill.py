@@ -11,14 +11,14 @@ There is no constant here: what spills cost is what their DMAs and copies cost.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
 from heapq import heappop, heappush
 
 import numpy as np
 
 from ..chip.hw import NeuronCore
 from ..chip.memory import HBM, PSUM, SBUF
-from ..isa.table import ANY, ROWS, Row
+from ..isa import dma, dve
+from ..isa.table import ANY
 from ..trace.footprint import Accesses, accesses
 from ..trace.rewrite import Draft
 from ..trace.trace import Kind, Pattern, Trace
@@ -27,10 +27,9 @@ _NEVER = 1 << 60
 _BYTE, _FLOAT = np.dtype(np.uint8), np.dtype(np.float32)
 
 
-@cache
-def _row(name: str) -> Row:
-    """Return the row of the table for a spill, under a name of its own."""
-    return replace(ROWS[name], name=f"spill_{name}")
+# what the compiler puts in: the rows of the table, under names of their own
+LOAD, STORE, COPY = (replace(f.row, name=f"spill_{f.row.name}")
+                     for f in (dma.load, dma.store, dve.tensor_copy))
 
 
 def spill_sbuf(trace: Trace, hw: NeuronCore, rename: bool) -> Trace:
@@ -172,14 +171,14 @@ class _Sbuf(_Scan):
             operands[0] = (tile.storage, operands[0][1])
         else:
             sides = (self.pattern(v, SBUF), self.pattern(v, HBM))
-            kind = Kind(_row("load"), "dma", sides, 1, False, False, ())
+            kind = Kind(LOAD, "dma", sides, 1, False, False, ())
             operands = [(tile.storage, self.lo[v]), (tile.away, 0)]
         self.draft.put(i, i, kind, operands)
 
     def access(self, i: int, j: int, v: int, tile: _Tile) -> None:
         kind = self.draft.kind_of(i)
         if j < kind.outputs:                            # can it be loaded again?
-            again = kind.row is ROWS["load"] and not tile.dirty and tile.written < 0 \
+            again = kind.row is dma.load.row and not tile.dirty and tile.written < 0 \
                 and all(self.readonly[self.draft.operand(i, k)[0]]
                         for k in range(1, len(kind.operands)))
             tile.source = i if again and self._all(v, kind) else -1
@@ -200,7 +199,7 @@ class _Sbuf(_Scan):
             width = self.hi[v] - self.lo[v]
             tile.away = self.draft.storage(tile.storage, HBM, s.nparts * width, 1)
         sides = (self.pattern(v, HBM), self.pattern(v, SBUF))
-        kind = Kind(_row("store"), "dma", sides, 1, False, False, ())
+        kind = Kind(STORE, "dma", sides, 1, False, False, ())
         self.draft.put(tile.written + 1, tile.written, kind,
                        [(tile.away, 0), (tile.storage, self.lo[v])])
         tile.dirty = False
@@ -233,7 +232,7 @@ class _Psum(_Scan):
 
     def _copy(self, before: int, like: int, v: int, to: tuple[int, str], of: tuple[int, str]
               ) -> None:
-        item = _FLOAT if (self.hi[v] - self.lo[v]) % 4 == 0 else _BYTE
+        item = _FLOAT if (self.hi[v] - self.lo[v]) % _FLOAT.itemsize == 0 else _BYTE
         sides = (self.pattern(v, to[1], item), self.pattern(v, of[1], item))
-        kind = Kind(_row("tensor_copy"), ANY, sides, 1, False, False, ())
+        kind = Kind(COPY, ANY, sides, 1, False, False, ())
         self.draft.put(before, like, kind, [(to[0], self.lo[v]), (of[0], self.lo[v])])

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from ...chip import hw
+
 
 class engine(IntEnum):
     """Compute engines, for `engine=`."""
@@ -42,9 +44,6 @@ class oob_mode(IntEnum):
     skip = 1
 
 
-class nc_version(IntEnum):
-    """Generations of the NeuronCore."""
-
-    gen2 = 2
-    gen3 = 3
-    gen4 = 4
+#: generations of the NeuronCore: gen2, gen3 ...
+nc_version = IntEnum("nc_version", {f"gen{c.generation}": c.generation    # type: ignore[misc]
+                                    for c in hw.CORES})

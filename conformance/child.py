@@ -1,0 +1,226 @@
+"""The process that runs one job: `python -m conformance.child JOB.json RESULTS.jsonl`.
+
+Each result is a line of RESULTS.jsonl, written as soon as it is known, so that what was finished
+counts when the time is up. A first line names the cases to come. Findings go to stderr.
+"""
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import runpy
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+import nkisim
+
+from . import courses
+from .outcome import FAILED, NOT_HERE, PASSED, Result, of_exception
+
+STANDINS = Path(__file__).parent / "standins"
+#: What a script that compares prints when it is wrong, and goes on.
+_WRONG = re.compile(r"differ|mismatch|not match|\bfail|close\W+false|passed\W+false", re.IGNORECASE)
+
+
+class Log:
+    """Writes the results of a job."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def expect(self, cases: list[str]) -> None:
+        """Name the cases that will follow."""
+        self._write({"expected": cases})
+
+    def add(self, result: Result) -> None:
+        """Record a case's result."""
+        self._write(result.to_dict())
+
+    def _write(self, line: dict[str, Any]) -> None:
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def main() -> int:
+    """Run a job and return 0, whatever became of its cases."""
+    job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    log = Log(Path(sys.argv[2]))
+    root, file = Path(job["checkout"]), Path(job["file"])
+    sys.path[:] = [p for p in sys.path if p]       # not the working folder
+    sys.path[:0] = [str(file.parent), *job["path"]]
+    sys.path.append(str(STANDINS))                 # last: what is installed wins
+    if job["how"] == "tests":
+        return _tests(job, root, file, log)
+    cases = job["detail"].get("cases", [""])
+    names = {case: f"{job['name']} {case}".strip() for case in cases}
+    log.expect(list(names.values()))
+    do = {"script": _script, "calls": _call, "pair": _pair}[job["how"]]
+    for case, name in names.items():
+        begun = time.perf_counter()
+        try:
+            wrong = do(job, file, case)
+            result = Result(name, FAILED if wrong else PASSED, wrong)
+        except (Exception, SystemExit) as error:
+            result = of_exception(name, error, root, asserts=job["how"] == "script")
+        log.add(replace(result, seconds=round(time.perf_counter() - begun, 2)))
+    return 0
+
+
+# -- kernels on inputs of ours --------------------------------------------------------------------
+
+def _import(file: Path, name: str = "kernels_of_case") -> ModuleType:
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module                  # tools that look at a kernel's source ask there
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _run(kernel: Any, args: list[Any], kwargs: Any = None) -> Any:
+    """Run a kernel and return its outputs; print what the run found, as a direct call would."""
+    run = nkisim.run(kernel, *args, **(kwargs or {}))
+    _tell(run.findings)
+    return run.outputs
+
+
+def _tell(findings: list[nkisim.Finding]) -> None:
+    for finding in findings:
+        if finding.severity != "note":
+            print(finding, file=sys.stderr)
+
+
+def _call(job: dict[str, Any], file: Path, name: str) -> str:
+    """Call a course's kernel with its test's shapes; return what our lab's reference says of it."""
+    course = job["detail"]["course"]
+    case = courses.find(course, name)
+    if case.constants:
+        utils = importlib.import_module("utils")
+        for constant, value in case.constants.items():
+            setattr(utils, constant, value)
+    kernel = getattr(_import(file), case.kernel)
+    args = case.arrays()
+    given = _run(kernel, [a.copy() for a in args], {**case.kwargs, **case.options})
+    if not case.reference:
+        return ""
+    right = courses.reference(course, case)(*args, **case.kwargs)
+    if case.flat and isinstance(given, np.ndarray) and given.size == right.size:
+        given = given.reshape(right.shape)
+    return courses.complaint(right, given, case.rtol, case.atol)
+
+
+def _pair(job: dict[str, Any], file: Path, _: str) -> str:
+    """Compare a kernel with its NumPy reference, by the relative L2 norm as NKIBench does."""
+    reference = _import(Path(job["detail"]["reference"]), "reference_of_case")
+    np.random.seed(42)
+    inputs = reference.get_inputs()
+    if not job["detail"]["values"]:
+        args = reference.transform_to_nki_inputs(inputs)
+        _tell(nkisim.profile(_import(file).kernel, *args, compute=False).findings)
+        return ""
+    right = courses.several(reference.forward(*inputs))
+    args = reference.transform_to_nki_inputs(inputs)
+    kernel = _import(file).kernel
+    given = _run(kernel, list(args))
+    outputs = reference.transform_nki_outputs(
+        given, tuple(right) if len(right) > 1 else right[0])
+    if len(outputs) != len(right):
+        return f"{len(outputs)} outputs, not {len(right)}"
+    limit = 3e-5 if "mamba" in file.name else 2e-5      # NKIBench's own
+    for one, other in zip(outputs, right):
+        error = np.linalg.norm(np.asarray(one, np.float64) - np.asarray(other, np.float64))
+        size = np.linalg.norm(np.asarray(other, np.float64))
+        if not error < limit * size:
+            return f"relative L2 error {error / size:.2g}, not under {limit:g}"
+    return ""
+
+
+# -- programs that judge themselves ---------------------------------------------------------------
+
+class _Tee:
+    """Keeps what a script prints, and passes it on."""
+
+    def __init__(self, stream: Any):
+        self.stream, self.text = stream, ""
+
+    def write(self, text: str) -> int:
+        self.text += text
+        return self.stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def _script(job: dict[str, Any], file: Path, _: str) -> str:
+    """Run a script as `python FILE`: it must end well and not say that it is wrong."""
+    sys.argv[:] = [str(file)]
+    tee = sys.stdout = _Tee(sys.stdout)
+    try:
+        runpy.run_path(str(file), run_name="__main__")
+    except SystemExit as end:
+        if end.code:
+            return f"exit {end.code}"
+    finally:
+        sys.stdout = tee.stream
+    said = next((line.strip() for line in tee.text.splitlines()
+                 if _WRONG.search(line)), "")
+    return said and f"it says: {said}"
+
+
+class _Watch:
+    """A pytest plugin that records what became of each test."""
+
+    def __init__(self, job: dict[str, Any], root: Path, log: Log):
+        self.job, self.root, self.log = job, root, log
+
+    def _name(self, nodeid: str) -> str:
+        return f"{self.job['name']}::{nodeid.partition('::')[2]}"
+
+    def pytest_collection_finish(self, session: Any) -> None:
+        """Name the tests to come."""
+        self.log.expect([self._name(item.nodeid) for item in session.items])
+
+    def pytest_exception_interact(self, node: Any, call: Any, report: Any) -> None:
+        """Record a file that could not be imported."""
+        if report.when == "collect":
+            error = call.excinfo.value
+            error = error.__cause__ or error        # pytest wraps an ImportError
+            self.log.add(of_exception(self.job["name"], error, self.root, asserts=False))
+
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
+        """Record a test that ran, or whose set-up failed."""
+        import pytest
+        name, error = self._name(item.nodeid), call.excinfo and call.excinfo.value
+        if isinstance(error, pytest.skip.Exception):
+            self.log.add(Result(name, NOT_HERE, f"skipped: {error}"))
+        elif error is not None:
+            self.log.add(of_exception(name, error, self.root, asserts=True))
+        elif call.when == "call":
+            self.log.add(Result(name, PASSED, seconds=round(call.duration, 2)))
+
+
+def _tests(job: dict[str, Any], root: Path, file: Path, log: Log) -> int:
+    """Run a file of tests with pytest; output is not captured, so that findings reach stderr."""
+    import pytest
+    options = ["-q", "-s", "-p", "no:cacheprovider", "-o", "addopts=", "--rootdir", str(root)]
+    here = os.getcwd()
+    pytest.main([*options, *job["detail"]["options"], str(file)], plugins=[_Watch(job, root, log)])
+    os.chdir(here)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""The suites as data: which checkouts, where the tests or kernels are, how each is run.
+
+A suite names its checkouts (`owner/name`, or `owner/name@ref` for one that has moved on to another
+dialect since), or a file by which any checkout of a course is known. Course repositories are not
+listed: these are solutions to assignments that are still given.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: How the cases of a suite are found in a checkout and run (see layouts.py and child.py).
+HOWS = ("tests", "scripts", "vecadd", "conv2d", "ffnn", "numpy pairs")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Files of one kind in a checkout. `files` are glob patterns relative to it.
+
+    `path`: folders put on sys.path, relative to the checkout or as `owner+name/folder` in the
+    sources. `partner`: the checkout that holds the references of "numpy pairs"; without `values`
+    their kernels are only planned, not computed. `slow` parts run with --full only. `seconds`: the
+    time limit of a file.
+    """
+
+    how: str
+    files: tuple[str, ...]
+    path: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    partner: str = ""
+    values: bool = True
+    slow: bool = False
+    seconds: int = 300
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One row of the report. Without `checkouts`, `marks` are files that a checkout must have."""
+
+    name: str
+    about: str
+    target: str
+    parts: tuple[Part, ...]
+    checkouts: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+
+
+_SDK, _SAMPLES = "aws-neuron/aws-neuron-sdk", "aws-neuron/nki-samples"
+_CONV = Part("conv2d", ("part2/*.py",))
+_LAB6_PATH = ("ucb-152+lab6/nki_ffnn",)     # some forks keep only the files that they changed
+
+SUITES = (
+    Suite("docs 2.26", "tests of the documentation, neuronxcc.nki at its last release", "trn2",
+          (Part("tests", ("nki/test/test_*.py",)),), (f"{_SDK}@v2.26.1",)),
+    Suite("docs 2.21", "the same, of the release that courses began with", "trn1",
+          (Part("tests", ("general/nki/test/test_*.py",)),), (f"{_SDK}@v2.21.0",)),
+    Suite("docs 2.32", "the same, after the dialect was frozen", "trn2",
+          (Part("tests", ("nki/test/test_*.py",)),), (f"{_SDK}@v2.32.0",)),
+    Suite("doc examples", "the documentation's tutorials, as scripts", "trn2",
+          (Part("scripts", ("nki/examples/**/*_torch.py", "nki/examples/*.py")),
+           Part("tests", ("nki/examples/**/test_*.py",), slow=True)), (f"{_SDK}@v2.26.1",)),
+    Suite("samples", "tests and tutorials of nki-samples, last neuronxcc.nki state", "trn2",
+          (Part("scripts", ("src/nki_samples/tutorials/**/*_torch.py",), path=("src",)),
+           Part("tests", ("test/unit/test_[!f]*.py",), path=("src",),
+                options=("--simulation-only",)),    # flash attention takes minutes
+           Part("tests", ("test/unit/test_*.py",), path=("src",), slow=True, seconds=1800)),
+          (f"{_SAMPLES}@0898a77",)),
+    Suite("CS149 2024", "Stanford CS149 assignment 4 on Trainium 1: starter and solutions", "trn1",
+          (Part("vecadd", ("part1/kernels.py",)), _CONV),
+          marks=("part1/vec_add.py", "part2/conv2d.py")),
+    Suite("CS149 2025", "Stanford CS149 assignment 4 on Trainium 2: starter and solutions", "trn2",
+          (Part("vecadd", ("part1/kernels.py",)), _CONV),
+          marks=("part1/run_benchmark.py", "part2/conv2d.py")),
+    Suite("CS152 2025", "Berkeley CS152 lab 6 on Trainium 1: starter and solutions", "trn1",
+          (Part("ffnn", ("nki_ffnn/kernels.py", "nki_ffnn/matmul_kernels.py"), path=_LAB6_PATH),
+           Part("conv2d", ("nki_conv2d/*.py",))),
+          marks=("nki_ffnn/kernels.py",)),
+    Suite("contributed", "what users gave to nki-samples, as scripts", "trn2",
+          (Part("scripts", ("contributed/*.py",), slow=True, seconds=1800),),
+          (f"{_SAMPLES}@0898a77",)),
+    Suite("projects", "scripts of other repositories that check their own kernels", "trn2",
+          (Part("scripts", ("kernels/*/*.py", "moe/*.py", "tensor_add/*.py"), path=(".",)),),
+          ("allenkchau/trainium-kernel-fusion", "EmilyWebber/nki-helpers")),
+    Suite("NKIBench", "kernels that compilers and searches wrote, with NumPy references", "trn2",
+          (Part("numpy pairs", ("NKIBench/kernels/*.py",), slow=True, seconds=1800),),
+          ("zhang677/AccelOpt",)),
+    Suite("KDA", "candidates of a search over NKIBench; their logs say what the chip made of them",
+          "trn2", (Part("numpy pairs", ("workspaces/*/runs/*.py",), slow=True, seconds=1800,
+                        partner="zhang677+AccelOpt", values=False),),
+          ("Jerry2423/kda-for-trainium",)),
+)

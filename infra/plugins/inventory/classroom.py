@@ -1,0 +1,203 @@
+"""Inventory of a class: hosts from the roster, addresses from the aws_ec2 plugin."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+DOCUMENTATION = """
+name: classroom
+short_description: Hosts of a trainium-labs class
+description:
+  - Adds a host for each machine of the class named by the extra variable C(class), and asks the
+    amazon.aws.aws_ec2 inventory for their addresses once the class has been provisioned.
+options:
+  plugin:
+    description: Must be C(classroom), or its full name where it was installed as a collection.
+    required: true
+    choices: [classroom, trainium_labs.infra.classroom]
+"""
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from ansible.errors import AnsibleError  # noqa: E402
+from ansible.plugins.inventory import BaseInventoryPlugin  # noqa: E402
+from ansible.plugins.loader import inventory_loader  # noqa: E402
+from ansible.utils.vars import load_extra_vars  # noqa: E402
+
+PLACEHOLDER = "class-without-machines"
+
+
+class InventoryModule(BaseInventoryPlugin):
+    """Read the class; never stop a teardown because class.yml has a mistake."""
+
+    NAME = "classroom"
+
+    def verify_file(self, path: str) -> bool:
+        """Accept files that end in classroom.yml."""
+        return super().verify_file(path) and path.endswith("classroom.yml")
+
+    def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
+        """Fill the inventory."""
+        super().parse(inventory, loader, path, cache)
+        self._read_config_data(path)
+        for group in ("students", "machines", "stopped"):
+            inventory.add_group(group)
+        # A play without hosts ends green and does nothing; with this host our action says what is
+        # wrong.
+        named = load_extra_vars(loader).get("class")
+        if not named:
+            self._placeholder(inventory)
+            return
+        from classroom import commands, spec
+        from classroom.problems import ClassroomError
+
+        file = commands._path(str(named))
+        try:
+            loaded = spec.load(file, ended_ok=True)
+        except ClassroomError as error:
+            self._placeholder(inventory)
+            inventory.set_variable("students", "classroom_error", str(error))
+            return
+        facts = self._facts(loaded, file)
+        for key, value in facts.items():
+            inventory.set_variable("students", key, value)
+            inventory.set_variable("machines", key, value)
+        if loaded.mode == "per-student":
+            for student in loaded.students:
+                inventory.add_host(student.id, group="students")
+        self._addresses(inventory, loader, loaded)  # AWS knows, also on a second laptop
+        for name in list(inventory.get_groups_dict().get("students", [])):
+            inventory.set_variable(name, "ansible_python_interpreter", "/usr/bin/python3")
+        if not inventory.get_groups_dict().get("students"):
+            self._placeholder(inventory)
+        if loaded.mode == "shared":
+            for (
+                student
+            ) in loaded.students:  # so that --limit takes a student before there is a machine
+                inventory.add_group(student.id)
+                if not inventory.get_groups_dict().get(student.id):
+                    self._placeholder(inventory)
+                    inventory.add_host(PLACEHOLDER, group=student.id)
+
+    @staticmethod
+    def _placeholder(inventory: Any) -> None:
+        inventory.add_host(PLACEHOLDER, group="students")
+
+    @staticmethod
+    def _facts(loaded: Any, file: Path) -> dict[str, Any]:
+        keys = {}
+        for student in loaded.students:
+            generated = loaded.out / "keys" / f"{student.id}.pub"
+            keys[student.id] = student.public_key or (
+                generated.read_text(encoding="utf-8").strip() if generated.exists() else ""
+            )
+        settings = loaded.model_dump(
+            mode="json",
+            include={
+                "name",
+                "mode",
+                "sdk",
+                "influx_org",
+                "influx_bucket",
+                "idle",
+                "stop_nightly",
+                "time_zone",
+                "budget",
+                "lab",
+                "save_work",
+            },
+        )
+        return {
+            "classroom_file": str(file),
+            "classroom_out": str(loaded.out),
+            "classroom_keys": keys,
+            "classroom_staff_key": loaded.staff_public_key,
+            "classroom": {
+                **settings,
+                "teardown": str(loaded.teardown),
+                "profiler": loaded.profiler_kind,
+            },
+        }
+
+    @staticmethod
+    def _regions(loaded: Any) -> list[str]:
+        """Return the class's regions, and those in which it was seen: one that was taken out of
+        class.yml may still hold machines."""
+        try:
+            ledger = json.loads((loaded.out / "ledger.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            ledger = {}
+        return sorted({*loaded.regions, *(entry["region"] for entry in ledger.values())})
+
+    def _addresses(self, inventory: Any, loader: Any, loaded: Any) -> None:
+        """Let amazon.aws.aws_ec2 find the machines: it knows paging, retries and credentials."""
+        from classroom import hostkeys
+
+        config = loaded.out / "aws_ec2.yml"
+        config.parent.mkdir(parents=True, exist_ok=True)
+        import yaml
+
+        config.write_text(
+            yaml.safe_dump(
+                {
+                    "plugin": "amazon.aws.aws_ec2",
+                    "regions": self._regions(loaded),
+                    "hostnames": ["tag:trainium-labs:machine"],
+                    "filters": {
+                        "tag:trainium-labs:class": loaded.name,
+                        "instance-state-name": ["running", "stopped", "pending", "stopping"],
+                    },
+                    "compose": {
+                        "ansible_host": "public_ip_address | default('')",
+                        "ansible_user": "'ubuntu'",
+                    },
+                }
+            ),
+            encoding="utf-8",
+        )
+        plugin = inventory_loader.get("amazon.aws.aws_ec2")
+        before = set(inventory.hosts)
+        try:
+            plugin.parse(inventory, loader, str(config), cache=False)
+        except (AnsibleError, ImportError) as error:
+            # Going on would configure nobody and say that all is well.
+            raise AnsibleError(
+                f"The machines of {loaded.name} could not be listed:"
+                f" {str(error).splitlines()[0]} Run this again, or `python -m classroom doctor`."
+            ) from error
+        for name in sorted(inventory.hosts):
+            host = inventory.hosts[name]
+            tags = host.vars.get("tags") or {}
+            if "trainium-labs:machine" not in tags or (name in before and name == PLACEHOLDER):
+                continue
+            inventory.add_host(name, group="students")
+            state = (host.vars.get("state") or {}).get("name")
+            if state == "running" and host.vars.get("public_ip_address"):
+                inventory.add_host(name, group="machines")
+            elif state == "stopped":
+                inventory.add_host(name, group="stopped")
+            seats = [
+                {"student": v, "core": int(k[-2:]), "user": v}
+                for k, v in sorted(tags.items())
+                if k.startswith("trainium-labs:core-")
+            ]
+            for seat in seats:
+                inventory.add_group(seat["student"])
+                inventory.add_host(name, group=seat["student"])
+            inventory.set_variable(
+                name,
+                "classroom_seats",
+                seats
+                or [
+                    {"student": tags.get("trainium-labs:owner", name), "core": -1, "user": "ubuntu"}
+                ],
+            )
+            known = hostkeys.options(loaded.out, host.vars.get("instance_id", name))
+            words = " ".join(f"-o {shlex.quote(f'{k}={v}')}" for k, v in known.items())
+            inventory.set_variable(name, "ansible_ssh_common_args", words)
+            inventory.set_variable(name, "tags", None)  # the name is reserved in Ansible
+

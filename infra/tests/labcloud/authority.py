@@ -1,0 +1,107 @@
+"""Who may do what: callers by their key, and services that act with a role.
+
+Source: IAM user guide, "Policy evaluation logic"; for services, "Granting a user permissions to
+pass a role to an AWS service" and "The confused deputy problem" (aws:SourceAccount).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from moto.iam.models import iam_backends
+
+from . import questions
+from .iam import Decision, Request, evaluate, trusts
+from .world import ACCOUNT, WORLD
+
+ADMIN = {"Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
+# Organisations guide, "Tasks and entities not restricted by SCPs": service-linked roles.
+GLOBAL_SERVICES = ("iam", "sts", "budgets", "pricing", "ce")
+
+
+def caller(key: str) -> dict[str, Any]:
+    """Return who has an access key: {"account", "policies"}; a key that no test named is an
+    administrator's."""
+    who = {"account": ACCOUNT, "policies": [ADMIN], **WORLD.callers.get(key, {})}
+    if WORLD.denied:
+        denied = {"Effect": "Deny", "Action": WORLD.denied, "Resource": "*"}
+        who["policies"] = [*who["policies"], {"Statement": [denied]}]
+    return who
+
+
+def circumstances(region: str, principal: str = "") -> dict[str, Any]:
+    """Return the global condition keys of a call."""
+    return {
+        "aws:RequestedRegion": region,
+        "aws:PrincipalAccount": ACCOUNT,
+        "aws:PrincipalArn": principal,
+        "aws:MultiFactorAuthPresent": WORLD.mfa,
+        "aws:SecureTransport": True,
+    }
+
+
+def decide(request: Request, region: str, policies: list[dict[str, Any]]) -> Decision:
+    """Decide one question for an identity of the account."""
+    full = Request(
+        request.action, request.resource, {**circumstances(region), **request.context}
+    )
+    return evaluate(full, policies, WORLD.organisation)
+
+
+def refusal(key: str, service: str, region: str, op: str, params: dict[str, Any]) -> str:
+    """Return why a call is refused, or ""."""
+    if not WORLD.strict["iam"]:
+        return ""
+    who = caller(key)
+    where = "us-east-1" if service in GLOBAL_SERVICES else region
+    for request in questions.asked(service, region, op, params):
+        decision = decide(request, where, who["policies"])
+        if not decision.allowed:
+            kind = "explicit deny" if "explicit" in decision.why else "implicit deny"
+            layer = "service control policy" if "organ" in decision.why else "identity-based policy"
+            return (
+                f"User is not authorized to perform: {request.action} on resource:"
+                f" {request.resource} with an {kind} in a {layer}"
+            )
+    return ""
+
+
+class Refused(Exception):
+    """A service may not act with the role that it was given."""
+
+
+def _policies(arn: str) -> list[dict[str, Any]]:
+    role = next((r for r in iam_backends[ACCOUNT]["aws"].roles.values() if r.arn == arn), None)
+    if role is None:
+        raise Refused(f"the role {arn} does not exist")
+    inline = [json.loads(text) for text in role.policies.values()]
+    attached = [json.loads(p.document) for p in role.managed_policies.values()]
+    return inline + attached
+
+
+def assume(arn: str, service: str) -> None:
+    """Let a service take a role, if the role's trust policy says so."""
+    if not WORLD.strict["iam"]:
+        return
+    role = next((r for r in iam_backends[ACCOUNT]["aws"].roles.values() if r.arn == arn), None)
+    if role is None:
+        raise Refused(f"the role {arn} does not exist")
+    trust = role.assume_role_policy_document
+    trust = json.loads(trust) if isinstance(trust, str) else trust
+    if not trusts(trust, service, {"aws:SourceAccount": ACCOUNT}):
+        raise Refused(f"{service} cannot assume {arn}")
+
+
+def act(arn: str, region: str, requests: list[Request]) -> None:
+    """Ask whether a role may do all of it; raise Refused at the first thing that it may not."""
+    if not WORLD.strict["iam"]:
+        return
+    policies = _policies(arn)
+    for request in requests:
+        decision = decide(request, region, policies)
+        if not decision.allowed:
+            raise Refused(
+                f"AccessDenied: {arn} is not authorized to perform {request.action} on"
+                f" {request.resource} ({decision.why})"
+            )

@@ -1,0 +1,318 @@
+"""Guards that act, not guards that exist: roles, refusals that nobody is told of, budgets that are
+blind or act once, least privilege, organisations that deny regions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+import pytest
+
+from classroom import preflight
+from classroom.problems import ClassroomError
+from conftest import ClassFolder
+from labcloud.client import LabCloud
+
+Classroom = Callable[..., dict[str, Any]]
+ACCOUNT = "123456789012"
+TAGS = ["trainium-labs:class", "trainium-labs:budget"]
+
+
+def guard_policy(change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the policy of the guards' role, as somebody else in the account might."""
+    iam = boto3.client("iam")
+    policy = iam.get_role_policy(RoleName="trainium-labs.lab.guard", PolicyName="guard")
+    document = policy["PolicyDocument"]
+    change(document)
+    iam.put_role_policy(
+        RoleName="trainium-labs.lab.guard",
+        PolicyName="guard",
+        PolicyDocument=json.dumps(document),
+    )
+
+
+def definition_only(document: dict[str, Any]) -> None:
+    """Allow what was thought to be enough: the automation definition."""
+    for s in document["Statement"]:
+        if s["Action"] == "ssm:StartAutomationExecution":
+            s["Resource"] = [r for r in s["Resource"] if "automation-definition" in r]
+
+
+def test_every_guard_of_a_class_would_act(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    cloud.post("advance", seconds=16 * 60)
+    fired = [e["did"] for e in cloud.post("events") if e["kind"] == "schedule"]
+    assert fired and not [f for f in fired if f.startswith("refused")]
+    for event in cloud.post("events"):
+        if event["kind"] == "running":
+            assert {"nightly", "teardown", "unarmed", "budget"} <= set(event["guards"])
+
+
+def test_machines_are_not_called_armed_while_no_guard_has_acted(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The role as it once was: schedules exist, are enabled, and AWS refuses each of them."""
+    from classroom import roles
+
+    good = roles.guard_policy
+
+    def old(run: Any) -> dict[str, Any]:
+        document = good(run)
+        definition_only(document)
+        return document
+
+    monkeypatch.setattr(roles, "guard_policy", old)
+    done = classroom("provision", folder.file)
+    assert done["exit_code"] == 1 and "AWS refused" in done["warnings"][0], done["warnings"]
+    tags = [r["tags"] for r in cloud.leftovers() if r["kind"] == "instance"]
+    assert [t["trainium-labs:guard"] for t in tags] == ["pending-lab"] * 2
+    monkeypatch.setattr(roles, "guard_policy", good)
+    cloud.post("advance", seconds=1)
+    assert classroom("provision", folder.file)["exit_code"] == 1, "not proven yet"
+    cloud.post("advance", seconds=16 * 60)
+    assert classroom("provision", folder.file)["exit_code"] == 0
+    tags = [r["tags"] for r in cloud.leftovers() if r["kind"] == "instance"]
+    assert [t["trainium-labs:guard"] for t in tags] == ["armed"] * 2
+
+
+def test_status_tells_what_aws_answered_the_guards(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    cloud.post("set", cost_tags=TAGS)
+    cloud.post("advance", seconds=16 * 60)
+    status = classroom("status", folder.file)
+    assert status["problems"] == [] and status["budget"]["visible"] is True
+    last = {g["guard"]: g for g in status["guards"]}
+    assert last["unarmed"]["status"] == "Success" and last["unarmed"]["at"]
+    assert "0 refused" in last["scheduler"]["answer"]
+
+    def no_stop(document: dict[str, Any]) -> None:
+        document["Statement"][0]["Action"] = ["ec2:TerminateInstances"]
+
+    guard_policy(no_stop)
+    for m in [r for r in cloud.leftovers() if r["kind"] == "instance"]:
+        ends = {"start": "2026-11-21T00:00:00+00:00", "end": "2026-12-21T00:00:00+00:00"}
+        cloud.post("busy", instance=m["id"], **ends)
+    cloud.post("advance", seconds=20 * 3600)  # past 23:30 in New York
+    problems = classroom("status", folder.file)["problems"]
+    assert any("nightly in us-east-2 did not act: Failed" in p for p in problems), problems
+    guard_policy(definition_only)
+    cloud.post("advance", seconds=1800)
+    problems = classroom("status", folder.file)["problems"]
+    assert any("scheduler in us-east-2 did not act: refused" in p for p in problems), problems
+
+
+def test_status_counts_unguarded_minutes(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    (alice, _bob) = [r["id"] for r in cloud.leftovers() if r["kind"] == "instance"]
+    boto3.client("ec2", "us-east-2").create_tags(
+        Resources=[alice], Tags=[{"Key": "trainium-labs:guard", "Value": "odd"}]
+    )
+    cloud.post("advance", seconds=600)
+    status = classroom("status", folder.file)
+    (minutes,) = status["unguarded_minutes"].values()
+    assert 10 <= minutes < 12 and "minutes unguarded" in status["problems"][0]
+
+
+# ---- budgets ----
+
+
+def test_a_budget_without_active_tags_is_blind_and_status_says_so(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    status = classroom("status", folder.file)
+    assert any("Budgets are blind" in p for p in status["problems"])
+    cloud.post("set", denied=["ce:ListCostAllocationTags"])
+    status = classroom("status", folder.file)
+    assert any("ask whoever pays" in p for p in status["problems"])
+
+
+def keep_busy(cloud: LabCloud) -> None:
+    """Let all machines compute until the end of the year."""
+    for m in [r for r in cloud.leftovers() if r["kind"] == "instance"]:
+        ends = {"start": "2026-11-21T00:00:00+00:00", "end": "2026-12-31T00:00:00+00:00"}
+        cloud.post("busy", instance=m["id"], **ends)
+
+
+def test_a_class_over_budget_is_not_started_again_until_the_budget_is_raised(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(["alice", "bob"], budget={"per_student_usd": 15, "class_usd": 30})
+    classroom("provision", folder.file)
+    cloud.post("set", cost_tags=TAGS)
+    keep_busy(cloud)
+    for _ in range(3):
+        cloud.post("advance", seconds=16 * 3600)
+        if not cloud.running():
+            break
+    assert not cloud.running()
+    if not [e for e in cloud.post("events") if e["kind"] == "budget-stop"]:
+        classroom("start", folder.file, over_budget=True)
+        cloud.post("advance", seconds=12 * 3600)
+    assert [e for e in cloud.post("events") if e["kind"] == "budget-stop"]
+    with pytest.raises(ClassroomError, match=r"has used \$\d+\.\d\d of its \$30.00"):
+        classroom("start", folder.file)
+    assert not cloud.running()
+    folder.write(budget={"per_student_usd": 100, "class_usd": 200})
+    classroom("provision", folder.file)
+    actions = boto3.client("budgets", "us-east-1").describe_budget_actions_for_budget(
+        AccountId=ACCOUNT, BudgetName="trainium-labs.lab.class"
+    )["Actions"]
+    assert {a["Status"] for a in actions} == {"STANDBY"}, "it may act again"
+    classroom("start", folder.file)
+    assert len(cloud.running()) == 2
+
+
+def test_one_student_over_budget_does_not_stop_the_others(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(["alice", "bob"], budget={"per_student_usd": 5, "class_usd": 10})
+    classroom("provision", folder.file)
+    classroom("stop", folder.file, limit=["bob"])
+    keep_busy(cloud)
+    cloud.post("advance", seconds=5 * 3600)
+    classroom("stop", folder.file)
+    done = classroom("start", folder.file)
+    assert done["exit_code"] == 1 and len(cloud.running()) == 1
+    assert any("alice" in line and "Raise budget.per_student_usd" in line for line in done["lines"])
+
+
+def test_a_budget_is_one_period_and_one_students_in_one_class(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    folder.write(name="other")
+    (folder.path / "class.lock.yml").unlink()
+    classroom("provision", folder.file)
+    found = boto3.client("budgets", "us-east-1").describe_budgets(AccountId=ACCOUNT)["Budgets"]
+    assert {b["TimeUnit"] for b in found} == {"CUSTOM"}
+    filters = [b["CostFilters"]["TagKeyValue"][0] for b in found]
+    assert len(set(filters)) == len(filters) == 6
+    assert "user:trainium-labs:budget$lab.alice" in filters
+
+
+def test_a_changed_address_reaches_the_budgets(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    folder.write(contact="new@example.edu")
+    classroom("provision", folder.file)
+    client = boto3.client("budgets", "us-east-1")
+    for name, people in (("class", set()), ("owner.alice", {"alice@example.edu"})):
+        place = {"AccountId": ACCOUNT, "BudgetName": f"trainium-labs.lab.{name}"}
+        for n in client.describe_notifications_for_budget(**place)["Notifications"]:
+            mails = client.describe_subscribers_for_notification(**place, Notification=n)
+            found = {s["Address"] for s in mails["Subscribers"]}
+            assert found == {"new@example.edu"} | people
+    mark = len(cloud.log())
+    classroom("provision", folder.file)
+    assert cloud.writes(mark) == []
+
+
+def test_students_of_a_shared_machine_get_the_mail_that_their_page_promises(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(["alice", "bob"], mode="shared")
+    classroom("provision", folder.file)
+    client = boto3.client("budgets", "us-east-1")
+    place = {"AccountId": ACCOUNT, "BudgetName": "trainium-labs.lab.owner.node-01"}
+    (first, *_) = client.describe_notifications_for_budget(**place)["Notifications"]
+    mails = client.describe_subscribers_for_notification(**place, Notification=first)
+    addresses = {s["Address"] for s in mails["Subscribers"]}
+    assert addresses == {"alice@example.edu", "bob@example.edu", "staff@example.edu"}
+
+
+# ---- who may ----
+
+
+def test_the_printed_policy_is_enough_for_a_whole_class_and_for_nothing_else(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    cloud.post("set", callers={"AKIAFAKE": {"policies": [preflight.policy()]}})
+    folder.write(["alice", "bob"], elastic_ip=True, market="spot")
+    for command in ("provision", "status", "stop", "start", "extend", "doctor", "teardown"):
+        done = classroom(command, folder.file)
+        refused = [c for c in cloud.log() if "not authorized" in c.get("error", "")]
+        assert {c["op"] for c in cloud.log() if c["status"] == 403} <= {
+            "SimulatePrincipalPolicy"
+        }, (command, refused)
+        assert done.get("exit_code", 0) == 0, (command, done)
+    iam = boto3.client("iam")
+    with pytest.raises(iam.exceptions.ClientError, match="AccessDenied"):
+        iam.create_role(RoleName="admin", AssumeRolePolicyDocument="{}")
+    with pytest.raises(iam.exceptions.ClientError, match="AccessDenied"):
+        iam.create_user(UserName="somebody")
+    own = [r for r in cloud.leftovers() if "aws-service-role" not in r["id"]]
+    assert own == []
+
+
+def test_a_policy_for_names_of_ours_is_not_refused_beforehand(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    """The simulator denies what it is asked about "*"; EC2's own dry run decides."""
+    simulate = {"Effect": "Allow", "Action": "iam:SimulatePrincipalPolicy", "Resource": "*"}
+    mfa = {"Bool": {"aws:MultiFactorAuthPresent": "true"}}
+    rules = preflight.policy()
+    rules["Statement"] = [{**s, "Condition": {**s.get("Condition", {}), **mfa}}
+                          for s in rules["Statement"]] + [simulate]
+    cloud.post("set", callers={"AKIAFAKE": {"policies": [rules]}}, mfa=True)
+    done = classroom("provision", folder.file)
+    assert done["exit_code"] == 0
+    cloud.post("set", mfa=False)
+    folder.write(["alice", "bob", "carol"])
+    with pytest.raises(ClassroomError, match="lacks a permission"):
+        classroom("provision", folder.file)
+
+
+def test_no_service_linked_role_is_a_sentence_before_machines_are_unguarded(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    rules = preflight.policy()
+    rules["Statement"] = rules["Statement"][:-1]
+    cloud.post("set", callers={"AKIAFAKE": {"policies": [rules]}})
+    done = classroom("provision", folder.file)
+    assert done["exit_code"] == 1 and "not armed" in done["lines"][0]
+    cloud.post("advance", seconds=31 * 60)
+    assert cloud.running() == [], "AWS stops what could not be armed"
+
+
+def closed(*regions: str) -> dict[str, Any]:
+    """Return an organisation that allows some regions only, as AWS's example does."""
+    free = ["iam:*", "budgets:*", "ce:*", "sts:*", "pricing:*"]
+    where = {"StringNotEquals": {"aws:RequestedRegion": list(regions)}}
+    deny = {"Effect": "Deny", "NotAction": free, "Resource": "*", "Condition": where}
+    allow = {"Effect": "Allow", "Action": "*", "Resource": "*"}
+    return {"organisation": [{"Statement": [allow, deny]}]}
+
+
+def test_an_organisation_that_denies_most_regions_lets_a_class_end_clean(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    cloud.post("set", regions=cloud.post("all_regions")[:18])
+    regions = [r for r in cloud.post("all_regions")[:18]]
+    folder.write(regions=["us-east-2"])
+    open_ = ["us-east-1", "us-east-2", "us-west-2"]
+    cloud.post("set", regions=sorted({*regions[:15], *open_}), **closed(*open_))
+    assert classroom("provision", folder.file)["exit_code"] == 0
+    done = classroom("teardown", folder.file)
+    assert done["exit_code"] == 0 and "denied to you, also to launch" in done["summary"]
+    assert cloud.leftovers() == []
+
+
+def test_a_denial_where_the_class_has_been_is_no_emptiness(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    cloud.post("set", **closed("us-east-1", "us-west-2"))
+    done = classroom("teardown", folder.file)
+    assert done["exit_code"] == 1 and any("us-east-2" in line for line in done["lines"])
+    cloud.post("set", organisation=None)
+    assert classroom("teardown", folder.file)["exit_code"] == 0 and cloud.leftovers() == []

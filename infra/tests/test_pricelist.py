@@ -1,0 +1,146 @@
+"""`prices --refresh` reads AWS's public price list: here a small one made by hand, on localhost."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from classroom import commands, forecast, machines, pricelist, prices, spec
+from classroom.problems import ClassroomError
+from conftest import ClassFolder
+
+MADE_BY_HAND = Path(__file__).with_name("price_list")
+NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.timezone.utc)
+FILE = "/offers/v1.0/aws/AmazonEC2/20261120120000/us-east-2/index.csv"
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serve files; `spoiled` holds paths that are answered with another text."""
+
+    spoiled: dict[str, str] = {}
+
+    def do_GET(self) -> None:  # noqa: N802
+        """Answer with the file, or with what spoils it."""
+        text = self.spoiled.get(self.path)
+        if text is None:
+            return super().do_GET()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture()
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Serve the list made by hand; name it as the place of AWS's."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(MADE_BY_HAND)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    home = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setenv("CLASSROOM_PRICE_LIST", home)
+    monkeypatch.setenv("CLASSROOM_NOW", NOW.isoformat())
+    monkeypatch.setattr(Quiet, "spoiled", {})
+    yield home
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_right_row_of_many_is_read(served: str) -> None:
+    found = {n: f.usd for n, f in pricelist.read("us-east-2").items()}
+    assert found == {
+        "on_demand_hour.trn1.2xlarge": 1.11,
+        "on_demand_hour.inf2.xlarge": 0.22,
+        "gp3_gib_month": 0.033,
+        "public_ipv4_hour": 0.006,
+        "alarm_month": 0.12,
+    }
+    assert pricelist.read("us-east-2")["gp3_gib_month"].source == served + FILE
+
+
+def test_a_region_without_a_prefix_and_without_a_service(served: str) -> None:
+    found = {n: f.usd for n, f in pricelist.read("us-east-1").items()}
+    assert found == {"on_demand_hour.trn1.2xlarge": 1.22}
+
+
+def test_refresh_writes_a_table_with_dates_and_sources_that_the_forecast_uses(
+    folder: ClassFolder, served: str
+) -> None:
+    folder.write(1)
+    before = (folder.path / "class.yml").read_text()
+    result = commands.run("prices", str(folder.file), refresh=True, check=True)
+    assert "nothing was written" in result["summary"] and not (folder.path / "prices.yml").exists()
+    result = commands.run("prices", str(folder.file), refresh=True)
+    assert result["exit_code"] == 0 and "5 figures read" in result["summary"]
+    assert any("trn1.32xlarge is not in the list" in line for line in result["lines"])
+    assert any("automation_step keeps" in line for line in result["lines"])
+    assert any("prices: prices.yml" in line for line in result["lines"])
+    assert (folder.path / "class.yml").read_text() == before
+    table = yaml.safe_load((folder.path / "prices.yml").read_text())
+    assert table["region"] == "us-east-2"
+    assert table["sources"]["alarm_month"]["as_of"] == dt.date(2026, 11, 21)
+    folder.write(prices="prices.yml")
+    loaded = spec.load(folder.file, NOW)
+    f = forecast.forecast(loaded, NOW)
+    assert f.hourly_usd == 1.11 and f.sources["machine"] == "AWS, 2026-11-21, 0 days ago"
+    assert f.sources["step"].startswith("from memory")
+    (memory, *_rest) = prices.about(loaded, NOW)
+    assert "automation_step" in memory and "gp3" not in memory
+    shown = commands.run("prices", str(folder.file))
+    rows = {row[0]: row for row in shown["tables"][0]["rows"]}
+    assert rows["public_ipv4_hour"][1] == "0.006" and rows["public_ipv4_hour"][4].endswith(".csv")
+    assert set(rows) >= {"capacity_block_hour.trn2.3xlarge", "alarm_month", "automation_step"}
+    # A second refresh finds the same and keeps what it cannot find.
+    commands.run("prices", str(folder.file), refresh=True)
+    assert yaml.safe_load((folder.path / "prices.yml").read_text()) == table
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "words"),
+    [
+        (pricelist.INDEX, "<html>sign in</html>", "not JSON with 'offers'"),
+        (pricelist.INDEX, "{}", "not JSON with 'offers'"),
+        (pricelist.INDEX, '{"offers": {}}', "no region index of AmazonEC2"),
+        (FILE, "nothing", "no line of column names"),
+        (FILE, '"SKU","TermType"\n', "no column Currency"),
+        (
+            FILE,
+            "SKU,TermType,Currency,Unit,PricePerUnit,usageType,operation\n"
+            "1,OnDemand,USD,GB-Mo,cheap,EBS:VolumeUsage.gp3,\n",
+            "a price is 'cheap'",
+        ),
+    ],
+)
+def test_another_shape_gives_a_sentence_and_writes_nothing(
+    folder: ClassFolder, served: str, path: str, text: str, words: str
+) -> None:
+    Quiet.spoiled[path] = text
+    with pytest.raises(ClassroomError, match="not as documented") as error:
+        commands.run("prices", str(folder.file), refresh=True)
+    assert words in str(error.value) and not (folder.path / "prices.yml").exists()
+
+
+def test_no_network_gives_a_sentence(
+    folder: ClassFolder, served: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLASSROOM_PRICE_LIST", served + "/elsewhere")
+    with pytest.raises(ClassroomError, match="could not be read.*not found"):
+        commands.run("prices", str(folder.file), refresh=True)
+    monkeypatch.setenv("CLASSROOM_PRICE_LIST", "http://127.0.0.1:1")
+    with pytest.raises(ClassroomError, match="could not be read.*refused"):
+        commands.run("prices", str(folder.file), refresh=True)
+
+
+def test_what_is_looked_for_is_what_the_table_holds() -> None:
+    held = {p.figure for p in prices.every(machines.price_table())}
+    looked_for = {w.figure for w in pricelist.WANTED}
+    kept = {p for p in held if p.split(".")[0] in pricelist.NOT_LISTED}
+    assert looked_for | kept == held and not looked_for & kept

@@ -1,0 +1,115 @@
+"""A large class under AWS's real limits: all of it in one run of each command."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from classroom import launch, pace
+from conftest import ClassFolder
+from labcloud.client import LabCloud
+
+Classroom = Callable[..., dict[str, Any]]
+ALWAYS = {"nightly", "teardown", "budget"}
+REFUSED = ("RequestLimitExceeded", "Throttling", "ThrottlingException")
+
+
+def minutes(log: list[dict[str, Any]]) -> float:
+    """Return the virtual minutes between the first and the last call."""
+    first, last = (dt.datetime.fromisoformat(log[k]["t"]) for k in (0, -1))
+    return (last - first).total_seconds() / 60
+
+
+def guards_of(cloud: LabCloud) -> list[str]:
+    """Return the guard tag of each machine."""
+    machines = [r for r in cloud.leftovers() if r["kind"] == "instance"]
+    return [m["tags"]["trainium-labs:guard"] for m in machines]
+
+
+def test_sixty_are_up_in_less_than_four_minutes(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(60, elastic_ip=True)
+    assert classroom("provision", folder.file)["exit_code"] == 0
+    assert guards_of(cloud) == ["armed"] * 60
+    assert minutes(cloud.log()) < 4
+    assert not [c for c in cloud.log() if c.get("error") in REFUSED], "it asks no faster than AWS"
+
+
+@pytest.mark.full
+def test_three_hundred_come_up_stop_start_and_end_in_one_run_each(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(300)
+    took = {}
+    for command, running in (("provision", 300), ("stop", 0), ("start", 300), ("teardown", 0)):
+        mark = len(cloud.log())
+        assert classroom(command, folder.file).get("exit_code", 0) == 0, command
+        assert len(cloud.running()) == running, command
+        took[command] = (len(cloud.log()) - mark, minutes(cloud.log(mark)))
+        if command in ("provision", "start"):
+            assert Counter(guards_of(cloud)) == {"armed": 300}
+    for event in cloud.post("events"):
+        if event["kind"] == "running":
+            guards = set(event["guards"])
+            assert guards >= ALWAYS and guards & {"unarmed", "alarm"}, event
+    assert cloud.leftovers() == []
+    assert took["provision"][1] < 15, took
+
+
+def test_machines_that_the_guard_stops_while_they_are_armed_run_in_the_end(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    """The schedule for unarmed machines runs every 15 minutes, also in the middle of a launch."""
+    folder.write(2)
+    classroom("provision", folder.file)
+    (first, *_) = [e for e in cloud.post("events") if e["kind"] == "schedule"]
+    due = dt.datetime.fromisoformat(first["t"]).timestamp() + 15 * 60
+    cloud.post("until", at=due - 25)
+    folder.write(40)
+    assert classroom("provision", folder.file)["exit_code"] == 0
+    stopped = [e for e in cloud.post("events") if e["kind"] == "stopped"]
+    assert {e["why"] for e in stopped} == {"schedule unarmed"}, "it did happen"
+    assert len(cloud.running()) == 40 and guards_of(cloud) == ["armed"] * 40
+
+
+def test_a_batch_that_fails_is_started_one_by_one(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(12)
+    classroom("provision", folder.file)
+    classroom("stop", folder.file)
+    cloud.fault("StartInstances", code="InsufficientInstanceCapacity", status=500, times=2)
+    done = classroom("start", folder.file)
+    assert done["exit_code"] == 0 and len(cloud.running()) == 12
+
+
+def test_waiting_for_more_machines_than_a_filter_takes_asks_about_all_of_them() -> None:
+    asked: list[list[str]] = []
+
+    class Cloud:
+        def pages(self, *_: Any, Filters: list[dict[str, Any]]) -> list[Any]:
+            (ids,) = (f["Values"] for f in Filters)
+            asked.append(ids)
+            return [{"Instances": [{"InstanceId": i, "State": {"Name": "running"}} for i in ids]}]
+
+    ids = [f"i-{k:03d}" for k in range(350)]
+    found = launch.states(Cloud(), "us-east-2", ids)  # type: ignore[arg-type]
+    assert set(found) == set(ids) and max(map(len, asked)) <= 200
+
+
+def test_a_bucket_lets_a_burst_through_and_then_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(pace, "clock", lambda: now[0])
+    monkeypatch.setattr(pace, "sleep", lambda s: now.__setitem__(0, now[0] + s))
+    bucket = pace.Bucket(5, 2)
+    for _ in range(2):
+        bucket.take()
+    assert now[0] == 0
+    for _ in range(18):
+        bucket.take()
+    assert now[0] == pytest.approx(17.5 / (2 * pace.SHARE))

@@ -1,0 +1,251 @@
+"""What a kinder fake did not show: wrong accounts and names, regions that were left, nights without
+a stop, zones of capacity blocks, alarms that are too early."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+import pytest
+
+from classroom import alarms, spec
+from classroom.problems import BadClass, ClassroomError
+from conftest import START, ClassFolder
+from labcloud.client import LabCloud
+
+Classroom = Callable[..., dict[str, Any]]
+OTHER = {"callers": {"AKIAOTHER": {"account": "999999999999"}}}
+
+
+def instances(cloud: LabCloud) -> dict[str, tuple[str, str]]:
+    """Return machine -> (id, region) of what lives."""
+    return {
+        r["tags"]["trainium-labs:machine"]: (r["id"], r["region"])
+        for r in cloud.leftovers()
+        if r["kind"] == "instance"
+    }
+
+
+# ---- names and accounts ----
+
+
+@pytest.mark.parametrize("name", ["nki-*", "*", "nki-?", "", "nki fall", "Lab"])
+def test_a_name_with_wildcards_ends_nobody(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, name: str
+) -> None:
+    folder.write(name="nki-fall")
+    classroom("provision", folder.file, discard_work="")
+    if not name:
+        folder.file.write_text(folder.file.read_text().replace("nki-fall", "'nki-*'"))
+    with pytest.raises(ClassroomError, match="does not fit into AWS names"):
+        classroom("teardown", folder.file, name=name)
+    assert len(cloud.running()) == 2
+
+
+def test_the_sweep_checks_the_tag_of_machines_too(cloud: LabCloud, folder: ClassFolder) -> None:
+    from classroom import sweep
+    from classroom.cloud import Cloud
+
+    ec2 = boto3.client("ec2", "us-east-2")
+    image = ec2.describe_images(IncludeDeprecated=True)["Images"][0]["ImageId"]
+    label = {"Key": "trainium-labs:class", "Value": "nki-a"}
+    tags = [{"ResourceType": "instance", "Tags": [label]}]
+    ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1, TagSpecifications=tags)
+    assert sweep.sweep(Cloud(), "nki-*", ["us-east-2"]).found == []
+
+
+def test_the_wrong_account_is_refused_by_every_command(
+    folder: ClassFolder,
+    cloud: LabCloud,
+    classroom: Classroom,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    classroom("provision", folder.file)
+    cloud.post("set", **OTHER)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAOTHER")
+    for command in ("provision", "start", "stop", "status", "teardown", "save_work"):
+        mark = len(cloud.log())
+        with pytest.raises(ClassroomError, match="account 999999999999, but the class lives in 12"):
+            classroom(command, folder.file, fresh=True)
+        assert cloud.writes(mark) == []
+    assert classroom("doctor", folder.file, fresh=True)["exit_code"] == 1
+    assert len(cloud.running()) == 2
+
+
+def test_account_in_class_yml_counts_before_anything_exists(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(account="999999999999")
+    with pytest.raises(ClassroomError, match="lives in 999999999999"):
+        classroom("provision", folder.file)
+    assert cloud.leftovers() == []
+    folder.write(account=1234)
+    with pytest.raises(BadClass, match="is not the number of an AWS account"):
+        classroom("provision", folder.file)
+
+
+def test_a_name_that_was_never_seen_is_no_proof(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    typo = classroom("teardown", folder.file, name="lap")
+    assert typo["exit_code"] == 1 and "nothing here says that it ever did" in typo["summary"]
+    first = classroom("teardown", folder.file)
+    assert first["exit_code"] == 0
+    assert json.loads(open(first["report"]).read())["account"] == "123456789012"
+    assert classroom("teardown", folder.file)["exit_code"] == 0, "a second one is fine"
+
+
+def test_two_classes_and_a_strangers_things_in_one_account(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, tmp_path_factory: Any
+) -> None:
+    other = ClassFolder(tmp_path_factory.mktemp("other"))
+    other.write(["alice", "dora"], name="lab-2")
+    folder.write(["alice", "bob"])
+    classroom("provision", folder.file)
+    classroom("provision", other.file)
+    stray = cloud.post("stray", region="us-east-2")
+    assert classroom("teardown", folder.file)["exit_code"] == 0
+    left = {(r["tags"] or {}).get("trainium-labs:class") for r in cloud.leftovers()}
+    assert left == {"lab-2", None} and len(cloud.running()) == 2
+    assert classroom("provision", other.file)["changed"] is False, "nothing of it was touched"
+    assert classroom("teardown", other.file, discard_work="lab-2")["exit_code"] == 0
+    kinds = {r["kind"] for r in cloud.leftovers() if r["kind"] != "schedule"}
+    assert kinds == {"volume", "elastic-ip", "security-group"} and stray
+
+
+def test_a_renamed_class_is_a_sentence_and_both_names_end_clean(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    folder.write(name="lab-new")
+    for command in ("provision", "start", "status", "stop"):
+        with pytest.raises(ClassroomError, match="brought up as lab, and a class cannot be"):
+            classroom(command, folder.file)
+    assert len(cloud.running()) == 2
+    assert classroom("teardown", folder.file, name="lab")["exit_code"] == 0
+    assert classroom("provision", folder.file)["exit_code"] == 0
+    assert classroom("teardown", folder.file, discard_work="lab-new")["exit_code"] == 0
+    assert cloud.leftovers() == []
+
+
+# ---- regions ----
+
+
+def test_a_region_that_was_taken_out_keeps_its_machines_and_makes_no_second_ones(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    before = instances(cloud)
+    assert {region for _, region in before.values()} == {"us-east-2"}
+    folder.write(regions=["us-west-2"])
+    again = classroom("provision", folder.file)
+    assert again["exit_code"] == 0 and instances(cloud) == before
+    assert any("us-east-2 is not in `regions` any more" in w for w in again["warnings"])
+    assert len(classroom("status", folder.file)["tables"][0]["rows"]) == 2
+    actions = boto3.client("budgets", "us-east-1").describe_budget_actions_for_budget(
+        AccountId="123456789012", BudgetName="trainium-labs.lab.class"
+    )["Actions"]
+    assert [a["Definition"]["SsmActionDefinition"]["Region"] for a in actions] == ["us-east-2"]
+    classroom("stop", folder.file)
+    assert cloud.running() == []
+
+
+# ---- nights ----
+
+
+def test_a_stop_in_the_hour_that_spring_skips_is_refused(folder: ClassFolder) -> None:
+    now = dt.datetime.fromisoformat(START + "+00:00")
+    folder.write(stop_nightly="02:30", teardown="2027-05-01")
+    with pytest.raises(BadClass, match="There is no 02:30 on 2027-03-14 in America/New_York"):
+        spec.load(folder.file, now)
+    folder.write(teardown="2027-03-01")
+    assert spec.load(folder.file, now), "it ends before"
+    folder.write(teardown="2027-05-01", time_zone="America/Phoenix")
+    assert spec.load(folder.file, now), "no such night there"
+
+
+def test_the_fake_skips_a_time_that_is_not_there() -> None:
+    from labcloud import clock
+
+    utc = dt.timezone.utc
+    after = dt.datetime(2027, 3, 14, 0, tzinfo=utc)
+    fires = clock.fires("cron(30 2 * * ? *)", "America/New_York", after, after)
+    assert next(fires) == dt.datetime(2027, 3, 15, 6, 30, tzinfo=utc)
+
+
+def test_a_day_that_does_not_exist_is_a_sentence(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.file.write_text(folder.file.read_text().replace("'2027-01-15'", "2027-02-30"))
+    assert "2027-02-30" in folder.file.read_text()
+    with pytest.raises(BadClass, match="teardown"):
+        classroom("provision", folder.file)
+    assert classroom("teardown", folder.file, name="lab")["exit_code"] == 1, "never there"
+
+
+# ---- capacity blocks, alarms ----
+
+
+def test_machines_of_a_block_start_in_its_zone_only(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(
+        6,
+        instance_type="trn2.3xlarge",
+        market="capacity-block",
+        regions=["ap-southeast-4"],
+        capacity_block={"hours": 24, "max_upfront_usd": 1000},
+    )
+    done = classroom("provision", folder.file)
+    assert done["exit_code"] == 0, done["lines"]
+    found = boto3.client("ec2", "ap-southeast-4").describe_instances()["Reservations"]
+    zones = {i["Placement"]["AvailabilityZone"] for r in found for i in r["Instances"]}
+    assert zones == {"ap-southeast-4c"}
+    refused = [c for c in cloud.log() if c["op"] == "RunInstances" and c["status"] != 200]
+    assert refused == []
+
+
+def test_a_purchase_says_when_and_where_before_it_is_made(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(
+        1,
+        instance_type="trn2.3xlarge",
+        market="capacity-block",
+        regions=["ap-southeast-4"],
+        capacity_block={"hours": 24, "max_upfront_usd": 1000},
+    )
+    shown = classroom("provision", folder.file, check=True)["changes"]
+    (line,) = [c for c in shown if "buy" in c]
+    assert "2026-11-22 11:30 to 2026-11-23 11:30 UTC in ap-southeast-4c" in line
+
+
+def test_the_crude_alarm_comes_after_the_guard_on_the_machine(folder: ClassFolder) -> None:
+    idle = spec.load(folder.file, dt.datetime.fromisoformat(START + "+00:00")).idle
+    assert alarms.alarm_minutes(idle) >= idle.minutes + idle.grace_minutes + 10
+
+
+# ---- late reads ----
+
+
+def test_what_is_seen_late_is_made_once_and_found_by_a_teardown(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    cloud.post("set", late_seconds=4)
+    folder.write(["alice", "bob"], elastic_ip=True)
+    assert classroom("provision", folder.file)["exit_code"] == 0
+    kinds = [r["kind"] for r in cloud.leftovers()]
+    assert [kinds.count(k) for k in ("instance", "elastic-ip", "security-group")] == [2, 2, 1]
+    assert classroom("provision", folder.file)["changed"] is False
+    assert classroom("teardown", folder.file)["exit_code"] == 0
+    ec2 = boto3.client("ec2", "us-west-2")
+    image = ec2.describe_images(IncludeDeprecated=True)["Images"][0]["ImageId"]
+    label = {"Key": "trainium-labs:class", "Value": "lab"}
+    tags = [{"ResourceType": "instance", "Tags": [label]}]
+    ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1, TagSpecifications=tags)
+    assert classroom("teardown", folder.file)["exit_code"] == 0
+    assert cloud.running() == [], "a machine that a killed run made a moment ago"

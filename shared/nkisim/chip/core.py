@@ -1,0 +1,194 @@
+"""What is known of one NeuronCore: the fields, each of them with its source.
+
+Sizes are bytes, clocks GHz, bandwidths 10^9 bytes per second, peaks 10^12 floating-point
+operations per second. SBUF and PSUM sizes are *per partition* unless the name says total.
+`provenance` says where every figure and feature comes from:
+
+- documented: AWS states it;  - fitted: we derived it from published measurements;
+- assumed: neither, our best guess.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+KIB, MIB = 2**10, 2**20
+
+
+def size(nbytes: int) -> str:
+    """Return a number of bytes as people say it: "176 KiB", "2 KiB", "100 bytes"."""
+    return f"{nbytes // KIB} KiB" if nbytes % KIB == 0 else f"{nbytes} bytes"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a fact comes from and how far to trust it.
+
+    `narrow`: it rests on one kernel, or on one published number.
+    """
+
+    text: str
+    tag: Literal["documented", "fitted", "assumed"] = "documented"
+    narrow: bool = False
+
+
+class FastModes(NamedTuple):
+    """How many 16-bit elements a cycle the Vector Engine moves per partition, by what is moved."""
+
+    copy: float                 # one input, contiguous, all in SBUF
+    strided: float              # one input, strided or with a side in PSUM
+    two_inputs: float           # both in SBUF, all contiguous
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long things take beyond clocks: the constants of the latency model.
+
+    Names end in their unit; `..._rate16`: elements a cycle and partition where all are 16 bits.
+    """
+
+    # Launch
+    launch_us: float            # in nc_latency, on top of the kernel's body
+    profile_us: float           # in neuron-profile's total_time, on top of the body
+
+    # All engines
+    min_interval_cycles: int    # the shortest initiation interval
+    accumulator_read_cycles: int        # read-out of an accumulator register
+    dynamic_copy_cycles: int    # the shortest copy whose start is data
+    sbuf_burst_bytes: int       # elements that lie so far apart are no burst
+
+    # Tensor Engine
+    pe_wide_instructions: int   # that a float32 matmul is made of ...
+    pe_wide_passes: int         # ... and how often they stream the moving operand, in all
+    pe_transpose_passes: int    # of a float32 transpose
+    pe_gap_cycles: float        # between two matmuls that stream back to back
+    pe_latency_us: float        # from the last moving column to the result in PSUM
+    pe_load_cycles_per_column: float        # fast weight load
+    pe_strided_load_cycles_per_byte: float  # stationary elements 16 bytes or more apart
+    pe_warmup_us: float         # activity until the clock is full; 0: always full
+    pe_cold_factor: float       # how much slower until then
+
+    # Vector, Scalar and GpSimd Engines
+    dve_latency_us: float       # beyond one element per cycle, until the result is written
+    dve_gap_us: float           # beyond it, until the next independent instruction can start
+    dve_reciprocal_cycles: float        # per element
+    dve_two_input_cycles: float         # per element of two inputs that both lie in SBUF
+    dve_scan_cycles: float      # per element of a scan
+    dve_triple_cycles: float    # per triple (count, mean, variance) of bn_aggr
+    dve_reduce_rate16: float    # sums and maxima of bfloat16
+    dve_zero_rate16: float      # zeros
+    act_copy_rate16: float      # copies on the Scalar Engine
+    act_latency_us: float
+    act_gap_us: float
+    act_function_us: float      # more, for a function that interpolates in a table
+    act_table_us: float         # load of another function's table
+    pool_latency_us: float
+    pool_gap_us: float
+    pool_start_cycles: int      # start of a GpSimd program
+    pool_cores: int             # GpSimd cores that share the partitions
+    hop_us: float               # semaphore from one instruction to the next that waits for it
+
+    # DMA
+    dma_trigger_us: float       # issue interval of triggers on a queue
+    dma_start_us: float         # trigger to first descriptor on an engine
+    dma_read_us: float          # latency of the first read (of the last one, when engines stream)
+    dma_done_us: float          # last byte to the semaphore that a consumer sees
+    dma_engine_gbps: float      # one engine, streaming
+    dma_descriptor_ns: float    # one descriptor, besides its bytes
+    dma_descriptor_floor_ns: float
+    dma_semaphore_ns: float     # semaphore descriptor at the end of a DMA, on each engine
+    dma_packet_bytes: int       # largest descriptor
+    dma_split_bytes: int        # HBM to HBM: what an engine gets at least
+    dma_small_write_bytes: int  # writes to HBM up to this size ...
+    dma_small_write_factor: float       # ... move their bytes so much slower
+    dma_transpose_ns: float     # one element of a DMA that transposes, on one engine
+    dma_rmw_factor: float       # how much longer a DMA takes that adds to what is there
+    dge_issue_us: float         # hardware descriptor generation: one DMA on its queue
+    dge_row_us: float           # ... and each row (partition) of it
+
+    # What the compiler is taken to do (timing/compiler.py, timing/banks.py)
+    compiler_window: int        # "reorder": so many instructions of an engine are looked at
+    compiler_hoist_share: float         # "hoist": a tile is kept until so much of SBUF is filled
+    compiler_merged_dmas: int   # "merge-dma": neighbours that become one at most
+    compiler_psum_share: float  # of PSUM, left to what comes earlier in the program
+
+    # Modelled structure
+    shared_ports: bool          # DVE/POOL exclude each other in SBUF, DVE/ACT in PSUM
+    shared_banks: bool          # DVE and ACT exclude each other in one bank of PSUM
+
+    provenance: Mapping[str, Source] = field(hash=False, repr=False)
+
+
+@dataclass(frozen=True)
+class NeuronCore:
+    """One NeuronCore of a generation: what a kernel may use and how fast each engine ticks.
+
+    No field has a default: a new generation says all of it, and where it knows it from.
+    """
+
+    name: str
+    generation: int
+    aliases: tuple[str, ...]
+    calibrated: bool  # have predicted times been compared with measured ones?
+
+    # Memories
+    sbuf_bytes: int
+    sbuf_usable_bytes: int  # what is left for tiles after the compiler's own reservation
+    hbm_gbps: float  # whole chip; see hbm_gbps_per_core
+    cores_per_chip: int
+
+    # Clocks (GHz) and peaks
+    pe_ghz: float
+    dve_ghz: float
+    act_ghz: float
+    pool_ghz: float
+    peak_tflops: Mapping[str, float] = field(hash=False)  # by dtype name, dense, one core
+
+    # Limits
+    pmax: int  # partitions
+    psum_banks: int
+    psum_bank_bytes: int
+    psum_fmax: int  # fp32 elements in one bank
+    gemm_stationary_fmax: int
+    gemm_moving_fmax: int
+    bn_stats_fmax: int
+    dma_engines: int
+
+    # Features: what some generations have and others do not
+    dve_fast_modes: FastModes | None    # Vector Engine: several 16-bit elements a cycle
+    act_resident: frozenset[str]        # functions of every activation table: never loaded
+    reciprocal_with_bias: bool          # Scalar Engine: nl.reciprocal of x + bias
+    range_select: bool                  # nisa.range_select exists
+    pe_transpose_bit_exact: bool        # matmul's transpose mode keeps bits and dtype
+    pe_double_row: bool                 # fp8 matmuls with two rows of K a partition
+    small_pe_tiles: bool                # tile_size=(32, 32)
+    hwdge: bool                         # hardware descriptor generation
+
+    timing: Timing
+    provenance: Mapping[str, Source] = field(hash=False, repr=False)
+
+    @property
+    def sbuf_total_bytes(self) -> int:
+        """Return the SBUF size over all partitions."""
+        return self.pmax * self.sbuf_bytes
+
+    @property
+    def psum_bytes(self) -> int:
+        """Return the PSUM size of one partition (all banks)."""
+        return self.psum_banks * self.psum_bank_bytes
+
+    @property
+    def psum_total_bytes(self) -> int:
+        """Return the PSUM size over all partitions."""
+        return self.pmax * self.psum_bytes
+
+    @property
+    def hbm_gbps_per_core(self) -> float:
+        """Return one core's even share of the chip's HBM bandwidth."""
+        return self.hbm_gbps / self.cores_per_chip
+
+    def ghz(self, engine: str) -> float:
+        """Return the clock of a compute engine ("tensor", "vector", "scalar", "gpsimd")."""
+        return {"tensor": self.pe_ghz, "vector": self.dve_ghz, "scalar": self.act_ghz,
+                "gpsimd": self.pool_ghz}[engine]

@@ -1,0 +1,44 @@
+"""NeuronCore-v4: trn3. Documented numbers; nothing of it was compared with measurements."""
+from __future__ import annotations
+
+from . import trn2
+from .core import KIB, FastModes
+from .facts import ARCH3, ISA, LIMITS, assumed, documented, like, make_core
+
+FACTS = {
+    **LIMITS,
+    **like(trn2.FACTS, "trn2", "pe_transpose_bit_exact", "pe_double_row"),
+    "gemm_moving_fmax": assumed(512, "as trn2; newer documents allow more"),
+    "sbuf_bytes": documented(256 * KIB, ARCH3),
+    "sbuf_usable_bytes": assumed(
+        240 * KIB, "256 KiB less the 16 KiB that generation 2 reserves"),
+    "hbm_gbps": documented(4700.0, ARCH3),
+    "cores_per_chip": documented(8, ARCH3),
+    "pe_ghz": documented(2.4, ARCH3),
+    "dve_ghz": documented(1.2, ARCH3),
+    "act_ghz": documented(1.2, ARCH3),
+    "pool_ghz": documented(1.2, ARCH3),
+    "peak_tflops": assumed(
+        {"bfloat16": 79.0, "float16": 79.0, "tfloat32": 79.0, "float32": 20.0,
+         "float8_e4m3": 315.0, "float8_e5m2": 315.0}, f"{ARCH3}; the fp8 figure is that of MXFP8"),
+    "dve_fast_modes": documented(
+        FastModes(copy=4, strided=2, two_inputs=2),
+        f"{ARCH3}: 512 elements of 16 bits a cycle, 256 of others"),
+    "reciprocal_with_bias": documented(True, f"{ISA}.activation: not on NeuronCore-v2"),
+    "range_select": documented(True, f"{ISA}.range_select: NeuronCore-v3 and newer"),
+    "small_pe_tiles": documented(True, f"{ISA}.nc_matmul: not on NeuronCore-v2"),
+    "hwdge": documented(True, f"{ISA}.dma_copy: dge_mode.hwdge on NeuronCore-v3 and newer"),
+}
+
+TIMING = {
+    **like(trn2.TIMING, "trn2"),
+    "dve_gap_us": assumed(0.048, "60 cycles, as trn2"),
+    "act_copy_rate16": documented(2.0, f"{ARCH3}: 256 elements of 16 bits a cycle"),
+    "dma_engine_gbps": documented(
+        33.0, "Neuron SDK 2.32, Guideline to Avoid Under-Utilizing DMA Bandwidth: 33 GB/s"),
+    "dma_rmw_factor": documented(1.0, f"{ARCH3}: as fast as other DMAs"),
+    "shared_ports": documented(False, ARCH3),
+    "shared_banks": documented(False, ARCH3),
+}
+
+TRN3 = make_core("trn3", 4, ("gen4",), calibrated=False, facts=FACTS, timing=TIMING)

@@ -1,0 +1,5 @@
+"""For all tests: generated examples have no deadline, since a busy machine is no failure."""
+from hypothesis import settings
+
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")

@@ -1,0 +1,1 @@
+"""A slow, obviously right NumPy reading of the API reference, for each instruction."""
