@@ -108,7 +108,7 @@ def outcome(kernel, replays):
             t.loop_kind, t.loop_line, t.kinds, t.lines, list(map(str, run.findings)))
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(_kernels)
 def test_random_kernels(source):
     names = {"nl": nl, "np": np, "TABLE": TABLE, "ARRAY": np.array(TABLE)}

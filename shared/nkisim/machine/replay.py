@@ -23,6 +23,7 @@ A loop that is not what was foretold raises Diverged: the kernel then runs again
 from __future__ import annotations
 
 import dis
+import functools
 import inspect
 from array import array
 from collections import deque
@@ -39,10 +40,9 @@ if TYPE_CHECKING:
     from .machine import Machine
 
 FEWEST = 8              # iterations below which nothing is gained
-PROBES = 3              # iterations that are executed at first; the last two are compared
+PROBES = 3              # iterations that are executed at first; all but the first are compared
 _GET_ITER, _FOR_ITER, _EXTENDED_ARG = (dis.opmap[n] for n in ("GET_ITER", "FOR_ITER",
                                                               "EXTENDED_ARG"))
-_VALUES = (int, float, complex, str, bytes, bool, type(None), np.generic)
 
 
 class Diverged(BaseException):
@@ -75,6 +75,20 @@ class Replays:
 
 # -- what an iteration leaves behind -----------------------------------------------------------
 
+@functools.lru_cache(maxsize=1024)
+def _sort(kind: type) -> str:
+    """Return what Variables make of values of a type; "" if they do not look at them."""
+    if kind is LoopIndex:
+        return "index"
+    if issubclass(kind, (int, float, complex, str, bytes, type(None), np.generic)):
+        return "value"
+    if issubclass(kind, (list, tuple, set, dict, deque)):
+        return "collection"
+    if hasattr(kind, "__next__"):
+        return "iterator"
+    return "object" if kind.__dictoffset__ and not issubclass(kind, (ModuleType, type)) else ""
+
+
 class Variables:
     """The variables of a loop's frame after an iteration, and what is one level inside of them.
 
@@ -96,20 +110,22 @@ class Variables:
 
     def _note(self, name: Any, value: Any, inside: bool = False) -> None:
         kind = type(value)
-        if kind is LoopIndex:
+        sort = _sort(kind)
+        if sort == "index":
             self.moving[name] = value.value
-        elif issubclass(kind, _VALUES):
+        elif sort == "value":
             self.fixed[name] = value
-        elif issubclass(kind, (list, tuple, set, dict, deque)):
-            self.fixed[name] = kind, len(value)
-            if not inside and kind is not set:
-                for k, v in value.items() if kind is dict else enumerate(value):
-                    self._note((name, k), v, True)
-        elif hasattr(kind, "__next__"):
+        elif sort == "iterator":
             self.unknown = True
-        elif not inside and not callable(value) and not issubclass(kind, ModuleType):
-            for k, v in getattr(value, "__dict__", {}).items():
-                self._note((name, k), v, True)
+        elif sort == "collection":
+            self.fixed[name] = kind, len(value)
+        inner: Any = ()
+        if not inside and sort == "collection":
+            inner = value.items() if issubclass(kind, dict) else enumerate(value)
+        elif not inside and sort == "object":
+            inner = value.__dict__.items()
+        for k, v in inner:
+            self._note((name, k), v, True)
 
     def follow(self, before: Variables, last: Variables, steps: int) -> bool:
         """Tell whether these are what lies `steps` iterations after the two `before` and `last`."""
@@ -126,21 +142,18 @@ class Part:
     """What one iteration appended to the trace, and the variables after it.
 
     `start` is where its part of each array begins; `left_out` is how many instructions masks had
-    left out by then. `masked`: a mask has left one out since, or is no box.
+    left out by then. `heads`: where its instructions begin in its rows. `masked`: a mask has left
+    one out since, or is no box.
     """
 
     def __init__(self, m: Machine, start: tuple[int, ...], left_out: int, frame: FrameType):
         self.start = start
         self.arrays = [np.array(a[n:], dtype=np.int64) for a, n in zip(_arrays(m), start)]
         self.loops = list(zip(m.trace.loop_kind, m.trace.loop_line))[start[-1]:]
+        self.heads = self.arrays[1] - start[0]
         kinds = set(self.arrays[0][self.heads + KIND].tolist())
         self.masked = m.replays.left_out > left_out or any(m.trace.kinds[k].masked for k in kinds)
         self.variables = Variables(frame)
-
-    @property
-    def heads(self) -> np.ndarray:
-        """Return where the instructions begin in its rows."""
-        return self.arrays[1] - self.start[0]
 
     @property
     def storages(self) -> tuple[int, int]:
@@ -204,8 +217,8 @@ def _append(m: Machine, last: Part, steps: list[np.ndarray], count: int) -> None
 
 
 def _follows(part: Part, probes: list[Part], steps: list[np.ndarray], later: int) -> bool:
-    """Tell whether `part` is what lies `later` iterations after the last of `probes`."""
-    before, last = probes[-2:]
+    """Tell whether `part` is what lies `later` iterations after the last of two `probes`."""
+    before, last = probes
     return part.loops == last.loops \
         and all(len(a) == len(b) and np.array_equal(a, b + later * s)
                 for a, b, s in zip(part.arrays, last.arrays, steps)) \
@@ -238,14 +251,15 @@ def iterate(m: Machine, loop: int, parent: int, values: range, frame: FrameType
     watches = frozenset((watch,))
     probes: list[Part] = []
     m.replays.watched = True
-    for value in values[:PROBES]:
+    for k, value in enumerate(values[:PROBES]):
         start, left_out = _lengths(m), m.replays.left_out
         m.enter(loop, parent, value)
         yield LoopIndex(value, watches)
         m.flush()
-        probes.append(Part(m, start, left_out, frame))
+        if k:                               # the first may be special
+            probes.append(Part(m, start, left_out, frame))
     rest = values[PROBES:]
-    steps = None if watch.escaped else _step(*probes[-2:])
+    steps = None if watch.escaped else _step(*probes)
     if steps is not None:
         skipped, rest = len(rest) - 2, rest[-1:]
         _append(m, probes[-1], steps, skipped)
