@@ -160,8 +160,8 @@ def test_a_finding_is_counted_once_and_listed(tmp_path, accepted, capsys):
           part2__conv2d="")
     assert accepted("--findings") == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "warning NKI-O04 a+b/part1/kernels.py:" in text
-    assert "warning NKI-O04 1" in text
+    assert "error NKI-O04 a+b/part1/kernels.py:" in text
+    assert "error NKI-O04 1" in text
 
 
 TESTS = """

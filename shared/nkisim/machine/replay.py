@@ -110,7 +110,7 @@ class Variables:
 
     def _note(self, name: Any, value: Any, inside: bool = False) -> None:
         kind = type(value)
-        sort = _sort(kind)
+        sort = _sort(kind)                  # type: ignore[arg-type]
         if sort == "index":
             self.moving[name] = value.value
         elif sort == "value":
