@@ -28,8 +28,6 @@ from .fleet import Machine, Wanted
 from .problems import ClassroomError
 from .run import Run
 
-LATE_SECONDS = 5  # after which a listing shows what was just made
-
 
 @dataclass
 class Outcome:
@@ -275,7 +273,7 @@ def _launch(
     unseen = [r.wanted for r in results if r.machine is None and not r.elsewhere]
     elsewhere = [r.wanted for r in results if r.machine is None and r.elsewhere]
     if unseen:  # perhaps launched, answer lost: look before anybody asks again
-        pace.sleep(LATE_SECONDS)
+        pace.sleep(pace.LATE_SECONDS)
         found = {m.name: m for m in fleet.read(run, region)}
         for w in list(unseen):
             if w.name in found:
