@@ -24,6 +24,7 @@ from .problems import ClassroomError
 from .run import Run
 
 UNARMED_MINUTES = 15
+RELEASE = "release-addresses-"
 EIPS_PER_SCHEDULE = 40  # an automation target takes up to 50 values
 
 
@@ -94,7 +95,7 @@ def desired(run: Run, role: str, addresses: list[str]) -> dict[str, dict[str, An
     ]
     for k, chunk in enumerate(chunks):
         values = [{"Key": "ParameterValues", "Values": chunk}]
-        out[f"release-addresses-{k}"] = {
+        out[f"{RELEASE}{k}"] = {
             "ScheduleExpression": "cron(0 8 * * ? *)",
             **window,
             "Target": _automation(role, "AWS-ReleaseElasticIP", values, "AllocationId"),
@@ -151,9 +152,10 @@ def read_schedules(run: Run, region: str) -> dict[str, dict[str, Any]]:
         }
 
 
-def schedules(run: Run, region: str, role: str, addresses: list[str] = ()) -> None:  # type: ignore[assignment]
-    """Make the schedules of a region as they should be; remove surplus ones."""
-    client, want = run.cloud.client("scheduler", region), desired(run, role, list(addresses))
+def schedules(run: Run, region: str, role: str, addresses: list[str] | None = None) -> None:
+    """Make the schedules of a region as they should be; remove surplus ones. Without `addresses`
+    those that release Elastic IPs are left alone."""
+    client, want = run.cloud.client("scheduler", region), desired(run, role, addresses or [])
     with doing("create the schedule group", region):
         try:
             client.get_schedule_group(Name=tags.group(run.spec))
@@ -196,7 +198,8 @@ def schedules(run: Run, region: str, role: str, addresses: list[str] = ()) -> No
 
         with doing(f"write the schedule {name}", region):
             run.do(f"{region}: {'update' if name in have else 'create'} schedule {name}", write)
-    for name in sorted(n for n in set(have) - set(want) if not n.startswith(REARM)):
+    kept = (REARM,) if addresses is not None else (REARM, RELEASE)
+    for name in sorted(n for n in set(have) - set(want) if not n.startswith(kept)):
         with doing(f"delete the schedule {name}", region):
             run.do(
                 f"{region}: delete schedule {name}",

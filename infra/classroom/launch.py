@@ -368,6 +368,9 @@ def addresses(
             answered[name] = made
 
     answered: dict[str, dict[str, Any]] = {}  # a listing may not show them yet
+    if not run.check and any(n not in have for n in wanted):
+        pace.sleep(pace.LATE_SECONDS)  # a run just before this one may have allocated some
+        have = read()
     missing = [n for n in wanted if n not in have]
     failed = [error for _, _, error in each(allocate, missing) if error]
     if missing and not run.check:

@@ -14,6 +14,7 @@ from typing import Any
 sleep = time.sleep
 clock = time.monotonic
 
+LATE_SECONDS = 5  # after which a listing shows what was just made (EC2 is eventually consistent)
 # (service, operation) -> (requests at once, requests a second), for one region of one account.
 # EC2: "Request throttling for the Amazon EC2 API" (documented for RunInstances and StartInstances;
 # for other changes the smaller figures of its table are assumed).

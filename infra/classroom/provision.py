@@ -28,8 +28,6 @@ from .fleet import Machine, Wanted
 from .problems import ClassroomError
 from .run import Run
 
-LATE_SECONDS = 5  # after which a listing shows what was just made
-
 
 @dataclass
 class Outcome:
@@ -165,17 +163,11 @@ def _owners(run: Run, plan: fleet.Plan) -> dict[str, list[str]]:
     }
 
 
-def _guard(run: Run, region: str, role: str) -> list[str]:
-    """Make the schedules of a region and read the guards back; return the Elastic IPs they name."""
-    held = (
-        sorted(a["AllocationId"] for a in launch.read_addresses(run, region))
-        if run.spec.elastic_ip
-        else []
-    )
-    guards.schedules(run, region, role, held)
+def _guard(run: Run, region: str, role: str, addresses: list[str] | None = None) -> None:
+    """Make the schedules of a region and read the guards back."""
+    guards.schedules(run, region, role, addresses)
     if not run.check:
         guards.verify(run, region, role)
-    return held
 
 
 def _region(
@@ -198,7 +190,7 @@ def _region(
             reasons[w.name] = f"{region} does not offer {run.spec.instance_type}"
         if not live:
             return todo, reasons
-    held = _guard(run, region, role)
+    _guard(run, region, role)
     access.key_pair(run, region)
     fresh: list[Machine] = []
     if todo and net.subnets and region in run.spec.regions:
@@ -224,7 +216,7 @@ def _region(
     ids = launch.addresses(
         run, region, machines, keep=lambda name: name in others and run.limit is not None
     )
-    if run.spec.elastic_ip and ids != held:
+    if run.spec.elastic_ip:
         guards.schedules(run, region, role, ids)
     outcome.machines += machines
     return todo, reasons
@@ -275,7 +267,7 @@ def _launch(
     unseen = [r.wanted for r in results if r.machine is None and not r.elsewhere]
     elsewhere = [r.wanted for r in results if r.machine is None and r.elsewhere]
     if unseen:  # perhaps launched, answer lost: look before anybody asks again
-        pace.sleep(LATE_SECONDS)
+        pace.sleep(pace.LATE_SECONDS)
         found = {m.name: m for m in fleet.read(run, region)}
         for w in list(unseen):
             if w.name in found:
@@ -334,7 +326,8 @@ def extend(run: Run) -> Outcome:
     for region in regions:
         here = [m for m in plan.keep if m.region == region]
         if run.limit is None:
-            _guard(run, region, role)
+            held = launch.read_addresses(run, region) if run.spec.elastic_ip else []
+            _guard(run, region, role, sorted(a["AllocationId"] for a in held))
         outcome.unarmed += launch.arm(run, region, here)
         launch.retag(run, region, here, plan.wanted)
         outcome.machines += here

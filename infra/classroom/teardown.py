@@ -37,7 +37,6 @@ REST = (
 # While a machine lives, or may live unseen, something must be able to end it: these stay.
 GUARDS = ("alarm", "budget", "schedule", "schedule-group", "role")
 PASSES = 6
-LATE_SECONDS = 5
 Held = Callable[[list[Found]], dict[str, str]]
 
 
@@ -148,19 +147,20 @@ def teardown(
     state = _look(cloud, name, report, say)
     if dry_run:
         return report
+    # What was made a moment ago (by a run that was killed) shows up in listings late, so the look
+    # that proves comes some seconds after anything that went before.
     sure = False
     for k in range(PASSES):
         if not state.found and not state.blind:
             if sure:
                 break
-            # What was made a moment ago (by a run that was killed) shows up in listings late.
-            pace.sleep(LATE_SECONDS)
+            pace.sleep(pace.LATE_SECONDS)
             state, sure = _look(cloud, name, report, say), True
             continue
-        sure = False
         before, report.errors = set(state.found), []
         hopeless = _pass(cloud, state, report, say, held)
-        state = _look(cloud, name, report, say)
+        pace.sleep(pace.LATE_SECONDS)
+        state, sure = _look(cloud, name, report, say), True
         if hopeless and set(state.found) == before:
             break  # it would be refused again
         if (state.found or state.blind) and k < PASSES - 1:
