@@ -265,6 +265,25 @@ def test_a_copy_by_dma_out_of_psum_is_two_steps_with_a_note():
     assert [(f.id, f.severity) for f in got.findings] == [("NKI-M09", "note")]
 
 
+def test_what_a_mask_leaves_out_copies_no_operand():
+    """The copy that a matmul needs of an operand in PSUM is left out with the matmul."""
+    def kernel(x, last):
+        out = nl.ndarray((4, 4), nl.float32, buffer=nl.shared_hbm)
+        p = nl.ndarray((4, 4), nl.float32, buffer=nl.psum)         # never written
+        acc = nl.zeros((4, 4), nl.float32, buffer=nl.psum)
+        t = nl.load(x)
+        for i in nl.static_range(2):
+            acc += nisa.nc_matmul(p, t, mask=i > last)
+        acc += nisa.nc_matmul(t, t)
+        nl.store(out, nl.copy(acc))
+        return out
+    x = np.eye(4, dtype=np.float32)
+    got = nkisim.run(kernel, x, 1)
+    assert (got.outputs == x).all() and got.instructions["nc_matmul"] == 1
+    with pytest.raises(NkiError, match="NKI-U01"):
+        nkisim.run(kernel, x, 0)
+
+
 def test_dtypes_that_are_not_documented_are_noted():
     def op(dtype):
         def call(t):

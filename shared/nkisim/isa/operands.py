@@ -92,14 +92,17 @@ class Operand:
             and self.elements is None \
             and set(self.memories) >= {SBUF, PSUM}
 
-    def resolve(self, m: Machine, x: Any, api: str, like: Any = None) -> Any:
-        """Return the operand that an argument is: a tile, a number or None; or raise."""
+    def resolve(self, m: Machine, x: Any, api: str, like: Any = None, idle: bool = False) -> Any:
+        """Return the operand that an argument is: a tile, a number or None; or raise.
+
+        `idle`: a mask leaves nothing of the instruction, so nothing is copied for it.
+        """
         if x is None and self.optional:
             return None
         if self.numbers and is_scalar(x):
             return x
         if self.form is ACCESS:
-            return self._access(m, x, api)
+            return self._access(m, x, api, idle)
         if self.form is OFFSET:
             return self._offset(x, api)
         if self.form is VECTOR and is_scalar(x):
@@ -110,10 +113,10 @@ class Operand:
         t = m.tile(x, self.name, PSUM in self.memories or self.copied)
         if self.anywhere and like is None:
             return t
-        return self._checked(m, t, api, like)
+        return self._checked(m, t, api, like, idle)
 
-    def _checked(self, m: Machine, t: Tensor, api: str, like: Any) -> Tensor:
-        if self.copied and t.kind is PSUM:      # AWS's flash attention does this
+    def _checked(self, m: Machine, t: Tensor, api: str, like: Any, idle: bool) -> Tensor:
+        if self.copied and t.kind is PSUM and not idle:         # AWS's flash attention does this
             m.find("NKI-M09", "note", f"{api}: operand {self.name} lies in PSUM, and the engine "
                    "reads SBUF: a copy is inserted. Writing it yourself, t = "
                    "nl.copy(psum_tile), lets you choose where and when", m.here())
@@ -147,7 +150,7 @@ class Operand:
                            limit=str(low) if low == most else f"{low} .. {most}")
         return t
 
-    def _access(self, m: Machine, x: Any, api: str) -> Any:
+    def _access(self, m: Machine, x: Any, api: str, idle: bool) -> Any:
         """Return what DMA moves: a tensor, or an access with run-time indices."""
         if not isinstance(x, (Tensor, Indirect)):
             if self.memories == (HBM,):
@@ -156,11 +159,11 @@ class Operand:
                            hint="kernel arguments and nl.ndarray(..., buffer=nl.shared_hbm) are "
                                 "in HBM")
             m.tile(x, self.name)
-        if self.copied and x.kind is PSUM and isinstance(x, Tensor):
+        if self.copied and x.kind is PSUM and isinstance(x, Tensor) and not idle:
             m.find("NKI-M09", "note", f"{api}: {self.name} lies in PSUM, which DMA reads in SDK "
                    "2.27 and later only: before, and here, it is copied to SBUF first", m.here())
             x = m.op("copy", m.tile(x, self.name)).settle()
-        if x.kind not in self.memories:
+        if x.kind not in self.memories and not (idle and self.copied):
             hint = ("copy between PSUM and SBUF with nisa.tensor_copy" if x.kind is PSUM else
                     "assign or nisa.tensor_copy between tiles on chip; nisa.dma_copy moves "
                     "between any two of HBM and SBUF")

@@ -197,7 +197,7 @@ class Row:
         given = values.copy()
         for i, operand, like in self._slots:
             anchor: Any = None if like < 0 else values[like]
-            x = values[i] = operand.resolve(m, values[i], self.api, anchor)
+            x = values[i] = operand.resolve(m, values[i], self.api, anchor, mask is False)
             if like >= 0 and operand.form is TILE and not operand.lanes \
                     and x.__class__ is Tensor and x.shape != anchor.shape:
                 values[like], values[i] = same_elements(anchor, x, (operand.like, operand.name),
