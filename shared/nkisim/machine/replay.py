@@ -109,7 +109,7 @@ class Variables:
             variables.clear()
 
     def _note(self, name: Any, value: Any, inside: bool = False) -> None:
-        kind = type(value)
+        kind: Any = type(value)
         sort = _sort(kind)
         if sort == "index":
             self.moving[name] = value.value
