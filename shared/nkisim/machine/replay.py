@@ -109,8 +109,8 @@ class Variables:
             variables.clear()
 
     def _note(self, name: Any, value: Any, inside: bool = False) -> None:
-        kind = type(value)
-        sort = _sort(kind)                  # type: ignore[arg-type]
+        kind: Any = type(value)
+        sort = _sort(kind)
         if sort == "index":
             self.moving[name] = value.value
         elif sort == "value":
