@@ -30,7 +30,8 @@ def of(done: Iterable[Done]) -> Counts:
         count.update({outcome: 0 for outcome in OUTCOMES})
         count.update(result.outcome for result in one.results)
         for finding in one.findings:        # a line that many cases run is one finding
-            key = (one.job.suite, str(one.job.checkout), finding.id, finding.place)
+            place = finding.place or one.job.name
+            key = (one.job.suite, str(one.job.checkout), finding.id, place)
             if key not in seen:
                 seen.add(key)
                 count[f"{finding.severity} {finding.id}"] += 1

@@ -91,7 +91,7 @@ def _environment(job: Job) -> dict[str, str]:
     return {**os.environ, **threads, "PYTHONPATH": os.pathsep.join(path),
             "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1", "NKI_BACKEND": "sim",
             "NKI_BANNER": "0", "NEURON_PLATFORM_TARGET_OVERRIDE": job.target,
-            "COLUMNS": "200", "MPLBACKEND": "agg"}
+            "COLUMNS": "200", "MPLBACKEND": "agg", "PYTHONBREAKPOINT": "0"}
 
 
 def _limit() -> None:

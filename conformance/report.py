@@ -109,8 +109,9 @@ def findings(console: Console, done: Iterable[Done], sources: Path) -> None:
     seen: set[tuple[str, str]] = set()
     for one in done:
         for finding in one.findings:
-            if (finding.id, finding.place) not in seen:
-                seen.add((finding.id, finding.place))
-                place = finding.place.replace(f"{sources.resolve()}/", "")
-                console.print(f"{finding.severity} {finding.id} {place or one.job.name}: "
+            place = finding.place or f"{one.job.checkout.name} {one.job.name}"
+            if (finding.id, place) not in seen:
+                seen.add((finding.id, place))
+                place = place.replace(f"{sources.resolve()}/", "")
+                console.print(f"{finding.severity} {finding.id} {place}: "
                               f"{finding.text}", highlight=False, markup=False, soft_wrap=True)
