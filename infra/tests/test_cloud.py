@@ -447,4 +447,4 @@ def test_doctor_makes_every_check_also_after_one_failed(
     ]
     cloud.post("clear")
     notes = [r[2] for r in classroom("doctor", folder.file)["tables"][0]["rows"] if r[0] == "note"]
-    assert any("from memory" in n for n in notes) and any("To refresh" in n for n in notes)
+    assert any("From memory" in n for n in notes) and any("To refresh" in n for n in notes)
