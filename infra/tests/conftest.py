@@ -180,6 +180,9 @@ def classroom(cloud: LabCloud, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         monkeypatch.setattr(
             commands, "Cloud", Cloud if fresh else shared
         )  # making clients takes longer than the calls
-        return commands.run(command, str(file), **options)
+        try:
+            return commands.run(command, str(file), **options)
+        finally:
+            cloud.settle()
 
     return call

@@ -47,6 +47,7 @@ def play(name: str, folder: ClassFolder, cloud: LabCloud, key: Path, *more: str)
         text=True,
         timeout=600,
     )
+    cloud.settle()
     return done.returncode, done.stdout + done.stderr
 
 

@@ -43,6 +43,7 @@ def play(folder: ClassFolder, cloud: LabCloud, name: str, *more: str) -> tuple[i
         timeout=300,
         stdin=subprocess.DEVNULL,
     )
+    cloud.settle()
     return done.returncode, done.stdout + done.stderr
 
 

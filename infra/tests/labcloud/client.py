@@ -93,6 +93,10 @@ class LabCloud:
             and c["status"] == 200
         ]
 
+    def settle(self) -> None:
+        """Let everybody see what was just made: a person's next command comes seconds later."""
+        self.post("advance", seconds=3)
+
     def leftovers(self) -> list[dict[str, Any]]:
         """Return everything that exists, read from the fake's memory."""
         return self.post("leftovers")
