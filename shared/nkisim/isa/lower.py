@@ -335,7 +335,7 @@ def transpose(m: Machine, x: Any, engine: Any = 0, dtype: Any = None, mask: Any 
         free = t.size // t.shape[0]
         if m.direct or max(t.shape[0], free) <= 32 or t.shape[0] % 32 or free % 32:
             return pe.nc_transpose_dve(x, dtype=dtype, mask=mask)
-        m.find("NKI-P08", "warning", "the Vector Engine transposes up to 32 x 32; the SDK takes "
+        m.find("NKI-P08", "note", "the Vector Engine transposes up to 32 x 32; the SDK takes "
                f"this tile {t.shape} of several such blocks, which goes to the Tensor Engine here",
                m.here())
     elif int(engine) not in (0, 1):
