@@ -59,8 +59,8 @@ def tests(session: nox.Session) -> None:
     if session.posargs:
         session.run("python", "-m", "pytest", *session.posargs)
         return
-    # a worker a core, a file a worker: what a file sets up is shared, and documents have an order
-    session.run("python", "-m", "pytest", "-q", "-n", "auto", "--dist", "loadfile",
+    # a worker a core; a worker keeps neighbours, which share what a module sets up
+    session.run("python", "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal",
                 *results("tests"))
     # the quick tests of infra, apart: its folder has a conftest of its own
     with session.chdir("infra/tests"):

@@ -143,6 +143,7 @@ def variables(setting: Setting, **more: str) -> list[str]:
     ]
 
 
+@pytest.mark.full
 def test_three_hosts_are_configured_twice_and_the_second_time_nothing_changes(
     folder: ClassFolder, cloud: LabCloud, setting: Setting
 ) -> None:
@@ -212,6 +213,7 @@ def test_three_hosts_are_configured_twice_and_the_second_time_nothing_changes(
     assert "inhibit" not in host.ssh("systemctl --failed --no-legend"), "no failed unit"
 
 
+@pytest.mark.full
 def test_an_idle_host_is_stopped_after_the_grace_and_busy_ones_never(setting: Setting) -> None:
     if not setting.hosts:
         pytest.skip("needs the hosts of the test before")
@@ -349,6 +351,7 @@ def test_a_lone_student_is_staff_and_class_in_one(
     assert f"HostName {host.ip}" in page and "User ubuntu" in page
 
 
+@pytest.mark.full
 def test_a_shared_host_gives_each_student_a_home_a_key_and_a_core(
     folder: ClassFolder, cloud: LabCloud, setting: Setting, tmp_path: Path
 ) -> None:
