@@ -82,6 +82,26 @@ def lint(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def starter(session: nox.Session) -> None:
+    """Export the students' repository to dist/starter: -- --lab NAME, --dialect nki, --out DIR."""
+    session.install("-e", ".[labs]", "build", silent=True)
+    session.run("python", "-m", "labkit", "starter", *session.posargs)
+
+
+@nox.session(default=False)
+def build(session: nox.Session) -> None:
+    """Build wheel and sdist into dist/, check them, and try them in empty environments."""
+    session.install("build", "twine", silent=True)
+    folder = Path("dist")
+    for old in (*folder.glob("*.whl"), *folder.glob("*.tar.gz")):
+        old.unlink()
+    session.run("python", "-m", "build", "--outdir", str(folder), silent=True)
+    files = [str(p.resolve()) for p in (*folder.glob("*.whl"), *folder.glob("*.tar.gz"))]
+    session.run("twine", "check", "--strict", *files)
+    session.run("python", "tests/labkit/try_wheel.py", *files)
+
+
+@nox.session(default=False)
 def infra(session: nox.Session) -> None:
     """Test infra against the fake cloud and booted local hosts, and lint it: -- --full runs all.
 

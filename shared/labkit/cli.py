@@ -20,6 +20,7 @@ from .show import (
     show_failures,
     show_score,
     show_stats,
+    show_steps,
     summary_table,
     terminal,
     totals,
@@ -146,6 +147,7 @@ def run_fleet(labs: Sequence[Lab], fleet: str, targets: Sequence[str], args: arg
     console.print(summary_table(everything))
     show_failures(console, outcomes)
     for lab in labs:
+        show_steps(console, lab, [o for n, o in everything if n == lab.name])
         if lab.rubric:
             show_score(console, lab, score(lab, [o for n, o in everything if n == lab.name]))
     note_latency(console, outcomes)
@@ -172,6 +174,7 @@ def run_tester(lab: Lab, cases: Sequence[Case], args: argparse.Namespace) -> int
     if profile:
         for outcome in outcomes:
             show_stats(console, outcome)
+    show_steps(console, lab, outcomes)
     show_score(console, lab, score(lab, outcomes))
     if args.record:
         console.print(write_times(args.results.with_name("execution_times.json"), lab, outcomes,
@@ -232,7 +235,8 @@ def simulate(argv: Sequence[str] | None = None) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Dispatch `python -m labkit COMMAND`."""
     from .bench import benchmark, profile
-    commands = {"simulate": simulate, "benchmark": benchmark, "profile": profile}
+    from .course import COMMANDS
+    commands = {"simulate": simulate, "benchmark": benchmark, "profile": profile, **COMMANDS}
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments and arguments[0] in commands:
         return guarded(commands[arguments[0]], arguments[1:])

@@ -153,6 +153,33 @@ def show_score(console: Console, lab: Lab,
         console.print(table)
 
 
+def show_steps(console: Console, lab: Lab, outcomes: Sequence[Outcome]) -> None:
+    """Print which steps of a lab are not started, failing or passing, and what they are worth."""
+    table = Table(title=f"Steps of {lab.name}", title_justify="left", box=None)
+    for name in ("step", "section of README.md", "state", "points"):
+        table.add_column(name, overflow="fold")
+    for step in lab.steps:
+        mine = [o for o in outcomes if o.case.name in step.cases]
+        if not mine:
+            continue
+        state = step_state(mine)
+        color = {"passing": "green", "failing": "red"}.get(state, "yellow")
+        points = sum(line.points for line in lab.rubric if set(line.cases) <= set(step.cases))
+        table.add_row(str(step.number), step.section, f"[{color}]{state}[/]",
+                      f"{points:g}" if points else "-")
+    if table.row_count:
+        console.print(table)
+
+
+def step_state(outcomes: Sequence[Outcome]) -> str:
+    """Return "passing", "not started" or "failing" for the runs of a step's cases."""
+    if all(o.status == PASSED for o in outcomes):
+        return "passing"
+    wrong = [o for o in outcomes if o.status != PASSED]
+    unwritten = all((o.error or {}).get("name") == "not_written" for o in wrong)
+    return "not started" if unwritten else "failing"
+
+
 def case_table(lab: Lab) -> Table:
     """Return what every case asks: shapes, tolerance and thresholds."""
     table = Table(title=f"Cases of {lab.name}", title_justify="left", box=None, pad_edge=False)
