@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 #: command of `python -m labkit` -> module and function that do it
-PLACES = {"starter": "starter.export:starter", "update": "starter.update:update"}
+PLACES = {"starter": "starter.export:starter", "update": "starter.update:update",
+          "grade": "grade.run:grade"}
 
 
 def _command(place: str) -> Callable[[Sequence[str] | None], int]:

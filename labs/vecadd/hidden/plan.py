@@ -15,4 +15,4 @@ def plan(spec: Any) -> Plan:
         rubric=(RubricLine("matrix_transpose on one tile", 2, ("transpose_128x128",)),
                 RubricLine("matrix_transpose", 4, spec.TRANSPOSES),
                 RubricLine("matrix_transpose on other shapes", 4, tuple(c.name for c in hidden))),
-        hidden=hidden)
+        hidden=hidden, timeout_s=20, total_s=60)
