@@ -6,7 +6,7 @@ from importlib import import_module
 
 #: command of `python -m labkit` -> module and function that do it
 PLACES = {"starter": "starter.export:starter", "update": "starter.update:update",
-          "grade": "grade.run:grade"}
+          "grade": "grade.run:grade", "submit": "submit.pack:submit"}
 
 
 def _command(place: str) -> Callable[[Sequence[str] | None], int]:

@@ -46,7 +46,8 @@ KERNELS: dict[str, tuple[str, str]] = {
         "x = []\nwhile True:\n    x.append(bytearray(1 << 27))")),
     "memory_bomb_in_judge": ("make the simulator take all memory", body(
         "big = [nl.ndarray((1 << 30, 1 << 14), dtype=nl.float32, buffer=nl.shared_hbm)\n"
-        "       for _ in range(64)]\nnl.store(big[0][0:128, 0:512], nl.load(matrix[0:128, 0:128]))\n"
+        "       for _ in range(64)]\n"
+        "nl.store(big[0][0:128, 0:512], nl.load(matrix[0:128, 0:128]))\n"
         "return out")),
     "memory_bomb_of_tensors": ("fill the simulator's HBM", body(
         "t = nl.load(matrix[0:128, 0:128])\nbig = []\nfor i in range(1000):\n"
@@ -59,7 +60,8 @@ KERNELS: dict[str, tuple[str, str]] = {
     "sleep": ("sleep until the grader gives up", top("import time\ntime.sleep(10 ** 6)")),
     "deep_recursion": ("overflow the stack", body("def f(n):\n    return f(n + 1)\nreturn f(0)")),
     "deep_value": ("send a value that is nested without end", body(
-        "x = ()\nfor _ in range(5000):\n    x = (x,)\nnl.ndarray(x, dtype=nl.float32)\nreturn out")),
+        "x = ()\nfor _ in range(5000):\n    x = (x,)\n"
+        "nl.ndarray(x, dtype=nl.float32)\nreturn out")),
     "huge_integer": ("send a number of a million digits", body(
         "nl.ndarray((10 ** 1000000, 1), dtype=nl.float32)\nreturn out")),
     "segfault": ("crash Python", top("import ctypes\nctypes.string_at(1)")),
@@ -94,7 +96,8 @@ KERNELS: dict[str, tuple[str, str]] = {
         "    try:\n        pathlib.Path(n).write_text('{\"id\": 0}')\n"
         "    except OSError:\n        pass")),
     "patch_labkit": ("make every comparison come out right", top(
-        "try:\n    import labkit.compare as c\n    c.compare = lambda *a, **k: c.Comparison(True, '')\n"
+        "try:\n    import labkit.compare as c\n"
+        "    c.compare = lambda *a, **k: c.Comparison(True, '')\n"
         "except ImportError:\n    pass")),
     "patch_nkisim": ("make the model say 1 us", top(
         "try:\n    import nkisim\n    nkisim.profile = lambda *a, **k: None\n"
@@ -112,7 +115,8 @@ KERNELS: dict[str, tuple[str, str]] = {
         "import numpy as np\nreturn np.asarray(matrix).T")),
     "host_answer_stored": ("compute it and store it as a constant", body(
         "import numpy as np\nx = np.zeros((columns, rows), np.float32)\n"
-        "for i in range(rows):\n    for j in range(columns):\n        x[j, i] = float(matrix[i, j])\n"
+        "for i in range(rows):\n    for j in range(columns):\n"
+        "        x[j, i] = float(matrix[i, j])\n"
         "return nl.shared_constant(x)")),
     "input_returned": ("return the input itself", body("return matrix")),
     "input_viewed": ("return a view of the input", body("return matrix.reshape((columns, rows))")),

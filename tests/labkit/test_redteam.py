@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 import redteam
 from grading import SOLVED, hand_in, needs_sandbox, run, small_lab
 
@@ -49,8 +50,8 @@ def judge_all(names, tmp_path, monkeypatch):
         done.set()
         thread.join()
         server.close()
-    return {p.stem: json.loads(p.read_text()) for p in (tmp_path / "out/verdicts").glob("*.json")}, \
-        heard
+    found = (tmp_path / "out" / "verdicts").glob("*.json")
+    return {p.stem: json.loads(p.read_text()) for p in found}, heard
 
 
 def hold(names, tmp_path, monkeypatch):

@@ -195,8 +195,8 @@ def _table(folder: Path) -> dict[str, dict[str, str]]:
         rows = list(csv.DictReader(file))
     known = {"student", "source", "commit", "submitted_at"}
     if rows and (None in rows[0] or not {"student"} <= set(rows[0]) <= known):
-        raise SpecError(f"{path} must have the columns student, and of source, commit and "
-                        f"submitted_at those that are needed; it has {', '.join(map(str, rows[0]))}")
+        raise SpecError(f"{path} must have the columns student, and may have source, commit "
+                        f"and submitted_at; it has {', '.join(map(str, rows[0]))}")
     found: dict[str, dict[str, str]] = {}
     for row in rows:
         if row["student"] in found:

@@ -256,7 +256,7 @@ def verdict(job: dict[str, Any]) -> dict[str, Any]:
             why = f"{name}: {texts[failing.case.name, failing.target]}"
         lines.append({"text": line.text, "course": line.course, "points": points or 0.0,
                       "of": line.points, "why": why})
-    total = sum(line["points"] for line in lines)
+    total = sum(float(line["points"]) for line in lines)
     flags = [f for name, text in bench.files.items() for f in find_flags(name, text)]
     return {"schema": "trainium-labs/verdict", "schema_version": 1, "lab": lab.name,
             "key": job["key"], "submission_sha256": job["submission_sha256"],

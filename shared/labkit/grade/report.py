@@ -52,10 +52,12 @@ def environment() -> Any:
     return made
 
 
-def cell(value: Any) -> Any:
+def cell(value: Any) -> str:
     """Return a cell that no spreadsheet takes for a formula."""
+    if isinstance(value, (int, float)):
+        return f"{round(value, 3):.3f}".rstrip("0").rstrip(".")
     text = str(value)
-    return "'" + text if text.startswith(tuple("=+-@\t\r")) and not isinstance(value, (int, float)) else value
+    return "'" + text if text.startswith(tuple("=+-@\t\r")) else text
 
 
 def write(path: Path, text: str) -> None:

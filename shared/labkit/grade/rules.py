@@ -23,6 +23,8 @@ def find_flags(file: str, text: str) -> list[dict[str, object]]:
         return []
     found: dict[int, str] = {}
     for node in ast.walk(tree):
+        if not isinstance(node, (ast.stmt, ast.expr)):
+            continue
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]

@@ -31,8 +31,25 @@ from .report import write_reports
 Task = dict[str, Any]
 
 
+class Killed(RuntimeError):
+    """A judge was killed from outside: by a person, or by a machine that ran out of memory."""
+
+
 def grade_one(task: Task) -> dict[str, Any]:
-    """Judge one submission in a process of its own and return the verdict. Runs on any worker."""
+    """Judge one submission in a process of its own and return the verdict. Runs on any worker.
+
+    A judge that is killed says nothing about the submission: it is judged again.
+    """
+    for _ in range(3):
+        try:
+            return _judge(task)
+        except Killed:
+            continue
+    raise Killed(f"the judge of {task['student']} was killed three times; is there enough memory "
+                 "for --jobs at a time?")
+
+
+def _judge(task: Task) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="labkit-grade-") as scratch:
         folder = Path(scratch) / "submission"
         folder.mkdir()
@@ -60,8 +77,8 @@ def grade_one(task: Task) -> dict[str, Any]:
             return _unjudged(task, "it took longer than all limits allow")
         if process.returncode == 0:
             return json.loads(out)
-        if b"MemoryError" in err or process.returncode == -9:
-            return _unjudged(task, "its tensors need more memory than there is")
+        if process.returncode < 0:
+            raise Killed(f"signal {-process.returncode}")
         raise RuntimeError("the judge failed; this is no fault of the submission:\n"
                            + err.decode("utf-8", "replace")[-2000:])
 
@@ -151,17 +168,14 @@ def _on_cluster(tasks: Sequence[Task], address: str) -> Iterator[tuple[Task, dic
     except (OSError, ValueError) as error:
         raise SpecError(f"there is no Dask scheduler at {address}: {error}") from None
     with client:
-        futures = {}
+        futures, task_of = [], {}
         for task in tasks:
             # pure=False: the same code handed in twice is judged twice
-            future = client.submit(grade_one, task, retries=3, pure=False,
-                                   key=f"grade-{task['key'][:16]}-{intake.safe_id(task['student'])}")
-            futures[future.key] = task
-            futures[future.key, "future"] = future
-        mine = [f for k, f in futures.items() if isinstance(k, tuple)]
-        for future in completed(mine):
-            yield futures[future.key], future.result()
-            future.release()
+            name = f"grade-{task['key'][:16]}-{intake.safe_id(task['student'])}"
+            futures.append(client.submit(grade_one, task, retries=3, pure=False, key=name))
+            task_of[name] = task
+        for future in completed(futures):
+            yield task_of[future.key], future.result()
 
 
 def write_json(path: Path, document: Any) -> None:

@@ -7,6 +7,8 @@ on a chip, say which instructions run on which tiles, and nothing else: there ar
 compute with, no clock to turn back, no result to write. Whatever a submission does to this process
 it does to itself.
 """
+# mypy: ignore-errors
+# (stand-ins are made at run time: their types say nothing)
 from __future__ import annotations
 
 import base64
