@@ -6,6 +6,8 @@ from importlib import import_module
 
 #: command of `python -m labkit` -> module and function that do it
 PLACES = {"starter": "starter.export:starter", "update": "starter.update:update",
+          "gradescope": "grade.gradescope:gradescope", "autograde": "grade.gradescope:autograde",
+          "leaderboard": "board.cli:leaderboard",
           "grade": "grade.run:grade", "submit": "submit.pack:submit"}
 
 

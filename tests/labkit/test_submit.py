@@ -8,8 +8,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from grading import ROOT, small_lab
 
+from grading import ROOT, small_lab
 from labkit.submit.pack import submit
 from labkit.submit.writeup import check_writeup
 
@@ -83,4 +83,5 @@ def test_writeups_ask_what_the_labs_ask(tmp_path):
         text = (ROOT / "labs" / name / "writeup.md").read_text("utf-8")
         shutil.copy(ROOT / "labs" / name / "writeup.md", tmp_path)
         found = check_writeup(tmp_path / "writeup.md", tmp_path / "none.json", name)
-        assert len([f for f in found if "without an answer" in f]) == text.count("(your answer)") > 3
+        assert len(found) == text.count("(your answer)") > 3
+        assert all("without an answer" in f for f in found)

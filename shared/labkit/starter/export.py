@@ -103,6 +103,7 @@ def export(root: Path, out: Path, labs: Sequence[str] = (), dialect: str = "beta
             if (root / "labs" / name / other).is_file():
                 secret += [(f"{r.file}:{r.line}", r.lines)
                            for r in split_file(root / "labs" / name / other)[1]]
+    files[".github/workflows/classroom.yml"] = classroom(labs or names).encode()
     for target, source in TEMPLATES.items():
         text = (TEMPLATE / source).read_text(encoding="utf-8")
         files[target] = text.replace("{version}", nkisim.__version__).encode()
@@ -117,6 +118,24 @@ def export(root: Path, out: Path, labs: Sequence[str] = (), dialect: str = "beta
     # the helpers that labs and staff write alike are no secret: they are in what is given
     given += [files[t].decode() for t in TEMPLATES if t != MANIFEST]
     return Export(out, regions, find_leaks(out, secrets_of(secret, given)))
+
+
+def classroom(labs: Sequence[str]) -> str:
+    """Return the workflow for GitHub Classroom: a check a lab, reported together."""
+    steps, results = [], []
+    for lab in labs:
+        steps.append(f"      - name: {lab}\n        id: {lab}\n"
+                     "        uses: classroom-resources/autograding-command-grader@v1\n"
+                     f"        with:\n          test-name: {lab}\n"
+                     f"          command: python -m labkit simulate {lab}\n"
+                     "          timeout: 10\n          max-score: 1")
+        results.append(f"          {lab.upper()}_RESULTS: "
+                       f'"${{{{ steps.{lab}.outputs.result }}}}"')
+    text = (TEMPLATE / "classroom.yml").read_text(encoding="utf-8")
+    for name, value in (("{steps}", "\n".join(steps)), ("{results}", "\n".join(results)),
+                        ("{runners}", ",".join(labs)), ("{version}", nkisim.__version__)):
+        text = text.replace(name, value)
+    return text
 
 
 def manifest(files: dict[str, bytes], editable: Sequence[str], dialect: str) -> bytes:

@@ -59,7 +59,7 @@ def archive(lab: Lab) -> bytes:
 
 
 def submit(argv: Sequence[str] | None = None) -> int:
-    """Pack a lab for handing in; 0 if nothing is missing, 1 if something is: it is packed anyway."""
+    """Pack a lab for handing in; 0 if nothing is missing, 1 if something is (packed anyway)."""
     names, load = known_labs()
     parser = argparse.ArgumentParser(prog="nox -s submit --", description=submit.__doc__)
     parser.add_argument("lab", help=f"one of {', '.join(names)}")
