@@ -131,8 +131,9 @@ def verify(document: Any, public: str) -> Entry:
         raise Refused("not a signed entry") from None
     try:
         times = {str(case): float(us) for case, us in body["times_us"].items()}
-        entry = Entry(*(str(body[k]) for k in ("name", "lab", "kind", "backend", "version",
-                                               "target", "at")), times)
+        words = {k: str(body[k]) for k in ("name", "lab", "kind", "backend", "version", "target",
+                                           "at")}
+        entry = Entry(times=times, **words)
         good = body["schema"] == SCHEMA and body["schema_version"] == 1 and entry.kind in KINDS
     except (LookupError, TypeError, ValueError, AttributeError):
         raise Refused("not an entry of this version") from None

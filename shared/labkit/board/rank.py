@@ -54,7 +54,7 @@ def speed_of(entry: Entry, reference: Entry) -> float | None:
 
 def tables(entries: Iterable[Entry]) -> list[Table]:
     """Return a table for each lab, kind, backend, version and target; measured ones first."""
-    groups: dict[tuple[str, ...], list[Entry]] = {}
+    groups: dict[tuple[str, str, str, str, str], list[Entry]] = {}
     for e in entries:
         groups.setdefault((e.lab, e.kind, e.backend, e.version, e.target), []).append(e)
     found = []
@@ -69,7 +69,7 @@ def tables(entries: Iterable[Entry]) -> list[Table]:
     return found
 
 
-def _table(key: Sequence[str], entries: list[Entry], reference: Entry) -> Table:
+def _table(key: tuple[str, str, str, str, str], entries: list[Entry], reference: Entry) -> Table:
     speeds: dict[str, list[tuple[str, float, Entry]]] = {}
     left_out = set()
     for e in entries:
@@ -86,7 +86,7 @@ def _table(key: Sequence[str], entries: list[Entry], reference: Entry) -> Table:
         mean = math.exp(sum(map(math.log, us)) / len(us))
         lines.append((best[1], name, mean, len(mine), tuple(m[1] for m in mine), best[2]))
     lines.sort(key=lambda line: (-line[0], line[1]))
-    standings = []
+    standings: list[Standing] = []
     for place, (speed, name, mean, count, history, entry) in enumerate(lines, 1):
         tied = standings and standings[-1].speed == speed
         standings.append(Standing(standings[-1].rank if tied else place, name, speed,

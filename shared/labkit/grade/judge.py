@@ -248,7 +248,8 @@ def verdict(job: dict[str, Any]) -> dict[str, Any]:
     shown = [record(o, o.case.name in secret) for o in outcomes]
     texts = {(e["case"], e["target"]): e["text"] for e in shown}
     lines = []
-    for line, points, why in score(lab, outcomes):
+    scored = score(lab, outcomes)
+    for line, points, why in scored:
         failing = next((o for o in outcomes if o.case.name in line.cases and o.status != PASSED
                         and line.target in ("", o.target)), None)
         if failing is not None:         # a hidden case is called so, and its text is the record's
@@ -256,7 +257,7 @@ def verdict(job: dict[str, Any]) -> dict[str, Any]:
             why = f"{name}: {texts[failing.case.name, failing.target]}"
         lines.append({"text": line.text, "course": line.course, "points": points or 0.0,
                       "of": line.points, "why": why})
-    total = sum(float(line["points"]) for line in lines)
+    total = sum(points or 0.0 for _, points, _ in scored)
     flags = [f for name, text in bench.files.items() for f in find_flags(name, text)]
     return {"schema": "trainium-labs/verdict", "schema_version": 1, "lab": lab.name,
             "key": job["key"], "submission_sha256": job["submission_sha256"],

@@ -86,7 +86,7 @@ def _time(place: str, match: re.Match[str], cases: list[dict[str, Any]]) -> list
 
 
 def _verdict(place: str, text: str, what: str, values: set[Any], scale: float) -> list[str]:
-    numbers = sorted(v for v in values if isinstance(v, (int, float)))
+    numbers: list[float] = sorted(v for v in values if isinstance(v, (int, float)))
     if not numbers:
         return [f"{place}: {text} is said to be {what}, but no run of yours recorded that"]
     if any(_agrees(text, v / scale) for v in numbers):
