@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import base64
 import json
-import operator
 import os
 import struct
 import sys
@@ -65,8 +64,6 @@ class State:
     callbacks = []          # functions that the judge may call (ncc.sbuf.alloc)
     depth = 0               # of kernels in kernels
 
-
-# -- values ----------------------------------------------------------------------------------------
 
 def dtype_of(name):
     """Return the NumPy dtype of a name; bfloat16 and its like come from ml_dtypes."""
@@ -144,8 +141,6 @@ def decode(x):
     raise ValueError(tag)
 
 
-# -- requests --------------------------------------------------------------------------------------
-
 def place():
     """Return [file, line, function] of the student's code that is being executed."""
     frame = sys._getframe(2)
@@ -178,11 +173,10 @@ def answer():
                 State.pipe.send(["wrong", str(error)])
             continue
         name, text, number = value
-        known = {"StopIteration": StopIteration, "TypeError": TypeError, "IndexError": IndexError,
-                 "AttributeError": AttributeError, "ValueError": ValueError}
-        base = known.get(name, Remote)
-        if base is StopIteration:
+        if name == "StopIteration":
             raise StopIteration
+        base = {"TypeError": TypeError, "IndexError": IndexError, "ValueError": ValueError,
+                "AttributeError": AttributeError}.get(name, Remote)
         error = type(name, (base,) if base is Remote else (base, Remote), {})(text)
         error.number = number
         raise error
@@ -219,6 +213,9 @@ class Handle:
 
     def __bool__(self):
         return ask("operator", "truth", [["H", self._nki_id]])
+
+    def __setitem__(self, key, value):
+        ask("operator", "setitem", [["H", self._nki_id], encode(key), encode(value)])
 
     __hash__ = object.__hash__
 
@@ -269,20 +266,8 @@ for _name in ("neg", "invert", "abs", "len", "index", "int", "float"):
             lambda self, _name=_name: ask("operator", _name, [["H", self._nki_id]]))
 
 
-def _setitem(self, key, value):
-    ask("operator", "setitem", [["H", self._nki_id], encode(key), encode(value)])
-
-
-Handle.__setitem__ = _setitem
-
-
-# -- the stand-ins ---------------------------------------------------------------------------------
-
 class Number(int):
     """A member of one of the facade's enums."""
-
-    def __repr__(self):
-        return self._nki_path
 
 
 class Constant:
@@ -378,12 +363,10 @@ def build(modules, launchers, options):
             made = stand_in(kind, path, value, name)
             State.constants.setdefault(path, made)
             setattr(here, name, State.constants[path] if kind not in ("dtype", "type") else made)
-    for module, names in launchers.items():
-        for name in names:
-            setattr(sys.modules[module], name, jit)
-    for module, names in options.items():
-        for name in names:
-            setattr(sys.modules[module], name, option(name))
+    for made, table in ((lambda name: jit, launchers), (option, options)):
+        for module, names in table.items():
+            for name in names:
+                setattr(sys.modules[module], name, made(name))
     for root in ("neuronxcc.nki", "nki"):
         if root in sys.modules:
             typing = types.ModuleType(f"{root}.typing")
@@ -414,8 +397,6 @@ def stand_in(kind, path, value, name):
         return enum
     return Constant(path)
 
-
-# -- jobs ------------------------------------------------------------------------------------------
 
 def describe(error):
     """Return what the judge is told of an error: kind, text, the student's line, its number."""
@@ -494,8 +475,7 @@ def main():
     folder, read, write, limits = sys.argv[1:5]
     State.folder = folder.rstrip("/") + "/"
     State.pipe = Pipe(int(read), int(write))
-    import numpy as np
-    _ = operator, np
+    import numpy as _  # noqa: F401
     try:
         import ml_dtypes as _  # noqa: F401 (before the limits, which may forbid its threads)
     except ImportError:

@@ -80,13 +80,13 @@ def _time(place: str, match: re.Match[str], cases: list[dict[str, Any]]) -> list
                      1000.0 if unit == "ms" else 1.0)
     kinds = {c.get("latency_kind") for c in mine}
     if not found and kinds and kind not in kinds:
-        found.append(f"{place}: {value} {unit} is a {' and a '.join(map(str, sorted(kinds)))} "
+        found.append(f"{place}: {value} {unit} is a {' and a '.join(sorted(map(str, kinds)))} "
                      "time: write so before the figure")
     return found
 
 
 def _verdict(place: str, text: str, what: str, values: set[Any], scale: float) -> list[str]:
-    numbers: list[float] = sorted(v for v in values if isinstance(v, (int, float)))
+    numbers = sorted(float(v) for v in values if isinstance(v, (int, float)))
     if not numbers:
         return [f"{place}: {text} is said to be {what}, but no run of yours recorded that"]
     if any(_agrees(text, v / scale) for v in numbers):
