@@ -19,8 +19,9 @@ from grading import ROOT, SOLVED, hand_in, run, small_lab
 from labkit import SpecError
 from labkit.board.cli import leaderboard
 from labkit.board.entries import Refused, make_key, pseudonym, read_key, sign, verify
-from labkit.board.live import signature
 from labkit.board.rank import blocks, sparkline, tables
+from labkit.board.token import signature
+from labkit.submit.pack import submit as submit_command
 
 BODY = {"name": "ann", "lab": "conv2d", "kind": "predicted", "backend": "sim",
         "version": "nkisim 0.1.0", "target": "trn2", "at": "2026-05-01T10:00:00",
@@ -249,6 +250,25 @@ def test_the_live_server(folder):
         assert server.ask("POST", "/submit", b"def f(:\n", head)[0] == 409
         assert server.get("/etc/passwd")[0] == 404
         assert server.get("/status/999", server.headers("ann", b"999"))[0] == 404
+    finally:
+        server.kill()
+
+
+def test_students_send_with_the_command_that_packs(folder, monkeypatch, capsys):
+    server = Server(folder, ["ann"], between="0")
+    monkeypatch.setenv("LABKIT_LABS", str(folder / "labs"))
+    monkeypatch.chdir(folder)
+    (folder / "labs/vecadd/writeup.md").write_text("# Done\n")
+    (folder / "token").write_text(server.tokens["ann"] + "\n")
+    send = ["vecadd", "--no-check", "--student", "ann", "--token-file", "token", "--to"]
+    try:
+        assert submit_command([*send, f"http://127.0.0.1:{server.port}"]) == 0
+        assert "10 of 10 points" in capsys.readouterr().out
+        with pytest.raises(SpecError, match="https only"):
+            submit_command([*send, "http://example.com"])
+        (folder / "token").write_text("wrong")
+        with pytest.raises(SpecError, match="not that of your token"):
+            submit_command([*send, f"http://127.0.0.1:{server.port}"])
     finally:
         server.kill()
 

@@ -29,16 +29,11 @@ from .entries import body_of, pseudonym, public_of, read_key, sign, verify
 from .page import render
 from .rank import tables
 from .store import Replayed, Store
+from .token import signature
 
 LARGEST = 1 << 20           # bytes of a submission
 CLOCK = 300                 # seconds that a signature is good for
 MOST_WAITING = 3            # submissions of one student that wait
-
-
-def signature(token: str, student: str, at: str, body: bytes) -> str:
-    """Return what a student's request carries in X-Signature."""
-    text = f"{student}\n{at}\n".encode() + hashlib.sha256(body).digest()
-    return hmac.new(token.encode(), text, hashlib.sha256).hexdigest()
 
 
 def make_tokens(path: Path, roster: Path | None) -> dict[str, str]:

@@ -86,6 +86,10 @@ def _index(out: Path, submissions: Sequence[Submission]) -> dict[str, dict[str, 
                        "submitted_at": s.submitted.isoformat() if s.submitted else "",
                        "text": "".join(data.decode("utf-8", "replace")
                                        for _, data in sorted(s.files.items()))}
+        for name, data in s.files.items():      # for a person to look at, or for MOSS
+            copy = out / "private" / "submitted" / s.id / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(data)
     write(path, json.dumps(known, indent=1, sort_keys=True) + "\n")
     os.chmod(path, 0o600)
     return known

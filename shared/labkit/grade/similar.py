@@ -2,7 +2,7 @@
 Aiken, 2003), names and numbers left out, what the starter gives taken off.
 
 A share of common fingerprints says where to look; it proves nothing. For MOSS, hand it the files
-in OUT/work (docs/grading.md).
+in OUT/private/submitted (docs/grading.md).
 """
 from __future__ import annotations
 

@@ -68,7 +68,12 @@ def submit(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE",
                         help="what the writeup is held against (default: %(default)s)")
     parser.add_argument("--no-check", action="store_true", help="pack without running the cases")
+    parser.add_argument("--to", metavar="URL", help="send it to the contest's live server")
+    parser.add_argument("--student", metavar="NAME", help="your name there")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="a file with your token")
     args = parser.parse_args(argv)
+    if args.to and not (args.student and args.token_file):
+        parser.error("--to needs --student and --token-file")
     (lab,) = load([args.lab])
     console = terminal()
     missing = problems_of(lab)
@@ -89,6 +94,9 @@ def submit(argv: Sequence[str] | None = None) -> int:
         console.print(f"[yellow]missing[/] {escape(line)}", highlight=False, soft_wrap=True)
     console.print(f"packed {path}: hand in this file" if not missing else
                   f"packed {path} as it is; {len(missing)} things are missing", highlight=False)
+    if args.to:
+        from .send import send
+        return send(console, args.to, args.student, args.token_file, path.read_bytes())
     return 1 if missing else 0
 
 
