@@ -45,7 +45,7 @@ def test_a_counter_stands_still_and_a_flag_stays_up(kind):
         out = nl.ndarray((128, 2), dtype=x.dtype, buffer=nl.shared_hbm)
         column, first = 0, True
         for _ in getattr(nl, kind)(2):
-            for j in nl.static_range(2):                    # this one Python runs
+            for _j in nl.static_range(2):                   # this one Python runs
                 nl.store(out[:, column:column + 1], value=nl.load(x[:, column:column + 1]))
                 column += 1
                 if not first:

@@ -16,7 +16,7 @@ from ..checks.finding import Finding
 from ..chip import dtypes
 from ..chip.hw import NeuronCore
 from ..chip.memory import FULLY, HBM, NEVER, PARTLY, PSUM, Storage, contiguous_strides
-from ..errors import NkiError, fail, user_frame
+from ..errors import NkiError, fail
 from ..trace.trace import Trace
 from . import arena, limits, refuse
 from .block import BlockTensor
@@ -50,10 +50,11 @@ class Machine:
         self._tiles: dict[tuple, tuple[int, ...]] = {}      # checked tile shapes -> strides
         self.layouts: dict[tuple, tuple] = {}               # checked nl.ndarray calls -> layout
         self.views: dict[tuple, tuple] = {}                 # resolved subscripts -> view
-        self.accepted: dict[tuple, Instr] = {}              # forms of calls -> what was planned
+        self.accepted: dict[tuple, Any] = {}              # forms of calls -> what was planned
         self.node = 0                   # loop iteration being executed
         self.top = 0                    # the node of the kernel's top level
         self.loop_open: list[bool] = []
+        self.tile_loops: set[tuple] = set()     # `for` statements that change no Python number
         self.depth = 0                  # nesting of kernels
         self.arenas: dict[str, Storage] = {}
         self.direct = False             # the kernel allocates directly
@@ -71,7 +72,7 @@ class Machine:
     # -- places ------------------------------------------------------------------
     def here(self) -> int:
         """Return the line id of the user's current line."""
-        return self.trace.line(user_frame(sys._getframe(1)))
+        return self.trace.line(sys._getframe(1))
 
     def find(self, id: str, severity: str, text: str, where: int = -1, other: int = -1) -> None:
         """Add a finding, once per rule and pair of lines."""

@@ -113,7 +113,7 @@ class Tensor:
             self.m.flush()
         if key is Ellipsis:
             return self
-        keys = key if issubclass(type(key), tuple) else (key,)
+        keys = key if type(key) is tuple or issubclass(type(key), tuple) else (key,)
         shape, strides = self.shape, self.strides
         offset, d, nblock = self.offset, 0, self.nblock
         if self.oob is not None or len(keys) > len(shape):

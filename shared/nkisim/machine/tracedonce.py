@@ -1,9 +1,9 @@
 """Python variables that the body of a traced loop changes.
 
 The SDK traces the body of `nl.affine_range` and `nl.sequential_range` once, with a symbol for the
-index, so `d = d // 2` or `count += 1` on a Python number takes place
-once, and every iteration on the chip works with the value of that one trace. The simulator runs the
-body for each iteration; so it puts such a variable back to what it was before the loop, and says so.
+index, so `d = d // 2` or `count += 1` on a Python number takes place once, and every iteration on
+the chip works with the value of that one trace. The simulator runs the body for each iteration; so
+it puts such a variable back to what it was before the loop, and says so.
 
 Tiles are not numbers: what they carry from iteration to iteration is for the hazards' checks.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import dis
-import functools
 import sys
 from collections.abc import Iterator
 from types import CodeType, FrameType
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 _NUMBERS = (bool, int, float, str, type(None))
 
 
-@functools.lru_cache(maxsize=1024)
 def changed_names(code: CodeType, at: int) -> dict[str, int]:
     """Return the local variables that a loop's body reads and then binds anew, with their lines.
 
@@ -64,19 +62,26 @@ def _verbs(opname: str) -> tuple[str, ...]:
     return tuple(word for word in opname.split("_") if word in ("LOAD", "STORE"))
 
 
-def iterations(m: Machine, frame: FrameType, inner: Iterator[Any]) -> Iterator[Any]:
-    """Yield from `inner`, with the changed numbers of `frame` as they were before the loop."""
-    names = changed_names(frame.f_code, frame.f_lasti)
-    if not names:
-        return inner
-    return _put_back(m, frame, names, inner)
+def numbers(m: Machine, frame: FrameType, names: dict[str, int]) -> dict[str, Any]:
+    """Return those of the variables that hold numbers, as a loop begins.
 
-
-def _put_back(m: Machine, frame: FrameType, names: dict[str, int], inner: Iterator[Any]
-              ) -> Iterator[Any]:
+    Most often it is a tile that is accumulated (`acc += ...`); a loop that has begun with tiles
+    alone is not looked at again in this launch, for `f_locals` takes long.
+    """
+    head = (id(frame.f_code), frame.f_lasti)
+    if head in m.tile_loops:
+        return {}
     held = frame.f_locals
-    before = {name: held[name] for name in names
-              if name in held and isinstance(held[name], _NUMBERS)}
+    found = {name: held[name] for name in names
+             if name in held and isinstance(held[name], _NUMBERS)}
+    if not found and names.keys() <= held.keys():
+        m.tile_loops.add(head)
+    return found
+
+
+def iterations(m: Machine, frame: FrameType, names: dict[str, int], before: dict[str, Any],
+               inner: Iterator[Any]) -> Iterator[Any]:
+    """Yield from `inner`, with the numbers of `frame` as they were `before` the loop."""
     first = True
     for index in inner:
         if not first:
@@ -88,8 +93,7 @@ def _put_back(m: Machine, frame: FrameType, names: dict[str, int], inner: Iterat
 def _restore(m: Machine, frame: FrameType, names: dict[str, int], before: dict[str, Any]) -> None:
     held = frame.f_locals
     moved = [name for name, value in before.items()
-             if isinstance(held.get(name), _NUMBERS) and (held[name] is not value
-                                                          and held[name] != value)]
+             if isinstance(held.get(name), _NUMBERS) and held[name] != value]
     for name in moved:
         where = m.trace.line_of(frame.f_code, names[name])
         m.find("NKI-L07", "note",

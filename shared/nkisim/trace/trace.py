@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..chip.memory import HBM, PSUM, SBUF
-from ..errors import Where
+from ..errors import Where, user_frame
 
 #: How `Trace.rows` is laid out: kind, line and loop node of an instruction, and then storage and
 #: byte offset of each operand. Where instruction i begins is `Trace.starts[i]`.
@@ -224,12 +224,15 @@ class Trace:
         self.loop_line: list[int] = []
 
     def line(self, frame: Any) -> int:
-        """Return the id of the source line a frame is at."""
-        if frame is None:
-            return -1
+        """Return the id of the source line that the user's code is at: in `frame` or above."""
         key = (id(frame.f_code), frame.f_lasti)     # hashing the code itself would take long
         got = self._line_ids.get(key)
         if got is None:
+            user = user_frame(frame)
+            if user is None:
+                return -1
+            if user is not frame:
+                return self.line(user)
             got = self._line_ids[key] = self.line_of(frame.f_code, frame.f_lineno)
             self._codes.append(frame.f_code)
         return got
