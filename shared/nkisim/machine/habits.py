@@ -63,7 +63,7 @@ _REFLECTED = {np.add: "__radd__", np.subtract: "__rsub__", np.multiply: "__rmul_
               np.equal: "__eq__", np.not_equal: "__ne__"}
 
 
-class NkiAttributeError(NkiError, AttributeError):
+class NkiAttributeError(NkiError, AttributeError):      # type: ignore[misc]  # both name a `name`
     """A tensor has no such attribute; `hasattr` and `getattr` with a default work as ever."""
 
 
