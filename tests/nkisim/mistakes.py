@@ -2,7 +2,7 @@
 
 A mistake is a function of an HBM tensor `x` (128, 512, float32) and `bad`; the line that must be
 named carries `# BUG`. Mistakes that other tests have as twins (limits, indexing, dtypes: see
-test_errors_twins.py) are not repeated here; these are the ones that people make who know the limits.
+test_errors_twins.py) are not repeated here: these are of people who know the limits.
 """
 from __future__ import annotations
 
