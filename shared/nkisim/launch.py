@@ -20,6 +20,7 @@ from .chip import dtypes, hw
 from .chip.memory import HBM, NEVER
 from .errors import NkiError, Where, fail, find_where, in_user_code, trim
 from .isa import lower
+from .lint import level
 from .machine import allocate
 from .machine.context import current
 from .machine.grid import grid_sizes
@@ -238,6 +239,7 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     m = Machine(core, lower, compute=compute, replays=replays,
                 in_order="skip_middle_end_transformations" in kernel.nki_options)
     names = _bind(kernel, args, kwargs)
+    m.findings += level.of_kernel(kernel.func)
     box = _Arguments(m, kernel)
     tensors = [box.convert(a, n) for a, n in zip(args, names)]
     named = {k: box.convert(v, k) for k, v in kwargs.items()}

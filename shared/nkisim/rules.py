@@ -218,9 +218,6 @@ NKI-L04 | err_unexpected_output_dependencies | Two iterations write one place
 Iterations of affine_range may run in any order, so which value stays is undefined, also where two stores overlap in part. Accumulating with += is fine.
 NKI-L05 | - | Iterations share a tile
 Overlapping iterations need a tile each. Sharing one is at best slow (no overlap) and at worst wrong.
-NKI-L06 | - | Conditions on a loop index belong into `if` statements
-The SDK traces the body of affine_range and sequential_range once, with a symbol for the index. `if i == 0:` is supported. In an expression, `x if i > 0 else y` or `i < n and j < k`, Python asks the symbol for its truth, which cannot differ from iteration to iteration. The simulator runs the body in every iteration, with an int, and decides each time: it may compute what the chip does not.
-Try: an if statement; & between comparisons in a mask; nl.static_range, whose index is an int in the SDK as well.
 NKI-O01 | err_cannot_update_immutable_parameter | Inputs are read-only
 A parameter belongs to the caller: overwriting it would change the caller's data behind its back. Parameters annotated nt.mutable_tensor can be written, and must be returned.
 Try: create the output with nl.ndarray(..., buffer=nl.shared_hbm), store there and return it.
@@ -319,6 +316,9 @@ psum += matmul adds to what is there. Only nl.zeros tells the chip that the firs
 Try: nl.zeros(..., dtype=nl.float32, buffer=nl.psum).
 NKI-T01 | - | Targets
 The generation of the NeuronCore is {generation}.
+NKI-G00 | - | How strictly the language is held
+NKI_LANGUAGE says what is done about constructs of Python that a compiler of NKI refuses: teach (the default) reports them before the kernel runs and runs it, strict makes an error of the first one that is refused, off says nothing. NKI_LANGUAGE_VERSION says which release of NKI is asked about, 0.1 to 0.6: the newest unless told otherwise. `python -m nkisim lint FILE` reports on a file without running it.
+Try: NKI_LANGUAGE=strict python script.py.
 NKI-X01 | - | A call that could not be understood
 The call has the wrong number, names or types of arguments. Beta 1 of NKI ignores unknown keywords, so a misspelt one shows as a missing one.
 Try: compare the call with the signature in the error.
