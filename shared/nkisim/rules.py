@@ -218,6 +218,12 @@ NKI-L04 | err_unexpected_output_dependencies | Two iterations write one place
 Iterations of affine_range may run in any order, so which value stays is undefined, also where two stores overlap in part. Accumulating with += is fine.
 NKI-L05 | - | Iterations share a tile
 Overlapping iterations need a tile each. Sharing one is at best slow (no overlap) and at worst wrong.
+NKI-L06 | - | Conditions on a loop index belong into `if` statements
+The SDK traces the body of affine_range and sequential_range once, with a symbol for the index. `if i == 0:` is supported. In an expression, `x if i > 0 else y` or `i < n and j < k`, Python asks the symbol for its truth, which cannot differ from iteration to iteration. The simulator runs the body in every iteration, with an int, and decides each time: it may compute what the chip does not.
+Try: an if statement; & between comparisons in a mask; nl.static_range, whose index is an int in the SDK as well.
+NKI-L07 | - | Python variables change once in a traced loop
+The SDK traces the body of affine_range and sequential_range once, so a Python number that the body changes (count += 1, size = size // 2, first = False) changes once: on the chip every iteration works with the same value. The simulator puts it back before each iteration, and computes what the chip does.
+Try: compute it from the loop's index; nl.static_range or Python's range run the body each time.
 NKI-O01 | err_cannot_update_immutable_parameter | Inputs are read-only
 A parameter belongs to the caller: overwriting it would change the caller's data behind its back. Parameters annotated nt.mutable_tensor can be written, and must be returned.
 Try: create the output with nl.ndarray(..., buffer=nl.shared_hbm), store there and return it.

@@ -44,6 +44,7 @@ class Construct:
     says: str
     remedy: str
     source: str
+    in_run: bool = False        # the simulator says it itself when it comes to the place
 
     def verdict(self, version: str) -> str:
         """Return what becomes of the construct in a version of NKI."""
@@ -215,37 +216,37 @@ _ROWS: tuple[Construct, ...] = (
     # -- beta 1
     Construct("condition_on_index", "NKI-L06", BETA1,
               "Conditions on a loop index belong into `if` statements", ((BETA1, DIFFERS),),
-              "the SDK traces the body of affine_range and sequential_range once, with a symbol for "
-              "the index. `if i == 0:` is supported. In an expression, `x if i > 0 else y` or "
-              "`i < n and j < k`, Python asks the symbol for its truth, which cannot differ from "
-              "iteration to iteration. The simulator runs the body in every iteration, with an int, "
-              "and decides each time: it may compute what the chip does not",
-              "an if statement; & between comparisons in a mask; nl.static_range, whose index is an "
-              "int in the SDK as well", "beta 1"),
-    Construct("builtin_on_index", "NKI-L07", BETA1, "Loop indices are symbols to builtins",
+              "the SDK traces the body once, with a symbol for the index, and an expression cannot "
+              "pick in every iteration as it does here",
+              "an if statement; & between comparisons in a mask", "beta 1"),
+    Construct("counter", "NKI-L07", BETA1, "Python variables change once in a traced loop",
+              ((BETA1, DIFFERS),),
+              "the SDK traces the body of affine_range and sequential_range once, so a Python "
+              "variable that an iteration changes is changed once",
+              "compute it from the index (i * 2 + 1); nl.static_range", "beta 1", in_run=True),
+    Construct("builtin_on_index", "NKI-L08", BETA1, "Loop indices are symbols to builtins",
               ((BETA1, REFUSED),),
               "in affine_range and sequential_range the index is a symbol when the SDK traces the "
               "body, and min, max, abs, int, range and their like want a number. The simulator runs "
               "them in every iteration", "nl.static_range, whose index is an int; a mask for the "
               "last tile instead of min(...)", "beta 1"),
-    Construct("counter", "NKI-L08", BETA1, "Counters in loops are counted once", ((BETA1, DIFFERS),),
-              "the SDK traces the body of affine_range and sequential_range once, so a Python "
-              "variable that an iteration changes is changed once. The simulator changes it in every "
-              "iteration", "compute it from the index (i * 2 + 1); nl.static_range", "beta 1"),
-    Construct("out_of_scope", "NKI-L09", BETA1, "A tile ends with the loop that made it",
-              ((BETA1, REFUSED),),
-              "the body of a loop is a scope: a tile that is made in it is not there after it "
-              "(err_local_variable_used_out_of_scope). Python keeps the last one",
-              "create the tile before the loop and write it: t[...] = value", "beta 1"),
-    Construct("old_while", "NKI-L10", BETA1, "Kernels have no while loops", ((BETA1, REFUSED),),
+    Construct("old_while", "NKI-L09", BETA1, "Kernels have no while loops", ((BETA1, REFUSED),),
               "beta 1 has no while statement in kernels but the one of nl.scalar(True), which begins "
               "unconditionally (err_while_loop_requires_unconditional_entry)",
               "for i in nl.static_range(n)", "beta 1"),
-    Construct("old_tile_condition", "NKI-L11", BETA1, "Conditions cannot ask for data",
+    Construct("out_of_scope", "NKI-L01", BETA1, "A tile lives in the loop body that made it",
+              ((BETA1, REFUSED),),
+              "the body of a loop is a scope, and what is made in it is gone after it "
+              "(err_local_variable_used_out_of_scope)",
+              "create the tile before the loop and write it: t[...] = value", "beta 1",
+              in_run=True),
+    Construct("old_tile_condition", "NKI-I08", BETA1, "Conditions cannot ask for data",
               ((BETA1, REFUSED),),
               "data in a tile is not known when the kernel is traced "
-              "(err_dynamic_control_flow_not_supported)", "nl.where(condition, x, y)", "beta 1"),
+              "(err_dynamic_control_flow_not_supported)", "nl.where(condition, x, y)", "beta 1",
+              in_run=True),
 )
 
 CONSTRUCTS: dict[str, Construct] = {row.key: row for row in _ROWS}
-RULES.update({row.id: row.rule() for row in _ROWS})
+for _row in _ROWS:          # what the run finds as well has its page among the rules
+    RULES.setdefault(_row.id, _row.rule())

@@ -10,12 +10,13 @@ from ..checks.finding import Finding
 from ..errors import NkiError, fail
 from . import program
 from .beta1 import Beta1Scan
-from .constructs import BETA1, NEWEST, VERSIONS
+from .constructs import BETA1, CONSTRUCTS, NEWEST, VERSIONS
 from .nki import NkiScan
 from .program import Function
 
 LEVEL_VARIABLE, VERSION_VARIABLE = "NKI_LANGUAGE", "NKI_LANGUAGE_VERSION"
 LEVELS = ("teach", "strict", "off")
+_IN_RUN = {row.id for row in CONSTRUCTS.values() if row.in_run}
 _known: dict[tuple[int, str], tuple[CodeType, list[Finding]]] = {}    # hashing a code takes long
 
 
@@ -58,7 +59,8 @@ def of_kernel(func: Any) -> list[Finding]:
     if key not in _known:
         if len(_known) > 4096:
             _known.clear()
-        _known[key] = code, scan(program.of_kernel(func), version)
+        said = scan(program.of_kernel(func), version)
+        _known[key] = code, [f for f in said if f.id not in _IN_RUN]
     found = _known[key][1]
     if level == "strict":
         refused = [f for f in found if f.severity == "warning"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from . import replay
+from . import replay, tracedonce
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -20,8 +20,10 @@ class Loop:
 
     def __iter__(self) -> Iterator[Any]:
         frame = sys._getframe(1)
-        may = self.m.replays.on and len(self.values) >= replay.FEWEST and self.kind != "grid"
-        return self._run(frame if may and replay.is_for_statement(frame) else None)
+        if self.kind == "grid" or not replay.is_for_statement(frame):
+            return self._run(None)
+        may = self.m.replays.on and len(self.values) >= replay.FEWEST
+        return tracedonce.iterations(self.m, frame, self._run(frame if may else None))
 
     def _run(self, frame: FrameType | None) -> Iterator[Any]:
         """Yield the indices; in a `frame`, those of iterations that have to be executed."""

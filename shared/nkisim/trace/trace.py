@@ -230,13 +230,17 @@ class Trace:
         key = (id(frame.f_code), frame.f_lasti)     # hashing the code itself would take long
         got = self._line_ids.get(key)
         if got is None:
-            where = Where(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-            got = self._place_ids.get(where)        # several instructions lie on one line
-            if got is None:
-                got = self._place_ids[where] = len(self.lines)
-                self.lines.append(where)
-            self._line_ids[key] = got
+            got = self._line_ids[key] = self.line_of(frame.f_code, frame.f_lineno)
             self._codes.append(frame.f_code)
+        return got
+
+    def line_of(self, code: CodeType, lineno: int) -> int:
+        """Return the id of a line of `code`."""
+        where = Where(code.co_filename, lineno, code.co_name)
+        got = self._place_ids.get(where)            # several instructions lie on one line
+        if got is None:
+            got = self._place_ids[where] = len(self.lines)
+            self.lines.append(where)
         return got
 
     def where(self, line: int) -> Where | None:
