@@ -37,6 +37,7 @@ class Machine:
                  in_order: bool = False, replays: bool = False):
         self.hw = hw
         self.language = language        # what operators and assignments lower to
+        self.dialect = "beta1"          # in which the kernel is written
         self.compute = compute
         self.replays = Replays(replays and not compute)
         self.skip_middle_end = in_order     # affine_range keeps the order of statements
