@@ -299,6 +299,12 @@ Try: what the finding names.
 NKI-N07 | - | Kinds of values
 Since 0.3 the value of nisa.memset is an integer for an integer tile (0, not 0.0). A register takes an integer, and nisa.register_load, _store and _move take registers where the signature says so.
 Try: write 0 for integer tiles and 0.0 for float tiles.
+NKI-N08 | - | A sum begins with a write
+accumulate=True adds to what lies in PSUM, accumulate=False overwrites. On a tile that nothing has written, True adds to what the last kernel left there. Without accumulate= the first write to each place overwrites it and later ones add, place by place: windows that overlap add only where they meet.
+Try: leave accumulate out, or give accumulate=(k > 0).
+NKI-N09 | - | A sum in PSUM goes on from a matmul
+On NeuronCore-v2 and -v3 accumulating onto what memset or tensor_copy has written is undefined; AWS's simulator adds. The usual form needs no zeros: a new PSUM tile for each result, and nisa.nc_matmul without accumulate=.
+Try: leave out the memset.
 NKI-C01 | - | Files of measurement records
 Records say which public kernel took how long: see shared/nkisim/data/README.md.
 Try: --measurements with a file of that form.

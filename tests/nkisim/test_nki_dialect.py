@@ -116,7 +116,7 @@ def test_tensors_have_no_operators():
 
 
 @pytest.mark.parametrize("name, text", [
-    ("arange", "neuronxcc.nki has it"), ("par_dim", "dim 0"), ("exq", "Did you mean")])
+    ("arange", "neuronxcc.nki has it"), ("par_dim", "Dim 0"), ("exq", "Did you mean")])
 def test_a_name_that_is_not_there_says_why(name, text):
     with pytest.raises(AttributeError, match=text):
         getattr(nl, name)
@@ -125,3 +125,37 @@ def test_a_name_that_is_not_there_says_why(name, text):
 def test_a_launcher_of_the_old_dialect_says_what_there_is():
     with pytest.raises(NotImplementedError, match="simulate"):
         nki.benchmark   # noqa: B018
+
+
+def sums(first, *, zeros=False):
+    def kernel(x):
+        t = nl.load(x)
+        acc = nl.ndarray((4, 4), dtype=nl.float32, buffer=nl.psum)
+        if zeros:
+            nisa.memset(acc, 0.0)
+        nisa.nc_matmul(acc, t, t, accumulate=first)
+        nisa.nc_matmul(acc, t, t, accumulate=True)
+        res = nl.ndarray((4, 4), dtype=nl.float32)
+        nisa.tensor_copy(res, acc)
+        out = nl.ndarray((4, 4), dtype=nl.float32, buffer=nl.shared_hbm)
+        nl.store(out, res)
+        return out
+    return kernel
+
+
+@pytest.mark.parametrize("first", [None, False])
+def test_the_first_write_of_a_sum_overwrites(first):
+    x = array(4, 4)
+    got = nkisim.run(sums(first), x)
+    np.testing.assert_allclose(got.outputs, 2 * x.T @ x, rtol=1e-4, atol=1e-5)
+    assert got.findings == []
+
+
+def test_a_sum_onto_nothing_is_refused_and_onto_zeros_reported():
+    with pytest.raises(NkiError, match="NKI-N08"):
+        nkisim.run(sums(True), array(4, 4))
+    x = array(4, 4)
+    got = nkisim.run(sums(True, zeros=True), x, target="trn2")
+    np.testing.assert_allclose(got.outputs, 2 * x.T @ x, rtol=1e-4, atol=1e-5)
+    assert [f.id for f in got.findings] == ["NKI-N09"]
+    assert nkisim.run(sums(True, zeros=True), x, target="trn3").findings == []

@@ -10,7 +10,7 @@ from enum import Enum
 from functools import cache
 from typing import Any
 
-from ...chip.memory import PSUM
+from ...chip.memory import FULLY, PSUM
 from ...errors import NkiError, fail, user_frame
 from ...isa.operands import regroup
 from ...isa.table import Row
@@ -161,14 +161,38 @@ def issue(m: Machine, row: Row, given: dict[str, Any]) -> None:
         written(row.api, dst)
         if takes_dtype:
             given["dtype"] = dst.dtype
-    accumulate = given.pop("accumulate", False)
+    accumulate = given.pop("accumulate", None)
     ins = row.issue(m, (), given)
     ins.line = m.trace.line(user_frame(sys._getframe(1)))
     if ins.dst is not None:
         m.issue(ins)
         return
-    ins.accumulate = bool(accumulate)
-    m.commit(ins, place(row, ins, dst))
+    dst = place(row, ins, dst)
+    if row.accumulates:
+        ins.accumulate = accumulate is not False and not given["is_transpose"]
+        _check_sum(m, ins, dst, accumulate)
+    elif dst.kind is PSUM:
+        m.psum_filled.add(dst.storage.id)
+    m.commit(ins, dst)
+
+
+def _check_sum(m: Machine, ins: Instr, dst: Tensor, asked: bool | None) -> None:
+    """Refuse a sum onto nothing; warn of one onto what no matmul has written."""
+    st = dst.storage
+    if not ins.accumulate:
+        m.psum_filled.discard(st.id)
+        return
+    if asked and m.compute and st.init != FULLY and not st.arena \
+            and not st.mask_view(dst.offset, dst.shape, dst.strides, 4).all():
+        raise fail("NKI-N08", "a matmul accumulates onto a result that nothing has written",
+                   given=f"accumulate=True, dst {dst!r}",
+                   limit="the first write of a group overwrites",
+                   hint="leave accumulate out (the first write to a place overwrites, later ones "
+                        "add), or give accumulate=(k > 0)")
+    if st.id in m.psum_filled and m.hw.generation < 4:
+        m.find("NKI-N09", "warning", "a matmul accumulates onto what another instruction has "
+               f"written into PSUM. On {m.hw.name} that is undefined: leave out the memset, and "
+               "accumulate= as well: the first write to a place overwrites", ins.line, st.where)
 
 
 def written(api: str, dst: Any) -> None:

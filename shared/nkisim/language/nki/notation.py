@@ -61,8 +61,6 @@ def matmul(m: Machine, given: dict[str, Any]) -> None:
         raise fail("NKI-D05", "the result of a matmul is float32", given=f"dst {dst!r}",
                    limit="float32 in PSUM (bfloat16 as well from NeuronCore-v4 on)",
                    hint="make dst with dtype=nl.float32, and cast in the copy to SBUF")
-    if given["accumulate"] is None:     # the first write to a place overwrites, later ones add
-        given["accumulate"] = not given["is_transpose"]
 
 
 def tensor_reduce(m: Machine, given: dict[str, Any]) -> None:
