@@ -275,7 +275,7 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
                 in_order="skip_middle_end_transformations" in kernel.nki_options)
     m.dialect = kernel.dialect
     names = _bind(kernel, args, kwargs)
-    m.findings += level.of_kernel(kernel.func)
+    m.findings += level.of_kernel(kernel.func, kernel.dialect)
     box = _Arguments(m, kernel)
     tensors = [box.convert(a, n) for a, n in zip(args, names)]
     named = {k: box.convert(v, k) for k, v in kwargs.items()}

@@ -44,8 +44,8 @@ def scan(functions: list[Function], version: str = NEWEST) -> list[Finding]:
     return found
 
 
-def of_kernel(func: Any) -> list[Finding]:
-    """Return the findings about a kernel's source, before it runs.
+def of_kernel(func: Any, dialect: str = "") -> list[Finding]:
+    """Return the findings about a kernel's source, before it runs; `dialect`: what it is in.
 
     Raises: NkiError for the first refused construct, if the level is "strict".
     """
@@ -59,7 +59,7 @@ def of_kernel(func: Any) -> list[Finding]:
     if key not in _known:
         if len(_known) > 4096:
             _known.clear()
-        said = scan(program.of_kernel(func), version)
+        said = scan(program.of_kernel(func, dialect), version)
         _known[key] = code, [f for f in said if f.id not in _IN_RUN]
     found = _known[key][1]
     if level == "strict":

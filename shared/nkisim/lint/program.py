@@ -113,13 +113,16 @@ def is_launched(node: ast.AST) -> bool:
 
 # -- at a launch -----------------------------------------------------------------------------------
 
-def of_kernel(func: Any) -> list[Function]:
-    """Return the kernel of a Python function: itself, and the functions it calls by name."""
+def of_kernel(func: Any, dialect: str = "") -> list[Function]:
+    """Return the kernel of a Python function: itself, and the functions it calls by name.
+
+    `dialect`: that of the kernel; without it, what its file imports says it.
+    """
     found: list[Function] = []
     seen: set[CodeType] = set()
-    todo: list[tuple[Any, str]] = [(func, "")]
+    todo: list[tuple[Any, str]] = [(func, dialect)]
     while todo:
-        one, dialect = todo.pop()
+        one, above = todo.pop()
         one = _plain(one)
         code = getattr(one, "__code__", None)
         if code is None or code in seen or is_ours(code.co_filename) or _is_library(code):
@@ -129,12 +132,11 @@ def of_kernel(func: Any) -> list[Function]:
         node = _node_of(source, code) if source is not None else None
         if source is None or node is None:
             continue
-        dialect = _pick(source.dialects, dialect)
-        if not dialect:
+        speaks = above if above and not found else _pick(source.dialects, above)
+        if not speaks:
             continue
-        found.append(Function(source, node, dialect, launched=not found))
-        names = _names(one)
-        todo += [(value, dialect) for value in _called(node, names)]
+        found.append(Function(source, node, speaks, launched=not found))
+        todo += [(value, speaks) for value in _called(node, _names(one))]
     return found
 
 
