@@ -11,6 +11,8 @@ from pathlib import Path
 
 from rich.table import Table
 
+import nkisim
+
 from .cli import (
     RESULTS,
     add_language_flags,
@@ -20,7 +22,6 @@ from .cli import (
     run_cases,
     seed,
 )
-from .dialect import default_dialect
 from .evaluate import PASSED, Outcome, exit_code
 from .show import show_failures, terminal, totals
 from .spec import FLEET_TARGETS, TARGETS, MustFailNumerically, MustRaise, SpecError
@@ -71,7 +72,7 @@ def _parser(name: str, text: str, names: Sequence[str]) -> argparse.ArgumentPars
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE",
                         help="where results are appended (default: %(default)s)")
     parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
-    add_language_flags(parser, default_dialect())
+    add_language_flags(parser, nkisim.installed_dialect())
     return parser
 
 

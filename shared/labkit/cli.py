@@ -11,8 +11,10 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+import nkisim
+
 from .backends import BACKENDS
-from .dialect import DIALECTS, KERNELS, default_dialect
+from .dialect import DIALECTS, KERNELS
 from .evaluate import Outcome, evaluate, exit_code, score
 from .load import discover, labs_root, load_lab
 from .results import ResultsError, append_run, provenance, write_times
@@ -38,7 +40,7 @@ def add_common_flags(parser: argparse.ArgumentParser, lab: Lab) -> None:
     parser.add_argument("--backend", choices=BACKENDS, default="sim",
                         help="sim: our simulator; sdk-sim: the SDK's; hw: the chip (default: sim)")
     parser.add_argument("--simulate", action="store_true", help="the same as --backend sim")
-    add_language_flags(parser, default_dialect())
+    add_language_flags(parser, nkisim.installed_dialect())
     parser.add_argument("--seed", type=seed, default=lab.seed,
                         help="seed of the inputs (default: %(default)s)")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE",

@@ -65,8 +65,8 @@ def evaluate(lab: Lab, runs: Iterable[tuple[Case, str]], *, backend: str = "sim"
     """Run (case, target) pairs and yield an outcome each, in order.
 
     The kernels (default: the lab's, in its dialect) run in one child process per call; the verdict
-    is computed here. Inputs come from `seed` (default: the lab's) on both sides. `measure` wants the
-    latency of every case, not only of those that are judged by it.
+    is computed here. Inputs come from `seed` (default: the lab's) on both sides. `measure` wants
+    the latency of every case, not only of those that are judged by it.
     """
     kernels = kernels or lab.kernels
     seed = lab.seed if seed is None else seed

@@ -9,9 +9,9 @@ import pytest
 
 from labkit import SpecError
 from labkit.cli import main, simulate
-from labkit.dialect import spoken
 from labkit.evaluate import PASSED, evaluate
 from labkit.load import load_lab
+from nkisim.finder import spoken
 
 LABS = Path(__file__).parents[2] / "labs"
 
