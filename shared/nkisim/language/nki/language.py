@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...chip import dtypes as _dtypes     # nl.dtypes is a module of the package
+from ...chip import dtypes as _dtypes  # nl.dtypes is a module of the package
 from ...chip.memory import HBM, PSUM
 from ...errors import fail
 from ...isa import dma, dve, lower, rng
