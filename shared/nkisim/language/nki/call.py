@@ -165,6 +165,8 @@ def issue(m: Machine, row: Row, given: dict[str, Any]) -> None:
     ins = row.issue(m, (), given)
     ins.line = m.trace.line(user_frame(sys._getframe(1)))
     if ins.dst is not None:
+        if ins.dst.kind is PSUM:
+            m.psum_filled.add(ins.dst.storage.id)
         m.issue(ins)
         return
     dst = place(row, ins, dst)

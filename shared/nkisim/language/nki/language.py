@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...chip import dtypes
+from ...chip import dtypes as _dtypes  # nl.dtypes is a module of the package
 from ...chip.memory import HBM, PSUM
 from ...errors import fail
 from ...isa import dma, dve, lower, rng
@@ -103,8 +103,10 @@ def _filled(m: Machine, shape: Any, value: Any, dtype: Any, buffer: Any, name: s
     if t._t.kind is HBM:
         dma.store(t._t, value)
     else:
-        whole = dtypes.is_int(t._t.dtype) and float(value).is_integer()
+        whole = _dtypes.is_int(t._t.dtype) and float(value).is_integer()
         dve.memset(t._t.shape, int(value) if whole else value, t._t.dtype, dst=t._t)
+    if t._t.kind is PSUM:
+        m.psum_filled.add(t._t.storage.id)
     return t
 
 
@@ -161,7 +163,7 @@ def random_seed(m: Machine, seed: Any) -> None:
 def _constant(m: Machine, array: np.ndarray) -> Tensor:
     a = array
     if a.dtype.itemsize == 8:
-        a = dtypes.from_host(a, dtypes.FLOAT32 if a.dtype.kind == "f" else dtypes.INT32)
+        a = _dtypes.from_host(a, _dtypes.FLOAT32 if a.dtype.kind == "f" else _dtypes.INT32)
     return allocate.input_tensor(m, a, "constant", mutable=False)
 
 
@@ -175,10 +177,10 @@ def shared_constant(m: Machine, constant: Any) -> NkiTensor:
 @public
 def shared_identity_matrix(m: Machine, n: Any, dtype: Any = uint8, dst: Any = None) -> Any:
     """Make an identity matrix in SBUF."""
-    size, dt = integer(n, "n"), dtypes.normalize(dtype)
+    size, dt = integer(n, "n"), _dtypes.normalize(dtype)
     if dst is None:
         dst = allocate.create(m, (size, size), dt, BUFFERS[MemoryRegion.sbuf])
-    host = dtypes.from_host(np.eye(size), dt)
+    host = _dtypes.from_host(np.eye(size), dt)
     dma.dma_copy(dst=dst, src=allocate.input_tensor(m, host, "identity", mutable=False))
     return dst
 
@@ -346,7 +348,7 @@ def device_print(m: Machine, print_prefix: Any, tensor: Any) -> None:
     m.products.run()
     m.check_bounds(tensor)
     t = tensor.settle()
-    print(f"{print_prefix} {t.shape} {dtypes.name(t.dtype)} {t.kind}\n{t.np}")
+    print(f"{print_prefix} {t.shape} {_dtypes.name(t.dtype)} {t.kind}\n{t.np}")
 
 
 globals().update(_math.FUNCTIONS)
