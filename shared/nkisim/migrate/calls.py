@@ -141,7 +141,8 @@ class Calls:
                          and tile.shape[e] > 1 else ":" for e in range(rank))
 
     def _emit(self, name: str, given: dict[str, ast.expr], call: ast.Call, into: str, hint: str,
-              formula: str = "", buffer: str = "") -> str:
+              formula: str = "", buffer: str = "", named: dict[str, str] | None = None) -> str:
+        """Emit an instruction; `formula`: the shape of its result, `named`: operands by name."""
         mask, dtype = given.pop("mask", None), given.pop("dtype", None)
         box = self.f.index.box(mask) if mask is not None and not _is_none(mask) else None
         result = self.f.seen.of(call).tiles()
@@ -150,7 +151,7 @@ class Calls:
         first = SHAPED_LIKE.get(name, "data")
         like = {first: tiles[first]} if first in tiles else tiles
         texts = {k: self.f.op(v) if k.startswith(("op", "reduce_op", "comp_op"))
-                 else self._operand(v, box) for k, v in given.items()}
+                 else (named or {}).get(k) or self._operand(v, box) for k, v in given.items()}
         unknown = [k for k in texts if k not in params]
         if unknown:
             raise Person(f"nisa.{name} has no {unknown[0]}= in the new dialect")
@@ -162,6 +163,7 @@ class Calls:
             if not result:
                 raise Person("the line was not reached by the run")
             where = buffer or result[0].kind
+            formula = formula or self._hoisted(result, like, texts)
             dst = self.f.fresh(hint or name)
             self.make(dst, self.shape(result, like, formula), self.dtype(result, dtype, like),
                       where)
@@ -173,6 +175,22 @@ class Calls:
         inside = ", ".join([f"dst={dst}", *(f"{k}={v}" for k, v in texts.items())])
         self.f.before.append(f"{self.f.nisa}.{name}({inside})")
         return dst
+
+    def _hoisted(self, result: list[Tile], like: dict[str, ast.expr], texts: dict[str, str]
+                 ) -> str:
+        """Give an operand a name where the new tile gets its shape from it; return that shape."""
+        shapes = list(dict.fromkeys(t.shape for t in result))
+        for param, node in like.items():
+            found = list(dict.fromkeys(t.shape for t in self.f.seen.of(node).tiles()))
+            if found == shapes and not isinstance(node, ast.Name) and (
+                    len(shapes) > 1 or isinstance(node, ast.Call)) \
+                    and not texts[param].isidentifier():
+                name = self.f.fresh("loaded" if ".load(" in texts[param] else "part")
+                self.f.before.append(f"{name} = {texts[param]}")
+                texts[param] = name
+            if found == shapes and texts[param].isidentifier():
+                return f"{texts[param]}.shape"
+        return ""
 
     def _dims(self, node: ast.expr, *dims: int) -> str:
         """Return "x.shape[0]" ... for a tile with a name, else ""."""
@@ -188,11 +206,19 @@ class Calls:
         result = self.f.seen.of(call).tiles()
         if not result:
             raise Person("the line was not reached by the run")
+        dtypes = {t.dtype for t in self.f.seen.of(data).tiles()}
+        if into and self.f.kind_of_target == "psum" and self.f.dtypes_of_target == dtypes:
+            self.f.before.append(f"{self.f.nisa}.nc_transpose(dst={into}, "
+                                 f"data={self.f.expr(data)})")
+            return into
         swapped = self._dims(data, 1, 0) if len(result[0].shape) == 2 else ""
         text = self.f.expr(data)
+        if len(dtypes) > 1 and not text.isidentifier():
+            self.f.before.append(f"{(part := self.f.fresh('part'))} = {text}")
+            text = part
         made = self.make(self.f.fresh("turned"), f"({swapped})" if swapped
                          else self.shape(result, {}),
-                         f"{data.id}.dtype" if isinstance(data, ast.Name)
+                         f"{text}.dtype" if text.isidentifier()
                          else f"{self.f.nl}.{self.f.dtype_of(data)}",
                          "psum" if result[0].kind == "psum" or max(result[0].shape) > 32
                          else "sbuf")
@@ -221,11 +247,19 @@ class Calls:
 
     def _tensor_reduce(self, given: dict[str, ast.expr], call: ast.Call, into: str, hint: str
                        ) -> str:
-        result = self.f.seen.of(call).tiles()
-        rows = self._dims(given["data"], 0)
-        formula = f"({rows}, 1)" if rows and result and all(
-            len(t.shape) == 2 and t.shape[1] == 1 for t in result) else ""
-        return self._emit("tensor_reduce", given, call, into, hint, formula)
+        data, axes = given["data"], _axes(given.get("axis"))
+        tiles = self.f.seen.of(data).tiles()
+        if into or not axes or "keepdims" in given or not tiles or "mask" in given:
+            return self._emit("tensor_reduce", given, call, into, hint)
+        name = self.f.expr(data)
+        if not name.isidentifier():
+            self.f.before.append(f"{(part := self.f.fresh('part'))} = {name}")
+            name = part
+        rank = len(tiles[0].shape)
+        kept = [f"{name}.shape[{d}]" for d in range(rank)
+                if d not in {a % rank for a in axes}]
+        shape = f"({', '.join(kept if len(kept) > 1 else [*kept, '1'])})"
+        return self._emit("tensor_reduce", given, call, into, hint, shape, named={"data": name})
 
     def _memset(self, given: dict[str, ast.expr], call: ast.Call, into: str, hint: str) -> str:
         value = self.f.expr(given["value"])
@@ -255,6 +289,15 @@ class Calls:
                        ) -> str:
         raise Person("nisa.affine_select: write its predicate as pattern, offset, "
                      "channel_multiplier and cmp_op against 0")
+
+
+def _axes(node: ast.expr | None) -> tuple[int, ...]:
+    """Return the axes that an argument names; () if the source does not say them."""
+    try:
+        value = ast.literal_eval(node) if node is not None else ()
+    except ValueError:
+        return ()
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
 def _is_none(node: ast.AST) -> bool:

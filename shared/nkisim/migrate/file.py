@@ -125,6 +125,7 @@ class _File:
         self.edits: list[Edit] = []
         self.decisions: list[Decision] = []
         self.comments = _comments(text)
+        self.needs_sizes = False
 
     def rewrite(self) -> tuple[str, list[Decision]]:
         """Return the new text and what was left for a person."""
@@ -138,6 +139,10 @@ class _File:
             if isinstance(node, ast.FunctionDef):
                 self._function(node, nl, nisa)
         self._refuse_launchers()
+        if self.needs_sizes:
+            first = next(n for n in self.source.tree.body if isinstance(n, ast.FunctionDef))
+            line = min([first.lineno, *(d.lineno for d in first.decorator_list)])
+            self.lines[line - 1] = _SIZES.format(nl=nl) + self.lines[line - 1]
         return self._joined(), sorted(self.decisions, key=lambda d: d.line)
 
     def _local(self, module: str, otherwise: str) -> str:
@@ -154,6 +159,7 @@ class _File:
             return
         function = Function(node, self.source, self.seen, nl, nisa, self.lines)
         function.rewrite()
+        self.needs_sizes |= function.needs_sizes
         self.edits += function.edits
         self.decisions += function.decisions
 
@@ -301,11 +307,39 @@ def wrapped(line: str, width: int = 100) -> list[str]:
     open_at = line.index("(") + 1
     pieces, rest = [], line
     while len(rest) > width:
-        cut = rest.rfind(", ", 0, width)
-        if cut <= open_at:
+        cuts = [n for n in _commas(rest, open_at) if open_at < n < width]
+        if not cuts:
             break
-        pieces.append(rest[:cut + 1])
-        rest = " " * open_at + rest[cut + 2:]
+        pieces.append(rest[:cuts[-1] + 1])
+        rest = " " * open_at + rest[cuts[-1] + 2:]
     return [*pieces, rest]
+
+
+def _commas(line: str, begin: int) -> list[int]:
+    """Return the places of the commas between the arguments of the call that opens at `begin`."""
+    found, depth, quote = [], 0, ""
+    for n in range(begin, len(line)):
+        c = line[n]
+        if quote:
+            quote = "" if c == quote else quote
+        elif c in "\"'":
+            quote = c
+        elif c in "([{":
+            depth += 1
+        elif c in ")]}":
+            depth -= 1
+        elif c == "," and depth == 0:
+            found.append(n)
+    return found
+
+
+_SIZES = '''def size_in_bytes(dtype):
+    """Return the bytes of an element."""
+    if dtype in ({nl}.float32, {nl}.int32, {nl}.uint32):
+        return 4
+    return 2 if dtype in ({nl}.bfloat16, {nl}.float16, {nl}.int16, {nl}.uint16) else 1
+
+
+'''
 
 

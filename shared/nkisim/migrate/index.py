@@ -34,6 +34,8 @@ class Term:
     axis: int = -1              # -1: a number
     step: int = 1
     size: str = ""
+    inner: int = -1             # the axis of a second index, which runs through each step
+    inner_size: str = ""
 
 
 class Indices:
@@ -42,6 +44,7 @@ class Indices:
     def __init__(self, seen: Observer, function: ast.AST):
         self.seen = seen
         self.sizes: dict[str, str] = {}     # name of an index -> source of its size
+        self.view = ""                      # what follows the last subscript that was rewritten
         self.made_of: dict[str, ast.AST] = {}   # name of a sum of indices -> that sum
         for node in ast.walk(function):
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
@@ -84,6 +87,8 @@ class Indices:
             else:
                 text = ast.unparse(part)
                 numbers.append(f"- {text}" if sign < 0 else f"+ {text}")
+        if len(moving) == 2 and all(sign > 0 for _, sign in moving):
+            return self._split(numbers, [part for part, _ in moving])
         if len(moving) != 1 or moving[0][1] < 0:
             raise Person("one dim is indexed by several index expressions, or backwards")
         index = self._one(moving[0][0])
@@ -99,6 +104,23 @@ class Indices:
         if index.coeffs[axis] < 0:
             raise Person("one dim is indexed backwards")
         return Term(start, axis, index.coeffs[axis], self._size(moving[0][0], index, axis))
+
+    def _split(self, numbers: list[str], parts: list[ast.AST]) -> Term:
+        """Read `2 * i + j`, where j runs through 0 and 1: a dim that is two in another shape."""
+        found = []
+        for part in parts:
+            index = self._one(part)
+            axes = [e for e, c in enumerate(index.coeffs) if c]
+            if len(axes) != 1 or index.const:
+                raise Person("one dim is indexed by expressions that run along several axes")
+            found.append((index.coeffs[axes[0]], axes[0], index.shape[axes[0]],
+                          self._size(part, index, axes[0])))
+        (step, axis, _, size), (one, inner, count, inner_size) = sorted(found, reverse=True)
+        if one != 1 or step != count:
+            raise Person("one dim is indexed by two index expressions that overlap or leave gaps: "
+                         "x.ap(pattern=...)")
+        start = " ".join(numbers).removeprefix("+ ") or "0"
+        return Term(start, axis, 1, size, inner, inner_size)
 
     def _summands(self, node: ast.AST, sign: int) -> list[tuple[ast.AST, int]]:
         if isinstance(node, ast.Name) and node.id in self.made_of:
@@ -136,10 +158,12 @@ class Indices:
         terms = [None if isinstance(k, (ast.Slice, ast.Starred)) or _is_ellipsis(k)
                  else self.term(k) for k in keys]
         rank = max((len(a.shape) for k in keys for a in self.seen.of(k).affines()), default=0)
-        along = [t.axis for t in terms if t is not None and t.axis >= 0]
-        if along != sorted(along) or len(set(along)) != len(along):
-            raise Person("the axes of the index expressions do not lie along the dims in order: "
-                         "a transpose or a diagonal")
+        self.view = ""
+        along = [e for t in terms if t is not None for e in (t.axis, t.inner) if e >= 0]
+        if len(set(along)) != len(along):
+            raise Person("two dims are indexed by one axis: a diagonal")
+        if along != sorted(along) or any(t is not None and t.inner >= 0 for t in terms):
+            return self._viewed(keys, terms, rank, box, on_chip), 0
         wanting = [e for e in range(rank) if e not in along]
         sizes = self._grid(keys, rank)
         if any(sizes[e] > 1 for e in wanting):
@@ -159,6 +183,32 @@ class Indices:
             else:
                 parts.append(_slice(term.start, box.size(term.axis, term.size), term.step))
         return ", ".join(parts), len(wanting)
+
+    def _viewed(self, keys: list[ast.expr], terms: list[Term | None], rank: int, box: Box,
+                on_chip: bool) -> str:
+        """Return slices, and put into `view` how the dims are cut in two and reordered."""
+        if any(t is None or t.axis < 0 for t in terms) or box.sizes and any(
+                t is not None and t.inner >= 0 for t in terms):
+            raise Person("a view of more dims, or a transpose, with other subscripts or a mask")
+        parts, order, cuts, dim = [], [], [], 0
+        for term in terms:
+            assert term is not None
+            if term.inner < 0:
+                parts.append(_slice(term.start, box.size(term.axis, term.size), term.step))
+                order.append(term.axis)
+            else:
+                whole = _folded(f"{_factor(term.size)} * {_factor(term.inner_size)}")
+                parts.append(_slice(term.start, whole, 1))
+                cuts.append(f".reshape_dim({dim}, ({term.size}, {term.inner_size}))")
+                order += [term.axis, term.inner]
+                dim += 1
+            dim += 1
+        if len(order) != rank or on_chip and order[0] != 0:
+            raise Person("the partitions of a tile are indexed by another axis than the first")
+        places = tuple(order.index(e) for e in range(rank))
+        self.view = "".join(cuts) + (f".permute({places})" if list(places) != sorted(places)
+                                     else "")
+        return ", ".join(parts)
 
     def _grid(self, keys: list[ast.expr], rank: int) -> list[int]:
         sizes = [1] * rank
@@ -201,9 +251,13 @@ def _slice(start: str, size: str, step: int) -> str:
     if step == 1:
         end = size if start == "0" else f"{start} + {size}"
         return f"{start}:{_folded(end)}"
-    span = _folded(f"{step} * ({size})" if not size.isalnum() else f"{step} * {size}")
+    span = _folded(f"{step} * {_factor(size)}")
     end = span if start == "0" else f"{start} + {span}"
     return f"{start}:{_folded(f'{end} - {step - 1}')}:{step}"
+
+
+def _factor(text: str) -> str:
+    return text if text.replace("_", "").replace(".", "").isalnum() else f"({text})"
 
 
 def _folded(text: str) -> str:

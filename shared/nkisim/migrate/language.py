@@ -177,7 +177,8 @@ class Language:
         if isinstance(node, ast.Compare):
             if len(node.ops) != 1:
                 raise Person("a chained comparison of tiles")
-            left, right, op = node.left, node.comparators[0], type(node.ops[0])
+            left, right = node.left, node.comparators[0]
+            op: type[ast.AST] = type(node.ops[0])
         else:
             left, right, op = node.left, node.right, type(node.op)
         if op not in OPERATORS:

@@ -47,7 +47,9 @@ class Function:
         self.decisions: list[Decision] = []
         self.psum_names: set[str] = set()
         self.shapes: set[str] = set()       # names of shapes whose block dims have moved
-        self.kind_of_target = ""
+        self.kind_of_target = ""            # where the target of a statement lies
+        self.dtypes_of_target: set[str] = set()
+        self.needs_sizes = False            # the file needs a function for the bytes of a dtype
         self._box = Box()
         self._taken = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} \
             | {a.arg for a in ast.walk(node) if isinstance(a, ast.arg)}
@@ -97,6 +99,9 @@ class Function:
                 return _name(self.calls.instruction(node, dotted))
             if dotted.startswith("nki.language.") and dotted.count(".") == 2:
                 return _parsed(self.language.call(node, dotted))
+            if dotted == "nki.language.constants.sizeinbytes":
+                self.needs_sizes = True
+                return _parsed(f"size_in_bytes({self.expr(node.args[0])})")
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
             return self._subscript(node)
         if isinstance(node, (ast.BinOp, ast.Compare)) and self.seen.of(node).is_tile:
@@ -175,13 +180,15 @@ class Function:
         if any(self.index.is_index(k) for k in keys):
             if blocks:
                 inside, wanting = self.index.rewritten(keys[blocks:], self._box, on_chip)
+                if self.index.view:
+                    raise Person("a block of a tensor is read as a view of more dims")
                 parts = [inside.split(", ")[0], *map(self.expr, keys[:blocks]),
                          *inside.split(", ")[1:]]
                 return f"{base}[{', '.join(parts)}]"
             inside, wanting = self.index.rewritten(keys, self._box, on_chip)
             rank = len(tiles[0].shape) if tiles else 0
-            return f"{base}[{inside}]" + (f".expand_dim({rank})" if wanting and not on_chip
-                                          else "")
+            return f"{base}[{inside}]" + self.index.view + (
+                f".expand_dim({rank})" if wanting and not on_chip else "")
         texts = [ast.unparse(_Children(self._new).visit(k)) for k in keys]
         if blocks:
             inner = [*texts[blocks:]] or [":"]
@@ -201,8 +208,8 @@ class Function:
         elif isinstance(node, (ast.If, ast.While)):
             self._header(node, node.test)
         elif isinstance(node, (ast.With, ast.FunctionDef, ast.Try, ast.ClassDef)):
-            if isinstance(node, ast.FunctionDef):
-                self._decide(node, "a function in a function")
+            if isinstance(node, ast.FunctionDef) and self._is_kernel_code(node):
+                self._decide(node, "a function in a function, with instructions in it")
         elif isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr, ast.Return, ast.Assert,
                                ast.AnnAssign)):
             self._simple(node)
@@ -212,18 +219,27 @@ class Function:
                 for part in getattr(node, field, ()):
                     self._statement(part)
 
+    def _is_kernel_code(self, node: ast.AST) -> bool:
+        return any(isinstance(n, ast.Call) and self.source.dotted(n.func).startswith(
+            ("nki.isa.", "nki.language.")) for n in ast.walk(node))
+
     def _for(self, node: ast.For) -> None:
         if isinstance(node.iter, ast.Call):
             name = self.source.dotted(node.iter.func)
             if name.startswith("nki.language.") and name.rpartition(".")[2] in _RANGES:
-                inside = ", ".join(map(ast.unparse, node.iter.args))
-                self._replace_in(node.iter, f"range({inside})")
+                self._header(node, node.iter, "range")
                 return
         self._header(node, node.iter)
 
-    def _header(self, node: ast.stmt, part: ast.expr) -> None:
+    def _header(self, node: ast.stmt, part: ast.expr, function: str = "") -> None:
+        """Rewrite the expression in the head of a statement; `function`: what it calls now."""
+        self.before = []
         try:
-            new = self.expr(part)
+            if function:
+                assert isinstance(part, ast.Call)
+                new = f"{function}({', '.join(map(self.expr, part.args))})"
+            else:
+                new = self.expr(part)
             if self.before:
                 raise Person("an instruction in the head of a statement")
         except Person as why:
@@ -298,9 +314,11 @@ class Function:
     def _assign_part(self, target: ast.Subscript, value: ast.expr) -> None:
         """Rewrite `tile[...] = value`: an instruction writes there."""
         whole = isinstance(target.slice, ast.Constant) and target.slice.value is Ellipsis
-        owner = self.seen.of(target.value).tiles()[0]
+        owners = self.seen.of(target.value).tiles()
+        owner = owners[0]
         into = ast.unparse(target.value) if whole else self.subscript_of(target)
         self.kind_of_target = owner.kind
+        self.dtypes_of_target = {t.dtype for t in owners}
         nisa = self.nisa
         if isinstance(value, ast.Call):
             dotted = self.source.dotted(value.func)
