@@ -98,9 +98,10 @@ class Calls:
         found = list(dict.fromkeys(t.dtype for t in result))
         for node in like.values():
             tiles = self.f.seen.of(node).tiles()
-            if isinstance(node, ast.Name) and tiles \
+            whole = node.value if isinstance(node, ast.Subscript) else node
+            if isinstance(whole, ast.Name) and tiles \
                     and list(dict.fromkeys(t.dtype for t in tiles)) == found:
-                return f"{node.id}.dtype"
+                return f"{whole.id}.dtype"      # of a part it is the same
         if len(found) != 1:
             raise Person("a new tile has other dtypes in other iterations")
         return f"{self.f.nl}.{found[0]}"
@@ -185,9 +186,7 @@ class Calls:
             if found == shapes and not isinstance(node, ast.Name) and (
                     len(shapes) > 1 or isinstance(node, ast.Call)) \
                     and not texts[param].isidentifier():
-                name = self.f.fresh("loaded" if ".load(" in texts[param] else "part")
-                self.f.before.append(f"{name} = {texts[param]}")
-                texts[param] = name
+                texts[param] = self.f.named(texts[param])
             if found == shapes and texts[param].isidentifier():
                 return f"{texts[param]}.shape"
         return ""
@@ -214,8 +213,7 @@ class Calls:
         swapped = self._dims(data, 1, 0) if len(result[0].shape) == 2 else ""
         text = self.f.expr(data)
         if len(dtypes) > 1 and not text.isidentifier():
-            self.f.before.append(f"{(part := self.f.fresh('part'))} = {text}")
-            text = part
+            text = self.f.named(text)
         made = self.make(self.f.fresh("turned"), f"({swapped})" if swapped
                          else self.shape(result, {}),
                          f"{text}.dtype" if text.isidentifier()
@@ -253,8 +251,7 @@ class Calls:
             return self._emit("tensor_reduce", given, call, into, hint)
         name = self.f.expr(data)
         if not name.isidentifier():
-            self.f.before.append(f"{(part := self.f.fresh('part'))} = {name}")
-            name = part
+            name = self.f.named(name)
         rank = len(tiles[0].shape)
         kept = [f"{name}.shape[{d}]" for d in range(rank)
                 if d not in {a % rank for a in axes}]

@@ -143,7 +143,11 @@ class _File:
             first = next(n for n in self.source.tree.body if isinstance(n, ast.FunctionDef))
             line = min([first.lineno, *(d.lineno for d in first.decorator_list)])
             self.lines[line - 1] = _SIZES.format(nl=nl) + self.lines[line - 1]
-        return self._joined(), sorted(self.decisions, key=lambda d: d.line)
+        new = self._joined()
+        unused = f"import nki.isa as {nisa}"
+        if nisa not in self.source.names and f"{nisa}." not in new:
+            new = new.replace(f"{unused}\n", "", 1)
+        return new, sorted(self.decisions, key=lambda d: d.line)
 
     def _local(self, module: str, otherwise: str) -> str:
         return next((n for n, full in self.source.names.items() if full == module), otherwise)

@@ -68,6 +68,16 @@ class Function:
         self._taken.add(name)
         return name
 
+    def named(self, text: str) -> str:
+        """Give an operand a name, a view of a view in two steps; return the name."""
+        name = self.fresh("loaded" if ".load(" in text else "part")
+        part, found, view = text.partition("].reshape_dim(")
+        if found and len(text) > 70:
+            self.before += [f"{name} = {part}]", f"{name} = {name}.reshape_dim({view}"]
+        else:
+            self.before.append(f"{name} = {text}")
+        return name
+
     def is_psum(self, text: str) -> bool:
         return text in self.psum_names
 
@@ -295,6 +305,12 @@ class Function:
 
     def _assign_name(self, name: str, value: ast.expr) -> list[str]:
         uses = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}
+        if isinstance(value, ast.ListComp) and len(value.generators) == 1 and name not in uses \
+                and isinstance(value.generators[0].target, ast.Name):
+            one = value.generators[0]
+            test = [f"    if {' and '.join(map(self.expr, one.ifs))}:"] if one.ifs else []
+            return [f"{name} = []", f"for {ast.unparse(one.target)} in {self.expr(one.iter)}:",
+                    *test, f"    {'    ' * len(test)}{name}.append({self.expr(value.elt)})"]
         self._target = "" if name in uses else name
         if isinstance(value, ast.Call):
             dotted = self.source.dotted(value.func)
