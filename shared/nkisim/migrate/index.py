@@ -62,6 +62,13 @@ class Indices:
                             and part.upper is not None and _is_zero(part.lower):
                         self.sizes[one.id] = ast.unparse(part.upper)
                 return
+            if name == "mgrid" and isinstance(target, ast.Name):
+                parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
+                for letter, part in zip("pxyzw", parts):
+                    if isinstance(part, ast.Slice) and part.upper is not None \
+                            and _is_zero(part.lower):
+                        self.sizes[f"{target.id}.{letter}"] = ast.unparse(part.upper)
+                return
             value = base
         if isinstance(target, ast.Name) and isinstance(value, ast.BinOp) and self.is_index(value):
             self.made_of[target.id] = value
@@ -140,7 +147,8 @@ class Indices:
         return found[0]
 
     def _size(self, node: ast.AST, index: Affine, axis: int) -> str:
-        names = [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in self.sizes]
+        names = [text for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute))
+                 and (text := ast.unparse(n)) in self.sizes]
         if len(names) == 1:
             return self.sizes[names[0]]
         shapes = {a.shape for a in self.seen.of(node).affines()}

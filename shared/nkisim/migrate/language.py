@@ -65,6 +65,9 @@ class Language:
 
     _zeros = _ones = _full = _ndarray
 
+    def _par_dim(self, call: ast.Call, dotted: str, into: str, hint: str) -> str:
+        return self.f.expr(call.args[0])
+
     def _source(self, node: ast.expr, box: Box | None, dims: int) -> str:
         """Return an access to HBM with as many dims as the tile that it is moved to or from."""
         text = self.f.expr(node, box)

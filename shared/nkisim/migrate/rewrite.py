@@ -54,6 +54,8 @@ class Function:
         self._taken = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} \
             | {a.arg for a in ast.walk(node) if isinstance(a, ast.arg)}
         self._target = ""
+        #: a product with a name that the next line adds to a sum: the addition -> the product
+        self._added = _products_added(node, source)
 
     # -- names -------------------------------------------------------------------------------------
 
@@ -116,6 +118,14 @@ class Function:
             return self._subscript(node)
         if isinstance(node, (ast.BinOp, ast.Compare)) and self.seen.of(node).is_tile:
             return _parsed(self.language.operator(node))
+        if isinstance(node, ast.Compare) and any(isinstance(op, (ast.Is, ast.IsNot)) and not (
+                isinstance(side, ast.Constant) and side.value is None)
+                for op, side in zip(node.ops, node.comparators)):
+            equal = _Children(self._new).visit(node)        # since 0.3 `is` is refused
+            assert isinstance(equal, ast.Compare)
+            equal.ops = [{ast.Is: ast.Eq(), ast.IsNot: ast.NotEq()}.get(type(op), op)
+                         for op in equal.ops]
+            return equal
         if isinstance(node, ast.UnaryOp) and self.seen.of(node).is_tile:
             raise Person(f"`{ast.unparse(node)}`: an operator on a tile")
         if isinstance(node, ast.Attribute):
@@ -274,6 +284,8 @@ class Function:
 
     def _lines(self, node: ast.stmt) -> list[str]:
         """Return what a simple statement becomes, after `before`."""
+        if any(node is product for product, _ in self._added.values()):
+            return []                           # the addition makes it
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             return self._assign(node.targets[0], node.value)
         if isinstance(node, ast.AugAssign):
@@ -366,6 +378,9 @@ class Function:
         whole = isinstance(node.target, ast.Name)
         into = ast.unparse(node.target) if whole else self._target_of(node.target)
         self.kind_of_target = tiles[0].kind
+        if node in self._added:
+            node = ast.copy_location(ast.AugAssign(node.target, node.op, self._added[node][1]),
+                                     node)
         if isinstance(node.value, ast.Call) and tiles[0].kind == "psum" \
                 and isinstance(node.op, ast.Add):
             dotted = self.source.dotted(node.value.func)
@@ -433,6 +448,26 @@ class Function:
     def _decide(self, node: ast.AST, why: str) -> None:
         line = node.lineno                                  # type: ignore[attr-defined]
         self.decisions.append(Decision(line, self.lines[line - 1].strip(), why))
+
+
+def _products_added(function: ast.AST, source: Source
+                    ) -> dict[ast.AST, tuple[ast.stmt, ast.Call]]:
+    """Find `p = nisa.nc_matmul(...)` before `acc += p`, where p is used nowhere else."""
+    found: dict[ast.AST, tuple[ast.stmt, ast.Call]] = {}
+    loads = [n.id for n in ast.walk(function)
+             if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+    for node in ast.walk(function):
+        body = getattr(node, "body", None)
+        for one, then in zip(body, body[1:]) if isinstance(body, list) else ():
+            if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name) \
+                    and isinstance(one.value, ast.Call) and isinstance(then, ast.AugAssign) \
+                    and isinstance(then.op, ast.Add) and isinstance(then.value, ast.Name) \
+                    and then.value.id == one.targets[0].id \
+                    and loads.count(then.value.id) == 1 \
+                    and source.dotted(one.value.func) in ("nki.isa.nc_matmul",
+                                                          "nki.language.matmul"):
+                found[then] = one, one.value
+    return found
 
 
 class _Children(ast.NodeTransformer):
