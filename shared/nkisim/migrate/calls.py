@@ -9,7 +9,7 @@ from ..language.beta1 import isa as old_isa
 from ..language.beta1 import language as old_nl
 from ..language.nki import isa as new_isa
 from ..language.nki import language as new_nl
-from .index import Box, Person
+from .index import NOT_REACHED, Box, Person
 from .observe import Tile
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class Calls:
             dst = into
         else:
             if not result:
-                raise Person("the line was not reached by the run")
+                raise Person(NOT_REACHED)
             where = buffer or result[0].kind
             formula = formula or self._hoisted(result, like, texts)
             dst = self.f.fresh(hint or name)
@@ -204,7 +204,7 @@ class Calls:
             given.pop(name)             # dtype: it does not cast
         result = self.f.seen.of(call).tiles()
         if not result:
-            raise Person("the line was not reached by the run")
+            raise Person(NOT_REACHED)
         dtypes = {t.dtype for t in self.f.seen.of(data).tiles()}
         if into and self.f.kind_of_target == "psum" and self.f.dtypes_of_target == dtypes:
             self.f.before.append(f"{self.f.nisa}.nc_transpose(dst={into}, "

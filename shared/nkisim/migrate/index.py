@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from .observe import Affine, Observer
 
+NOT_REACHED = "the line was not reached by the run"
+
 
 class Person(Exception):
     """This cannot be rewritten mechanically; the text says why."""
@@ -140,7 +142,7 @@ class Indices:
     def _one(self, node: ast.AST) -> Affine:
         found = self.seen.of(node).affines()
         if not found:
-            raise Person("the line was not reached by the run")
+            raise Person(NOT_REACHED)
         forms = {(a.coeffs, a.const) for a in found}
         if len(forms) > 1:
             raise Person("an index expression changes its step from run to run of the line")

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from ..lint.program import Source
 from .calls import OPS, Calls
-from .index import Box, Indices, Person
+from .index import NOT_REACHED, Box, Indices, Person
 from .language import Language
 from .observe import Observer
+from .products import products_added
 
 _RANGES = ("affine_range", "sequential_range", "static_range")
 _NP_DTYPES = frozenset("""float32 float16 int8 int16 int32 uint8 uint16 uint32 bool_""".split())
@@ -55,7 +56,7 @@ class Function:
             | {a.arg for a in ast.walk(node) if isinstance(a, ast.arg)}
         self._target = ""
         #: a product with a name that the next line adds to a sum: the addition -> the product
-        self._added = _products_added(node, source)
+        self._added = products_added(node, source)
 
     # -- names -------------------------------------------------------------------------------------
 
@@ -106,9 +107,11 @@ class Function:
         """Return a rewritten copy of an expression."""
         if isinstance(node, ast.Call):
             dotted = self.source.dotted(node.func)
+            if dotted.startswith("nki.isa.") and not self.seen.of(node).values:
+                raise Person(NOT_REACHED)
             if dotted.startswith("nki.isa.") and dotted.count(".") == 2 \
                     and self.seen.of(node).is_tile:
-                return _name(self.calls.instruction(node, dotted))
+                return _parsed(self.calls.instruction(node, dotted))
             if dotted.startswith("nki.language.") and dotted.count(".") == 2:
                 return _parsed(self.language.call(node, dotted))
             if dotted == "nki.language.constants.sizeinbytes":
@@ -371,8 +374,7 @@ class Function:
 
     def _augmented(self, node: ast.AugAssign) -> list[str]:
         owner = node.target.value if isinstance(node.target, ast.Subscript) else node.target
-        load = _as_load(owner)
-        tiles = self.seen.of(load).tiles() or self._known_tiles(owner)
+        tiles = self.seen.of(owner).tiles() or self._known_tiles(owner)
         if not tiles:
             return [f"{ast.unparse(node.target)} {_sign(node.op)}= {self.expr(node.value)}"]
         whole = isinstance(node.target, ast.Name)
@@ -450,26 +452,6 @@ class Function:
         self.decisions.append(Decision(line, self.lines[line - 1].strip(), why))
 
 
-def _products_added(function: ast.AST, source: Source
-                    ) -> dict[ast.AST, tuple[ast.stmt, ast.Call]]:
-    """Find `p = nisa.nc_matmul(...)` before `acc += p`, where p is used nowhere else."""
-    found: dict[ast.AST, tuple[ast.stmt, ast.Call]] = {}
-    loads = [n.id for n in ast.walk(function)
-             if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
-    for node in ast.walk(function):
-        body = getattr(node, "body", None)
-        for one, then in zip(body, body[1:]) if isinstance(body, list) else ():
-            if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name) \
-                    and isinstance(one.value, ast.Call) and isinstance(then, ast.AugAssign) \
-                    and isinstance(then.op, ast.Add) and isinstance(then.value, ast.Name) \
-                    and then.value.id == one.targets[0].id \
-                    and loads.count(then.value.id) == 1 \
-                    and source.dotted(one.value.func) in ("nki.isa.nc_matmul",
-                                                          "nki.language.matmul"):
-                found[then] = one, one.value
-    return found
-
-
 class _Children(ast.NodeTransformer):
     """Applies a function to the children of a node, and returns a copy of it."""
 
@@ -489,14 +471,6 @@ class _Children(ast.NodeTransformer):
 
 def _parsed(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
-
-
-def _name(text: str) -> ast.expr:
-    return _parsed(text)
-
-
-def _as_load(node: ast.expr) -> ast.expr:
-    return node
 
 
 def _sign(op: ast.operator) -> str:
