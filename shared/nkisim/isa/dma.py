@@ -276,6 +276,21 @@ def dma_transpose(m: Machine, src: Any, *, axes: Any = None, mask: Any = None, d
     return _transposed(m, src, want, dtype)
 
 
+def _run_sendrecv(m: Machine, ins: Instr, dst: Tensor) -> None:
+    dst.np[...] = ins.params
+
+
+@instruction("sendrecv", nki="nisa.sendrecv(src, dst, send_to_rank, recv_from_rank, pipe_id, "
+                             "dma_engine=1)",
+             engines=(DMA,), on_partitions=False, run=_run_sendrecv, writes=(SBUF,),
+             operands=(Moved("src", READ, SBUF), Moved("dst", WRITE, SBUF)), hidden=("value",),
+             cost=formulas.descriptors, needs="hwdge",
+             source="Neuron SDK 2.32 API reference: nki.isa.sendrecv")
+def sendrecv(m: Machine, src: Any, dst: Any, value: Any = None) -> Instr:
+    """Send a tile to the other core and receive one of the same shape from it."""
+    return Instr(dst.shape, dst.dtype, srcs=(src,), dst=dst, params=value)
+
+
 @instruction("atomic_rmw", public="nl.atomic_rmw", writes=(HBM,), **_COPY,
              operands=(Moved("dst", WRITE), Tile("value", memories=(SBUF,))),
              source="Neuron SDK 2.26 API reference: nl.atomic_rmw")

@@ -24,6 +24,7 @@ class Kernel(launching.Kernel):
     dialect = "nki"
     default_target = DEFAULT_TARGET
     inputs_mutable = True
+    together = True
 
     def __getitem__(self, lnc: Any) -> Kernel:
         """Return the kernel launched on 1 or 2 cores that run together: kernel[2](x)."""
