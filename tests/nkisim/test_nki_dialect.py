@@ -220,3 +220,31 @@ def test_a_grid_is_one_or_two_cores():
         swap[4]
     with pytest.raises(NkiError, match="NKI-K06"):
         swap[2, 2]
+
+
+@nki.jit
+def halves(x):
+    """Each core adds up its half of the rows."""
+    n, me = nl.num_programs(), nl.program_id(0)
+    rows = x.shape[0] // n
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for r0 in range(me * rows, (me + 1) * rows, 128):
+        t = nl.load(x[r0:r0 + 128, :])
+        for _ in range(8):
+            nisa.activation(t, nl.exp, t)
+        nl.store(out[r0:r0 + 128, :], t)
+    return out
+
+
+def test_two_cores_share_the_work_and_the_time():
+    x = array(2048, 2048)
+    one, two = (nkisim.profile(k, x, compute=False) for k in (halves, halves[2]))
+    assert one.hbm_read_bytes == two.hbm_read_bytes == x.nbytes
+    assert one.dma_transfer_count == two.dma_transfer_count and (one.cores, two.cores) == (1, 2)
+    assert 0.4 < two.body_us / one.body_us < 0.65
+
+
+def test_waiting_for_the_other_core_takes_time():
+    x = array(64, 2048)
+    plain, waits = (nkisim.profile(through_hbm[2], x, b, compute=False) for b in ("no", "both"))
+    assert plain.waiting_us == 0 and waits.body_us > plain.body_us
