@@ -8,7 +8,7 @@ import numpy as np
 from ...chip import dtypes, hw
 from ...chip.memory import PSUM
 from ...errors import fail
-from ...isa import act, dma, dve, dynamic, gpsimd, pe, reduce, rng, search
+from ...isa import act, dma, dve, dynamic, gpsimd, newer, pe, reduce, rng, search
 from ...isa.table import ROWS
 from ...machine.context import current, machine
 from ...machine.machine import Machine
@@ -27,7 +27,7 @@ from .enums import (
 from .registers import VirtualRegister
 
 #: the modules that write the table; importing them is what fills it
-TABLE = (act, dma, dve, dynamic, gpsimd, pe, reduce, rng, search)
+TABLE = (act, dma, dve, dynamic, gpsimd, newer, pe, reduce, rng, search)
 
 tensor_engine, scalar_engine, vector_engine = engine.tensor, engine.scalar, engine.vector
 gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
@@ -105,7 +105,8 @@ def sendrecv(m: Machine, src: Any, dst: Any, send_to_rank: Any, recv_from_rank: 
         raise fail("NKI-N10", "nisa.sendrecv on one core", limit="a kernel launched as kernel[2]",
                    hint="if nl.num_programs() == 2: ...")
     if src.shape != dst.shape or src.dtype != dst.dtype:
-        raise fail("NKI-S01", "nisa.sendrecv: src and dst differ", given=f"src {src!r}, dst {dst!r}",
+        raise fail("NKI-S01", "nisa.sendrecv: src and dst differ",
+                   given=f"src {src!r}, dst {dst!r}",
                    limit="one shape and dtype for both")
     most = _GPSIMD_DMA[src.dtype.itemsize]
     if dma_engine == 2 and src.size // src.shape[0] * src.dtype.itemsize > most:
@@ -198,6 +199,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = ["NkiInstruction", "NkiValidationError", "VirtualRegister", "constants", "dge_mode",
            "dma_engine", "engine", "get_nc_sub_version", "get_nc_version", "gpsimd_engine",
-           "matmul_perf_mode", "nc_transpose", "nc_version", "oob_mode", "reduce_cmd", "sendrecv", "core_barrier",
+           "matmul_perf_mode", "nc_transpose", "nc_version", "oob_mode", "reduce_cmd",
+           "sendrecv", "core_barrier",
            "register_alloc", "register_load", "register_move", "register_store",
            "scalar_engine", "tensor_engine", "unknown_engine", "vector_engine", *INSTRUCTIONS]
