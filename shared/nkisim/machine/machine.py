@@ -63,6 +63,7 @@ class Machine:
         self.sites_seen: dict[tuple, int] = {}      # -> placement, and how often in an iteration
         self.program_id: tuple[int, ...] = ()
         self.grid: tuple[int, ...] = ()
+        self.cores: Any = None          # the cores that run the kernel together, if several do
         self.psum_filled: set[int] = set()          # storages that no matmul wrote last
         self.asked_id = False           # the kernel has called nl.program_id
         self.shared: list[Tensor] = []  # shared_hbm tensors, in order of creation

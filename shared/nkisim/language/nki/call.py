@@ -27,6 +27,16 @@ _MISSING = inspect.Parameter.empty
 _CODES = {"none": 0, "swdge": 1, "hwdge": 2, "unknown": 3}      # dge_mode, as the rows count
 
 
+class _Shown:
+    """A default as people write it: nisa.engine.unknown."""
+
+    def __init__(self, member: Enum):
+        self.member = member
+
+    def __repr__(self) -> str:
+        return f"{type(self.member).__name__}.{self.member.name}"
+
+
 class Signature:
     """The parameters of a public function: names, defaults, places."""
 
@@ -95,7 +105,8 @@ class Signature:
     @property
     def signature(self) -> inspect.Signature:
         return inspect.Signature([
-            inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=d)
+            inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                              default=_Shown(d) if isinstance(d, Enum) else d)
             for n, d in self.params.items()])
 
 
