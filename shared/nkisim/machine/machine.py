@@ -65,6 +65,7 @@ class Machine:
         self.grid: tuple[int, ...] = ()
         self.cores: Any = None          # the cores that run the kernel together, if several do
         self.psum_filled: set[int] = set()          # storages that no matmul wrote last
+        self.psum_sums: dict[int, bool] = {}        # storages of sums: read since the last product?
         self.asked_id = False           # the kernel has called nl.program_id
         self.shared: list[Tensor] = []  # shared_hbm tensors, in order of creation
         self.shared_at = 0
