@@ -112,6 +112,7 @@ def _report(done: Any, path: str, output: str) -> int:
     out = sys.stderr if output == "-" else sys.stdout
     if output != "-":
         print(f"wrote {output}", file=out)
+    from nkisim.migrate.index import NOT_REACHED
     bad = False
     for c in done.comparisons:
         if c.error is not None:
@@ -132,5 +133,10 @@ def _report(done: Any, path: str, output: str) -> int:
     if done.decisions:
         print(f"\nFor you to decide, by line of {path}:", file=out)
         for d in done.decisions:
-            print(f"  {d.line}: {d.text}\n      {d.why}", file=out)
+            if d.why != NOT_REACHED:
+                print(f"  {d.line}: {d.text}\n      {d.why}", file=out)
+        missed = [str(d.line) for d in done.decisions if d.why == NOT_REACHED]
+        if missed:
+            print(f"  {', '.join(missed)}: {NOT_REACHED}; --call with other arguments may reach "
+                  "them", file=out)
     return 1 if bad or done.decisions or done.refused else 0

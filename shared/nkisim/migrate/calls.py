@@ -9,7 +9,7 @@ from ..language.beta1 import isa as old_isa
 from ..language.beta1 import language as old_nl
 from ..language.nki import isa as new_isa
 from ..language.nki import language as new_nl
-from .index import Box, Person
+from .index import NOT_REACHED, Box, Person
 from .observe import Tile
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class Calls:
             dst = into
         else:
             if not result:
-                raise Person("the line was not reached by the run")
+                raise Person(NOT_REACHED)
             where = buffer or result[0].kind
             formula = formula or self._hoisted(result, like, texts)
             dst = self.f.fresh(hint or name)
@@ -204,7 +204,7 @@ class Calls:
             given.pop(name)             # dtype: it does not cast
         result = self.f.seen.of(call).tiles()
         if not result:
-            raise Person("the line was not reached by the run")
+            raise Person(NOT_REACHED)
         dtypes = {t.dtype for t in self.f.seen.of(data).tiles()}
         if into and self.f.kind_of_target == "psum" and self.f.dtypes_of_target == dtypes:
             self.f.before.append(f"{self.f.nisa}.nc_transpose(dst={into}, "
@@ -239,22 +239,39 @@ class Calls:
         if into:
             return self._emit("nc_matmul", given, call, into, hint)
         given.pop("dtype", None)
+        named = {}
+        if not formula and len({t.shape for t in result}) > 1:
+            named = {k: text if (text := self.f.expr(given[k])).isidentifier()
+                     else self.f.named(text) for k in ("stationary", "moving")}
+            free = [f"{named['moving']}.shape[{d}]" for d in range(1, len(result[0].shape))]
+            formula = f"({named['stationary']}.shape[1], {', '.join(free)})"
         dst = self.f.fresh(hint or "product")
         self.make(dst, self.shape(result, {}, formula), f"{self.f.nl}.float32", "psum")
-        return self._emit("nc_matmul", given, call, dst, hint)
+        return self._emit("nc_matmul", given, call, dst, hint, named=named)
 
     def _tensor_reduce(self, given: dict[str, ast.expr], call: ast.Call, into: str, hint: str
                        ) -> str:
         data, axes = given["data"], _axes(given.get("axis"))
         tiles = self.f.seen.of(data).tiles()
-        if into or not axes or "keepdims" in given or not tiles or "mask" in given:
+        rank = len(tiles[0].shape) if tiles else 0
+        gone = sorted(a % rank for a in axes) if rank else []
+        inner = bool(gone) and gone != list(range(rank - len(gone), rank))
+        if not axes or "keepdims" in given or not tiles or "mask" in given:
+            if inner:
+                raise Person("the reduced axes are not the last ones: permute a view first")
             return self._emit("tensor_reduce", given, call, into, hint)
         name = self.f.expr(data)
+        if inner:                       # since 0.3 only the last dims can be reduced
+            order = tuple([d for d in range(rank) if d not in gone] + gone)
+            name = self.f.named(f"{name}.permute({order})")
+            gone = list(range(rank - len(gone), rank))
+            new = gone[0] if len(gone) == 1 else tuple(gone)
+            given["axis"] = ast.parse(str(new), mode="eval").body
+        if into:
+            return self._emit("tensor_reduce", given, call, into, hint, named={"data": name})
         if not name.isidentifier():
             name = self.f.named(name)
-        rank = len(tiles[0].shape)
-        kept = [f"{name}.shape[{d}]" for d in range(rank)
-                if d not in {a % rank for a in axes}]
+        kept = [f"{name}.shape[{d}]" for d in range(rank) if d not in gone]
         shape = f"({', '.join(kept if len(kept) > 1 else [*kept, '1'])})"
         return self._emit("tensor_reduce", given, call, into, hint, shape, named={"data": name})
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from .observe import Affine, Observer
 
+NOT_REACHED = "the line was not reached by the run"
+
 
 class Person(Exception):
     """This cannot be rewritten mechanically; the text says why."""
@@ -61,6 +63,13 @@ class Indices:
                     if isinstance(one, ast.Name) and isinstance(part, ast.Slice) \
                             and part.upper is not None and _is_zero(part.lower):
                         self.sizes[one.id] = ast.unparse(part.upper)
+                return
+            if name == "mgrid" and isinstance(target, ast.Name):
+                parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
+                for letter, part in zip("pxyzw", parts):
+                    if isinstance(part, ast.Slice) and part.upper is not None \
+                            and _is_zero(part.lower):
+                        self.sizes[f"{target.id}.{letter}"] = ast.unparse(part.upper)
                 return
             value = base
         if isinstance(target, ast.Name) and isinstance(value, ast.BinOp) and self.is_index(value):
@@ -133,14 +142,15 @@ class Indices:
     def _one(self, node: ast.AST) -> Affine:
         found = self.seen.of(node).affines()
         if not found:
-            raise Person("the line was not reached by the run")
+            raise Person(NOT_REACHED)
         forms = {(a.coeffs, a.const) for a in found}
         if len(forms) > 1:
             raise Person("an index expression changes its step from run to run of the line")
         return found[0]
 
     def _size(self, node: ast.AST, index: Affine, axis: int) -> str:
-        names = [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in self.sizes]
+        names = [text for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute))
+                 and (text := ast.unparse(n)) in self.sizes]
         if len(names) == 1:
             return self.sizes[names[0]]
         shapes = {a.shape for a in self.seen.of(node).affines()}

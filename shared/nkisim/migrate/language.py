@@ -5,7 +5,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from .calls import ACTIVATIONS, BINARY, Calls, _is_none, arguments, in_new, old
-from .index import Box, Person
+from .index import NOT_REACHED, Box, Person
 
 if TYPE_CHECKING:
     from .rewrite import Function
@@ -65,6 +65,9 @@ class Language:
 
     _zeros = _ones = _full = _ndarray
 
+    def _par_dim(self, call: ast.Call, dotted: str, into: str, hint: str) -> str:
+        return self.f.expr(call.args[0])
+
     def _source(self, node: ast.expr, box: Box | None, dims: int) -> str:
         """Return an access to HBM with as many dims as the tile that it is moved to or from."""
         text = self.f.expr(node, box)
@@ -78,7 +81,7 @@ class Language:
         box = self._box(given)
         result = self.f.seen.of(call).tiles()
         if not result:
-            raise Person("the line was not reached by the run")
+            raise Person(NOT_REACHED)
         source = self._source(given["src"], box, len(result[0].shape))
         if into:
             self.f.before.append(f"{self.f.nisa}.dma_copy(dst={into}, src={source})")
@@ -97,6 +100,9 @@ class Language:
         given = arguments(old(dotted)[dotted], call)
         box = self._box(given)
         tiles = self.f.seen.of(given["value"]).tiles()
+        if not self.f.seen.of(given["value"]).values and not isinstance(given["value"],
+                                                                        ast.Constant):
+            raise Person(NOT_REACHED)
         if not tiles:
             raise Person("a number is stored: make a tile of it with nisa.memset")
         value = self.f.expr(given["value"], box)
@@ -124,7 +130,7 @@ class Language:
         source = given.get("src", given.get("data", next(iter(given.values()))))
         was, becomes = self.f.seen.of(source).tiles(), self.f.seen.of(call).tiles()
         if not was or not becomes:
-            raise Person("the line was not reached by the run")
+            raise Person(NOT_REACHED)
         if was[0].shape[0] == becomes[0].shape[0]:
             return self.f.plain_call(call)
         if isinstance(source, ast.Call) and self.f.source.dotted(source.func).endswith(".load") \
@@ -149,7 +155,7 @@ class Language:
         if not turned:
             shape = self.f.seen.of(x).tiles()
             if not shape:
-                raise Person("the line was not reached by the run")
+                raise Person(NOT_REACHED)
             flipped = f"({shape[0].shape[1]}, {shape[0].shape[0]})"
             dtype = f"{nl}.{self.f.dtype_of(x)}"
             psum = self.calls.make(self.f.fresh("turned"), flipped, dtype, "psum")
@@ -225,7 +231,7 @@ class Language:
         """Rewrite a function of two operands, of which at least one is a tile."""
         tiles = [v for v in operands if self.f.seen.of(v).is_tile]
         if not tiles:
-            raise Person("the line was not reached by the run")
+            raise Person(NOT_REACHED)
         shapes = [self.f.seen.of(v).tiles()[0].shape for v in tiles]
         if len({s[0] for s in shapes}) > 1:
             raise Person("a row is repeated over partitions: load it from HBM as "

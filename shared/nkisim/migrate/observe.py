@@ -130,7 +130,8 @@ class _Wrap(ast.NodeTransformer):
         if not self.inside or not isinstance(node, self.KINDS) \
                 or not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
             return node
-        call = ast.Call(ast.Name(_NOTE, ast.Load()), [ast.Constant(place_of(node)), node], [])
+        place = ast.Tuple([ast.Constant(n) for n in place_of(node)], ast.Load())
+        call = ast.Call(ast.Name(_NOTE, ast.Load()), [place, node], [])
         return ast.copy_location(call, node)
 
 

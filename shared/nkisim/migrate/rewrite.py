@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from ..lint.program import Source
 from .calls import OPS, Calls
-from .index import Box, Indices, Person
+from .index import NOT_REACHED, Box, Indices, Person
 from .language import Language
 from .observe import Observer
+from .products import products_added
 
 _RANGES = ("affine_range", "sequential_range", "static_range")
 _NP_DTYPES = frozenset("""float32 float16 int8 int16 int32 uint8 uint16 uint32 bool_""".split())
@@ -54,6 +55,8 @@ class Function:
         self._taken = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} \
             | {a.arg for a in ast.walk(node) if isinstance(a, ast.arg)}
         self._target = ""
+        #: a product with a name that the next line adds to a sum: the addition -> the product
+        self._added = products_added(node, source)
 
     # -- names -------------------------------------------------------------------------------------
 
@@ -104,9 +107,11 @@ class Function:
         """Return a rewritten copy of an expression."""
         if isinstance(node, ast.Call):
             dotted = self.source.dotted(node.func)
+            if dotted.startswith("nki.isa.") and not self.seen.of(node).values:
+                raise Person(NOT_REACHED)
             if dotted.startswith("nki.isa.") and dotted.count(".") == 2 \
                     and self.seen.of(node).is_tile:
-                return _name(self.calls.instruction(node, dotted))
+                return _parsed(self.calls.instruction(node, dotted))
             if dotted.startswith("nki.language.") and dotted.count(".") == 2:
                 return _parsed(self.language.call(node, dotted))
             if dotted == "nki.language.constants.sizeinbytes":
@@ -116,6 +121,14 @@ class Function:
             return self._subscript(node)
         if isinstance(node, (ast.BinOp, ast.Compare)) and self.seen.of(node).is_tile:
             return _parsed(self.language.operator(node))
+        if isinstance(node, ast.Compare) and any(isinstance(op, (ast.Is, ast.IsNot)) and not (
+                isinstance(side, ast.Constant) and side.value is None)
+                for op, side in zip(node.ops, node.comparators)):
+            equal = _Children(self._new).visit(node)        # since 0.3 `is` is refused
+            assert isinstance(equal, ast.Compare)
+            equal.ops = [{ast.Is: ast.Eq(), ast.IsNot: ast.NotEq()}.get(type(op), op)
+                         for op in equal.ops]
+            return equal
         if isinstance(node, ast.UnaryOp) and self.seen.of(node).is_tile:
             raise Person(f"`{ast.unparse(node)}`: an operator on a tile")
         if isinstance(node, ast.Attribute):
@@ -274,6 +287,8 @@ class Function:
 
     def _lines(self, node: ast.stmt) -> list[str]:
         """Return what a simple statement becomes, after `before`."""
+        if any(node is product for product, _ in self._added.values()):
+            return []                           # the addition makes it
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             return self._assign(node.targets[0], node.value)
         if isinstance(node, ast.AugAssign):
@@ -359,13 +374,15 @@ class Function:
 
     def _augmented(self, node: ast.AugAssign) -> list[str]:
         owner = node.target.value if isinstance(node.target, ast.Subscript) else node.target
-        load = _as_load(owner)
-        tiles = self.seen.of(load).tiles() or self._known_tiles(owner)
+        tiles = self.seen.of(owner).tiles() or self._known_tiles(owner)
         if not tiles:
             return [f"{ast.unparse(node.target)} {_sign(node.op)}= {self.expr(node.value)}"]
         whole = isinstance(node.target, ast.Name)
         into = ast.unparse(node.target) if whole else self._target_of(node.target)
         self.kind_of_target = tiles[0].kind
+        if node in self._added:
+            node = ast.copy_location(ast.AugAssign(node.target, node.op, self._added[node][1]),
+                                     node)
         if isinstance(node.value, ast.Call) and tiles[0].kind == "psum" \
                 and isinstance(node.op, ast.Add):
             dotted = self.source.dotted(node.value.func)
@@ -454,14 +471,6 @@ class _Children(ast.NodeTransformer):
 
 def _parsed(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
-
-
-def _name(text: str) -> ast.expr:
-    return _parsed(text)
-
-
-def _as_load(node: ast.expr) -> ast.expr:
-    return node
 
 
 def _sign(op: ast.operator) -> str:
