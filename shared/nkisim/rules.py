@@ -227,7 +227,7 @@ Try: an if statement; & between comparisons in a mask; nl.static_range, whose in
 NKI-L07 | - | Python variables change once in a traced loop
 The SDK traces the body of affine_range and sequential_range once, so a Python number that the body changes (count += 1, size = size // 2, first = False) changes once: on the chip every iteration works with the same value. The simulator puts it back before each iteration, and computes what the chip does.
 Try: compute it from the loop's index; nl.static_range or Python's range run the body each time.
-NKI-L08 | - | A sum in PSUM ends when it is read
+NKI-L10 | - | A sum in PSUM ends when it is read
 A group of matmuls that adds up in PSUM is read when it is complete. Matmuls that go on adding to an accumulator after it was read pile up on all that came before: most often it was created outside of the loop whose sum it is meant to be.
 Try: acc = nl.zeros(..., buffer=nl.psum) inside that loop.
 NKI-O01 | err_cannot_update_immutable_parameter | Inputs are read-only

@@ -76,7 +76,7 @@ def an_accumulator_that_outlives_its_loop(x, bad):
     return out
 
 
-@mistake("NKI-L08", "that was read already")
+@mistake("NKI-L10", "that was read already")
 def an_accumulator_that_outlives_an_unrolled_loop(x, bad):
     out, acc = hbm(2, 128, 128), psum(128, 128)
     for j in nl.static_range(2):

@@ -54,6 +54,6 @@ def check_sums(m: Launch) -> None:
             line, other = (int(lines[every.instr[mine[k]]]) for k in (i + 1, i))
             if m.found("NKI-L02", other, line):
                 continue                            # in an affine_range that is not all
-            m.find("NKI-L08", "warning", "matmuls add to a sum in PSUM that was read already: it "
+            m.find("NKI-L10", "warning", "matmuls add to a sum in PSUM that was read already: it "
                    "holds the products of before as well. For a sum of its own, create the "
                    "accumulator (nl.zeros) in the loop whose sum it is", line, other)
