@@ -200,7 +200,9 @@ class Handle:
     def __getattr__(self, name):
         if name.startswith("_"):
             raise AttributeError(name)
-        if self._nki_kind == "Tensor" and name in METHODS:
+        if self._nki_kind == "Tensor" and name in METHODS or self._nki_kind == "NkiTensor" \
+                and name not in ("shape", "dtype", "ndim", "size", "itemsize", "buffer", "name",
+                                 "strides", "offset"):
             return lambda *a, **k: ask("method", ["H", self._nki_id], name, encode(a), encode(k))
         return ask("get", ["H", self._nki_id], name)
 
