@@ -467,9 +467,9 @@ def confine(limits):
     for name, value in limits.items():
         kind = getattr(resource, f"RLIMIT_{name}", None)
         if kind is not None:
-            soft = value if resource.getrlimit(kind)[1] in (-1,) else \
-                min(value, resource.getrlimit(kind)[1])
-            resource.setrlimit(kind, (soft, soft))
+            most = resource.getrlimit(kind)[1]
+            value = value if most == resource.RLIM_INFINITY else min(value, most)
+            resource.setrlimit(kind, (value, value))
 
 
 def main():
