@@ -22,8 +22,8 @@ from . import (
     keys,
     lock,
     pages,
+    policies,
     power,
-    preflight,
     prices,
     provision,
     spot,
@@ -66,7 +66,7 @@ def run(
     if command == "teardown":
         return _teardown(cloud, class_file, limit, check, say, **options)
     if command == "doctor" and options.get("policy"):
-        return {"lines": [yaml.safe_dump(preflight.policy(), sort_keys=False)]}
+        return policies.printed()
     spec = specs.load(_path(class_file), cloud.now(), ended_ok=command in AFTER_THE_END)
     if command not in WITHOUT_AN_ACCOUNT:
         lock.check_account(spec.folder, cloud.account, spec.account)

@@ -341,17 +341,18 @@ class Host:
             raise AssertionError(f"{self.name}: {command}: {done.stderr}")
         return done.stdout.strip()
 
-    def wait(self, seconds: float = 30) -> None:
-        """Wait until SSH answers."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+    def wait(self, seconds: float = 120) -> None:
+        """Wait until SSH answers: a second on a quiet machine."""
+        end, said = time.monotonic() + seconds, ""
+        while time.monotonic() < end and self.process.poll() is None:
             try:
-                if self.ssh("echo up", check=False) == "up":
-                    return
-            except subprocess.TimeoutExpired:
-                pass
+                self.ssh("echo up")
+                return
+            except (AssertionError, subprocess.TimeoutExpired) as error:
+                said = str(error)
             time.sleep(0.3)
-        raise AssertionError(f"{self.name} did not answer")
+        state = "booted" if self.process.poll() is None else f"ended {self.process.returncode}"
+        raise AssertionError(f"{self.name} at {self.ip} ({state}) did not answer: {said}")
 
     def ended(self, seconds: float = 30) -> bool:
         """Say whether the host has powered off."""

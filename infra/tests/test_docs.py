@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from classroom import machines, preflight, problems
+from classroom import machines, policies, problems
 from conftest import INFRA, START, public_key
 from labcloud.client import LabCloud
 
@@ -112,7 +112,7 @@ def test_the_policy_names_every_service_that_the_code_calls() -> None:
         called |= set(re.findall(r'client\("([a-z-]+)"', file.read_text(encoding="utf-8"))) | set(
             re.findall(r'pages\(\s*"([a-z0-9-]+)"', file.read_text(encoding="utf-8"))
         )
-    named = {s.replace("servicequotas", "service-quotas") for s in preflight.ACTIONS} | {"sts"}
+    named = {s.replace("servicequotas", "service-quotas") for s in policies.ACTIONS} | {"sts"}
     assert called <= named, called - named
 
 

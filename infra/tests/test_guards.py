@@ -10,7 +10,7 @@ from typing import Any
 import boto3
 import pytest
 
-from classroom import preflight
+from classroom import policies
 from classroom.problems import ClassroomError
 from conftest import ClassFolder
 from labcloud.client import LabCloud
@@ -233,10 +233,17 @@ def test_students_of_a_shared_machine_get_the_mail_that_their_page_promises(
 # ---- who may ----
 
 
+def bounded(cloud: LabCloud, rules: dict[str, Any], **more: Any) -> None:
+    """Give the caller a policy, in an account whose owner has made the boundary."""
+    text = json.dumps(policies.boundary())
+    boto3.client("iam").create_policy(PolicyName=policies.BOUNDARY, PolicyDocument=text)
+    cloud.post("set", callers={"AKIAFAKE": {"policies": [rules]}}, **more)
+
+
 def test_the_printed_policy_is_enough_for_a_whole_class_and_for_nothing_else(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
-    cloud.post("set", callers={"AKIAFAKE": {"policies": [preflight.policy()]}})
+    bounded(cloud, policies.policy())
     folder.write(["alice", "bob"], elastic_ip=True, market="spot")
     for command in ("provision", "status", "stop", "start", "extend", "doctor", "teardown"):
         done = classroom(command, folder.file)
@@ -260,10 +267,10 @@ def test_a_policy_for_names_of_ours_is_not_refused_beforehand(
     """The simulator denies what it is asked about "*"; EC2's own dry run decides."""
     simulate = {"Effect": "Allow", "Action": "iam:SimulatePrincipalPolicy", "Resource": "*"}
     mfa = {"Bool": {"aws:MultiFactorAuthPresent": "true"}}
-    rules = preflight.policy()
+    rules = policies.policy()
     rules["Statement"] = [{**s, "Condition": {**s.get("Condition", {}), **mfa}}
                           for s in rules["Statement"]] + [simulate]
-    cloud.post("set", callers={"AKIAFAKE": {"policies": [rules]}}, mfa=True)
+    bounded(cloud, rules, mfa=True)
     done = classroom("provision", folder.file)
     assert done["exit_code"] == 0
     cloud.post("set", mfa=False)
@@ -275,9 +282,9 @@ def test_a_policy_for_names_of_ours_is_not_refused_beforehand(
 def test_no_service_linked_role_is_a_sentence_before_machines_are_unguarded(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
-    rules = preflight.policy()
+    rules = policies.policy()
     rules["Statement"] = rules["Statement"][:-1]
-    cloud.post("set", callers={"AKIAFAKE": {"policies": [rules]}})
+    bounded(cloud, rules)
     done = classroom("provision", folder.file)
     assert done["exit_code"] == 1 and "not armed" in done["lines"][0]
     cloud.post("advance", seconds=31 * 60)

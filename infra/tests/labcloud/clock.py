@@ -12,7 +12,7 @@ from moto.budgets.models import budgets_backends
 from moto.cloudwatch.models import cloudwatch_backends
 from moto.scheduler.models import scheduler_backends
 
-from . import authority, automation, gaps, guards, market, spending
+from . import authority, automation, gaps, guards, market, spending, watched
 from .iam import Request
 from .world import ACCOUNT, WORLD, utc
 
@@ -296,6 +296,8 @@ def advance(seconds: float) -> dict[str, Any]:
     since = min(WORLD.played or WORLD.now(), WORLD.now())
     while True:
         step = min(goal, _ceil(since))
+        if WORLD.watching:
+            step = min(step, watched.next_minute(since))
         due: list[tuple[dt.datetime, str, Any, Any]] = []
         for region, backend in list(scheduler_backends[ACCOUNT].items()):
             for group in backend.schedule_groups.values():
@@ -320,6 +322,7 @@ def advance(seconds: float) -> dict[str, Any]:
                     group.schedules.pop(schedule.name, None)
         gaps.settle()
         market.tick(step, machine)
+        watched.look(step)
         if int(step.timestamp()) % int(PERIOD.total_seconds()) == 0:
             evaluate_alarms(step)
             if int(step.timestamp()) % (8 * 3600) == 0:

@@ -30,7 +30,7 @@ from moto.server import DomainDispatcherApplication, create_backend_app  # noqa:
 from moto.ssm.models import ssm_backends  # noqa: E402
 from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: E402
 
-from . import authority, clock, gaps, leftovers, market, rates  # noqa: E402
+from . import authority, clock, gaps, leftovers, market, rates, watched  # noqa: E402
 from .world import ACCOUNT, WORLD  # noqa: E402
 
 REST = [
@@ -270,6 +270,8 @@ def control(what: str, j: dict[str, Any]) -> Any:
         return sorted(r.name for r in RegionsAndZonesBackend.regions if "-gov-" not in r.name)
     elif what == "pay":
         market.pay()
+    elif what == "watched":
+        return watched.report()
     elif what == "hours":
         return {i: WORLD.hours(i) for i in WORLD.usage}
     elif what == "leftovers":

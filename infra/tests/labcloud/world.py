@@ -55,6 +55,8 @@ class World:
     organisation: list[dict[str, Any]] | None = None  # service control policies
     mfa: bool = False  # whether callers signed in with a second factor
     stopping: dict[str, tuple[dt.datetime, Any]] = field(default_factory=dict)
+    watching: bool = False  # look at every machine at every virtual minute
+    watched: dict[str, Any] = field(default_factory=dict)
     played: dt.datetime | None = None  # until when everything that was due has happened
     stop_seconds: float = 4.0
     born: dict[str, float] = field(default_factory=dict)  # when it was made, in virtual time
