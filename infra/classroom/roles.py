@@ -77,15 +77,13 @@ def _boundary(run: Run) -> str | None:
     """Return the ARN of the permissions boundary, if the account's owner has made it: whoever has
     the printed policy can make roles under it only, and an administrator needs none."""
     iam, arn = run.cloud.client("iam"), policies.boundary_arn(run.cloud.account)
-    try:
-        return iam.get_policy(PolicyArn=arn)["Policy"]["Arn"]
-    except iam.exceptions.NoSuchEntityException:
-        return None
-    except be.ClientError as error:
-        if code_of(error) not in DENIED:
-            with doing("read the permissions boundary"):
+    with doing("read the permissions boundary"):
+        try:
+            return iam.get_policy(PolicyArn=arn)["Policy"]["Arn"]
+        except be.ClientError as error:
+            if code_of(error) not in (*DENIED, "NoSuchEntity"):
                 raise
-        return None
+    return None
 
 
 def _role(

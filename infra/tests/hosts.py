@@ -329,7 +329,7 @@ class Host:
             "-oUserKnownHostsFile=/dev/null",
             "-oLogLevel=ERROR",
             "-oBatchMode=yes",
-            "-oConnectTimeout=3",
+            "-oConnectTimeout=30",  # on a busy machine sshd takes its time to say hello
         ]
         done = subprocess.run(
             ["ssh", "-i", str(key or self.key), *options, f"{user}@{self.ip}", command],

@@ -12,7 +12,7 @@ from moto.budgets.models import budgets_backends
 from moto.cloudwatch.models import cloudwatch_backends
 from moto.scheduler.models import scheduler_backends
 
-from . import authority, automation, gaps, guards, market, spending, watched
+from . import authority, automation, guards, market, spending, states, watched
 from .iam import Request
 from .world import ACCOUNT, WORLD, utc
 
@@ -320,7 +320,7 @@ def advance(seconds: float) -> dict[str, Any]:
                     and _next_fire(schedule, step) is None
                 ):
                     group.schedules.pop(schedule.name, None)
-        gaps.settle()
+        states.settle()
         market.tick(step, machine)
         watched.look(step)
         if int(step.timestamp()) % int(PERIOD.total_seconds()) == 0:
