@@ -10,6 +10,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 
 from classroom import alarms, spec
 from classroom.problems import BadClass, ClassroomError
@@ -251,3 +252,41 @@ def test_what_is_seen_late_is_made_once_and_found_by_a_teardown(
     ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1, TagSpecifications=tags)
     assert classroom("teardown", folder.file)["exit_code"] == 0
     assert cloud.running() == [], "a machine that a killed run made a moment ago"
+
+
+# ---- states in between ----
+
+
+def test_a_machine_that_is_only_starting_is_stopped_too(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    classroom("stop", folder.file)
+    (first, region), _ = instances(cloud).values()
+    ec2 = boto3.client("ec2", region)
+    cloud.post("set", turn_seconds={"pending": 40, "stopping": 4, "shutting-down": 4})
+    ec2.start_instances(InstanceIds=[first])
+    with pytest.raises(ClientError, match="IncorrectInstanceState"):
+        ec2.stop_instances(InstanceIds=[first])
+    assert classroom("stop", folder.file).get("exit_code", 0) == 0 and cloud.running() == []
+
+
+def test_a_group_is_held_until_its_machines_are_gone(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    cloud.post("set", turn_seconds={"pending": 4, "stopping": 4, "shutting-down": 90})
+    assert classroom("teardown", folder.file)["exit_code"] == 0 and cloud.leftovers() == []
+    assert not [c for c in cloud.log() if "DependencyViolation" in c.get("error", "")], "it waited"
+
+
+def test_roles_keys_and_templates_that_are_seen_late_are_waited_for(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    cloud.post("set", late_seconds=5)
+    assert classroom("provision", folder.file)["exit_code"] == 0
+    late = {c["op"] for c in cloud.log() if "NotFound" in c.get("error", "")}
+    late |= {c["op"] for c in cloud.log() if "NoSuchEntity" in c.get("error", "")}
+    assert "RunInstances" in late and len(cloud.running()) == 2
+    mark = len(cloud.log())
+    assert classroom("provision", folder.file)["changed"] is False and cloud.writes(mark) == []

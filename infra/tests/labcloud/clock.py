@@ -323,7 +323,7 @@ def advance(seconds: float) -> dict[str, Any]:
         states.settle()
         market.tick(step, machine)
         watched.look(step)
-        if int(step.timestamp()) % int(PERIOD.total_seconds()) == 0:
+        if step.timestamp() % PERIOD.total_seconds() == 0:  # that very moment, and so once
             evaluate_alarms(step)
             if int(step.timestamp()) % (8 * 3600) == 0:
                 evaluate_budgets()
