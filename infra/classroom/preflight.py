@@ -78,18 +78,18 @@ def permissions(run: Run) -> list[str]:
 
 def try_launch(run: Run, region: str, image: str) -> None:
     """Ask EC2 itself, without launching, whether the caller may launch; raise if it says no."""
-    try:
-        run.cloud.ec2(region).run_instances(
-            DryRun=True,
-            ImageId=image,
-            InstanceType=run.spec.instance_type,
-            MinCount=1,
-            MaxCount=1,
-            TagSpecifications=tags.spec_for(["instance", "volume"], tags.common(run.spec)),
-        )
-    except be.ClientError as error:
-        if code_of(error) in DENIED:  # anything else says nothing about permissions
-            with doing("launch a machine (asked without launching one)", region):
+    with doing("launch a machine (asked without launching one)", region):
+        try:
+            run.cloud.ec2(region).run_instances(
+                DryRun=True,
+                ImageId=image,
+                InstanceType=run.spec.instance_type,
+                MinCount=1,
+                MaxCount=1,
+                TagSpecifications=tags.spec_for(["instance", "volume"], tags.common(run.spec)),
+            )
+        except be.ClientError as error:
+            if code_of(error) in DENIED:  # anything else says nothing about permissions
                 raise
 
 
@@ -112,25 +112,21 @@ def room(run: Run, region: str, live: int) -> Room:
     if not found:
         return Room(region, 10_000, None, "", "")
     code, name = found
-    try:
-        value = float(
-            run.cloud.client("service-quotas", region).get_service_quota(
-                ServiceCode="ec2", QuotaCode=code
-            )["Quota"]["Value"]
-        )
-    except be.ClientError as error:
-        if code_of(error) not in (
-            "AccessDeniedException",
-            "NoSuchResourceException",
-            "AccessDenied",
-        ):
-            with doing("read the vCPU quota", region):
+    with doing("read the vCPU quota", region):
+        try:
+            value = float(
+                run.cloud.client("service-quotas", region).get_service_quota(
+                    ServiceCode="ec2", QuotaCode=code
+                )["Quota"]["Value"]
+            )
+        except be.ClientError as error:
+            if code_of(error) not in (*DENIED, "NoSuchResourceException"):
                 raise
-        run.warn(
-            f"{region}: the vCPU quota could not be read ({code_of(error)}); going on without the"
-            " check."
-        )
-        return Room(region, 10_000, None, code, name)
+            run.warn(
+                f"{region}: the vCPU quota could not be read ({code_of(error)}); going on without"
+                " the check."
+            )
+            return Room(region, 10_000, None, code, name)
     return Room(region, max(0, int(value // machine.vcpus) - live), value, code, name)
 
 

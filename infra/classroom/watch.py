@@ -160,10 +160,11 @@ def cost_tags(run: Run) -> tuple[bool | None, str]:
         found = run.cloud.client("ce").list_cost_allocation_tags(
             TagKeys=[tags.CLASS, tags.BUDGET], Type="UserDefined"
         )["CostAllocationTags"]
-    except be.ClientError as error:
+    except (be.ClientError, be.BotoCoreError) as error:
         return None, (
             "Whether budgets see the class's tags cannot be asked from this account"
-            f" ({code_of(error)}): ask whoever pays to look at Billing > Cost allocation tags."
+            f" ({code_of(error) or type(error).__name__}): ask whoever pays to look at Billing >"
+            " Cost allocation tags."
         )
     active = {t["TagKey"] for t in found if t["Status"] == "Active"}
     missing = [k for k in (tags.CLASS, tags.BUDGET) if k not in active]
