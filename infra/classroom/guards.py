@@ -18,7 +18,14 @@ from typing import Any
 
 from . import pace, tags
 from .alarms import REARM, alarm_name, alarms, delete_alarms, read_alarms, rearm
-from .budgets import ALERTS, budgets, class_budget_name, delete_budgets, stop_actions
+from .budgets import (
+    ALERTS,
+    budgets,
+    class_budget_name,
+    delete_budgets,
+    owner_budget,
+    stop_actions,
+)
 from .cloud import aware, doing, every, when_assumable
 from .problems import ClassroomError
 from .run import Run
@@ -250,8 +257,10 @@ __all__ = [
     "alarms",
     "budgets",
     "delete_alarms",
+    "class_budget_name",
     "delete_budgets",
     "desired",
+    "owner_budget",
     "read_alarms",
     "read_schedules",
     "rearm",

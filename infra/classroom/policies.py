@@ -99,6 +99,7 @@ ACTIONS = {
         "CreateBudgetAction",
         "DeleteBudgetAction",
         "DescribeBudgetActionsForBudget",
+        "DescribeBudgetActionsForAccount",
         "ExecuteBudgetAction",
         "TagResource",
         "ListTagsForResource",

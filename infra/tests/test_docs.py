@@ -126,6 +126,7 @@ def test_prices_in_the_documents_are_those_of_the_table() -> None:
         f"${prices['public_ipv4_hour']:g} an hour for each public address",
         f"${prices['alarm_month']:.2f} a month for each idle alarm",
         f"${prices['automation_step']:g} for each automation step",
+        f"${prices['action_budget_day']:.2f} a day\nfor each budget with an action",
     ):
         assert text in setup, text
     assert f"costs ${prices['alarm_month']:.2f} a month" in teardown

@@ -185,6 +185,32 @@ def test_one_student_over_budget_does_not_stop_the_others(
     assert any("alice" in line and "Raise budget.per_student_usd" in line for line in done["lines"])
 
 
+def test_a_student_over_budget_is_stopped_by_aws_if_the_class_asks_for_it(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    money = {"per_student_usd": 10, "class_usd": 20}
+    folder.write(["alice", "bob"])
+    folder.write(budget={**money, "stop_each": True})
+    classroom("provision", folder.file)
+    cloud.post("set", cost_tags=TAGS)
+    keep_busy(cloud)
+    classroom("stop", folder.file, limit=["bob"])
+    cloud.post("advance", seconds=12.5 * 3600)  # alice has used $16; Budgets looks now and then
+    stops = [e["budget"] for e in cloud.post("events") if e["kind"] == "budget-stop"]
+    assert stops == ["trainium-labs.lab.owner.alice"] and cloud.running() == []
+    classroom("start", folder.file, limit=["bob"])
+    cloud.post("advance", seconds=3600)
+    assert len(cloud.running()) == 1, "nobody else is stopped"
+    mark = len(cloud.log())
+    folder.write(budget={**money, "stop_each": False})
+    classroom("provision", folder.file)
+    assert cloud.writes(mark).count("DeleteBudgetAction") == 2
+    found = boto3.client("budgets", "us-east-1").describe_budget_actions_for_account(
+        AccountId=ACCOUNT
+    )["Actions"]
+    assert {a["BudgetName"] for a in found} == {"trainium-labs.lab.class"}
+
+
 def test_a_budget_is_one_period_and_one_students_in_one_class(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:

@@ -121,7 +121,10 @@ def test_a_killed_playbook_leaves_guarded_machines_and_a_clean_way_out(
         assert not set(unarmed) & set(cloud.running()), (
             "the cloud itself stops what was left unarmed"
         )
-    assert classroom("teardown", folder.file)["exit_code"] == 0, number
+    begun = bool(cloud.writes())  # it may have died before it made anything
+    done = classroom("teardown", folder.file)
+    never = "nothing here says that it ever did" in done["summary"]
+    assert done["exit_code"] == 0 or (never and not begun), (number, done["summary"])
     assert cloud.leftovers() == [], number
 
 
