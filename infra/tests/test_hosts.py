@@ -100,7 +100,7 @@ def bring_up(
     """Provision at the fake's addresses and boot the hosts there."""
     (folder.path / "staff.pub").write_text(setting.key.with_suffix(".pub").read_text())
     lab = {
-        "repository": "https://github.com/example/labs.git",
+        "repository": changes.pop("repository", "https://github.com/example/labs.git"),
         "commit": setting.variables["commit"],
         "extras": changes.pop("extras", []),
     }
@@ -329,13 +329,22 @@ def test_rotated_keys_replace_the_old_ones_on_the_machines(
 
 
 def test_a_lone_student_is_staff_and_class_in_one(
-    folder: ClassFolder, cloud: LabCloud, setting: Setting
+    folder: ClassFolder,
+    cloud: LabCloud,
+    setting: Setting,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     setting.close()
     cloud.post("reset", at=time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()))
     mine = " ".join(setting.key.with_suffix(".pub").read_text().split()[:2])
     folder.keys["me-alone"] = mine  # the same key in the roster as staff_key
-    bring_up(folder, cloud, setting, ["me-alone"])
+    private = "git@github.com:example/private-labs.git"  # only this computer has a key for it
+    config = tmp_path / "gitconfig"
+    config.write_text(f'[url "file://{setting.root}/srv/labs.git"]\n\tinsteadOf = {private}\n')
+    config.write_text(config.read_text() + "[safe]\n\tdirectory = *\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    bring_up(folder, cloud, setting, ["me-alone"], repository=private)
     other = ("-e", "neuron_venv_tools_release=2.29")  # as if class.yml pinned SDK 2.29
     code, output = play("configure", folder, cloud, setting.key, *variables(setting), *other)
     said = " ".join(output.split())
@@ -346,6 +355,8 @@ def test_a_lone_student_is_staff_and_class_in_one(
     code, output = play("rotate_keys", folder, cloud, setting.key)
     assert code == 0 and set(changed(output).values()) == {0}, output
     (host,) = setting.hosts.values()
+    assert host.ssh("git -C labs rev-parse HEAD") == setting.variables["commit"]
+    assert host.ssh("git -C labs remote get-url origin") == private
     assert host.ssh("wc -l < .ssh/authorized_keys") == "1"
     page = (folder.path / "out/lab/me-alone.md").read_text()
     assert f"HostName {host.ip}" in page and "User ubuntu" in page
