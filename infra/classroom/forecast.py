@@ -129,6 +129,12 @@ def show(run: Run) -> dict[str, Any]:
     rows = [[what, f"${usd:,.2f}", source] for what, usd, source in amounts]
     student = f"hours that ${spec.budget.per_student_usd:g} buy one student"
     rows.append([student, f"{f.hours_in_budget:.1f}", s["machine"]])
+    if spec.market == "capacity-block":
+        run.warn(
+            "The hours of a capacity block are paid for whether machines run or not: the nightly"
+            " stop and the idle guards save nothing there. Put `stop_nightly` where nobody works,"
+            " raise `idle.minutes`, and `start` again what was stopped."
+        )
     if f.total_usd > spec.budget.class_usd:
         run.warn(
             "The plan costs more than the class budget: machines will be stopped before the end of"

@@ -86,6 +86,7 @@ ACTIONS = {
     ],
     "cloudwatch": [
         "DescribeAlarms",
+        "DescribeAlarmHistory",
         "PutMetricAlarm",
         "DeleteAlarms",
         "SetAlarmState",

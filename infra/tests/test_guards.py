@@ -107,6 +107,30 @@ def test_status_tells_what_aws_answered_the_guards(
     assert any("scheduler in us-east-2 did not act: refused" in p for p in problems), problems
 
 
+def test_status_tells_what_the_alarms_did(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    cloud.post("set", cost_tags=TAGS)
+
+    def told() -> tuple[dict[str, Any], list[str]]:
+        status = classroom("status", folder.file)
+        return next(g for g in status["guards"] if g["guard"] == "idle alarms"), status["problems"]
+
+    assert told()[0]["at"] is None and "none acted" in told()[0]["status"] and told()[1] == []
+    cloud.post("advance", seconds=50 * 60)
+    seen, problems = told()
+    assert cloud.running() == [] and problems == []
+    assert seen["status"] == "Success" and "ec2:stop" in seen["answer"] and seen["at"]
+    # Somebody deletes the role that CloudWatch acts with: the alarm fires, and nothing stops.
+    boto3.client("iam").delete_role(RoleName="AWSServiceRoleForCloudWatchEvents")
+    classroom("start", folder.file)
+    cloud.post("advance", seconds=50 * 60)
+    seen, problems = told()
+    assert len(cloud.running()) == 2 and seen["status"] == "2 of 4 failed"
+    assert any("idle alarms in us-east-2 did not act: 2 of 4 failed" in p for p in problems)
+
+
 def test_status_counts_unguarded_minutes(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
@@ -169,6 +193,21 @@ def test_a_class_over_budget_is_not_started_again_until_the_budget_is_raised(
     assert {a["Status"] for a in actions} == {"STANDBY"}, "it may act again"
     classroom("start", folder.file)
     assert len(cloud.running()) == 2
+
+
+def test_a_budget_that_could_not_stop_the_class_is_told(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(["alice", "bob"], stop_nightly="23:30")
+    folder.write(budget={"per_student_usd": 10, "class_usd": 10})
+    classroom("provision", folder.file)
+    cloud.post("set", cost_tags=TAGS)
+    keep_busy(cloud)
+    assert classroom("status", folder.file)["problems"] == []
+    guard_policy(definition_only)
+    cloud.post("advance", seconds=12.5 * 3600)
+    problems = classroom("status", folder.file)["problems"]
+    assert any("was to stop the machines and could not (EXECUTION_FAILURE)" in p for p in problems)
 
 
 def test_one_student_over_budget_does_not_stop_the_others(

@@ -12,7 +12,7 @@ from moto.budgets.models import budgets_backends
 from moto.cloudwatch.models import cloudwatch_backends
 from moto.scheduler.models import scheduler_backends
 
-from . import authority, automation, guards, market, spending, states, watched
+from . import authority, automation, guards, market, metrics, spending, states, watched
 from .iam import Request
 from .world import ACCOUNT, WORLD, utc
 
@@ -233,7 +233,7 @@ def evaluate_alarms(now: dt.datetime) -> None:
                                 ),
                                 None,
                             )
-                            if machine:
+                            if machine and metrics.acts(region, name, action):
                                 with guards.because(f"alarm {name}"):
                                     machine.stop()
 

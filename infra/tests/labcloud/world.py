@@ -66,6 +66,7 @@ class World:
     late_seconds: float = 2.0
     buckets: dict[tuple, tuple[float, float]] = field(default_factory=dict)  # tokens, since when
     executions: list[dict[str, Any]] = field(default_factory=list)  # automations that ran
+    history: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # what alarms did
     invocations: list[dict[str, Any]] = field(default_factory=list)  # of schedules
     lock: Any = field(default_factory=threading.RLock)
     frozen: Any = None
