@@ -139,6 +139,36 @@ OURS_ONLY = (
     "DeleteNetworkInterface",
     "CancelSpotInstanceRequests",
 )
+# What changes or ends things elsewhere: those whose name says that they are a class's. Of the
+# parameter store only what AWS publishes: everything else there may be secret.
+BY_NAME: dict[str, tuple[tuple[str, ...], list[str]]] = {
+    "scheduler": (
+        (
+            "CreateSchedule",
+            "UpdateSchedule",
+            "DeleteSchedule",
+            "CreateScheduleGroup",
+            "DeleteScheduleGroup",
+            "TagResource",
+        ),
+        [f"arn:aws:scheduler:*:*:{k}/trainium-labs.*" for k in ("schedule", "schedule-group")],
+    ),
+    "cloudwatch": (
+        ("PutMetricAlarm", "DeleteAlarms", "SetAlarmState", "TagResource"),
+        ["arn:aws:cloudwatch:*:*:alarm:trainium-labs.*"],
+    ),
+    "budgets": (
+        (
+            "ModifyBudget",
+            "CreateBudgetAction",
+            "DeleteBudgetAction",
+            "ExecuteBudgetAction",
+            "TagResource",
+        ),
+        ["arn:aws:budgets::*:budget/trainium-labs.*"],
+    ),
+    "ssm": (("GetParameter",), ["arn:aws:ssm:*::parameter/aws/service/*"]),
+}
 OURS = {"Null": {f"aws:ResourceTag/{tags.CLASS}": "false"}}
 DOCUMENTS = ("AWS-StopEC2Instance", "AWS-TerminateEC2Instance", "AWS-ReleaseElasticIP")
 LOOKS = [
@@ -151,12 +181,13 @@ LOOKS = [
 
 
 def policy() -> dict[str, Any]:
-    """Return the policy that whoever runs these commands needs. In IAM it reaches what is named
-    trainium-labs.* only, and there roles with the boundary only; in EC2 it ends what is tagged."""
+    """Return the policy that whoever runs these commands needs. It changes and ends what is named
+    trainium-labs.* or, in EC2, what carries a class's tag; roles with the boundary only."""
     names = ("role", "instance-profile")
     own = [f"arn:aws:iam::*:{kind}/trainium-labs.*" for kind in names]
     scoped = {"ec2:CreateTags", *(f"ec2:{a}" for a in OURS_ONLY)}
     rest = {f"{s}:{a}" for s, actions in ACTIONS.items() if s != "iam" for a in actions}
+    named = {s: [f"{s}:{a}" for a in actions] for s, (actions, _) in BY_NAME.items()}
     alone = (*EVERYWHERE, *BOUND, "PassRole", "GetPolicy")
     iam = [f"iam:{a}" for a in ACTIONS["iam"] if a not in alone]
     boundary = boundary_arn("*")
@@ -166,7 +197,12 @@ def policy() -> dict[str, Any]:
     return {
         "Version": "2012-10-17",
         "Statement": [
-            _allow(sorted(rest - scoped) + [f"iam:{a}" for a in EVERYWHERE], "*"),
+            _allow(
+                sorted(rest - scoped - {a for some in named.values() for a in some})
+                + [f"iam:{a}" for a in EVERYWHERE],
+                "*",
+            ),
+            *(_allow(actions, BY_NAME[s][1]) for s, actions in named.items()),
             _allow(sorted(scoped), "*", OURS),
             # Tags are given to what is being made; else anything could be called a class's.
             _allow("ec2:CreateTags", "*", {"Null": {"ec2:CreateAction": "false"}}),

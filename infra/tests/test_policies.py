@@ -135,6 +135,19 @@ def test_machines_of_others_are_not_touched(staff: LabCloud) -> None:
     assert mark < len(staff.log())
 
 
+def test_schedules_alarms_budgets_and_secrets_of_others_are_not_touched(staff: LabCloud) -> None:
+    scheduler = boto3.client("scheduler", "us-east-2")
+    cloudwatch, budgets = boto3.client("cloudwatch", "us-east-2"), boto3.client("budgets")
+    ssm = boto3.client("ssm", "us-east-2")
+    refused(scheduler.delete_schedule, Name="backup", GroupName="theirs")
+    refused(scheduler.delete_schedule_group, Name="theirs")
+    refused(cloudwatch.delete_alarms, AlarmNames=["theirs"])
+    refused(cloudwatch.set_alarm_state, AlarmName="theirs", StateValue="OK", StateReason="x")
+    refused(budgets.delete_budget, AccountId=ACCOUNT, BudgetName="theirs")
+    refused(ssm.get_parameter, Name="/production/password", WithDecryption=True)
+    cloudwatch.delete_alarms(AlarmNames=["trainium-labs.lab.alice.idle"])
+
+
 def test_without_the_boundary_the_printed_policy_ends_with_a_sentence(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:

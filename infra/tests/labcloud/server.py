@@ -74,7 +74,8 @@ def identify(env: dict[str, Any], body: bytes) -> tuple[str, str, str, dict[str,
         return service, region, target.split(".")[-1], params
     for method, path, name in REST:
         if env["REQUEST_METHOD"] == method and re.fullmatch(path, env["PATH_INFO"]):
-            return service, region, name, {**params, "path": env["PATH_INFO"]}
+            query = dict(urllib.parse.parse_qsl(env.get("QUERY_STRING", "")))
+            return service, region, name, {**query, **params, "path": env["PATH_INFO"]}
     return service, region, "?", params
 
 
