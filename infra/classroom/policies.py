@@ -204,6 +204,11 @@ def policy() -> dict[str, Any]:
             ),
             *(_allow(actions, BY_NAME[s][1]) for s, actions in named.items()),
             _allow(sorted(scoped), "*", OURS),
+            # The rules of a group have no tag of their own; the group itself is asked about, too.
+            _allow(
+                ["ec2:AuthorizeSecurityGroupIngress", "ec2:RevokeSecurityGroupIngress"],
+                "arn:aws:ec2:*:*:security-group-rule/*",
+            ),
             # Tags are given to what is being made; else anything could be called a class's.
             _allow("ec2:CreateTags", "*", {"Null": {"ec2:CreateAction": "false"}}),
             _allow(sorted(iam), own),

@@ -46,7 +46,7 @@ def edit_as_a_lone_student(folder: Path, key: str) -> None:
     (folder / "class.yml").write_text(text, encoding="utf-8")
 
 
-@pytest.mark.parametrize("who", [pytest.param("staff", marks=pytest.mark.full), "lone student"])
+@pytest.mark.parametrize("who", ["staff", "lone student"])
 def test_every_command_of_the_documents_works(cloud: LabCloud, tmp_path: Path, who: str) -> None:
     home = tmp_path / "home"
     (home / ".ssh").mkdir(parents=True)

@@ -130,6 +130,8 @@ def _ec2(region: str, op: str, params: dict[str, Any]) -> list[Request]:
         keys = {"ec2:CreateAction": op, "ec2:Region": region, **tagged(new, "Request")}
         kinds = {v for k, v in params.items() if k.endswith(".ResourceType")}
         out += [Request("ec2:CreateTags", arn(kind, "*"), keys) for kind in sorted(kinds)]
+    if op.endswith("SecurityGroupIngress"):
+        out.append(Request(f"ec2:{op}", arn("security-group-rule", "*"), {"ec2:Region": region}))
     if op == "RunInstances":
         out += _launching(region, params)
     return out
