@@ -32,7 +32,8 @@ def _cpu(region: str, query: dict[str, Any], start: dt.datetime, end: dt.datetim
     """Return the samples of a machine: of each whole five minutes that it ran."""
     instance = query["Metric"]["Dimensions"][0]["Value"]
     periods = round(WORLD.hours(instance, start, end) * 3600 / PERIOD)
-    return float(periods * SAMPLES) if query["Stat"] == "SampleCount" else 0.0
+    samples = SAMPLES if WORLD.strict["counts"] else 1
+    return float(periods * samples) if query["Stat"] == "SampleCount" else 0.0
 
 
 def _schedules(region: str, query: dict[str, Any], start: dt.datetime, end: dt.datetime) -> float:
