@@ -182,7 +182,7 @@ def issue(m: Machine, row: Row, given: dict[str, Any]) -> None:
         return
     dst = place(row, ins, dst)
     if row.accumulates:
-        ins.accumulate = accumulate is not False and not given["is_transpose"]
+        ins.accumulate = accumulate is not False and not given.get("is_transpose")
         _check_sum(m, ins, dst, accumulate)
     elif dst.kind is PSUM:
         m.psum_filled.add(dst.storage.id)
