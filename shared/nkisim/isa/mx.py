@@ -103,6 +103,7 @@ def _run_quantize(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 @instruction("quantize_mx", nki="nisa.quantize_mx(dst, src, dst_scale)", engines=(VECTOR,),
              run=_run_quantize, cost=formulas.four_a_cycle, needs="gen4_instructions",
+             on_partitions=False,           # scales are packed 4 rows apart
              operands=(Tile("dst", UPDATE, memories=(SBUF,), dtypes="packed fp8"),
                        Tile("src", memories=(SBUF,), dtypes="16-bit float"),
                        Tile("dst_scale", UPDATE, memories=(SBUF,))),
@@ -140,7 +141,7 @@ _PACKED = dict(memories=(SBUF,), dtypes="packed")
                                  "moving_scale, tile_position=None, tile_size=None, "
                                  "accumulate=None)",
              engines=(TENSOR,), run=_run_matmul, writes=(PSUM,), accumulates=True,
-             check=check_bank, cost=formulas.mx_matmul, flops=formulas.mx_matmul_flops,
+             on_partitions=False, check=check_bank, cost=formulas.mx_matmul, flops=formulas.mx_matmul_flops,
              needs="gen4_instructions",
              operands=(Tile("stationary", **_PACKED), Tile("moving", **_PACKED),
                        Tile("stationary_scale", memories=(SBUF,)),
