@@ -141,7 +141,8 @@ _PACKED = dict(memories=(SBUF,), dtypes="packed")
                                  "moving_scale, tile_position=None, tile_size=None, "
                                  "accumulate=None)",
              engines=(TENSOR,), run=_run_matmul, writes=(PSUM,), accumulates=True,
-             on_partitions=False, check=check_bank, cost=formulas.mx_matmul, flops=formulas.mx_matmul_flops,
+             on_partitions=False, check=check_bank, cost=formulas.mx_matmul,
+             flops=formulas.mx_matmul_flops,
              needs="gen4_instructions",
              operands=(Tile("stationary", **_PACKED), Tile("moving", **_PACKED),
                        Tile("stationary_scale", memories=(SBUF,)),
