@@ -118,6 +118,25 @@ def test_a_sum_is_read_when_it_is_complete(read, onto, found):
     assert said(partial_sums, X, read, onto) == found
 
 
+@nki.jit
+def banks(x):
+    """Two sums in one tensor: one is drained while the other goes on."""
+    t = nl.load(x)
+    both = nl.ndarray((64, 2, 64), dtype=nl.float32, buffer=nl.psum)
+    u = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+    for k in range(2):
+        nisa.nc_matmul(dst=both[:, 0], stationary=t, moving=t, accumulate=k > 0)
+        nisa.nc_matmul(dst=both[:, 1], stationary=t, moving=t, accumulate=k > 0)
+    nisa.tensor_copy(dst=u, src=both[:, 0])
+    nisa.nc_matmul(dst=both[:, 1], stationary=t, moving=t, accumulate=True)
+    nisa.tensor_tensor(dst=u, data1=u, data2=both[:, 1], op=nl.add)
+    return stored(u, (64, 64))
+
+
+def test_sums_beside_each_other_in_one_tensor_are_two():
+    assert said(banks, X) == []
+
+
 def test_strict_makes_errors_of_warnings_only_and_off_is_silent(monkeypatch):
     monkeypatch.setenv("NKI_LANGUAGE", "strict")
     with pytest.raises(nkisim.NkiError) as caught:

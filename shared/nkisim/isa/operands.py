@@ -29,6 +29,11 @@ DTYPES: dict[str, tuple[Callable[[np.dtype], bool], str]] = {
                          "float32, bfloat16 or float16"),
     "float32": (lambda dt: dt == dtypes.FLOAT32, "float32"),
     "integer": (dtypes.is_int, "an integer dtype"),
+    "packed": (lambda dt: dt in dtypes.PACKED, "float8_e4m3fn_x4, float8_e5m2_x4 or "
+                                               "float4_e2m1fn_x4"),
+    "packed fp8": (lambda dt: dt in dtypes.PACKED and dt.itemsize == 4,
+                   "float8_e4m3fn_x4 or float8_e5m2_x4"),
+    "16-bit float": (lambda dt: dt in (dtypes.BFLOAT16, dtypes.FLOAT16), "bfloat16 or float16"),
     "bfloat16": (lambda dt: dt == dtypes.BFLOAT16, "bfloat16"),
     "int32": (lambda dt: dt == dtypes.INT32, "int32"),
     "uint16": (lambda dt: dt == dtypes.UINT16, "uint16"),
