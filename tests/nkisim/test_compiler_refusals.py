@@ -145,3 +145,49 @@ def test_strict_makes_errors_of_warnings_only_and_off_is_silent(monkeypatch):
     assert said(partial_sums, X, True, True) == [("NKI-R06", "note")]
     monkeypatch.setenv("NKI_LANGUAGE", "off")
     assert said(scaled, HALF, False) == []
+
+
+@nki.jit
+def output_in(x, buffer):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=buffer)
+    nisa.dma_copy(dst=out, src=x)
+    return out
+
+
+@nki.jit
+def its_own_input(x):
+    t = nl.load(x)
+    nl.store(x, nl.add(t, t))
+    return x
+
+
+def test_outputs_lie_in_shared_hbm():
+    assert said(output_in, X, nl.hbm) == [("NKI-R07", "warning")]
+    assert said(output_in, X, nl.shared_hbm) == []
+    assert said(its_own_input, X.copy()) == []
+
+
+# -- the first mistakes of somebody who comes from the older dialect -------------------------------
+
+@nki.jit
+def without_dst(x):
+    t = nl.load(x)
+    nisa.tensor_scalar(t, nl.multiply, 2.0)
+
+
+@nki.jit
+def of_both(x):
+    import neuronxcc.nki.language as old
+    return old.load(x)
+
+
+def test_who_forgets_the_destination_is_told_where_it_goes():
+    with pytest.raises(nkisim.NkiError) as caught:
+        nkisim.run(without_dst, X)
+    assert "nisa.tensor_scalar(dst=..., data=..., ...)" in caught.value.hint
+
+
+def test_who_mixes_the_dialects_is_told_so():
+    with pytest.raises(nkisim.NkiError) as caught:
+        nkisim.run(of_both, X)
+    assert "all from one of the two" in caught.value.hint

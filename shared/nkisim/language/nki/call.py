@@ -76,7 +76,10 @@ class Signature:
             values[i] = v
         for i, v in enumerate(values):
             if v is _MISSING:
-                raise self.wrong(f"{self.api} was not given {self.names[i]}")
+                first = "the destination comes first: " \
+                    f"{self.api}(dst={', '.join(['...', *self.names[1:2]])}=..., ...)" \
+                    if self.names[0] == "dst" and "dst" not in kw else ""
+                raise self.wrong(f"{self.api} was not given {self.names[i]}", first)
         for i, enum in self.enums.items():
             if not isinstance(values[i], enum) and values[i] is not None:
                 raise self.not_a_member(self.names[i], values[i], enum)

@@ -116,7 +116,14 @@ OPEN = Refusal(
     "between two of them reads an open group. One team has met this code.",
     "read after the last product, or begin a new sum (accumulate=False) and add the two")
 
-for _row in (*TABLE, OPEN):
+OUTPUT = Refusal(
+    "NKI-R07", "release notes 0.3", "warning", "Outputs lie in shared_hbm", lambda m, given: None,
+    frozenset(),
+    "Since 0.3 a tensor that a kernel returns is made with buffer=nl.shared_hbm. nl.hbm is "
+    "nl.private_hbm, which belongs to one core and ends with the kernel.",
+    "out = nl.ndarray(shape, dtype=..., buffer=nl.shared_hbm)")
+
+for _row in (*TABLE, OPEN, OUTPUT):
     RULES.setdefault(_row.id, Rule(_row.id, _row.title, f"{_row.text} ({_row.code})\nTry: "
                                    f"{_row.remedy}.", hint=_row.remedy))
 
@@ -153,6 +160,11 @@ def added(m: Machine, dst: Tensor, onto: bool, sums: Sums, line: int) -> None:
     if onto and known.get(dst.offset):
         _say(m, OPEN, "a sum in PSUM is read between two of its products", line)
     known[dst.offset] = False
+
+
+def output(m: Machine, line: int) -> None:
+    """Say that an output is not where outputs lie; `line`: where it is made."""
+    _say(m, OUTPUT, "an output lies in private_hbm", line)
 
 
 def _say(m: Machine, row: Refusal, what: str, line: int) -> None:
