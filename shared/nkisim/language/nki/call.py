@@ -76,7 +76,10 @@ class Signature:
             values[i] = v
         for i, v in enumerate(values):
             if v is _MISSING:
-                raise self.wrong(f"{self.api} was not given {self.names[i]}")
+                first = "the destination comes first: " \
+                    f"{self.api}(dst={', '.join(['...', *self.names[1:2]])}=..., ...)" \
+                    if self.names[0] == "dst" and "dst" not in kw else ""
+                raise self.wrong(f"{self.api} was not given {self.names[i]}", first)
         for i, enum in self.enums.items():
             if not isinstance(values[i], enum) and values[i] is not None:
                 raise self.not_a_member(self.names[i], values[i], enum)
@@ -186,8 +189,8 @@ def issue(m: Machine, row: Row, given: dict[str, Any]) -> None:
         return
     dst = place(row, ins, dst)
     if row.accumulates:
-        ins.accumulate = accumulate is not False and not given["is_transpose"]
-        refusals.added(m, dst.storage, ins.accumulate, m.psum_sums, line)
+        ins.accumulate = accumulate is not False and not given.get("is_transpose")
+        refusals.added(m, dst, ins.accumulate, m.psum_sums, line)
         _check_sum(m, ins, dst, accumulate)
     elif dst.kind is PSUM:
         m.psum_filled.add(dst.storage.id)
@@ -208,7 +211,8 @@ def _check_sum(m: Machine, ins: Instr, dst: Tensor, asked: bool | None) -> None:
                    hint="leave accumulate out (the first write to a place overwrites, later ones "
                         "add), or give accumulate=(k > 0)")
     if st.id in m.psum_filled and m.hw.generation < 4:
-        m.find("NKI-N09", "warning", "a matmul accumulates onto what another instruction has "
+        m.find("NKI-N09", "warning" if asked else "note",
+               "a matmul accumulates onto what another instruction has "
                f"written into PSUM. On {m.hw.name} that is undefined: leave out the memset, and "
                "accumulate= as well: the first write to a place overwrites", ins.line, st.where)
 

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from ...chip import dtypes, ops
-from ...chip.memory import PSUM
+from ...chip.memory import PSUM, sbuf
 from ...errors import fail
+from ...isa import dve
 from ...isa.table import ROWS, Row
+from ...machine import allocate
 from ...machine.index import Index
 from ...machine.indirect import Indirect
 from ...machine.machine import Machine, integer
@@ -48,6 +50,9 @@ def memset(m: Machine, given: dict[str, Any]) -> None:
                    given=f"{value!r} into {dtypes.name(dst.dtype)}",
                    limit="since 0.3 an integer for an integer tile",
                    hint=f"value={int(value) if np.isfinite(value) else 0}")
+    if dst.dtype in dtypes.PACKED and value != 0:
+        raise fail("NKI-N07", "nisa.memset of a packed dtype", given=f"value {value!r}",
+                   limit="0", hint="write other values through a view: t.view(nl.uint32)")
     given.update(shape=dst.shape, dtype=dst.dtype)
 
 
@@ -61,6 +66,28 @@ def matmul(m: Machine, given: dict[str, Any]) -> None:
         raise fail("NKI-D05", "the result of a matmul is float32", given=f"dst {dst!r}",
                    limit="float32 in PSUM (bfloat16 as well from NeuronCore-v4 on)",
                    hint="make dst with dtype=nl.float32, and cast in the copy to SBUF")
+
+
+def matmul_mx(m: Machine, given: dict[str, Any]) -> None:
+    operands(m, given)
+    written("nisa.nc_matmul_mx", given["dst"])
+
+
+def activation(m: Machine, given: dict[str, Any]) -> None:
+    """Make the bias tile of a number, once for each number."""
+    operands(m, given)
+    bias, data = given.get("bias"), given["data"]
+    if not isinstance(bias, (int, float, np.generic)):
+        return
+    partitions = getattr(data, "shape", (1,))[0]
+    key = (float(bias), partitions)
+    if bias == 0:
+        given["bias"] = None
+    elif key not in m.constants:
+        t = allocate.create(m, (partitions, 1), dtypes.FLOAT32, sbuf)
+        m.constants[key] = dve.memset(t.shape, float(bias), t.dtype, dst=t)
+    if bias != 0:
+        given["bias"] = m.constants[key]
 
 
 def tensor_reduce(m: Machine, given: dict[str, Any]) -> None:
@@ -174,15 +201,23 @@ def renamed(**names: str) -> Any:
     return adapt
 
 
+def match_replace(m: Machine, given: dict[str, Any]) -> None:
+    """Walk the values from the last to the first, as since 0.6."""
+    operands(m, given)
+    given["backwards"] = True
+
+
 def shuffle(m: Machine, given: dict[str, Any]) -> None:
     operands(m, given)
     given["shuffle_mask"] = list(given["shuffle_mask"])
 
 
 ADAPTERS: dict[str, Any] = {
-    "tensor_copy": tensor_copy,
+    "tensor_copy": tensor_copy, "nc_matmul_mx": matmul_mx,
+    "activation": activation, "activation_reduce": activation,
     "memset": memset, "nc_matmul": matmul, "tensor_reduce": tensor_reduce, "iota": iota,
     "affine_select": affine_select, "dma_copy": dma_copy, "dma_transpose": dma_transpose,
-    "nc_stream_shuffle": shuffle, "dma_compute": dma_compute, "topk": renamed(val_dst="dst"),
+    "nc_match_replace8": match_replace, "nc_stream_shuffle": shuffle,
+    "dma_compute": dma_compute, "topk": renamed(val_dst="dst"),
     "set_rng_seed": renamed(src_seeds="dst"), "rand_set_state": renamed(src_seeds="dst"),
 }
