@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .checks.finding import Finding
-from .chip import dtypes, hw
+from .chip import dtypes
 from .chip.hw import NeuronCore
 from .errors import Where, fail
 from .launch import Run, as_kernel, launch
@@ -306,7 +306,7 @@ def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = 
     """
     options = str(getattr(kernel, "options", {}).get("additional_compile_opt") or "")
     inner = as_kernel(getattr(kernel, "kernel", kernel))
-    core = hw.get(target or inner.target)
+    core = inner.core(target)
     path = descriptor_path(core, options, descriptors)
     on = compiling.options(compiler)
     run = launch(inner, args, kwargs, target=core.name, compute=compute)

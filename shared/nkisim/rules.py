@@ -281,6 +281,33 @@ Try: create dst with the dtype that you want, and leave dtype= out.
 NKI-K13 | - | NKI_PRECISE_FP is 0 or 1
 1, the default, rounds every value to the dtype of its tensor, as the chip does. 0 keeps low-precision tensors in float32, so that a wrong kernel can be told from one that is right and rounds: docs/environment.md. Tensors that the kernel places itself (ncc.sbuf.mod_alloc ...) are rounded in both.
 Try: NKI_PRECISE_FP=0 python script.py.
+NKI-N01 | - | Arguments are those of the signature
+The package nki refuses a keyword that a function does not have (since 0.2), numbers in place of members of an enum (since 0.3), and more arguments than there are. Arguments have moved between releases: nisa.dma_copy and nisa.dma_transpose have had `priority` before `oob_mode` since 0.4, and nisa.affine_select has had `offset` at the end since 0.3. Keywords are safe in all of them.
+Try: give arguments by keyword; help(nisa.tensor_tensor) prints a signature.
+NKI-N02 | - | Run-time offsets go through .select, .vector_select and .ap
+A subscript is made of numbers of the host. An offset that the kernel computes is a register or a tile of int32 or uint32 in SBUF: (1, 1) for one place (t.select(dim, index), t.ap(pattern, scalar_offset=...)), (P, 1) for one row of HBM a partition (t.vector_select(0, rows), t.ap(pattern, vector_offset=...)). A view has one such offset, and is used as it is.
+Try: make all other views first, the indirect one last.
+NKI-N03 | - | The pairs of an access pattern
+t.ap(pattern) takes [[stride, count], ...], outermost first, in elements of the storage. On chip the first pair is the partitions: they follow each other, so its stride is the number of elements that the tensor has in a partition. nisa.iota and nisa.affine_select take up to four pairs [step, number] for the free dims.
+Try: start from t.get_pattern() and change the free pairs.
+NKI-N04 | - | Tensors and registers have no operators
+Instructions write a dst; there is no value that x + y could be. The functions of nl (nl.add ...) make a new tile, the instructions (nisa.tensor_tensor, nisa.tensor_scalar) write one that you have made. Registers are loaded, stored, moved, used as offsets, bounds and conditions.
+Try: nl.add(x, y), or nisa.tensor_tensor(dst, x, y, op=nl.add).
+NKI-N05 | - | Results are written into a dst, not assigned
+`t[...] = value` is Python of neuronxcc.nki. AWS's simulator of the package nki copies; its compiler rewrites `t[...] = nisa.f(...)` to a dst with a warning and refuses the rest.
+Try: nisa.f(dst=t[...], ...), nisa.tensor_copy(dst, src) or nisa.memset(dst, value).
+NKI-N06 | - | Deprecated in the package nki
+It works in release 0.6 and will go. Loops over tiles are Python's range; loops whose bounds the kernel computes are nl.fori_loop and nl.while_loop.
+Try: what the finding names.
+NKI-N07 | - | Kinds of values
+Since 0.3 the value of nisa.memset is an integer for an integer tile (0, not 0.0). A register takes an integer, and nisa.register_load, _store and _move take registers where the signature says so.
+Try: write 0 for integer tiles and 0.0 for float tiles.
+NKI-N08 | - | A sum begins with a write
+accumulate=True adds to what lies in PSUM, accumulate=False overwrites. On a tile that nothing has written, True adds to what the last kernel left there. Without accumulate= the first write to each place overwrites it and later ones add, place by place: windows that overlap add only where they meet.
+Try: leave accumulate out, or give accumulate=(k > 0).
+NKI-N09 | - | A sum in PSUM goes on from a matmul
+On NeuronCore-v2 and -v3 accumulating onto what memset or tensor_copy has written is undefined; AWS's simulator adds. The usual form needs no zeros: a new PSUM tile for each result, and nisa.nc_matmul without accumulate=.
+Try: leave out the memset.
 NKI-C01 | - | Files of measurement records
 Records say which public kernel took how long: see shared/nkisim/data/README.md.
 Try: --measurements with a file of that form.
@@ -322,6 +349,9 @@ psum += matmul adds to what is there. Only nl.zeros tells the chip that the firs
 Try: nl.zeros(..., dtype=nl.float32, buffer=nl.psum).
 NKI-T01 | - | Targets
 The generation of the NeuronCore is {generation}.
+NKI-G00 | - | How strictly the language is held
+NKI_LANGUAGE says what is done about constructs of Python that a compiler of NKI refuses: teach (the default) reports them before the kernel runs and runs it, strict makes an error of the first one that is refused, off says nothing. NKI_LANGUAGE_VERSION says which release of NKI is asked about, 0.1 to 0.6: the newest unless told otherwise. `python -m nkisim lint FILE` reports on a file without running it.
+Try: NKI_LANGUAGE=strict python script.py.
 NKI-X01 | - | A call that could not be understood
 The call has the wrong number, names or types of arguments. Beta 1 of NKI ignores unknown keywords, so a misspelt one shows as a missing one.
 Try: compare the call with the signature in the error.

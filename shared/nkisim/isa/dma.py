@@ -187,6 +187,7 @@ def _copy(dst: Any, src: Any, params: dict) -> Instr:
 
 
 @instruction("dma_copy", public="nisa.dma_copy", writes=(HBM, SBUF), **_COPY,
+             nki="nisa.dma_copy(dst, src, priority=None, oob_mode=0, dge_mode=0, engine=0)",
              operands=(Moved("dst", WRITE, HBM, SBUF), Moved("src", READ, HBM, SBUF, copied=True)),
              source="Neuron SDK 2.26 API reference: nisa.dma_copy")
 def dma_copy(m: Machine, *, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None,
@@ -257,6 +258,7 @@ _AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
 
 @instruction("dma_transpose", public="nisa.dma_transpose",
+             nki="nisa.dma_transpose(dst, src, axes=None, priority=None, dge_mode=0, oob_mode=0)",
              operands=(Moved("src", READ, HBM, SBUF),), **_TRANSPOSE,
              source="Neuron SDK 2.26 API reference: nisa.dma_transpose")
 def dma_transpose(m: Machine, src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None,

@@ -68,7 +68,9 @@ class Row:
     """One instruction of the chip.
 
     What it is: `name` in records and profiles; `public` name ("nisa.activation"; "" if only other
-    functions lower to it); `engines` that can run it, the `default` first; `engine_ops`: the
+    functions lower to it); `nki`: name and parameters in the dialect of today, where `dst` is one
+    of them ("nisa.reciprocal(dst, data)"; "" if it has no such instruction); `engines` that can
+    run it, the `default` first; `engine_ops`: the
     operators that an engine is documented to have, where it has not all; `needs`: the feature of
     hw without which it does not exist; `source` of all this.
 
@@ -95,6 +97,7 @@ class Row:
     plan: Callable[..., Instr]
     source: str
     public: str = ""
+    nki: str = ""
     operands: tuple[Operand, ...] = ()
     engine_ops: dict[str, frozenset[str]] = field(default_factory=dict)
     default: str = ""
@@ -120,7 +123,7 @@ class Row:
     @property
     def api(self) -> str:
         """Return the name to use in messages."""
-        return self.public or self.name
+        return self.public or self.nki.partition("(")[0] or self.name
 
     @cached_property
     def fixed(self) -> frozenset[str]:
