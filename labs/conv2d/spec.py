@@ -84,13 +84,13 @@ SMALL = tuple(f"small_in{i}_out{o}" for i in (128, 256) for o in (128, 256))
 
 def _stanford_right() -> tuple[Case, ...]:
     """Return Stanford's correctness tests: batch 4, fp32; small images, then large ones."""
-    small = tuple(conv_case(f"small_in{i}_out{o}", 4, i, o, 3, 32, 16, pool=1, bias=0.0,
+    small = tuple(conv_case(f"small_in{i}_out{o}", 4, i, o, 3, 32, 16, pool=1,
                             fleets=("quick", "full", "stanford", "stanford_pool"))
                   for i in (128, 256) for o in (128, 256))
     large = tuple(conv_case(name, 4, 256, 256, 3, 224, 224, pool=pool, bias=bias,
                             fleets=("full", "stanford_pool") + ("stanford",) * (pool == 1))
-                  for name, pool, bias in (("large", 1, 0.0), ("large_bias", 1, 1.0),
-                                           ("large_bias_pool", 2, 1.0)))
+                  for name, pool, bias in (("large", 1, 1.0), ("large_bias", 1, 50.0),
+                                           ("large_bias_pool", 2, 50.0)))
     return small + large
 
 
