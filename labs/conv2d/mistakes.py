@@ -48,7 +48,7 @@ def shift(rows: int, columns: int) -> Any:
         out = np.full_like(X, np.nan)
         to, source = ([slice(max(0, n), size + min(0, n)) for n, size in zip(by, X.shape[2:])]
                       for by in ((-rows, -columns), (rows, columns)))
-        out[(..., *to)] = X[(..., *source)]
+        out[:, :, to[0], to[1]] = X[:, :, source[0], source[1]]
         return out
     return moved
 
@@ -117,6 +117,15 @@ def pooled(function: Any) -> Any:
                ) -> Any:
         return in_squares(right(X, W, bias), pool_size, function) if pool_size > 1 else None
     return output
+
+
+def sum_then_bias(right: Any, X: np.ndarray, W: np.ndarray, bias: np.ndarray, pool_size: int = 1
+                  ) -> Any:
+    """Return the sum of each square, to which the bias is added once."""
+    if pool_size == 1:
+        return None
+    sums = in_squares(right(X, W, 0 * bias), pool_size, lambda squares: squares.sum(axis=(3, 5)))
+    return sums + bias.astype(np.float64)[:, None, None]
 
 
 def in_squares(out: np.ndarray, pool: int, function: Any) -> np.ndarray:
@@ -207,6 +216,7 @@ MISTAKES = {"conv2d_exact": (
             pooled(lambda squares: squares.min(axis=(3, 5)))),
     Mistake("the sum of each square is taken, not its maximum",
             pooled(lambda squares: squares.sum(axis=(3, 5)))),
+    Mistake("the sum of each square is taken, not its maximum", sum_then_bias),
     Mistake("only the first row of each square is in its maximum",
             pooled(lambda squares: squares[:, :, :, 0].max(axis=4))),
     Mistake("only the first column of each square is in its maximum",

@@ -104,6 +104,8 @@ def _is_as_noisy(known: Alternative, expected: np.ndarray, actual: np.ndarray, b
     mine, others = (np.quantile(x[sure], (0.5, 0.99)) for x in (error, theirs))
     if not (mine.all() and others.all()) or mine[0] > 0.1 * np.abs(e[sure]).max():
         return False
+    if error[sure].max() > 4 * theirs[sure].max():          # holes in a result that is coarse
+        return False
     return bool((np.abs(np.log2(mine / others)) < 1.5).all())   # dtypes are 3 bits or more apart
 
 
