@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit import Case, Lab, RubricLine, Tensor
+from labkit.spec import time_limit
 
 
 def conv_case(name: str, batch: int, c_in: int, c_out: int, size: int, height: int, width: int,
@@ -16,6 +17,8 @@ def conv_case(name: str, batch: int, c_in: int, c_out: int, size: int, height: i
     """
     inputs = (Tensor((batch, c_in, height, width), dtype),
               Tensor((c_out, c_in, size, size), dtype), Tensor((c_out,), dtype, high=bias))
+    products = batch * c_in * c_out * size * size * height * width
+    more.setdefault("timeout_s", time_limit(products))
     kernel = "conv2d_nki" if pool is None else "fused_conv2d_maxpool"
     return Case(name, kernel, "conv2d_exact", inputs,
                 kwargs={} if pool is None else {"pool_size": pool},

@@ -82,12 +82,15 @@ def _is_the_wrong(known: Alternative, expected: np.ndarray, actual: np.ndarray, 
     a, other = _of_part(known, actual)
     if known.noise or a.shape != other.shape:
         return False
-    wrong = bad[known.where]
-    known_at = ~np.isnan(other)
-    if 2 * (wrong & known_at).sum() < wrong.sum() or not (wrong & known_at).any():
+    wrong, known_at = bad[known.where], ~np.isnan(other)
+    said = wrong & known_at
+    if 2 * said.sum() < wrong.sum() or not said.any():
+        return False
+    e = expected[known.where].astype(np.float64)
+    if _near(other, e, limit)[said].mean() > 0.5:           # with these inputs it is no mistake
         return False
     same = _near(a, other, limit) | (a == other)            # inf - inf is NaN
-    return float(same[known_at if all_of_it else wrong & known_at].mean()) > 0.995
+    return float(same[known_at if all_of_it else said].mean()) > 0.995
 
 
 def _is_as_noisy(known: Alternative, expected: np.ndarray, actual: np.ndarray, bad: np.ndarray,

@@ -15,7 +15,15 @@ from .diagnose import Alternative
 from .inputs import dtype_of, make_inputs
 from .load import load_module
 from .mistakes import Mistakes
-from .spec import Case, Lab, MustFailNumerically, MustRaise, RubricLine, SpecError
+from .spec import (
+    COMPILED_LIMIT_S,
+    Case,
+    Lab,
+    MustFailNumerically,
+    MustRaise,
+    RubricLine,
+    SpecError,
+)
 from .worker import Worker
 
 PASSED, FAILED, NOT_RUN = "passed", "failed", "could not run"
@@ -63,12 +71,14 @@ class Outcome:
 
 def evaluate(lab: Lab, runs: Iterable[tuple[Case, str]], *, backend: str = "sim",
              seed: int | None = None, in_process: bool = False, kernels: Path | None = None,
-             profile: str = "", measure: bool = False) -> Iterator[Outcome]:
+             profile: str = "", measure: bool = False, time_limit: float | None = None,
+             ) -> Iterator[Outcome]:
     """Run (case, target) pairs and yield an outcome each, in order.
 
     The kernels (default: the lab's, in its dialect) run in one child process per call; the verdict
     is computed here. Inputs come from `seed` (default: the lab's) on both sides. `measure` wants
-    the latency of every case, not only of those that are judged by it.
+    the latency of every case, not only of those that are judged by it. `time_limit`: the seconds
+    that a kernel may run (default: what the case says).
     """
     kernels = kernels or lab.kernels
     seed = lab.seed if seed is None else seed
@@ -82,7 +92,8 @@ def evaluate(lab: Lab, runs: Iterable[tuple[Case, str]], *, backend: str = "sim"
             job = worker.send(request)
             # the reference is computed while the child runs the kernel
             expected = references.of(case) if not isinstance(case.expect, MustRaise) else ()
-            yield judge(case, target, worker.receive(job, case.timeout_s), expected, references)
+            limit = time_limit or max(case.timeout_s, 0 if backend == "sim" else COMPILED_LIMIT_S)
+            yield judge(case, target, worker.receive(job, limit), expected, references)
 
 
 class References:
