@@ -69,7 +69,7 @@ def show_table(console: Console, table: Table) -> None:
         values = [f"{column.header} {cell}" for column, cell in zip(table.columns[1:], cells)
                   if cell]
         if values:
-            console.print(Padding(",  ".join(values), (0, 0, 0, 4)), highlight=False)
+            console.print(Padding(",  ".join(values), (0, 0, 0, 4), expand=False), highlight=False)
     if table.caption:
         console.print(table.caption, style="table.caption")
 
@@ -133,16 +133,16 @@ def show_failures(console: Console, outcomes: Iterable[Outcome]) -> None:
                           soft_wrap=True)
 
 
-def show_printed(console: Console, outcomes: Iterable[Outcome]) -> None:
+def show_printed(console: Console, outcomes: Sequence[Outcome]) -> None:
     """Print what kernels printed in cases that passed; a failure's report has it already."""
-    last = ""
+    last, lines = "", 200 if len(outcomes) == 1 else 20
     for o in outcomes:
         if o.status != PASSED or not o.printed:
             continue
         console.print(f"\n{o.case.name} on {o.target}, printed by the kernel:", highlight=False,
                       soft_wrap=True)
         console.print("  (the same as above)" if o.printed == last else
-                      escape(_tail(o.printed)), highlight=False, soft_wrap=True)
+                      escape(_tail(o.printed, lines)), highlight=False, soft_wrap=True)
         last = o.printed
 
 

@@ -81,6 +81,14 @@ class NkiError(ValueError):
         self._gave = given              # as the caller said, before the default
         self.hint = hint or (rule.hint if rule else "")
         super().__init__(what)
+        # what prints an exception (from Python 3.11 on) prints its notes
+        self.__notes__ = [f"  try: {self.hint}"] * bool(self.hint) + [
+            f"  more: python -m nkisim explain {id}"]
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython and notebooks show: they ask exceptions for this method."""
+        from .uncaught import told
+        return told(self, self.__traceback__)
 
     def at(self, where: Where | None) -> NkiError:
         """Move the error to another place in the user's code, and return it."""
@@ -135,6 +143,11 @@ def out_of_bound_at_run_time(index: int, size: int) -> IndexError:
         given=f"flattened element address {index}", limit=f"{size} elements",
         hint="clip the indices, or pass oob_mode=nisa.oob_mode.skip to drop such rows")
     return exc
+
+
+def no_attribute(text: str) -> AttributeError:
+    """Return an AttributeError whose text is complete: Python adds no suggestion of its own."""
+    return AttributeError(text, obj=())     # what is set already, Python does not fill in
 
 
 def trim(exc: BaseException) -> BaseException:

@@ -4,6 +4,8 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
+from ...errors import no_attribute
+
 # Names that the SDK has and this simulator does not model.
 NOT_MODELLED = {
     "nl": {"all_reduce": "a reduction over the instances of a grid",
@@ -22,9 +24,9 @@ def missing(module: str, name: str, names: dict[str, Any]) -> AttributeError:
     known = NOT_MODELLED.get(module, {})
     if name in known:
         more = f": {known[name]}" if known[name] else ""
-        return AttributeError(f"{module}.{name} exists in NKI but is not modelled by nkisim{more}. "
+        return no_attribute(f"{module}.{name} exists in NKI but is not modelled by nkisim{more}. "
                               "COVERAGE.md lists what is.")
     public = [n for n in names if not n.startswith("_")]
     near = difflib.get_close_matches(name, public, n=3)
     hint = f" Did you mean {' or '.join(f'{module}.{n}' for n in near)}?" if near else ""
-    return AttributeError(f"{module} has no {name!r}.{hint}")
+    return no_attribute(f"{module} has no {name!r}.{hint}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
+from ...errors import no_attribute
+
 #: Arguments that are gone or came later, for all functions ("") or one.
 _ARGUMENTS: dict[tuple[str, str], str] = {
     ("", "mask"): "since 0.1 there is no mask=: slice the operands with min(), or select with "
@@ -76,14 +78,14 @@ def missing(module: str, name: str, names: dict[str, Any]) -> Exception:
             "nki.simulate(kernel)(*arrays); predict its time with nkisim.profile(kernel, *arrays)")
     if name in NOT_MODELLED[module]:
         more = NOT_MODELLED[module][name]
-        return AttributeError(f"{page}.{name} exists in NKI and is not modelled here"
+        return no_attribute(f"{page}.{name} exists in NKI and is not modelled here"
                               + (f": {more}" if more else "")
                               + f". Its page: NKI API reference, {page}.{name}")
     if (module, name) in _GONE:
         more = _GONE[module, name]
-        return AttributeError(f"{page} has no {name}: neuronxcc.nki has it, this dialect not"
+        return no_attribute(f"{page} has no {name}: neuronxcc.nki has it, this dialect not"
                               + (f". {more[:1].upper()}{more[1:]}" if more else ""))
     public = [n for n in names if not n.startswith("_")]
     near = difflib.get_close_matches(name, public, n=3)
     hint = f" Did you mean {' or '.join(f'{module}.{n}' for n in near)}?" if near else ""
-    return AttributeError(f"{page} has no {name!r}.{hint}")
+    return no_attribute(f"{page} has no {name!r}.{hint}")
