@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["TARGETS", "Finding", "NkiError", "Profile", "Run", "installed_dialect", "profile", "run", "simulate"]
+__all__ = ["TARGETS", "Finding", "NkiError", "Profile", "Run", "installed_dialect", "profile",
+           "run", "simulate"]
 
 from .finder import install as _install  # noqa: E402 (after __all__, before use)
 

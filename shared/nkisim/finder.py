@@ -50,11 +50,21 @@ SERVED_TODAY = {
     f"{TODAY}.compiler": f"{FACADE_TODAY}.compiler",
     f"{TODAY}.typing": f"{FACADE_TODAY}.typing",
 }
+#: The name under which AWS's kernel library looks for a simulator, and puts it in place of `nki`.
+SHIM = "nki_cpu_simulator"
+SERVED_SHIM = {
+    SHIM: f"{FACADE_TODAY}.shim",
+    **{name.replace(TODAY, f"{SHIM}.{TODAY}", 1): target for name, target in SERVED_TODAY.items()
+       if name != f"{TODAY}.dtype"},
+    f"{SHIM}.{TODAY}.tensor": f"{FACADE_TODAY}.tensor",
+    f"{SHIM}.{TODAY}.builtin": f"{FACADE_TODAY}.builtin",
+}
 
 BACKENDS = ("auto", "sim", "sdk")
 #: The first compiler release (Neuron SDK 2.30) that refuses `neuronxcc.nki` inside kernels.
 FIRST_COMPILER_WITHOUT_NKI = (2, 25)
 PLACEHOLDER_VERSION = "0.0.1"   # of the distribution `nki` on PyPI, which holds nothing
+_GROUPS = (SERVED, SERVED_TODAY, SERVED_SHIM)
 SDK_INSTALL = ('pip install "neuronx-cc==2.21.*" '
                "--extra-index-url https://pip.repos.neuron.amazonaws.com")
 
@@ -137,6 +147,8 @@ class _First:
         """Return a spec if the simulator has to serve `name`, else None."""
         if name == TODAY or name.startswith(f"{TODAY}."):
             return _today(name, path)
+        if name.startswith(f"{SHIM}.") and getattr(sys.modules[SHIM], "__simulator__", False):
+            return _facade_spec(name)
         if name != ROOT and not name.startswith("neuronxcc."):
             return None
         backend = requested_backend()
@@ -165,6 +177,8 @@ class _Last:
             if requested_backend() == "sdk":
                 raise ImportError(no_sdk_text(), name=name)
             return _spec(ROOT)
+        if name == SHIM:
+            return _spec(SHIM)
         if name == TODAY:
             if requested_backend() == "sdk":
                 raise ImportError(no_today_text(), name=name)
@@ -214,7 +228,7 @@ def is_placeholder(spec: ModuleSpec) -> bool:
 # -- what the simulator serves -----------------------------------------------------------------
 
 def _facade_spec(name: str) -> ModuleSpec:
-    if name not in SERVED and name not in SERVED_TODAY:
+    if not any(name in group for group in _GROUPS):
         raise _not_simulated(name)
     return _spec(name)
 
@@ -242,7 +256,7 @@ class _Loader:
             root = type(sys)(ROOT, "Served by nkisim, a simulator; the AWS SDK is not in use.")
             root.__simulator__ = True  # type: ignore[attr-defined]
             return root
-        served = SERVED_TODAY if spec.name in SERVED_TODAY else SERVED
+        served = next(group for group in _GROUPS if spec.name in group)
         modules = {name: import_module(target) for name, target in served.items()}
         for name, module in modules.items():
             if not hasattr(module, "__path__"):

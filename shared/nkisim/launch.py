@@ -23,6 +23,7 @@ from .isa import lower
 from .lint import level
 from .machine import allocate
 from .machine.context import current
+from .machine.cores import Cores
 from .machine.grid import grid_sizes
 from .machine.machine import Machine
 from .machine.replay import Diverged
@@ -78,6 +79,7 @@ class Kernel:
     __name__: str                           # of the function
     dialect = "beta1"
     default_target: str | None = None
+    together = False                        # the instances of the grid are cores that run at once
     inputs_mutable = False                  # a kernel may write into any of its arguments
 
     def __init__(self, func: Callable, mode: str = "auto", target: str | None = None,
@@ -326,6 +328,9 @@ def _run_instances(m: Machine, kernel: Kernel, args: list, kwargs: dict) -> Any:
         m.flush()
         return result
     m.grid = kernel.grid
+    if kernel.together:
+        m.cores = Cores(m, kernel.grid[0])
+        return m.cores.run(lambda: kernel.func(*args, **kwargs))
     result = None
     ids = list(np.ndindex(*kernel.grid))
     for i in m.loop("grid", range(len(ids))):

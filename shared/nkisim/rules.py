@@ -308,6 +308,9 @@ Try: leave accumulate out, or give accumulate=(k > 0).
 NKI-N09 | - | A sum in PSUM goes on from a matmul
 On NeuronCore-v2 and -v3 accumulating onto what memset or tensor_copy has written is undefined; AWS's simulator adds. The usual form needs no zeros: a new PSUM tile for each result, and nisa.nc_matmul without accumulate=.
 Try: leave out the memset.
+NKI-N10 | - | Cores wait for each other at the same points
+kernel[2] runs on two cores that have their own SBUF and PSUM and share HBM. nisa.core_barrier and nisa.sendrecv wait until the other core has come to the same call (with the same pipe_id); if it never does, the chip hangs. So both cores go through the same sequence of them.
+Try: take barriers out of conditions on nl.program_id(0).
 NKI-C01 | - | Files of measurement records
 Records say which public kernel took how long: see shared/nkisim/data/README.md.
 Try: --measurements with a file of that form.

@@ -22,6 +22,7 @@ COMMANDS = {
     "view": ("view:command", "open a saved profile in the browser"),
     "doctor": ("doctor:command", "say what would serve neuronxcc.nki here, and why"),
     "lint": ("lint_cli:command", "say what a compiler of NKI refuses in the source of kernels"),
+    "migrate": ("migrate_cli:command", "rewrite kernels of neuronxcc.nki for import nki"),
     "explain": ("cli:explain", "print the page of an error id, such as NKI-P01"),
     "calibrate": ("calibrate:command", "compare the latency model with published "
                   "measurements"),

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..chip import dtypes
+from ..chip.hw import CORES
 from ..chip.memory import PSUM, SBUF
 from ..errors import NkiError, fail
 from ..machine import keywords
@@ -219,8 +220,9 @@ class Row:
         mask = values[at] if at >= 0 else None
         if self.needs and not getattr(m.hw, self.needs):
             raise fail("NKI-E03", f"{self.api} does not exist on {m.hw.name}",
-                       limit="NeuronCore-v3 (trn2) or newer",
-                       hint="simulate for trn2, or use another instruction")
+                       limit="it is on " + ", ".join(c.name for c in CORES
+                                                     if getattr(c, self.needs)),
+                       hint="simulate for a newer target, or use another instruction")
         given = values.copy()
         for i, operand, like in self._slots:
             anchor: Any = None if like < 0 else values[like]

@@ -164,7 +164,7 @@ _ROWS: tuple[Construct, ...] = (
     Construct("assign_item", "NKI-G26", NKI, "Tensors are written by instructions",
               OLD, "the compiler of 0.1 and 0.2 turns t[...] = nisa.f() into dst= with a warning and "
               "refuses everything else; later documents show no such assignment",
-              "nisa.f(dst=t[...], ...)", "parser, migration"),
+              "nisa.f(dst=t[...], ...)", "parser, migration", in_run=True),
     Construct("tile_condition", "NKI-G27", NKI, "Conditions are decided when a kernel is compiled",
               ALWAYS, "data in a tensor is not known when the kernel is compiled, so no if, while, "
               "and, or, not can ask for it", "nisa.tensor_copy_predicated or nisa.select_reduce for "
@@ -177,7 +177,7 @@ _ROWS: tuple[Construct, ...] = (
     Construct("dynamic_range", "NKI-G29", NKI, "dynamic_range is deprecated",
               (("0.1", ACCEPTED), ("0.6", DEPRECATED)),
               "loops over dynamic_range are deprecated since 0.6 and will be refused",
-              "nl.fori_loop(lower, upper, body)", "notes 0.6"),
+              "nl.fori_loop(lower, upper, body)", "notes 0.6", in_run=True),
     Construct("dynamic_exit", "NKI-G30", NKI, "A loop on the chip has no way out", ALWAYS,
               "the body of a loop over dynamic_range becomes a loop of the chip: break, continue and "
               "return cannot leave it", "nl.while_loop with a register that says when to stop",

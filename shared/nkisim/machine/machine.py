@@ -64,7 +64,9 @@ class Machine:
         self.sites_seen: dict[tuple, int] = {}      # -> placement, and how often in an iteration
         self.program_id: tuple[int, ...] = ()
         self.grid: tuple[int, ...] = ()
+        self.cores: Any = None          # the cores that run the kernel together, if several do
         self.psum_filled: set[int] = set()          # storages that no matmul wrote last
+        self.psum_sums: dict[int, bool] = {}        # storages of sums: read since the last product?
         self.asked_id = False           # the kernel has called nl.program_id
         self.shared: list[Tensor] = []  # shared_hbm tensors, in order of creation
         self.shared_at = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import collectives, compiler, isa, language, typing
-from .kernel import Kernel, jit, simulate
+from .kernel import Kernel, cpu_simulate, jit, simulate
 
 __simulator__ = True
 __version__ = "0.6.0"
@@ -16,5 +16,5 @@ def __getattr__(name: str) -> Any:
     raise missing("nki", name, globals())
 
 
-_ = Kernel, collectives, compiler, isa, language, typing
+_ = Kernel, cpu_simulate, collectives, compiler, isa, language, typing
 __all__ = ["jit", "simulate"]

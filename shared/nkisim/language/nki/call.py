@@ -19,12 +19,23 @@ from ...machine.indirect import Indirect, Patterned
 from ...machine.instruction import Instr
 from ...machine.machine import Machine
 from ...machine.tensor import Tensor
+from . import refusals
 from .enums import OF_PARAMETER
 from .tensor import NkiTensor
 from .versions import said_of
 
 _MISSING = inspect.Parameter.empty
 _CODES = {"none": 0, "swdge": 1, "hwdge": 2, "unknown": 3}      # dge_mode, as the rows count
+
+
+class _Shown:
+    """A default as people write it: nisa.engine.unknown."""
+
+    def __init__(self, member: Enum):
+        self.member = member
+
+    def __repr__(self) -> str:
+        return f"{type(self.member).__name__}.{self.member.name}"
 
 
 class Signature:
@@ -95,7 +106,8 @@ class Signature:
     @property
     def signature(self) -> inspect.Signature:
         return inspect.Signature([
-            inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=d)
+            inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                              default=_Shown(d) if isinstance(d, Enum) else d)
             for n, d in self.params.items()])
 
 
@@ -156,6 +168,9 @@ def issue(m: Machine, row: Row, given: dict[str, Any]) -> None:
     """Plan an instruction and let it write `dst`, where its row does not say so itself."""
     takes_dst, takes_dtype = _takes(row)
     dst = given.get("dst")
+    line = m.trace.line(user_frame(sys._getframe(1)))
+    refusals.look(m, row.name, given, line)
+    refusals.read(m, given, m.psum_sums)
     if not takes_dst:
         given.pop("dst", None)
         written(row.api, dst)
@@ -163,7 +178,7 @@ def issue(m: Machine, row: Row, given: dict[str, Any]) -> None:
             given["dtype"] = dst.dtype
     accumulate = given.pop("accumulate", None)
     ins = row.issue(m, (), given)
-    ins.line = m.trace.line(user_frame(sys._getframe(1)))
+    ins.line = line
     if ins.dst is not None:
         if ins.dst.kind is PSUM:
             m.psum_filled.add(ins.dst.storage.id)
@@ -172,6 +187,7 @@ def issue(m: Machine, row: Row, given: dict[str, Any]) -> None:
     dst = place(row, ins, dst)
     if row.accumulates:
         ins.accumulate = accumulate is not False and not given["is_transpose"]
+        refusals.added(m, dst.storage, ins.accumulate, m.psum_sums, line)
         _check_sum(m, ins, dst, accumulate)
     elif dst.kind is PSUM:
         m.psum_filled.add(dst.storage.id)

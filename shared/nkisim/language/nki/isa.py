@@ -3,10 +3,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ...chip import dtypes, hw
 from ...chip.memory import PSUM
 from ...errors import fail
-from ...isa import act, dma, dve, dynamic, gpsimd, pe, reduce, rng, search
+from ...isa import act, dma, dve, dynamic, gpsimd, newer, pe, reduce, rng, search
 from ...isa.table import ROWS
 from ...machine.context import current, machine
 from ...machine.machine import Machine
@@ -25,7 +27,7 @@ from .enums import (
 from .registers import VirtualRegister
 
 #: the modules that write the table; importing them is what fills it
-TABLE = (act, dma, dve, dynamic, gpsimd, pe, reduce, rng, search)
+TABLE = (act, dma, dve, dynamic, gpsimd, newer, pe, reduce, rng, search)
 
 tensor_engine, scalar_engine, vector_engine = engine.tensor, engine.scalar, engine.vector
 gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
@@ -38,7 +40,7 @@ class NkiValidationError(Exception):
 
 INSTRUCTIONS = {row.nki.partition("(")[0].removeprefix("nisa."): instruction(
     row, notation.ADAPTERS.get(row.name, notation.operands))
-    for row in ROWS.values() if row.nki.startswith("nisa.")}
+    for row in ROWS.values() if row.nki.startswith("nisa.") and row.name != "sendrecv"}
 globals().update(INSTRUCTIONS)
 
 
@@ -69,15 +71,57 @@ def nc_transpose(m: Machine, dst: Any, data: Any, engine: int) -> None:
     dst, data = settled(m, dst), settled(m, data)
     written("nisa.nc_transpose", dst)
     if dst.dtype != getattr(data, "dtype", None):
-        raise fail("NKI-D05", "nisa.nc_transpose does not cast", given=f"{data!r} to {dst!r}",
-                   limit="dst has the dtype of data",
-                   hint="make the PSUM tile with dtype=data.dtype")
+        m.find("NKI-D05", "warning", f"nisa.nc_transpose of {data!r} into {dst!r}: dst must have "
+               "the dtype of data (0.6; earlier releases let it pass)", m.here())
     if engine not in (0, 1, 5):
         raise fail("NKI-E01", "nisa.nc_transpose runs on the Tensor or the Vector Engine",
                    limit="nisa.engine.tensor (up to 128 x 128), nisa.engine.vector (up to 32 x 32)")
     on_pe = engine == 1 or engine == 0 and dst.kind is PSUM and data.kind is not PSUM
     row = ROWS["nc_transpose" if on_pe else "nc_transpose_dve"]
     issue(m, row, {"data": data, "dst": dst})
+
+
+@_own("nisa.core_barrier(data, cores, engine=3)")
+def core_barrier(m: Machine, data: Any, cores: Any, engine: int) -> None:
+    """Wait until the other core of kernel[2] has come to its barrier."""
+    if m.cores is not None:
+        if sorted(cores) != [0, 1]:
+            raise fail("NKI-N10", "nisa.core_barrier names other cores", given=f"cores={cores}",
+                       limit="(0, 1)")
+        m.cores.wait(("a barrier",))
+
+
+_GPSIMD_DMA = {4: 1024, 2: 512, 1: 256}     # bytes per partition, by item size
+
+
+@_own(ROWS["sendrecv"].nki)
+def sendrecv(m: Machine, src: Any, dst: Any, send_to_rank: Any, recv_from_rank: Any, pipe_id: Any,
+             dma_engine: int) -> None:
+    """Send a tile to the other core and receive one of the same shape from it."""
+    src, dst = settled(m, src), settled(m, dst)
+    written("nisa.sendrecv", dst)
+    written("nisa.sendrecv", src)
+    if m.cores is None:
+        raise fail("NKI-N10", "nisa.sendrecv on one core", limit="a kernel launched as kernel[2]",
+                   hint="if nl.num_programs() == 2: ...")
+    if src.shape != dst.shape or src.dtype != dst.dtype:
+        raise fail("NKI-S01", "nisa.sendrecv: src and dst differ",
+                   given=f"src {src!r}, dst {dst!r}",
+                   limit="one shape and dtype for both")
+    most = _GPSIMD_DMA[src.dtype.itemsize]
+    if dma_engine == 2 and src.size // src.shape[0] * src.dtype.itemsize > most:
+        raise fail("NKI-P08", "nisa.sendrecv by the DMA of GpSimd moves too much",
+                   given=f"src {src!r}", limit=f"{most} bytes per partition",
+                   hint="leave dma_engine out")
+    m.products.run()
+    me = m.program_id[0]
+    m.cores.posted[pipe_id, me, len(m.cores.syncs[me])] = np.array(src.np) if m.compute else None
+    m.cores.wait((f"nisa.sendrecv with pipe_id {pipe_id}",))
+    value = m.cores.posted[pipe_id, 1 - me, len(m.cores.syncs[me]) - 1]
+    if value is not None and value.shape != dst.shape:
+        raise fail("NKI-S01", "nisa.sendrecv: the cores send tiles of different shapes",
+                   given=f"received {value.shape}, dst {dst.shape}", limit="one shape")
+    issue(m, ROWS["sendrecv"], {"src": src, "dst": dst, "value": value})
 
 
 def get_nc_version() -> Any:
@@ -156,5 +200,6 @@ def __getattr__(name: str) -> Any:
 __all__ = ["NkiInstruction", "NkiValidationError", "VirtualRegister", "constants", "dge_mode",
            "dma_engine", "engine", "get_nc_sub_version", "get_nc_version", "gpsimd_engine",
            "matmul_perf_mode", "nc_transpose", "nc_version", "oob_mode", "reduce_cmd",
+           "sendrecv", "core_barrier",
            "register_alloc", "register_load", "register_move", "register_store",
            "scalar_engine", "tensor_engine", "unknown_engine", "vector_engine", *INSTRUCTIONS]

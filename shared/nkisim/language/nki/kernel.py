@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ class Kernel(launching.Kernel):
     dialect = "nki"
     default_target = DEFAULT_TARGET
     inputs_mutable = True
+    together = True
 
     def __getitem__(self, lnc: Any) -> Kernel:
         """Return the kernel launched on 1 or 2 cores that run together: kernel[2](x)."""
@@ -92,6 +94,16 @@ def simulate(kernel: Any) -> Callable[..., Any]:
         return launching.tell(launching.launch(k, args, kwargs)).outputs
     run.__name__ = getattr(k, "__name__", "kernel")
     return run
+
+
+def cpu_simulate(kernel: Any) -> Kernel:
+    """Return a kernel that is simulated: cpu_simulate(kernel)[2](x=..., y=...).
+
+    The call of the simulation mode of AWS's kernel library; NKI_NC_VERSION names the generation.
+    """
+    k = copy.copy(jit(kernel))
+    k.target = os.environ.get("NKI_NC_VERSION") or k.target
+    return k
 
 
 def of_function(func: Callable) -> Kernel | None:

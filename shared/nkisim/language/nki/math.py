@@ -64,7 +64,7 @@ for _name in ("abs", "arctan", "ceil", "copy", "cos", "erf", "erf_dx", "exp", "f
 for _name in ("add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "mod",
               "fmod", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift",
               "equal", "not_equal", "greater", "greater_equal", "less", "less_equal",
-              "logical_and", "logical_or", "logical_xor"):
+              "logical_and", "logical_or", "logical_xor", "abs_max", "abs_min"):
     _binary(_name)
 for _name, _op in (("sum", "add"), ("max", "maximum"), ("min", "minimum"), ("prod", "multiply")):
     _reduction(_name, _op)

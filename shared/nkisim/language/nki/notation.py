@@ -15,7 +15,7 @@ from ...isa.table import ROWS, Row
 from ...machine.index import Index
 from ...machine.indirect import Indirect
 from ...machine.machine import Machine, integer
-from .call import dge_code, settled, written
+from .call import argument, dge_code, settled, written
 from .registers import VirtualRegister
 
 _MOST_DIMS = 4          # free dims of an index pattern
@@ -160,6 +160,20 @@ def dma_transpose(m: Machine, given: dict[str, Any]) -> None:
                    limit=f"since 0.4 exactly {want}", hint="make dst with that shape")
 
 
+def dma_compute(m: Machine, given: dict[str, Any]) -> None:
+    """Take the machine's tensors out of the list."""
+    given["srcs"] = [argument(x) for x in given["srcs"]]
+
+
+def renamed(**names: str) -> Any:
+    """Return an adapter for rows whose written operand has another name here."""
+    def adapt(m: Machine, given: dict[str, Any]) -> None:
+        operands(m, given)
+        for own, name in names.items():
+            given[name] = given.pop(own)
+    return adapt
+
+
 def shuffle(m: Machine, given: dict[str, Any]) -> None:
     operands(m, given)
     given["shuffle_mask"] = list(given["shuffle_mask"])
@@ -169,5 +183,6 @@ ADAPTERS: dict[str, Any] = {
     "tensor_copy": tensor_copy,
     "memset": memset, "nc_matmul": matmul, "tensor_reduce": tensor_reduce, "iota": iota,
     "affine_select": affine_select, "dma_copy": dma_copy, "dma_transpose": dma_transpose,
-    "nc_stream_shuffle": shuffle,
+    "nc_stream_shuffle": shuffle, "dma_compute": dma_compute, "topk": renamed(val_dst="dst"),
+    "set_rng_seed": renamed(src_seeds="dst"), "rand_set_state": renamed(src_seeds="dst"),
 }
