@@ -5,11 +5,14 @@ The rules themselves are in `rules.py`; `python -m nkisim explain ID` prints a r
 """
 from __future__ import annotations
 
+import functools
 import linecache
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType, TracebackType
+from typing import Any
 
 from .rules import RULES
 
@@ -145,9 +148,14 @@ def out_of_bound_at_run_time(index: int, size: int) -> IndexError:
     return exc
 
 
-def no_attribute(text: str) -> AttributeError:
-    """Return an AttributeError whose text is complete: Python adds no suggestion of its own."""
-    return AttributeError(text, obj=())     # what is set already, Python does not fill in
+def complete(made: Callable[..., AttributeError]) -> Callable[..., AttributeError]:
+    """Let a function return AttributeErrors to whose text Python adds no suggestion of its own."""
+    @functools.wraps(made)
+    def finished(*args: Any, **kwargs: Any) -> AttributeError:
+        error = made(*args, **kwargs)
+        error.obj = ()          # Python fills in what it needs for that only where nothing is set
+        return error
+    return finished
 
 
 def trim(exc: BaseException) -> BaseException:

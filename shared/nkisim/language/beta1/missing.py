@@ -4,7 +4,7 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-from ...errors import no_attribute
+from ...errors import complete
 
 # Names that the SDK has and this simulator does not model.
 NOT_MODELLED = {
@@ -19,14 +19,15 @@ NOT_MODELLED = {
 }
 
 
+@complete
 def missing(module: str, name: str, names: dict[str, Any]) -> AttributeError:
     """Return the AttributeError for a name that a facade module does not have."""
     known = NOT_MODELLED.get(module, {})
     if name in known:
         more = f": {known[name]}" if known[name] else ""
-        return no_attribute(f"{module}.{name} exists in NKI but is not modelled by nkisim{more}. "
+        return AttributeError(f"{module}.{name} exists in NKI but is not modelled by nkisim{more}. "
                               "COVERAGE.md lists what is.")
     public = [n for n in names if not n.startswith("_")]
     near = difflib.get_close_matches(name, public, n=3)
     hint = f" Did you mean {' or '.join(f'{module}.{n}' for n in near)}?" if near else ""
-    return no_attribute(f"{module} has no {name!r}.{hint}")
+    return AttributeError(f"{module} has no {name!r}.{hint}")

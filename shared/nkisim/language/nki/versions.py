@@ -4,7 +4,7 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-from ...errors import no_attribute
+from ...errors import complete
 
 #: Arguments that are gone or came later, for all functions ("") or one.
 _ARGUMENTS: dict[tuple[str, str], str] = {
@@ -69,6 +69,7 @@ def said_of(api: str, argument: str) -> str:
         _ARGUMENTS.get(("", argument), "") if api.startswith("nisa.") or argument == "mask" else "")
 
 
+@complete
 def missing(module: str, name: str, names: dict[str, Any]) -> Exception:
     """Return the exception for a name that a module of the facade does not have."""
     page = _PAGES[module]
@@ -78,14 +79,14 @@ def missing(module: str, name: str, names: dict[str, Any]) -> Exception:
             "nki.simulate(kernel)(*arrays); predict its time with nkisim.profile(kernel, *arrays)")
     if name in NOT_MODELLED[module]:
         more = NOT_MODELLED[module][name]
-        return no_attribute(f"{page}.{name} exists in NKI and is not modelled here"
+        return AttributeError(f"{page}.{name} exists in NKI and is not modelled here"
                               + (f": {more}" if more else "")
                               + f". Its page: NKI API reference, {page}.{name}")
     if (module, name) in _GONE:
         more = _GONE[module, name]
-        return no_attribute(f"{page} has no {name}: neuronxcc.nki has it, this dialect not"
+        return AttributeError(f"{page} has no {name}: neuronxcc.nki has it, this dialect not"
                               + (f". {more[:1].upper()}{more[1:]}" if more else ""))
     public = [n for n in names if not n.startswith("_")]
     near = difflib.get_close_matches(name, public, n=3)
     hint = f" Did you mean {' or '.join(f'{module}.{n}' for n in near)}?" if near else ""
-    return no_attribute(f"{page} has no {name!r}.{hint}")
+    return AttributeError(f"{page} has no {name!r}.{hint}")
