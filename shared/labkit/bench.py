@@ -13,9 +13,11 @@ from rich.table import Table
 
 import nkisim
 
+from .backends import has_neuron_devices
 from .cli import (
     RESULTS,
     add_language_flags,
+    add_time_limit,
     in_dialect_of,
     known_labs,
     note_latency,
@@ -23,15 +25,10 @@ from .cli import (
     seed,
 )
 from .evaluate import PASSED, Outcome, exit_code
-from .show import show_failures, terminal, totals
+from .show import show_failures, show_printed, show_table, terminal, totals
 from .spec import FLEET_TARGETS, TARGETS, MustFailNumerically, MustRaise, SpecError
 
 PROFILES = Path("profiles")
-
-
-def has_neuron_devices() -> bool:
-    """Tell whether this machine has a Neuron device (the driver makes /dev/neuron0)."""
-    return Path("/dev/neuron0").exists()
 
 
 def latency_table(outcomes: Sequence[tuple[str, Outcome]], kind: str) -> Table:
@@ -73,6 +70,7 @@ def _parser(name: str, text: str, names: Sequence[str]) -> argparse.ArgumentPars
                         help="where results are appended (default: %(default)s)")
     parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
     add_language_flags(parser, nkisim.installed_dialect())
+    add_time_limit(parser)
     return parser
 
 
@@ -103,8 +101,10 @@ def _run(name: str, text: str, argv: Sequence[str] | None, folder: Path | None) 
         raise SpecError("no case fits these arguments" + (
             f": there is no case {', '.join(args.case)}" if args.case else ""))
     kinds = {o.latency_kind for o in outcomes if o.latency}
-    console.print(latency_table(everything, " and ".join(sorted(filter(None, kinds))) or "none"))
+    show_table(console, latency_table(everything,
+                                      " and ".join(sorted(filter(None, kinds))) or "none"))
     show_failures(console, outcomes)
+    show_printed(console, outcomes)
     note_latency(console, outcomes)
     if folder:
         console.print(f"profiles in {folder}: open a .html in a browser, a .pftrace in Perfetto",

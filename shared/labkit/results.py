@@ -124,6 +124,7 @@ def _write(path: Path, document: dict[str, Any]) -> None:
             file.write("\n")
             file.flush()
             os.fsync(file.fileno())
+        os.chmod(name, 0o644)       # a temporary file is its owner's alone
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

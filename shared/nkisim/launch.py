@@ -270,6 +270,8 @@ def launch(kernel: Any, args: tuple, kwargs: dict, *, target: str | None = None,
                 pass
         return _launch(as_kernel(kernel), args, kwargs, target, compute)
     except Exception as exc:
+        from .uncaught import watch
+        watch()
         raise in_user_code(exc)         # noqa: B904 (it is the same, or has its own context)
 
 
