@@ -11,8 +11,10 @@ from pathlib import Path
 
 from rich.table import Table
 
+from .backends import BACKENDS
 from .cli import RESULTS, known_labs, note_latency, run_cases, seed
 from .evaluate import PASSED, Outcome, exit_code
+from .hostflags import add_host_flags
 from .show import show_failures, terminal, totals
 from .spec import FLEET_TARGETS, TARGETS, MustFailNumerically, MustRaise, SpecError
 
@@ -61,7 +63,11 @@ def _parser(name: str, text: str, names: Sequence[str]) -> argparse.ArgumentPars
     parser.add_argument("--seed", type=seed, help="seed of the inputs (default: each lab's)")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE",
                         help="where results are appended (default: %(default)s)")
+    parser.add_argument("--backend", choices=[b for b in BACKENDS if b != "sdk-sim"],
+                        help="hw: measure on the chip; sim: predict (default: hw where a Neuron "
+                             "device is)")
     parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
+    add_host_flags(parser)
     return parser
 
 
@@ -69,8 +75,8 @@ def _run(name: str, text: str, argv: Sequence[str] | None, folder: Path | None) 
     """Time the fleets; with `folder`, save a profile of each case there."""
     names, load = known_labs()
     args = _parser(name, text, names).parse_args(argv)
-    hw = has_neuron_devices()
-    args.backend, args.simulate = ("hw", False) if hw else ("sim", True)
+    args.backend = args.backend or ("hw" if has_neuron_devices() else "sim")
+    args.simulate = args.backend == "sim"
     console = terminal()
     labs = load(args.labs)
     everything: list[tuple[str, Outcome]] = []
