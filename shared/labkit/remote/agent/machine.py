@@ -69,7 +69,7 @@ def facts(patterns):
 
 def device_lock(job):
     """Hold the NeuronCore that the run will use; refuse where another user holds it."""
-    core = os.environ.get("NEURON_RT_VISIBLE_CORES") or login_value("NEURON_RT_VISIBLE_CORES") \
+    core = job["env"].get("NEURON_RT_VISIBLE_CORES") or login_value("NEURON_RT_VISIBLE_CORES") \
         or "0"
     folder = job["env"].get("TRAINIUM_LABS_LOCKS") or \
         ("/run/lock" if os.path.isdir("/run/lock") else tempfile.gettempdir())
