@@ -42,8 +42,10 @@ def free_port() -> int:
 class LocalHost:
     """One host; `config` is an SSH configuration that knows it as `name`."""
 
-    def __init__(self, folder: Path, name: str = "chip"):
+    def __init__(self, folder: Path, name: str = "chip", address: str = "127.0.0.1",
+                 account: str = ""):
         self.folder, self.name, self.port = folder, name, free_port()
+        self.address, self.account = address, account
         self.home = folder / f"home-{name}"
         self.home.mkdir(parents=True)
         self.key, self.host_key = keygen(folder / f"key-{name}"), keygen(folder / f"host-{name}")
@@ -56,13 +58,13 @@ class LocalHost:
     def trust(self) -> None:
         """Write the host's key where ssh looks for it."""
         kind, blob = self.host_key.with_suffix(".pub").read_text().split()[:2]
-        self.known.write_text(f"[127.0.0.1]:{self.port} {kind} {blob}\n")
+        self.known.write_text(f"[{self.address}]:{self.port} {kind} {blob}\n")
 
     @property
     def config(self) -> str:
         """Return this host's block of an SSH configuration."""
         import getpass
-        return (f"Host {self.name}\n  HostName 127.0.0.1\n  Port {self.port}\n"
+        return (f"Host {self.name}\n  HostName {self.address}\n  Port {self.port}\n"
                 f"  User {getpass.getuser()}\n  IdentityFile {self.key}\n  IdentitiesOnly yes\n"
                 f"  UserKnownHostsFile {self.known}\n  StrictHostKeyChecking yes\n"
                 "  IdentityAgent none\n")
@@ -73,20 +75,34 @@ class LocalHost:
             Path("/run/sshd").mkdir(parents=True, exist_ok=True)
         settings = self.folder / f"sshd-{self.name}"
         settings.write_text(
-            f"ListenAddress 127.0.0.1\nPort {self.port}\nHostKey {self.host_key}\n"
+            f"ListenAddress {self.address}\nPort {self.port}\nHostKey {self.host_key}\n"
             f"AuthorizedKeysFile {self.folder}/authorized-{self.name}\nStrictModes no\n"
             f"UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
             f"PermitRootLogin prohibit-password\nPidFile none\nMaxStartups 100\nMaxSessions 50\n"
             f"PrintMotd no\nSubsystem sftp {SFTP_SERVER}\nSetEnv HOME={self.home}\n")
         log = open(self.folder / f"log-{self.name}", "ab")
-        self.process = subprocess.Popen([str(SSHD), "-D", "-e", "-f", str(settings)], stderr=log,
-                                        start_new_session=True)
+        self.process = subprocess.Popen([*self._with_account(), str(SSHD), "-D", "-e", "-f",
+                                         str(settings)], stderr=log, start_new_session=True)
         for _ in range(200):
             with socket.socket() as s:
-                if s.connect_ex(("127.0.0.1", self.port)) == 0:
+                if s.connect_ex((self.address, self.port)) == 0:
                     return
             time.sleep(0.02)
         raise RuntimeError(Path(log.name).read_text())
+
+    def _with_account(self) -> list[str]:
+        """Return what lets sshd see an account that this machine has not (root only)."""
+        if not self.account:
+            return []
+        lines = {"passwd": f"{self.account}:x:0:0::{self.home}:/bin/bash",
+                 "shadow": f"{self.account}:*:19000:0:99999:7:::"}
+        mounts = []
+        for name, line in lines.items():
+            copy = self.folder / f"{name}-{self.name}"
+            copy.write_text(f"{line}\n{Path('/etc', name).read_text()}")
+            copy.chmod(0o600 if name == "shadow" else 0o644)
+            mounts.append(f"mount --bind {copy} /etc/{name}")
+        return ["unshare", "--mount", "sh", "-c", " && ".join([*mounts, 'exec "$@"']), "sh"]
 
     def connections(self) -> list[int]:
         """Return the processes that serve a connection."""

@@ -9,8 +9,6 @@ import subprocess
 import time
 from pathlib import Path
 
-import pytest
-
 
 def jobs(desk) -> list[Path]:
     folder = desk.host.home / ".trainium-labs" / "jobs"
