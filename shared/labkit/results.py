@@ -40,6 +40,7 @@ def provenance(folder: Path, backend: str, target: str, seed: int) -> dict[str, 
     return {
         "id": uuid.uuid4().hex,
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "student": os.environ.get("LABKIT_STUDENT"),
         "backend": backend, "target": target, "seed": seed,
         "nkisim": nkisim.__version__ if backend == "sim" else None,
         "sdk": sdk_version() if backend != "sim" else None,
@@ -101,6 +102,9 @@ def append_runs(path: Path, runs: Sequence[dict[str, Any]]
                            f"running, delete {path}.lock") from None
     except OSError as error:
         raise ResultsError(f"cannot write {path}: {error.strerror or error}") from None
+    if os.environ.get("INFLUXDB_V2_URL"):
+        from .history.queue import after_a_run
+        notes += after_a_run(path)
     return new, notes
 
 
