@@ -15,7 +15,7 @@ HEAD = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Latency ov
 svg{background:#fafafa;border:1px solid #ddd}h2{margin:28px 0 4px;font-size:16px}
 td,th{text-align:left;padding:2px 14px 2px 0}td.n{text-align:right}
 .key{display:inline-block;width:10px;height:10px;margin:0 4px 0 12px}
-.note{color:#666}.row{display:flex;gap:24px;flex-wrap:wrap}</style>
+.note{color:#666}.row{display:flex;gap:24px;flex-wrap:wrap;align-items:flex-start}</style>
 """
 Series = Sequence[tuple[int, float]]
 
