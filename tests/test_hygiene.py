@@ -74,7 +74,7 @@ def test_nkisim_needs_numpy_and_ml_dtypes_only_and_knows_no_lab():
 
 def test_labkit_uses_the_public_door_of_nkisim():
     allowed = {"numpy", "ml_dtypes", "rich", "filelock", "nkisim", "neuronxcc", "labkit",
-               "influxdb_client", "scipy"}       # these two inside of functions only
+               "influxdb_client", "pyarrow"}       # these two inside of functions only
     assert foreign(ROOT / "shared" / "labkit", allowed) == {}
     for path in (ROOT / "shared" / "labkit").rglob("*.py"):
         assert not any(n.startswith("nkisim.") for n in imports(path)), path.name

@@ -245,9 +245,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Dispatch `python -m labkit COMMAND`."""
     from .bench import benchmark, profile
     from .history.commands import history
+    from .neuron.commands import neuron
     from .remote.commands import remote
     commands = {"simulate": simulate, "benchmark": benchmark, "profile": profile, "remote": remote,
-                "history": history}
+                "history": history, "neuron": neuron}
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["remote"]:
         return guarded(lambda given: remote(given[1:]), arguments, local=True)

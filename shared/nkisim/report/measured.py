@@ -81,14 +81,15 @@ def _direction(row: dict[str, Any]) -> str:
 
 def _build(document: dict[str, Any], rows: list[dict[str, Any]], source: str, kernel: str,
            target: str) -> Report:
-    events, left_out = [], Counter()
+    events: list[tuple[Any, ...]] = []
+    left_out: Counter[str] = Counter()
     for row in rows:
-        engine = _engine(row)
-        if not engine:
+        name = _engine(row)
+        if not name:
             left_out[str(row.get("label") or row.get("engine"))] += 1
             continue
         found = PLACE.search(str(row.get("nki_source_location") or ""))
-        events.append((ENGINES.index(engine), str(row["opcode"]), _track(row),
+        events.append((ENGINES.index(name), str(row["opcode"]), _track(row),
                        _number(row, "timestamp", "start_ts"), _number(row, "duration",
                                                                       "duration_ns"),
                        (found[1], int(found[2])) if found else None, "", 0,
@@ -121,18 +122,18 @@ def _build(document: dict[str, Any], rows: list[dict[str, Any]], source: str, ke
     files = sorted({os.path.basename(file) for file, _ in places})
     engine = np.array([e[0] for e in events], np.int8)
     dma = np.nonzero(engine == DMA)[0]
-    row = _rows(begin, length, engine == DMA)
+    below = _rows(begin, length, engine == DMA)
     nothing, one = np.zeros(0, np.int32), np.zeros(1, np.int32)
-    columns = {
+    columns: dict[str, Any] = {
         "start": ticks(begin), "dur": ticks(length), "issue": ticks(begin), "engine": engine,
         "queue": np.where(engine == DMA, -1, engine).astype(np.int8),
         "kind": np.array([kinds.index(k) for k in keys], np.int32),
         "line": np.array([places.index(e[5]) if e[5] else -1 for e in events], np.int32),
         "node": np.zeros(len(events), np.int32), "pred": np.full(len(events), -1, np.int32),
-        "trigger": np.zeros(len(events), np.uint32), "row": row,
+        "trigger": np.zeros(len(events), np.uint32), "row": below,
         "operand": nothing, "wait": ticks([e[8] / 1e3 for e in events]),
         "matched": np.array(own, np.uint8),
-        "seg_engine": row[dma].astype(np.int8), "seg_start": ticks(begin[dma]),
+        "seg_engine": below[dma].astype(np.int8), "seg_start": ticks(begin[dma]),
         "seg_dur": ticks(length[dma]), "seg_instr": dma.astype(np.int32),
         "seg_bytes": np.array([events[i][7] for i in dma], np.int32),
         "mem_time": one.astype(np.uint32), "mem_sbuf": one, "mem_psum": one.astype(np.int16),
@@ -155,7 +156,8 @@ def _build(document: dict[str, Any], rows: list[dict[str, Any]], source: str, ke
         "hbm_write_bytes": int(metrics.get("hbm_write_bytes", 0)),
         "dma_transfer_count": len(dma), "instructions": {}, "hbm_gbps": 1.0,
         "peak_tflops": {"bfloat16": 1.0}, "elementwise_tflops": 1.0, "sbuf_bytes": 0,
-        "psum_banks": 0, "dma_engines": int(np.max(row, initial=0)) + 1, "sbuf_peak_bytes": 0, "psum_peak_banks": 0,
+        "psum_banks": 0, "dma_engines": int(np.max(below, initial=0)) + 1, "sbuf_peak_bytes": 0,
+        "psum_peak_banks": 0,
         "kinds": [{"name": name.lower(), "engine": ENGINES[e], "outputs": 0, "accumulate": False,
                    "operands": [], "moves": moves, "bytes": size, "flops": 0, "useful": 0,
                    "elementwise": 0} for e, name, moves, size in kinds],
@@ -279,7 +281,8 @@ def differences(measured: Report, predicted: Report) -> list[dict[str, Any]]:
     A wait is what was measured as one, else the time that the engine stood still before. The
     largest difference comes first.
     """
-    pair, out = measured.columns["pair"], {}
+    pair = measured.columns["pair"]
+    out: dict[Any, dict[str, Any]] = {}
     us = [(r.us("start"), r.us("dur"), _gaps(r)) for r in (measured, predicted)]
     for i in np.nonzero(pair >= 0)[0].tolist():
         j = int(pair[i])
