@@ -38,6 +38,13 @@ def profile(session: nox.Session) -> None:
     session.run("python", "-m", "labkit", "profile", *session.posargs)
 
 
+@nox.session(default=False)
+def verify_sim(session: nox.Session) -> None:
+    """On a Neuron machine: chip, SDK's simulator and nkisim compared, constants proposed."""
+    session.install("-e", ".[labs]", silent=True)
+    session.run("python", "-m", "labkit", "verify_sim", *session.posargs)
+
+
 def results(name: str) -> list[str]:
     """Return pytest's arguments that leave its results where CI collects them, if it does."""
     folder = os.environ.get("TRAINIUM_LABS_REPORTS")

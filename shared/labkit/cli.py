@@ -246,9 +246,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     from .bench import benchmark, profile
     from .history.commands import history
     from .neuron.commands import neuron
+    from .neuron.verify import verify_sim
     from .remote.commands import remote
     commands = {"simulate": simulate, "benchmark": benchmark, "profile": profile, "remote": remote,
-                "history": history, "neuron": neuron}
+                "history": history, "neuron": neuron, "verify_sim": verify_sim}
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["remote"]:
         return guarded(lambda given: remote(given[1:]), arguments, local=True)
