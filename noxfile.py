@@ -62,7 +62,7 @@ def conformance(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the test suite, on all cores; arguments go to pytest."""
     torch = ",torch" if os.environ.get("TRAINIUM_LABS_TORCH") == "1" else ""
-    session.install("-e", f".[labs,test,infra{torch}]", silent=True)
+    session.install("-e", f".[labs,test,infra,history,neuron{torch}]", silent=True)
     if session.posargs:
         session.run("python", "-m", "pytest", *session.posargs)
         return

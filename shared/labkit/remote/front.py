@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,7 +86,33 @@ def one(host: hosts.Host, job: Job, tree: Tree, err: Console) -> int:
                   f"{escape(host.name)}  and  stop  instead of attach ends it.", soft_wrap=True)
         return 2
     tell(report, err, job.results)
+    for page in pages(report.files, tree.root):
+        err.print(escape(page), soft_wrap=True)
     return report.code
+
+
+def pages(files: Sequence[str], root: Path) -> list[str]:
+    """Put measured profiles that came home above the predicted ones; return what to tell.
+
+    NAME.measured.json is shown with NAME.html, the predicted page of the same case and target.
+    """
+    told = []
+    for name in files:
+        if not name.endswith(".measured.json"):
+            continue
+        base = root / name.removesuffix(".measured.json")
+        predicted, out = base.with_name(f"{base.name}.html"), base.with_name(
+            f"{base.name}.both.html")
+        if not predicted.exists():
+            told.append(f"{name}: run  nox -s profile  here as well, then  python -m nkisim view "
+                        f"{base.name}.html --measured {base.name}.measured.json")
+            continue
+        done = subprocess.run([sys.executable, "-m", "nkisim", "view", str(predicted),
+                               "--measured", str(root / name), "--html", str(out), "--no-open"],
+                              capture_output=True, text=True)
+        told.append(f"measured above predicted: {out.relative_to(root).as_posix()}"
+                    if done.returncode == 0 else (done.stderr.strip() or f"{name} is no profile"))
+    return told
 
 
 def tell(report: Report, err: Console, results: Path) -> None:

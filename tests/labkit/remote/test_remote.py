@@ -121,12 +121,16 @@ def test_a_large_profile_is_resumed_where_it_broke_off(desk):
 
 
 def test_two_runs_of_one_student_follow_each_other(desk):
-    one = desk.popen("--say", "g", "--pause", "1.0")
-    wait_for(lambda: jobs(desk) and (jobs(desk)[0] / "began.json").exists())
-    two = desk.run("--say", "h")
-    out, err = one.communicate(timeout=30)
-    assert one.returncode == two.returncode == 0, err
-    assert "still goes on there" in two.stderr and "waiting: another run" in two.stdout
+    one = desk.popen("--say", "g", "--hang")
+    wait_for(lambda: jobs(desk) and b"run 0" in (jobs(desk)[0] / "log").read_bytes())
+    first = jobs(desk)[0].name
+    two = desk.popen("--say", "h")
+    wait_for(lambda: any(b"waiting: another run" in (p / "log").read_bytes() for p in jobs(desk)))
+    assert desk.remote("stop", first).returncode == 0
+    _, err = one.communicate(timeout=60)
+    assert one.returncode == 2, err
+    out, err = two.communicate(timeout=60)
+    assert two.returncode == 0 and "still goes on there" in err
     assert sorted(desk.ids()) == ["g0", "h0"]
 
 
@@ -192,3 +196,23 @@ def test_a_tracked_file_is_not_replaced(desk):
     desk.run("--say", "o")
     assert (desk.repo / "new.txt").read_text() == "mine"
     assert [p.read_text() for p in desk.repo.glob("results/remote/*/new.txt")] == ["theirs"]
+
+
+def test_a_measured_profile_is_put_above_the_predicted_one(tmp_path):
+    """The measured one is made by hand; no chip has run it."""
+    import numpy as np
+
+    import nkisim
+    from labkit.load import load_module
+    from labkit.remote.front import pages
+    root = Path(__file__).parents[3]
+    kernels = load_module(root / "labs" / "vecadd" / "kernels.py", "kernels")
+    prof = nkisim.profile(kernels.vector_add_naive, *[np.ones(128, np.float32)] * 2, target="trn1")
+    prof.save_html(tmp_path / "case.html")
+    events = [{"timestamp": 1000, "duration": 200, "label": "Vector", "opcode": "TENSOR_TENSOR"}]
+    for name in ("case", "other"):
+        (tmp_path / f"{name}.measured.json").write_text(json.dumps({
+            "summary": [{"total_time": 2e-5}], "instruction": events}))
+    told = pages(["case.measured.json", "other.measured.json", "case.neff"], tmp_path)
+    assert told[0] == "measured above predicted: case.both.html" and "nox -s profile" in told[1]
+    assert "measured on a NeuronCore" in (tmp_path / "case.both.html").read_text()
