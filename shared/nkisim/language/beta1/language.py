@@ -168,7 +168,8 @@ def expand_dims(data: Tensor, axis: int) -> Tensor:
 # -- loops and grids -------------------------------------------------------------------------------
 
 def _loop(m: Machine, kind: str, args: tuple) -> Any:
-    values = [integer(a, f"a bound of nl.{kind}") for a in args]
+    values = args if len(args) == 1 and type(args[0]) is int else \
+        [integer(a, f"a bound of nl.{kind}") for a in args]
     if not 1 <= len(values) <= 3:
         raise fail("NKI-L03", f"nl.{kind} takes (stop), (start, stop) or (start, stop, step)",
                    given=f"{len(values)} arguments")
