@@ -6,6 +6,7 @@ results are known by their ids, so none comes twice.
 """
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -183,10 +184,10 @@ class Run:
 
     def watch(self, run: str) -> dict[str, Any]:
         """Show the output of a run to its end, through lost connections; return what it became."""
-        seen = 0
+        seen, last = 0, dict[str, Any]()
 
         def stream() -> bool:
-            nonlocal seen
+            nonlocal seen, last
             process = self.link.spawn(self.link.agent("follow", run, str(seen)),
                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                       stderr=subprocess.PIPE)
@@ -197,13 +198,13 @@ class Run:
                     self.out(piece)
                 err = process.stderr.read()
                 if process.wait() == 0 or b"no run" in err:
+                    told = [x for x in err.splitlines() if x.startswith(b'{"id"')]
+                    last = json.loads(told[-1]) if told else {}
                     return True
             finally:
                 process.kill()
                 process.wait()
             return False
-
-        last: dict[str, Any] = {}
 
         def show() -> bool:
             nonlocal last
@@ -215,7 +216,8 @@ class Run:
 
         while last.get("state") != "ended":
             self.again(stream)
-            self.again(show)
+            if not last:
+                self.again(show)
         return last
 
     # ---- bring home
@@ -234,6 +236,10 @@ class Run:
             at = hashlib.sha256(file["path"].encode()).hexdigest()[:12]
             return folder / f"{file['sha256'][:32]}-{at}"
         files = [f for f in done["files"] if merge.safe(f["path"])]
+        for file in files:
+            data = run.get("small", {}).get(file["path"])
+            if data is not None and not self._whole(file, staged(file)):
+                staged(file).write_bytes(base64.b64decode(data))
         self.again(lambda: self.fetch(run["id"], files, staged))
         remote = {"host": self.host.name, "run": run["id"], "machine": self.facts.get("machine"),
                   "seconds": round(done["seconds"], 1)}
