@@ -20,6 +20,8 @@ BACKENDS = ("sim", "sdk-sim", "hw")
 #: What NKI_BACKEND must be in the process that runs a backend.
 PROVIDER = {"sim": "sim", "sdk-sim": "sdk", "hw": "sdk"}
 WARMUP, ITERATIONS = 5, 20
+#: What is kept of the SDK's benchmark, and its percentile.
+PERCENTILES = {"p50": 50, "p99": 99, "min": 0, "p10": 10, "p90": 90, "max": 100}
 
 
 class BackendError(Exception):
@@ -147,5 +149,7 @@ def _measure(nki: Any, kernel: Callable[..., Any], args: Sequence[np.ndarray],
     bench(*args, **kwargs)
     if profile:
         os.replace("file.neff", f"{profile}.neff")
+        from .neuron.profiles import bring
+        bring(profile)
     latency = bench.benchmark_result.nc_latency
-    return {f"p{p}": float(latency.get_latency_percentile(p)) for p in (50, 99)}
+    return {name: float(latency.get_latency_percentile(p)) for name, p in PERCENTILES.items()}
