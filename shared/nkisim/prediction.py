@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from . import advice
 from .checks.finding import Finding
 from .chip import dtypes, hw
 from .chip.hw import NeuronCore
@@ -143,6 +144,7 @@ class Profile:
         self.outputs, self.findings = run.outputs, list(run.findings)
         plan = schedule(run.trace, core, dge=descriptors == "dge", on=options)
         self.compiler = tuple(name for name in compiling.OPTIONS if name in options)
+        self._options = options
         self.schedule = plan
         self.trace = plan.trace                             # with spills, if there are any
         self.spill_bytes = plan.spill_bytes
@@ -173,6 +175,15 @@ class Profile:
     @property
     def target(self) -> str:
         return self.hw.name
+
+    @cached_property
+    def advice(self) -> list[advice.Advice]:
+        """Return what to change first: at most three sentences, each with what it would save.
+
+        Computed when it is first asked for: that takes a few more schedules.
+        """
+        return advice.advise(self.schedule, self.hw, dge=self.descriptors == "dge",
+                             on=self._options, latency_us=self.latency_us)
 
     @property
     def sbuf_peak_lines(self) -> list[Peak]:
@@ -235,6 +246,7 @@ class Profile:
             "sbuf_peak_lines": [[place(p.where), p.amount] for p in self.sbuf_peak_lines],
             "psum_peak_lines": [[place(p.where), p.amount] for p in self.psum_peak_lines],
             "instructions": dict(self.instructions), "bound": self.bound,
+            "advice": [a.to_dict() for a in self.advice],
             "findings": [{"id": f.id, "severity": f.severity, "text": f.text,
                           "where": place(f.where), "other": place(f.other)}
                          for f in self.findings],

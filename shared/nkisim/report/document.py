@@ -10,6 +10,7 @@ import numpy as np
 
 from nkisim.chip import dtypes
 from nkisim.chip.memory import HBM, PSUM, SBUF
+from nkisim.timing.cost import trigger_us
 
 from .columns import DMA, Report, ReportError
 from .metrics import metrics
@@ -180,10 +181,8 @@ def _direction(kind: Any) -> str:
 
 def _triggers(prof: Any, ticks: Any) -> np.ndarray:
     """Return how long each DMA's trigger keeps its queue busy (0 for other instructions)."""
-    timing, dge = prof.hw.timing, prof.descriptors == "dge"
-    per_kind = [0.0 if x is None else
-                timing.dge_issue_us + timing.dge_row_us * x.rows if dge else timing.dma_trigger_us
-                for x in prof.schedule.transfers]
+    dge = prof.descriptors == "dge"
+    per_kind = [0.0 if x is None else trigger_us(x, prof.hw, dge) for x in prof.schedule.transfers]
     return ticks(np.array(per_kind)[np.asarray(prof.timeline.kind, np.int64)])
 
 
