@@ -13,7 +13,7 @@ from rich.table import Table
 
 from .cli import RESULTS, known_labs, note_latency, run_cases, seed
 from .evaluate import PASSED, Outcome, exit_code
-from .show import show_failures, terminal, totals
+from .show import show_failures, show_slow, terminal, totals
 from .spec import FLEET_TARGETS, TARGETS, MustFailNumerically, MustRaise, SpecError
 
 PROFILES = Path("profiles")
@@ -94,6 +94,7 @@ def _run(name: str, text: str, argv: Sequence[str] | None, folder: Path | None) 
     kinds = {o.latency_kind for o in outcomes if o.latency}
     console.print(latency_table(everything, " and ".join(sorted(filter(None, kinds))) or "none"))
     show_failures(console, outcomes)
+    show_slow(console, outcomes)
     note_latency(console, outcomes)
     if folder:
         console.print(f"profiles in {folder}: open a .html in a browser, a .pftrace in Perfetto",

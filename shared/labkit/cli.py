@@ -19,6 +19,7 @@ from .show import (
     progress,
     show_failures,
     show_score,
+    show_slow,
     show_stats,
     summary_table,
     terminal,
@@ -145,6 +146,7 @@ def run_fleet(labs: Sequence[Lab], fleet: str, targets: Sequence[str], args: arg
         raise SpecError(f"no case is in the fleet {fleet!r}")
     console.print(summary_table(everything))
     show_failures(console, outcomes)
+    show_slow(console, outcomes)
     for lab in labs:
         if lab.rubric:
             show_score(console, lab, score(lab, [o for n, o in everything if n == lab.name]))
@@ -169,6 +171,7 @@ def run_tester(lab: Lab, cases: Sequence[Case], args: argparse.Namespace) -> int
     outcomes = run_cases(lab, runs, args, console, profile)
     console.print(summary_table((lab.name, o) for o in outcomes))
     show_failures(console, outcomes)
+    show_slow(console, outcomes)
     if profile:
         for outcome in outcomes:
             show_stats(console, outcome)

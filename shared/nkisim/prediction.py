@@ -186,6 +186,11 @@ class Profile:
                              on=self._options, latency_us=self.latency_us)
 
     @property
+    def verdict(self) -> str:
+        """Return a sentence if there is no advice, else ""."""
+        return "" if self.advice else advice.verdict(self.schedule, self.hw)
+
+    @property
     def sbuf_peak_lines(self) -> list[Peak]:
         """Return the lines that hold SBUF at the peak, with bytes per partition."""
         return self._peak(False)

@@ -6,6 +6,7 @@ predicted. The causes are one table, `causes.CAUSES`; nothing here knows a kerne
 """
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,13 +49,18 @@ class Advice:
         return (f"{self.text}{also}; {self.remedy}. Without that it would take "
                 f"{us(self.saves_us)} of {us(self.latency_us)} less (predicted).")
 
+    @property
+    def place(self) -> str:
+        """Return file and line, without the folder; "" if unknown."""
+        return f"{os.path.basename(self.where.file)}:{self.where.line}" if self.where else ""
+
     def __str__(self) -> str:
-        return f"{self.where.file}:{self.where.line}: {self.sentence}" if self.where \
-            else self.sentence
+        return ": ".join(filter(None, (self.place, self.sentence)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return it ready for JSON."""
-        return {"cause": self.cause, "where": str(self.where) if self.where else None,
+        return {"cause": self.cause, "sentence": str(self),
+                "where": str(self.where) if self.where else None,
                 "also": [str(w) for w in self.also], "text": self.text, "remedy": self.remedy,
                 "saves_us": self.saves_us, "latency_us": self.latency_us, "predicted": True}
 
@@ -95,7 +101,7 @@ def _whole(signs: list[Sign]) -> Sign | None:
 
 def _chosen(found: list[tuple[float, Cause, Sign]]) -> list[tuple[float, Cause, Sign]]:
     """Return what is told, in order: the greatest saving first, one cause of a kin."""
-    left, out = list(found), []
+    left, out = list(found), list[tuple[float, Cause, Sign]]()
     while left and len(out) < MOST:
         best = max(saves for saves, _, _ in left)
         alike = [f for f in left if f[0] >= ALIKE * best]

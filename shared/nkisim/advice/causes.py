@@ -33,8 +33,8 @@ CAUSES = (
           "make the tiles smaller, or fewer of them live at a time"),
     Cause("repeated-loads", dma.repeated_loads, dma.only_new,
           "the same {distinct} of HBM are loaded {times} times ({nbytes} in {count} DMAs)",
-          "load them once, before the loop that uses them again (or change the order of the loops), "
-          "and keep them in SBUF"),
+          "load them once, before the loop that uses them again (or change the order of the "
+          "loops), and keep them in SBUF"),
     Cause("round-trip", dma.round_trips, dma.fused,
           "{nbytes} of intermediate results go to HBM and back ({other})",
           "use them while they are in SBUF: fuse the two passes"),
@@ -52,8 +52,8 @@ CAUSES = (
           "queue {trigger:.2f} us, whatever its size",
           "move more partitions, and more bytes a partition, with each DMA", kin="size"),
     Cause("one-tile", waits.one_tile, waits.halved,
-          "load, compute and store of a tile follow each other, {tiles}: the DMA engines stand "
-          "still while the tile is computed, and the other way round",
+          "load, compute and store of a tile follow each other: the DMA engines stand still "
+          "while the tile is computed, and the other way round",
           "use more and smaller tiles (here: half the size), so that one is loaded while another "
           "is computed"),
     Cause("single-buffer", waits.single_buffer, waits.no_reuse,
@@ -67,15 +67,15 @@ CAUSES = (
           "a matmul of float32 goes through the Tensor Engine {passes} times",
           "use bfloat16 operands where their precision is enough (PSUM still adds in float32)"),
     Cause("weights-reload", compute.reloads, compute.no_reload,
-          "the Tensor Engine spends longer on loading the stationary operand ({rows} x {columns}{apart}) "
-          "than on streaming {moving} moving columns",
+          "the Tensor Engine spends longer on loading the stationary operand ({rows} x "
+          "{columns}{apart}) than on streaming {moving} moving columns",
           "use a stationary operand for more columns, and keep its elements contiguous in SBUF"),
     Cause("transposes", compute.transposes, compute.no_transposes,
           "{count} transposes take the Tensor Engine {busy:.0%} of the time",
           "transpose each tile once and keep it, or choose which operand is stationary so that "
           "the result comes out in the layout that is needed"),
     Cause("short-matmuls", compute.short_matmuls, compute.no_gaps,
-          "{count} matmuls stream {moving} columns each, and every one costs {fixed:.0f} cycles more",
+          "{count} matmuls stream {moving} columns each, and each costs {fixed:.0f} cycles more",
           "stream up to {most} columns with a matmul: as many results as a bank of PSUM holds"),
     Cause("short-instructions", compute.short_instructions, compute.no_gaps,
           "{count} instructions of the {engine} Engine go through {elements} elements a partition "

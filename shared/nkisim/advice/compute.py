@@ -105,19 +105,26 @@ def _nothing(kind: Kind, work: Work) -> Work:
     return replace(work, interval_us=0.0, latency_us=0.0)
 
 
+def _first_warmup(facts: Facts) -> float:
+    """Return what the first warm-up of the Tensor Engine costs: nothing helps against that."""
+    t = facts.hw.timing
+    return t.pe_warmup_us * (1.0 - 1.0 / t.pe_cold_factor)
+
+
 def cold(facts: Facts) -> Iterator[Sign]:
-    """A Tensor Engine whose clock is not full."""
+    """A Tensor Engine whose clock is not full, after its first warm-up."""
     factor = facts.hw.timing.pe_cold_factor
     mine = np.flatnonzero(facts.plan.engine == TENSOR)
-    lost = facts.plan.busy["tensor"] - float(facts.interval[facts.kind[mine]].sum())
+    lost = facts.plan.busy["tensor"] - float(facts.interval[facts.kind[mine]].sum()) \
+        - _first_warmup(facts)
     if lost > 0.0 and factor > 1.0:
         yield Sign(facts.busiest(mine, facts.interval), lost,
                    {"factor": factor, "cold": lost * factor / (factor - 1.0)}, mine)
 
 
 def warm(facts: Facts, sign: Sign) -> float:
-    """With the full clock from the start."""
-    return facts.without(hw=facts.faster(pe_cold_factor=1.0))
+    """With the full clock, once it is warm."""
+    return facts.without(hw=facts.faster(pe_cold_factor=1.0)) + _first_warmup(facts)
 
 
 # -- short instructions --------------------------------------------------------------------------

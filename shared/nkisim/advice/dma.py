@@ -39,7 +39,8 @@ def _transfer(facts: Facts, n: int) -> Transfer:
 def _rates(facts: Facts, mine: np.ndarray) -> dict[str, float]:
     """Return what a line's DMAs move a second, and what they could, in GB/s."""
     moved, us = facts.nbytes[facts.kind[mine]].sum(), facts.dma_us[facts.kind[mine]].sum()
-    return {"rate": moved / us / 1e3, "full": facts.hw.dma_engines * facts.hw.timing.dma_engine_gbps}
+    full = facts.hw.dma_engines * facts.hw.timing.dma_engine_gbps
+    return {"rate": moved / us / 1e3, "full": full}
 
 
 def _excess(facts: Facts, mine: np.ndarray) -> float:

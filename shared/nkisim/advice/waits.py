@@ -37,11 +37,15 @@ def _psum(facts: Facts) -> np.ndarray:
 
 def _holder(facts: Facts, mine: np.ndarray) -> str:
     """Return in words the line that the instructions wait for most often to leave memory."""
-    deps = facts.plan.deps
+    deps, end = facts.plan.deps, facts.plan.end
     chosen = np.zeros(len(facts.kind), bool)
     chosen[mine] = True
-    lines = facts.line[deps.before[facts.reuse & chosen[deps.after]]]
-    place = facts.where(int(np.bincount(lines[lines >= 0]).argmax())) if (lines >= 0).any() else None
+    waits = facts.reuse & chosen[deps.after]
+    last = np.zeros(len(facts.kind))
+    np.maximum.at(last, deps.after[waits], end[deps.before[waits]])
+    lines = facts.line[deps.before[waits & (end[deps.before] >= last[deps.after])]]
+    lines = lines[lines >= 0]
+    place = facts.where(int(np.bincount(lines).argmax())) if len(lines) else None
     return f"line {place.line}" if place else "an earlier instruction"
 
 
@@ -72,7 +76,8 @@ def psum_banks(facts: Facts) -> Iterator[Sign]:
     readers = facts.of_kinds(lambda k, n: any(p.kind is PSUM for p in k.operands[k.outputs:]))
     place = facts.where(facts.busiest(readers, facts.interval)) if len(readers) else None
     idle = facts.body - facts.plan.busy["tensor"]
-    yield Sign(line, idle, {"other": f"line {place.line}" if place else "another instruction"}, mine)
+    other = f"line {place.line}" if place else "another instruction"
+    yield Sign(line, idle, {"other": other}, mine)
 
 
 def no_banks(facts: Facts, sign: Sign) -> float:
@@ -88,10 +93,8 @@ def one_tile(facts: Facts) -> Iterator[Sign]:
         return
     loads = facts.of_kinds(lambda k, n: k.engine == "dma" and bool(k.read_bytes))
     if len(loads):
-        line = facts.busiest(loads, facts.dma_us)
-        n = int((facts.line[loads] == line).sum())
-        yield Sign(line, float(facts.dma_us.max() + facts.interval.max()),
-                   {"tiles": "and there is one" if n == 1 else f"{n} times"})
+        yield Sign(facts.busiest(loads, facts.dma_us),
+                   float(facts.dma_us.max() + facts.interval.max()), {})
 
 
 def halved(facts: Facts, sign: Sign) -> float:

@@ -90,6 +90,7 @@ def _build(prof: Any) -> Report:
         "lines": [[file, line, function] for file, line, function in lines],
         "files": _files(lines),
         "findings": [_finding(f, where, short) for f in prof.findings],
+        "advice": [_advice(a, where) for a in prof.advice], "verdict": prof.verdict,
     }
     for line in head["lines"]:
         line[0] = files.index(line[0])
@@ -151,6 +152,13 @@ def _finding(f: Any, where: dict[tuple[str, int, str], int],
     return {"id": f.id, "severity": f.severity, "text": said,
             "line": place(f.where), "place": text(f.where),
             "other_line": place(f.other), "other": text(f.other)}
+
+
+def _advice(a: Any, where: dict[tuple[str, int, str], int]) -> dict[str, Any]:
+    """Return a piece of advice: the sentence without its place, the place, what it would save."""
+    line = where.get((a.where.file, a.where.line, a.where.function), -1) if a.where else -1
+    return {"cause": a.cause, "text": a.sentence, "line": line, "place": a.place,
+            "saves_us": float(a.saves_us), "latency_us": float(a.latency_us)}
 
 
 def _kind(kind: Any) -> dict[str, Any]:
