@@ -14,6 +14,7 @@ from nkisim.timing.cost import trigger_us
 
 from .columns import DMA, Report, ReportError
 from .metrics import metrics
+from .reasons import reasons
 
 FINEST_TICK_US = 1e-4           # times are whole ticks, so that a column is 4 bytes an event
 CONTEXT_LINES = 30              # of source around the lines in use, in a file too long to embed
@@ -63,13 +64,14 @@ def _build(prof: Any) -> Report:
         "node_iter": np.array(trace.node_iter, np.int32),
     }
     names, tensors = _tensors(trace, lines, line_of)
-    columns.update(tensors, **_lifetimes(prof, ticks, line_of))
+    columns.update(tensors, **_lifetimes(prof, ticks, line_of), **reasons(prof))
     where = {key: i for i, key in enumerate(lines)}
     files = sorted({file for file, _, _ in lines})
     short = _short_names(files)
     hw = prof.hw
     head = {
         "kernel": prof.kernel_name, "target": hw.name, "generation": hw.generation,
+        "descriptors": str(prof.descriptors),
         "calibrated": bool(hw.calibrated), "model_error": _model_error(prof), "tick_us": tick,
         "latency_us": float(prof.latency_us), "body_us": float(prof.body_us),
         "profile_total_us": float(prof.profile_total_us), "bound": str(prof.bound),
@@ -81,10 +83,11 @@ def _build(prof: Any) -> Report:
         "hbm_gbps": float(hw.hbm_gbps_per_core), "peak_tflops": dict(hw.peak_tflops),
         "elementwise_tflops": hw.pmax * hw.dve_ghz / 1e3,
         "sbuf_bytes": int(hw.sbuf_usable_bytes), "psum_banks": int(hw.psum_banks),
-        "dma_engines": int(hw.dma_engines),
+        "dma_engines": int(hw.dma_engines), "dma_start_us": float(hw.timing.dma_start_us),
+        "psum_bank_bytes": int(hw.psum_bank_bytes),
         "sbuf_peak_bytes": int(np.max(columns["mem_sbuf"], initial=0)),
         "psum_peak_banks": int(np.max(columns["mem_psum"], initial=0)),
-        "kinds": [_kind(k) for k in trace.kinds],
+        "kinds": [_kind(k, x) for k, x in zip(trace.kinds, prof.schedule.transfers)],
         "loops": list(trace.loop_kind),
         "names": names,
         "lines": [[file, line, function] for file, line, function in lines],
@@ -161,13 +164,14 @@ def _advice(a: Any, where: dict[tuple[str, int, str], int]) -> dict[str, Any]:
             "saves_us": float(a.saves_us), "latency_us": float(a.latency_us)}
 
 
-def _kind(kind: Any) -> dict[str, Any]:
+def _kind(kind: Any, transfer: Any) -> dict[str, Any]:
     """Return one kind of instruction: its name, engine, operands and work."""
     flops, useful = kind.row.flops(kind)
     return {"name": kind.row.name, "engine": kind.engine, "outputs": kind.outputs,
             "accumulate": bool(kind.accumulate),
             "operands": [[p.kind, dtypes.name(p.dtype), list(p.shape)] for p in kind.operands],
             "moves": _direction(kind), "bytes": int(kind.operands[0].nbytes),
+            "descriptors": int(transfer.descriptors) if transfer else 0,
             "flops": flops, "useful": useful, "elementwise": _elementwise(kind)}
 
 
