@@ -44,14 +44,15 @@ class Ran:
 
 def run_kernel(backend: str, kernel: Callable[..., Any], args: Sequence[np.ndarray],
                kwargs: Mapping[str, Any], target: str, *, dialect: str = "beta1",
-               hw_options: Mapping[str, Any] = {},
-               measure: bool = False, profile: str = "") -> Ran:
+               hw_options: Mapping[str, Any] = {}, measure: bool = False, profile: str = "",
+               limit_us: float | None = None) -> Ran:
     """Run `kernel` and return its outputs and what is known about the run.
 
-    The package `nki` has nothing that measures: on the chip its latency is None.
+    If it takes longer than `limit_us`, the simulator says why (stats: "advice"). The package `nki`
+    has nothing that measures: on the chip its latency is None.
     """
     if backend == "sim":
-        return _simulate(kernel, args, kwargs, target, measure, profile)
+        return _simulate(kernel, args, kwargs, target, measure, profile, limit_us)
     nki = _sdk(backend, dialect)
     if backend == "sdk-sim":
         if dialect == "nki":
@@ -82,7 +83,7 @@ def prepare_process(backend: str, dialect: str = "beta1") -> None:
 
 
 def _simulate(kernel: Callable[..., Any], args: Sequence[np.ndarray], kwargs: Mapping[str, Any],
-              target: str, measure: bool, profile: str) -> Ran:
+              target: str, measure: bool, profile: str, limit_us: float | None = None) -> Ran:
     """Run on the simulator; with `measure`, predict the latency of this very run as well.
 
     `profile` names the files that picture it: NAME.html and NAME.pftrace.
@@ -101,6 +102,8 @@ def _simulate(kernel: Callable[..., Any], args: Sequence[np.ndarray], kwargs: Ma
              "hbm_write_bytes": int(run.hbm_write_bytes)}
     if latency:
         stats["model_error"] = prediction.model_error
+    if latency and (profile or (limit_us is not None and latency["p50"] > limit_us)):
+        stats["advice"] = [str(a) for a in prediction.advice] or [prediction.verdict]
     if profile:
         prediction.save_html(f"{profile}.html")
         prediction.save_perfetto(f"{profile}.pftrace")

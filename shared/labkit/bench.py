@@ -26,7 +26,7 @@ from .cli import (
 )
 from .evaluate import PASSED, Outcome, exit_code
 from .hostflags import add_host_flags
-from .show import show_failures, show_printed, show_table, terminal, totals
+from .show import show_failures, show_printed, show_slow, show_table, terminal, totals
 from .spec import FLEET_TARGETS, TARGETS, MustFailNumerically, MustRaise, SpecError
 
 PROFILES = Path("profiles")
@@ -110,6 +110,7 @@ def _run(name: str, text: str, argv: Sequence[str] | None, folder: Path | None) 
                                       " and ".join(sorted(filter(None, kinds))) or "none"))
     show_failures(console, outcomes)
     show_printed(console, outcomes)
+    show_slow(console, outcomes)
     note_latency(console, outcomes)
     if folder:
         console.print(f"profiles in {folder}: open a .html in a browser, a .pftrace in Perfetto",

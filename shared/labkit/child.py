@@ -76,7 +76,8 @@ def _run(job: dict[str, Any], workdir: Path) -> dict[str, Any]:
     try:
         ran = run_kernel(job["backend"], kernel, inputs, job["kwargs"], job["target"],
                          dialect=dialect, hw_options=job["hw_options"],
-                         measure=job.get("measure", False), profile=job.get("profile", ""))
+                         measure=job.get("measure", False), profile=job.get("profile", ""),
+                         limit_us=job.get("limit_us"))
     finally:
         for name, value in before.items():
             setattr(module, name, value)

@@ -25,6 +25,7 @@ from .show import (
     show_failures,
     show_printed,
     show_score,
+    show_slow,
     show_stats,
     show_steps,
     show_table,
@@ -196,6 +197,7 @@ def run_fleet(labs: Sequence[Lab], fleet: str, targets: Sequence[str], args: arg
     show_table(console, summary_table(everything))
     show_failures(console, outcomes)
     show_printed(console, outcomes)
+    show_slow(console, outcomes)
     for lab in labs:
         show_steps(console, lab, [o for n, o in everything if n == lab.name])
         if lab.rubric:
@@ -223,6 +225,7 @@ def run_tester(lab: Lab, cases: Sequence[Case], args: argparse.Namespace) -> int
     show_table(console, summary_table((lab.label, o) for o in outcomes))
     show_failures(console, outcomes)
     show_printed(console, outcomes)
+    show_slow(console, outcomes)
     if profile:
         for outcome in outcomes:
             show_stats(console, outcome)

@@ -146,6 +146,22 @@ def show_printed(console: Console, outcomes: Sequence[Outcome]) -> None:
         last = o.printed
 
 
+def show_slow(console: Console, outcomes: Iterable[Outcome]) -> None:
+    """Say of every case that is right and too slow by how much, and what to change first."""
+    for o in outcomes:
+        if o.status == PASSED and o.meets_threshold is False and o.latency:
+            console.print(f"\n[yellow]{o.case.name} on {o.target}: right, but too slow[/], "
+                          f"{o.latency_kind} {o.latency[f'p{o.case.percentile}']:,.0f} of "
+                          f"{o.case.threshold_us[o.target]:,.0f} us", highlight=False)
+            show_advice(console, o)
+
+
+def show_advice(console: Console, outcome: Outcome) -> None:
+    """Print what to change first, where that is known."""
+    for sentence in outcome.stats.get("advice", ()):
+        console.print(f"  {escape(sentence)}", highlight=False, soft_wrap=True)
+
+
 def show_findings(console: Console, outcome: Outcome) -> None:
     """Print what the simulator noticed, each finding once."""
     for text in dict.fromkeys(f"{f['severity']} {f['id']}: {f['text']}"
@@ -169,6 +185,7 @@ def show_stats(console: Console, outcome: Outcome) -> None:
         table.add_row("HBM bytes read", f"{outcome.stats['hbm_read_bytes']:,}")
         table.add_row("HBM bytes written", f"{outcome.stats['hbm_write_bytes']:,}")
     console.print(table)
+    show_advice(console, outcome)
     for name in outcome.stats.get("files", ()):
         console.print(f"wrote {name}", highlight=False, soft_wrap=True, markup=False)
 
