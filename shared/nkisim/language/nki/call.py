@@ -203,7 +203,8 @@ def _check_sum(m: Machine, ins: Instr, dst: Tensor, asked: bool | None) -> None:
                    hint="leave accumulate out (the first write to a place overwrites, later ones "
                         "add), or give accumulate=(k > 0)")
     if st.id in m.psum_filled and m.hw.generation < 4:
-        m.find("NKI-N09", "warning" if asked else "note", "a matmul accumulates onto what another instruction has "
+        m.find("NKI-N09", "warning" if asked else "note",
+               "a matmul accumulates onto what another instruction has "
                f"written into PSUM. On {m.hw.name} that is undefined: leave out the memset, and "
                "accumulate= as well: the first write to a place overwrites", ins.line, st.where)
 
