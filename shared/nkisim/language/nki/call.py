@@ -242,7 +242,7 @@ def argument(x: Any) -> Any:
     """Return an argument as the rows take it: the machine's tensors, numbers for enums."""
     if x.__class__ is NkiTensor:
         return x._t
-    if isinstance(x, Enum):
+    if isinstance(x, tuple(OF_PARAMETER.values())):
         return x.value
     return x
 

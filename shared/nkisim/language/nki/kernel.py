@@ -13,6 +13,7 @@ from ...machine.index import as_int
 from ...machine.tensor import Tensor
 from .enums import MemoryRegion
 from .tensor import NkiTensor
+from .typing import Shape
 
 #: What is simulated if nobody says: what the package supports and was compared with measurements.
 DEFAULT_TARGET = "trn2"
@@ -48,9 +49,11 @@ class Kernel(launching.Kernel):
                       for consumer, producers in edges]      # type: ignore[attr-defined]
         return k
 
-    @staticmethod
-    def enter(t: Tensor, name: str, shared: bool) -> NkiTensor:
-        """Return an argument as the kernel sees it."""
+    def enter(self, t: Tensor, name: str, shared: bool) -> NkiTensor:
+        """Return an argument as the kernel sees it; `nt.tensor[...]` checks its shape."""
+        note = getattr(self.func, "__annotations__", {}).get(name)
+        if isinstance(note, Shape):
+            note.check(name, t.shape)
         region = MemoryRegion.shared_hbm if shared else MemoryRegion.private_hbm
         return NkiTensor(t, region, name)
 
