@@ -23,6 +23,7 @@ from .enums import OF_PARAMETER
 from .tensor import NkiTensor
 from .versions import said_of
 
+_ENUMS = frozenset(OF_PARAMETER.values())
 _MISSING = inspect.Parameter.empty
 _CODES = {"none": 0, "swdge": 1, "hwdge": 2, "unknown": 3}      # dge_mode, as the rows count
 
@@ -166,7 +167,7 @@ def instruction(own: Row, adapt: Adapter) -> Any:
 def issue(m: Machine, row: Row, given: dict[str, Any]) -> None:
     """Plan an instruction and let it write `dst`, where its row does not say so itself."""
     takes_dst, takes_dtype = _takes(row)
-    dst = given.get("dst")
+    dst: Any = given.get("dst")
     if not takes_dst:
         given.pop("dst", None)
         written(row.api, dst)
@@ -242,7 +243,7 @@ def argument(x: Any) -> Any:
     """Return an argument as the rows take it: the machine's tensors, numbers for enums."""
     if x.__class__ is NkiTensor:
         return x._t
-    if isinstance(x, tuple(OF_PARAMETER.values())):
+    if isinstance(x, Enum) and x.__class__ in _ENUMS:
         return x.value
     return x
 

@@ -26,6 +26,7 @@ class Kernel(launching.Kernel):
     default_target = DEFAULT_TARGET
     inputs_mutable = True
     together = True
+    schedule: tuple[tuple[str, tuple[str, ...]], ...] = ()      # edges between named calls
 
     def __getitem__(self, lnc: Any) -> Kernel:
         """Return the kernel launched on 1 or 2 cores that run together: kernel[2](x)."""
@@ -45,8 +46,9 @@ class Kernel(launching.Kernel):
         They only restrict the order of the compiler; the simulator keeps that of the program.
         """
         k = copy.copy(self)
-        k.schedule = [(consumer, [producers] if isinstance(producers, str) else list(producers))
-                      for consumer, producers in edges]      # type: ignore[attr-defined]
+        k.schedule = tuple(
+            (consumer, (producers,) if isinstance(producers, str) else tuple(producers))
+            for consumer, producers in edges)
         return k
 
     def enter(self, t: Tensor, name: str, shared: bool) -> NkiTensor:
