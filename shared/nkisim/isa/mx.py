@@ -134,7 +134,7 @@ def _run_matmul(m: Machine, ins: Instr, dst: Tensor) -> None:
     dtypes.cast(product, dst.dtype, out=dst.np)
 
 
-_PACKED = dict(memories=(SBUF,), dtypes="packed")
+_PACKED: dict[str, Any] = dict(memories=(SBUF,), dtypes="packed")
 
 
 @instruction("nc_matmul_mx", nki="nisa.nc_matmul_mx(dst, stationary, moving, stationary_scale, "

@@ -85,7 +85,7 @@ def _run_state(m: Machine, ins: Instr, dst: Tensor) -> None:
     m.rng = np.random.default_rng([int(w) & 0xFFFFFFFF for w in words])
 
 
-_SEEDS = dict(run=_run_state, cost=formulas.stream, on_partitions=False)
+_SEEDS: dict[str, Any] = dict(run=_run_state, cost=formulas.stream, on_partitions=False)
 
 
 @instruction("set_rng_seed", nki="nisa.set_rng_seed(src_seeds)", engines=(VECTOR,), **_SEEDS,

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from ...chip.memory import FULLY, PSUM
-from ...errors import NkiError, fail, user_frame
+from ...errors import NkiError, fail
 from ...isa.operands import regroup
 from ...isa.table import Row
 from ...machine.context import current, machine
@@ -24,6 +24,7 @@ from .enums import OF_PARAMETER
 from .tensor import NkiTensor
 from .versions import said_of
 
+_ENUMS = frozenset(OF_PARAMETER.values())
 _MISSING = inspect.Parameter.empty
 _CODES = {"none": 0, "swdge": 1, "hwdge": 2, "unknown": 3}      # dge_mode, as the rows count
 
@@ -170,8 +171,8 @@ def instruction(own: Row, adapt: Adapter) -> Any:
 def issue(m: Machine, row: Row, given: dict[str, Any]) -> None:
     """Plan an instruction and let it write `dst`, where its row does not say so itself."""
     takes_dst, takes_dtype = _takes(row)
-    dst = given.get("dst")
-    line = m.trace.line(user_frame(sys._getframe(1)))
+    dst: Any = given.get("dst")
+    line = m.trace.line(sys._getframe(1))
     refusals.look(m, row.name, given, line)
     refusals.read(m, given, m.psum_sums)
     if not takes_dst:
@@ -250,7 +251,7 @@ def argument(x: Any) -> Any:
     """Return an argument as the rows take it: the machine's tensors, numbers for enums."""
     if x.__class__ is NkiTensor:
         return x._t
-    if isinstance(x, Enum):
+    if isinstance(x, Enum) and x.__class__ in _ENUMS:
         return x.value
     return x
 

@@ -14,6 +14,7 @@ from ...machine.tensor import Tensor
 from . import refusals
 from .enums import MemoryRegion
 from .tensor import NkiTensor
+from .typing import Shape
 
 #: What is simulated if nobody says: what the package supports and was compared with measurements.
 DEFAULT_TARGET = "trn2"
@@ -26,6 +27,7 @@ class Kernel(launching.Kernel):
     default_target = DEFAULT_TARGET
     inputs_mutable = True
     together = True
+    schedule: tuple[tuple[str, tuple[str, ...]], ...] = ()      # edges between named calls
 
     def __getitem__(self, lnc: Any) -> Kernel:
         """Return the kernel launched on 1 or 2 cores that run together: kernel[2](x)."""
@@ -45,13 +47,16 @@ class Kernel(launching.Kernel):
         They only restrict the order of the compiler; the simulator keeps that of the program.
         """
         k = copy.copy(self)
-        k.schedule = [(consumer, [producers] if isinstance(producers, str) else list(producers))
-                      for consumer, producers in edges]      # type: ignore[attr-defined]
+        k.schedule = tuple(
+            (consumer, (producers,) if isinstance(producers, str) else tuple(producers))
+            for consumer, producers in edges)
         return k
 
-    @staticmethod
-    def enter(t: Tensor, name: str, shared: bool) -> NkiTensor:
-        """Return an argument as the kernel sees it."""
+    def enter(self, t: Tensor, name: str, shared: bool) -> NkiTensor:
+        """Return an argument as the kernel sees it; `nt.tensor[...]` checks its shape."""
+        note = getattr(self.func, "__annotations__", {}).get(name)
+        if isinstance(note, Shape):
+            note.check(name, t.shape)
         region = MemoryRegion.shared_hbm if shared else MemoryRegion.private_hbm
         return NkiTensor(t, region, name)
 
