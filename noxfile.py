@@ -38,6 +38,13 @@ def profile(session: nox.Session) -> None:
     session.run("python", "-m", "labkit", "profile", *session.posargs)
 
 
+@nox.session(default=False)
+def verify_sim(session: nox.Session) -> None:
+    """On a Neuron machine: chip, SDK's simulator and nkisim compared, constants proposed."""
+    session.install("-e", ".[labs]", silent=True)
+    session.run("python", "-m", "labkit", "verify_sim", *session.posargs)
+
+
 def results(name: str) -> list[str]:
     """Return pytest's arguments that leave its results where CI collects them, if it does."""
     folder = os.environ.get("TRAINIUM_LABS_REPORTS")
@@ -55,7 +62,7 @@ def conformance(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the test suite, on all cores; arguments go to pytest."""
     torch = ",torch" if os.environ.get("TRAINIUM_LABS_TORCH") == "1" else ""
-    session.install("-e", f".[labs,grade,test,infra{torch}]", silent=True)
+    session.install("-e", f".[labs,grade,test,infra,history,neuron{torch}]", silent=True)
     if session.posargs:
         session.run("python", "-m", "pytest", *session.posargs)
         return

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from labkit import Case, Lab, RubricLine, Step, Tensor
+from labkit.spec import time_limit
 
 MATMULS = ("tiled", "hoist_load", "block_free_dimension", "fully_optimized")
 INPUTS = ("X", "W1", "b1", "W2", "b2")
@@ -44,6 +45,7 @@ def network_case(name: str, kernel: str, size: Network, *, dtype: str = "float32
                _weights((n.hidden, n.classes), dtype, files[3]),
                _weights((1, n.classes), dtype, files[4]))
     predict = kernel == "nki_predict"
+    more.setdefault("timeout_s", time_limit(n.batch * n.hidden * (n.inputs + n.classes)))
     return Case(name, kernel, "predict" if predict else "forward", tensors,
                 kernel_kwargs={"matmul_kernel": matmul}, accumulate=n.inputs + n.hidden,
                 roundings=3, output_dtype="int32" if predict else None, **more)

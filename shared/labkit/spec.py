@@ -20,6 +20,13 @@ TARGETS: tuple[str, ...] = nkisim.TARGETS
 FLEET_TARGETS = ("trn1", "trn2")
 #: The files that every lab folder has, under these names.
 FILES = ("README.md", "spec.py", "reference.py", "kernels.py", "tester.py")
+#: Seconds that a case may run: simulated, and where the SDK compiles it first.
+TIME_LIMIT_S, COMPILED_LIMIT_S = 60.0, 900.0
+
+
+def time_limit(products: float) -> float:
+    """Return the seconds that a case of so many products may run: 30 for each 10^10, and 60."""
+    return TIME_LIMIT_S + 30 * (products // 1e10)
 
 
 class SpecError(Exception):
@@ -85,7 +92,8 @@ class Case:
     (default: that of the first input). `hw_options` go to `nki.baremetal` on the chip. `fleets` are
     the named groups of cases that it belongs to. `threshold_us` is the latency, by target, that
     full credit asks for, and `relaxed_us` what a part of it asks for; both of `percentile`.
-    `measure` asks for a latency also where there is no threshold.
+    `measure` asks for a latency also where there is no threshold. `timeout_s` is how many seconds
+    the kernel may run in simulation; compiled, it may take `COMPILED_LIMIT_S` at least.
     """
 
     name: str
@@ -106,7 +114,7 @@ class Case:
     relaxed_us: Mapping[str, float] = field(default_factory=dict)
     percentile: int = 50
     measure: bool = False
-    timeout_s: float = 900.0
+    timeout_s: float = TIME_LIMIT_S
 
     def __post_init__(self) -> None:
         if not self.inputs:
