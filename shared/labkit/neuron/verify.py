@@ -24,6 +24,7 @@ from rich.table import Table
 from ..child import job_of
 from ..compare import compare
 from ..evaluate import References, judge
+from ..hostflags import add_host_flags
 from ..inputs import dtype_of
 from ..load import load_module
 from ..results import provenance
@@ -193,6 +194,7 @@ def page(rows: Sequence[Row], facts: dict[str, Any], proposal: str) -> str:
     errors = [abs(r.error_pct) for r in rows if r.error_pct is not None]
     head = (f"median |error| {np.median(errors):.1f} % on {len(errors)} measured kernels"
             if errors else "nothing was measured here")
+    told = ", ".join(f"{name} {value}" for name, value in facts.items())
     body = []
     for r in rows:
         bad = any(v != "passed" for v in r.verdicts.values()) or r.disagree
@@ -212,9 +214,9 @@ def page(rows: Sequence[Row], facts: dict[str, Any], proposal: str) -> str:
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><title>verify_sim</title><style>"
         "body{font:14px system-ui,sans-serif;margin:24px}td,th{text-align:left;padding:2px 12px 2px"
-        " 0;border-bottom:1px solid #ddd}.n{text-align:right}.bad td{color:#c23f35}pre{background:"
+        " 0;border-bottom:1px solid #ddd}.n{text-align:right;white-space:nowrap}.bad td{color:#c23f35}pre{background:"
         "#f4f4f4;padding:12px;overflow:auto}</style><h1>nkisim against hardware</h1>"
-        f"<p>{escape(head)}. {escape(json.dumps(facts))}</p><table><tr><th>case<th>target<th>"
+        f"<p>{escape(head)}. {escape(told)}</p><table><tr><th>case<th>target<th>"
         "outputs<th>predicted us<th>measured us<th>error<th></tr>" + "".join(body) + "</table>"
         f"<h2>Proposal for constants</h2><pre>{escape(proposal)}</pre></html>\n")
 
@@ -242,6 +244,7 @@ def verify_sim(argv: Sequence[str] | None = None, run: Runner | None = None) -> 
                         help="compare these (default: all that are here)")
     parser.add_argument("--full", action="store_true", help="all cases, not only the quick ones")
     parser.add_argument("--out", type=Path, default=OUT, metavar="FOLDER")
+    add_host_flags(parser)
     args = parser.parse_args(argv)
     backends = tuple(dict.fromkeys(("sim", *(args.backend or BACKENDS))))
     if run is None and "hw" in backends and not has_neuron_devices():

@@ -149,6 +149,7 @@ class Run:
             self.link.call("put", data=self.tree.pack(there["missing"]))
         env = {**{k: os.environ[k] for k in PASSED_ON if k in os.environ}, **job.env,
                "LABKIT_GIT_COMMIT": self.tree.commit, "LABKIT_HISTORY": "off",
+               "LABKIT_HOST_NAME": self.host.name,
                "TERM": os.environ.get("TERM", "dumb"), "PYTHONUNBUFFERED": "1"}
         size = shutil.get_terminal_size()
         tty = [size.lines, size.columns] if console and console.is_terminal else None

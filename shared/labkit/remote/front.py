@@ -43,7 +43,8 @@ def job_of(program: Sequence[str], rest: Sequence[str], args: argparse.Namespace
     extra = []
     if not backend:
         backend = seen.backend or "hw"
-        extra = [] if seen.backend else ["--backend", "hw"]
+        # verify_sim takes all backends by itself
+        extra = [] if seen.backend or program[-1] == "verify_sim" else ["--backend", "hw"]
     dialect = "nki" if seen.dialect in ("nki", "beta2", "new") else "neuronxcc.nki"
     return Job((*argv, *rest, *extra), cwd, args.results, backend, dialect, args.time_limit * 60)
 

@@ -183,7 +183,7 @@ def test_a_terminal_gets_a_terminal(desk):
 
 
 def desk_popen_on(desk, fd: int) -> subprocess.Popen:
-    from conftest import DRIVER  # type: ignore[import-not-found]
+    from local_host import DRIVER
     return subprocess.Popen([sys.executable, "-c", DRIVER, "--host", "chip", "--backend", "sim"],
                             cwd=desk.repo, env=desk.env, stdin=subprocess.DEVNULL, stdout=fd,
                             stderr=subprocess.DEVNULL)
