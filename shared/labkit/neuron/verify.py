@@ -214,8 +214,9 @@ def page(rows: Sequence[Row], facts: dict[str, Any], proposal: str) -> str:
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><title>verify_sim</title><style>"
         "body{font:14px system-ui,sans-serif;margin:24px}td,th{text-align:left;padding:2px 12px 2px"
-        " 0;border-bottom:1px solid #ddd}.n{text-align:right;white-space:nowrap}.bad td{color:#c23f35}pre{background:"
-        "#f4f4f4;padding:12px;overflow:auto}</style><h1>nkisim against hardware</h1>"
+        " 0;border-bottom:1px solid #ddd}.n{text-align:right;white-space:nowrap}.bad td{color:"
+        "#c23f35}pre{background:#f4f4f4;padding:12px;overflow:auto}</style>"
+        "<h1>nkisim against hardware</h1>"
         f"<p>{escape(head)}. {escape(told)}</p><table><tr><th>case<th>target<th>"
         "outputs<th>predicted us<th>measured us<th>error<th></tr>" + "".join(body) + "</table>"
         f"<h2>Proposal for constants</h2><pre>{escape(proposal)}</pre></html>\n")
