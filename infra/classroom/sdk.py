@@ -59,14 +59,20 @@ def dialect_problem(version: str, dialect: str) -> tuple[str, str] | None:
                 " compile error."
             ),
             (
-                'Pin `sdk: "2.26.1"` (2.27 to 2.29 carry both packages), or port the labs and set'
-                " `dialect: nki`."
+                'Pin `sdk: "2.26.1"` (2.27 to 2.29 carry both packages), or set `dialect: nki`:'
+                " every lab has its kernels in that dialect as well (kernels_nki.py)."
             ),
         )
     if dialect == "nki" and minor < (2, 27):
         return (
             f"SDK {version} has no `nki` package; it came with 2.27.",
-            'Pin `sdk: "2.27.0"` or newer, or set `dialect: neuronxcc.nki`.',
+            'Pin `sdk: "2.29.0"` or newer, or set `dialect: neuronxcc.nki`.',
+        )
+    if dialect == "nki" and minor < (2, 29):
+        return (
+            f"SDK {version} carries NKI 0.{minor[1] - 26}; the labs' kernels in that dialect need"
+            " 0.3 (outputs in shared_hbm, nc_matmul with accumulate=), which came with 2.29.",
+            'Pin `sdk: "2.29.0"` or newer, or set `dialect: neuronxcc.nki`.',
         )
     return None
 
@@ -80,6 +86,16 @@ def profiler_for(version: str) -> str:
 def ubuntu_for(version: str) -> str:
     """Return the Ubuntu release of the multi-framework image (24.04 images appear with 2.27)."""
     return "22.04" if parse(version)[:2] < (2, 27) else "24.04"
+
+
+def tools_of(version: str) -> str:
+    """Return the release ("2.26") of the package aws-neuronx-tools that belongs to an SDK.
+
+    The Neuron documentation's "Release Content" lists it with the SDK's own first two numbers from
+    2.22 on; 2.21 came with tools 2.20.
+    """
+    major, minor, _ = parse(version)
+    return f"{major}.{minor}" if (major, minor) >= (2, 22) else "2.20"
 
 
 @dataclass(frozen=True)

@@ -33,19 +33,19 @@ class ResultsError(Exception):
     """The results file cannot be written; the text says why."""
 
 
-def provenance(folder: Path, backend: str, target: str, seed: int) -> dict[str, Any]:
+def provenance(lab: Lab, backend: str, target: str, seed: int) -> dict[str, Any]:
     """Return where a result comes from: backend, versions, hash of the kernels, machine kind."""
     import nkisim
-    kernels = folder / "kernels.py"
     return {
         "id": uuid.uuid4().hex,
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "student": os.environ.get("LABKIT_STUDENT"),
         "backend": backend, "target": target, "seed": seed,
+        "dialect": lab.dialect,
         "nkisim": nkisim.__version__ if backend == "sim" else None,
         "sdk": sdk_version() if backend != "sim" else None,
-        "kernels_sha256": hashlib.sha256(kernels.read_bytes()).hexdigest(),
-        "git_commit": git_commit(folder),
+        "kernels_sha256": hashlib.sha256(lab.kernels.read_bytes()).hexdigest(),
+        "git_commit": git_commit(lab.folder),
         "python": platform.python_version(), "numpy": np.__version__,
         "platform": f"{sys.platform}-{platform.machine()}",
     }
@@ -144,6 +144,7 @@ def _write(path: Path, document: dict[str, Any]) -> None:
             file.write("\n")
             file.flush()
             os.fsync(file.fileno())
+        os.chmod(name, 0o644)       # a temporary file is its owner's alone
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -164,7 +165,7 @@ def write_times(path: Path, lab: Lab, outcomes: Sequence[Outcome], backend: str,
     kind = timed[0].latency_kind
     used = timed[0].target
     document = {"lab": lab.name, "kind": kind,
-                **provenance(lab.folder, backend, used, seed),
+                **provenance(lab, backend, used, seed),
                 "execution_times_us": {o.case.name: round(o.latency[f"p{o.case.percentile}"], 1)
                                        for o in timed if o.latency}}
     try:
