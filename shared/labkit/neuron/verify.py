@@ -21,13 +21,16 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+import nkisim
+
 from ..child import job_of
 from ..compare import compare
+from ..dialect import DIALECTS
 from ..evaluate import References, judge
 from ..hostflags import add_host_flags
 from ..inputs import dtype_of
 from ..load import load_module
-from ..results import provenance
+from ..results import provenance, sdk_version
 from ..show import progress, terminal
 from ..spec import FLEET_TARGETS, Case, Lab, MustFailNumerically, MustRaise, SpecError, Tensor
 from ..worker import Worker
@@ -108,8 +111,8 @@ class Runners:
         """Run a case on a backend and return the child's reply."""
         worker = self.workers.setdefault(backend, Worker(backend))
         return worker.receive(worker.send(job_of(
-            case, kernels=str(lab.folder / "kernels.py"), backend=backend, target=target,
-            seed=lab.seed, measure=True, profile="")), case.timeout_s)
+            case, kernels=str(lab.kernels), backend=backend, target=target,
+            seed=lab.seed, dialect=lab.dialect, measure=True, profile="")), case.timeout_s)
 
     def close(self) -> None:
         """End the processes."""
@@ -120,7 +123,7 @@ class Runners:
 def verify_case(lab: Lab, case: Case, target: str, backends: Sequence[str], run: Runner,
                 references: References) -> Row:
     """Run a case on each backend and compare what comes out."""
-    row, outputs = Row(lab.name, case, target), {}
+    row, outputs = Row(lab.label, case, target), {}
     expected = () if isinstance(case.expect, MustRaise) else references.of(case)
     for backend in backends:
         reply = run(backend, lab, case, target)
@@ -155,7 +158,7 @@ def records(rows: Iterable[Row], labs: dict[str, Lab], root: Path) -> dict[str, 
         lab, case = labs[row.lab], row.case
         if row.measured_us is None or row.verdicts.get("hw") != "passed":
             continue
-        path = lab.folder / "kernels.py"
+        path = lab.kernels
         plain = {k: v for k, v in {**case.kwargs, **case.kernel_kwargs}.items()
                  if isinstance(v, (int, float, str, bool))}
         out.append({
@@ -257,7 +260,10 @@ def verify_sim(argv: Sequence[str] | None = None, run: Runner | None = None) -> 
     chosen = args.labs or [*names, "micro"]
     ours = [name for name in chosen if name != "micro"]
     every = [*(load(ours) if ours else ()), *([micro_lab()] if "micro" in chosen else ())]
-    labs = {lab.name: lab for lab in every}
+    # an SDK speaks one of them; without an SDK all kernels that there are
+    spoken = {nkisim.installed_dialect()} if sdk_version() else set(DIALECTS)
+    labs = {one.label: one for lab in every for dialect in lab.dialects if dialect in spoken
+            for one in [lab.speaking(dialect)]}
     fleet, target = "full" if args.full else "quick", args.target or "trn1"
     console, rows, runners = terminal(), [], Runners()
     todo = [(lab, case) for lab in labs.values() for case in lab.cases
@@ -282,7 +288,7 @@ def report(rows: Sequence[Row], labs: dict[str, Lab], backends: Sequence[str], t
     from ..load import labs_root
     root = labs_root().resolve().parent
     first = next(iter(labs.values()))
-    facts = provenance(first.folder, "hw" if "hw" in backends else "sdk-sim", target, first.seed)
+    facts = provenance(first, "hw" if "hw" in backends else "sdk-sim", target, first.seed)
     out.mkdir(parents=True, exist_ok=True)
     (out / "verify_sim.json").write_text(json.dumps(
         {**facts, "backends": list(backends), "cases": [r.to_dict() for r in rows]}, indent=1)

@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
+from ..dialect import PACKAGE
 from ..hostflags import add_host_flags
 from . import hosts
 from .client import Job, Report, Run, to_terminal
@@ -45,8 +46,8 @@ def job_of(program: Sequence[str], rest: Sequence[str], args: argparse.Namespace
         backend = seen.backend or "hw"
         # verify_sim takes all backends by itself
         extra = [] if seen.backend or program[-1] == "verify_sim" else ["--backend", "hw"]
-    dialect = "nki" if seen.dialect in ("nki", "beta2", "new") else "neuronxcc.nki"
-    return Job((*argv, *rest, *extra), cwd, args.results, backend, dialect, args.time_limit * 60)
+    dialect = PACKAGE.get(seen.dialect or "", "")
+    return Job((*argv, *rest, *extra), cwd, args.results, backend, dialect, args.run_limit * 60)
 
 
 def elsewhere(program: Sequence[str], argv: Sequence[str]) -> int:

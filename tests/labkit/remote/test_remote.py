@@ -140,9 +140,9 @@ def test_two_runs_of_one_student_follow_each_other(desk):
 
 
 def test_a_kernel_that_hangs_is_ended_and_what_was_finished_is_kept(desk):
-    done = desk.run("--hang", "--runs", "2", "--say", "i", "--time-limit", "0.02")
+    done = desk.run("--hang", "--runs", "2", "--say", "i", "--run-limit", "0.02")
     assert done.returncode == 2
-    assert "time limit" in done.stderr and "--time-limit" in done.stderr
+    assert "time limit" in done.stderr and "--run-limit" in done.stderr
     assert desk.ids() == ["i0", "i1"] and "interrupted" in done.stdout
     assert desk.run("--say", "j").returncode == 0      # the queue is free
 
