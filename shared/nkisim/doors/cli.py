@@ -18,6 +18,7 @@ from nkisim import __version__
 #: Command -> (module of this room:function, one line of help). A new command is a new row.
 COMMANDS = {
     "run": ("script:command", "run a script with neuronxcc.nki served by the import rule"),
+    "check": ("check:command", "run a script and report all that is wrong with its kernels"),
     "profile": ("profile_cli:command", "predict a kernel's time, and show where it goes"),
     "view": ("view:command", "open a saved profile in the browser"),
     "doctor": ("doctor:command", "say what would serve neuronxcc.nki here, and why"),

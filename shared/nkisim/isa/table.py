@@ -350,11 +350,13 @@ class Row:
                        limit="at most one of two tile operands in PSUM",
                        hint="copy one to SBUF first: nl.copy(x)")
 
-    def misuse(self, exc: Exception) -> NkiError:
+    def misuse(self, exc: Exception, kw: dict[str, Any]) -> NkiError:
         """Return the error for a call that the plan could not make sense of."""
-        text = str(exc) or type(exc).__name__
+        wrong = keywords.said(kw, self.signature.parameters)
+        text = (str(exc) or type(exc).__name__) \
+            + (f"; it has no {', '.join(wrong)}" if wrong else "")
         return fail("NKI-X01", f"{self.api} was not given what it takes: {text}",
-                    limit=f"{self.api}{self.signature}",
+                    limit=f"{self.api}{keywords.bare(self.signature)}",
                     hint=f"help({self.api}) says what each argument is")
 
 
@@ -386,7 +388,7 @@ def instruction(name: str, *, engines: tuple[str, ...], run: Callable, source: s
             except (TypeError, ValueError, KeyError, AttributeError, IndexError) as exc:
                 if hasattr(exc, "nki_error"):
                     raise
-                raise row.misuse(exc) from None
+                raise row.misuse(exc, kw) from None
         function.__name__ = function.__qualname__ = row.public.rpartition(".")[2] or name
         function.__doc__ = row.doc
         function.__signature__ = row.signature             # type: ignore[attr-defined]

@@ -86,6 +86,10 @@ class Machine:
             self.findings.append(Finding(id, severity, text, self.trace.where(where),
                                          self.trace.where(other)))
 
+    def found(self, id: str, where: int, other: int) -> bool:
+        """Tell whether a finding has been added."""
+        return (id, where, other) in self._found
+
     # -- storage -----------------------------------------------------------------
     def new_storage(self, kind: str, nparts: int, row_bytes: int, *, grain: int = 1,
                     where: int = -1, arena: bool = False, readonly: bool = False,
@@ -330,8 +334,8 @@ class Machine:
         never = st.origins(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize) == 0
         if never.any():
             if self.dialect == "beta1":     # elsewhere the kernel has said what it means
-                self.find("NKI-U03", "note", f"{ins.row.name} accumulates into {dst!r}, which was "
-                          "never set: the first product overwrites it. nl.zeros(..., "
+                self.find("NKI-U03", "warning", f"{ins.row.name} accumulates into {dst!r}, which "
+                          "was never set: the first product overwrites it. nl.zeros(..., "
                           "buffer=nl.psum) says so and costs nothing", ins.line, st.where)
             np.copyto(dst.np, np.zeros((), dst.np.dtype), where=never)
 
@@ -392,7 +396,7 @@ class Machine:
         raise fail("NKI-S01", "the destination has another shape than the value",
                    given=f"destination {dst.shape}, value {shape}",
                    limit="equal shapes; only dims of size 1 of the value are repeated",
-                   hint="slice the destination to the tile: t[:, i*512:(i+1)*512] = ...")
+                   hint=_how_to_fit(dst, shape))
 
     def accumulate(self, dst: Tensor, value: Any, op: str) -> Tensor:
         """Do `dst += value` (or -=, *=, /=) in place."""
@@ -408,6 +412,9 @@ class Machine:
                 return dst
         if isinstance(dst, BlockTensor):
             refuse.not_a_tile(dst, "destination")
+        if dst.kind is PSUM and dst.dtype.kind in "iu" and isinstance(value, Tensor) \
+                and value.pending is not None and value.pending.row.accumulates:
+            refuse.integer_sum(dst)
         if self.pending is not None:
             self.flush()
         if dst.kind is HBM:
@@ -439,6 +446,14 @@ class Machine:
         tr.node_loop.append(loop)
         tr.node_iter.append(i)
         self.node = len(tr.node_loop) - 1
+
+
+def _how_to_fit(dst: Tensor, shape: tuple[int, ...]) -> str:
+    """Return what to try where a value does not fit a destination."""
+    if dst.shape[0] == 1 and dst.shape[1:] == shape:
+        return (f"dims before the partition dim are marked: nl.ndarray((n, nl.par_dim({shape[0]}), "
+                "...)), and t[i] is then a tile")
+    return "slice the destination to the tile: t[:, i*512:(i+1)*512] = ..."
 
 
 def integer(value: Any, name: str) -> int:
