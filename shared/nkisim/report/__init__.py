@@ -11,11 +11,11 @@ from typing import Any
 
 from .columns import Report, ReportError, load
 from .document import report_of
-from .html import save_html
+from .html import inline, save_html
 from .perfetto import save_perfetto
 from .summary import summary
 
-__all__ = ["Report", "ReportError", "load", "report_of", "save_html", "save_json",
+__all__ = ["Report", "ReportError", "inline", "load", "report_of", "save_html", "save_json",
            "save_perfetto", "summary"]
 
 
