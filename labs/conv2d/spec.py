@@ -4,7 +4,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from labkit import Case, Lab, RubricLine, Tensor
+from labkit import Case, Lab, RubricLine, Step, Tensor
 from labkit.spec import time_limit
 
 
@@ -140,17 +140,34 @@ def _rubric() -> tuple[RubricLine, ...]:
     return tuple(lines)
 
 
+CASES = (
+    *_stanford_right(),
+    *(_stanford_speed(dtype, height, width, pool) for height, width in ((32, 16), (224, 224))
+      for dtype in ("float32", "float16") for pool in (1, 2)),
+    *(_berkeley(key, limit) for key, limit in BERKELEY.items()),
+    *_odd(),
+)
+
+
+def _steps() -> tuple[Step, ...]:
+    """Return the sections of the README; a case belongs to the first that it needs."""
+    pooled = [c for c in CASES if c.kwargs.get("pool_size") == 2]
+    rest = [c for c in CASES if c not in pooled]
+    fast = [c for c in rest if c.threshold_us]
+    large = [c for c in rest if c not in fast and c.inputs[0].shape[2] > 64]
+    small = [c for c in rest if c not in fast and c not in large]
+    sections = ("1. A kernel that is right", "2. A kernel for large images", "3. A fast kernel",
+                "4. Max-pool")
+    return tuple(Step(n, section, tuple(c.name for c in mine)) for n, (section, mine) in
+                 enumerate(zip(sections, (small, large, fast, pooled)), 1))
+
+
 LAB = Lab(
     name="conv2d",
     title="Convolution and max-pool",
     folder=Path(__file__).parent,
-    cases=(
-        *_stanford_right(),
-        *(_stanford_speed(dtype, height, width, pool) for height, width in ((32, 16), (224, 224))
-          for dtype in ("float32", "float16") for pool in (1, 2)),
-        *(_berkeley(key, limit) for key, limit in BERKELEY.items()),
-        *_odd(),
-    ),
+    cases=CASES,
     rubric=_rubric(),
+    steps=_steps(),
     seed=152,
 )

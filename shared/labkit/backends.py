@@ -20,6 +20,8 @@ BACKENDS = ("sim", "sdk-sim", "hw")
 #: What NKI_BACKEND must be in the process that runs a backend.
 PROVIDER = {"sim": "sim", "sdk-sim": "sdk", "hw": "sdk"}
 WARMUP, ITERATIONS = 5, 20
+#: What is kept of the SDK's benchmark, and its percentile.
+PERCENTILES = {"p50": 50, "p99": 99, "min": 0, "p10": 10, "p90": 90, "max": 100}
 
 
 class BackendError(Exception):
@@ -42,14 +44,15 @@ class Ran:
 
 def run_kernel(backend: str, kernel: Callable[..., Any], args: Sequence[np.ndarray],
                kwargs: Mapping[str, Any], target: str, *, dialect: str = "beta1",
-               hw_options: Mapping[str, Any] = {},
-               measure: bool = False, profile: str = "") -> Ran:
+               hw_options: Mapping[str, Any] = {}, measure: bool = False, profile: str = "",
+               limit_us: float | None = None) -> Ran:
     """Run `kernel` and return its outputs and what is known about the run.
 
-    The package `nki` has nothing that measures: on the chip its latency is None.
+    If it takes longer than `limit_us`, the simulator says why (stats: "advice"). The package `nki`
+    has nothing that measures: on the chip its latency is None.
     """
     if backend == "sim":
-        return _simulate(kernel, args, kwargs, target, measure, profile)
+        return _simulate(kernel, args, kwargs, target, measure, profile, limit_us)
     nki = _sdk(backend, dialect)
     if backend == "sdk-sim":
         if dialect == "nki":
@@ -80,7 +83,7 @@ def prepare_process(backend: str, dialect: str = "beta1") -> None:
 
 
 def _simulate(kernel: Callable[..., Any], args: Sequence[np.ndarray], kwargs: Mapping[str, Any],
-              target: str, measure: bool, profile: str) -> Ran:
+              target: str, measure: bool, profile: str, limit_us: float | None = None) -> Ran:
     """Run on the simulator; with `measure`, predict the latency of this very run as well.
 
     `profile` names the files that picture it: NAME.html and NAME.pftrace.
@@ -99,6 +102,8 @@ def _simulate(kernel: Callable[..., Any], args: Sequence[np.ndarray], kwargs: Ma
              "hbm_write_bytes": int(run.hbm_write_bytes)}
     if latency:
         stats["model_error"] = prediction.model_error
+    if latency and (profile or (limit_us is not None and latency["p50"] > limit_us)):
+        stats["advice"] = [str(a) for a in prediction.advice] or [prediction.verdict]
     if profile:
         prediction.save_html(f"{profile}.html")
         prediction.save_perfetto(f"{profile}.pftrace")
@@ -147,5 +152,7 @@ def _measure(nki: Any, kernel: Callable[..., Any], args: Sequence[np.ndarray],
     bench(*args, **kwargs)
     if profile:
         os.replace("file.neff", f"{profile}.neff")
+        from .neuron.profiles import bring
+        bring(profile)
     latency = bench.benchmark_result.nc_latency
-    return {f"p{p}": float(latency.get_latency_percentile(p)) for p in (50, 99)}
+    return {name: float(latency.get_latency_percentile(p)) for name, p in PERCENTILES.items()}

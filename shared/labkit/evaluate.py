@@ -88,7 +88,8 @@ def evaluate(lab: Lab, runs: Iterable[tuple[Case, str]], *, backend: str = "sim"
             request = job_of(case, kernels=str(kernels), backend=backend, target=target, seed=seed,
                              dialect=lab.dialect,
                              measure=measure or case.measure or target in case.threshold_us,
-                             profile=profile.replace("{case}", case.name))
+                             profile=profile.replace("{case}", case.name),
+                             limit_us=case.threshold_us.get(target))
             job = worker.send(request)
             # the reference is computed while the child runs the kernel
             expected = references.of(case) if not isinstance(case.expect, MustRaise) else ()

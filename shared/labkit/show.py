@@ -146,6 +146,22 @@ def show_printed(console: Console, outcomes: Sequence[Outcome]) -> None:
         last = o.printed
 
 
+def show_slow(console: Console, outcomes: Iterable[Outcome]) -> None:
+    """Say of every case that is right and too slow by how much, and what to change first."""
+    for o in outcomes:
+        if o.status == PASSED and o.meets_threshold is False and o.latency:
+            console.print(f"\n[yellow]{o.case.name} on {o.target}: right, but too slow[/], "
+                          f"{o.latency_kind} {o.latency[f'p{o.case.percentile}']:,.0f} of "
+                          f"{o.case.threshold_us[o.target]:,.0f} us", highlight=False)
+            show_advice(console, o)
+
+
+def show_advice(console: Console, outcome: Outcome) -> None:
+    """Print what to change first, where that is known."""
+    for sentence in outcome.stats.get("advice", ()):
+        console.print(f"  {escape(sentence)}", highlight=False, soft_wrap=True)
+
+
 def show_findings(console: Console, outcome: Outcome) -> None:
     """Print what the simulator noticed, each finding once."""
     for text in dict.fromkeys(f"{f['severity']} {f['id']}: {f['text']}"
@@ -169,6 +185,7 @@ def show_stats(console: Console, outcome: Outcome) -> None:
         table.add_row("HBM bytes read", f"{outcome.stats['hbm_read_bytes']:,}")
         table.add_row("HBM bytes written", f"{outcome.stats['hbm_write_bytes']:,}")
     console.print(table)
+    show_advice(console, outcome)
     for name in outcome.stats.get("files", ()):
         console.print(f"wrote {name}", highlight=False, soft_wrap=True, markup=False)
 
@@ -195,6 +212,33 @@ def show_score(console: Console, lab: Lab,
         table.add_row("together", f"{sum(points or 0 for _, points, _ in mine):g}",
                       f"{sum(line.points for line, _, _ in mine):g}")
         console.print(table)
+
+
+def show_steps(console: Console, lab: Lab, outcomes: Sequence[Outcome]) -> None:
+    """Print which steps of a lab are not started, failing or passing, and what they are worth."""
+    table = Table(title=f"Steps of {lab.name}", title_justify="left", box=None)
+    for name in ("step", "section of README.md", "state", "points"):
+        table.add_column(name, overflow="fold")
+    for step in lab.steps:
+        mine = [o for o in outcomes if o.case.name in step.cases]
+        if not mine:
+            continue
+        state = step_state(mine)
+        color = {"passing": "green", "failing": "red"}.get(state, "yellow")
+        points = sum(line.points for line in lab.rubric if set(line.cases) <= set(step.cases))
+        table.add_row(str(step.number), step.section, f"[{color}]{state}[/]",
+                      f"{points:g}" if points else "-")
+    if table.row_count:
+        console.print(table)
+
+
+def step_state(outcomes: Sequence[Outcome]) -> str:
+    """Return "passing", "not started" or "failing" for the runs of a step's cases."""
+    if all(o.status == PASSED for o in outcomes):
+        return "passing"
+    wrong = [o for o in outcomes if o.status != PASSED]
+    unwritten = all((o.error or {}).get("name") == "not_written" for o in wrong)
+    return "not started" if unwritten else "failing"
 
 
 def case_table(lab: Lab) -> Table:

@@ -144,6 +144,15 @@ class RubricLine:
 
 
 @dataclass(frozen=True)
+class Step:
+    """A step of a lab: a section of its README, and the cases that show that it is done."""
+
+    number: int
+    section: str
+    cases: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Lab:
     """A lab: its folder, its cases, what it is worth, and which files a student may edit."""
 
@@ -152,6 +161,7 @@ class Lab:
     folder: Path
     cases: tuple[Case, ...]
     rubric: tuple[RubricLine, ...] = ()
+    steps: tuple[Step, ...] = ()
     editable: tuple[str, ...] = ("kernels.py",)
     seed: int = 149
     dialect: str = "beta1"      # which of the kernel files is meant: see `speaking`
@@ -166,6 +176,11 @@ class Lab:
                 if name not in names:
                     raise SpecError(f"lab {self.name}: rubric line {line.text!r} names the case "
                                     f"{name!r}, which does not exist")
+        for step in self.steps:
+            for name in step.cases:
+                if name not in names:
+                    raise SpecError(f"lab {self.name}: step {step.number} names the case {name!r}, "
+                                    "which does not exist")
 
     @property
     def kernels(self) -> Path:

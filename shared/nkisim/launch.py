@@ -131,8 +131,7 @@ class Kernel:
             chosen = self.default_target
         return hw.get(chosen)
 
-    @staticmethod
-    def enter(t: Tensor, name: str, shared: bool) -> Any:
+    def enter(self, t: Tensor, name: str, shared: bool) -> Any:
         """Return an argument as kernels of the dialect hold it."""
         return t
 

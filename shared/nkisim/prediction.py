@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from . import advice
 from .checks.finding import Finding
 from .chip import dtypes
 from .chip.hw import NeuronCore
@@ -186,6 +187,7 @@ class Profile:
         plan = max(plans, key=_end)                         # of the core that takes longest
         self.cores = len(plans)
         self.compiler = tuple(name for name in compiling.OPTIONS if name in options)
+        self._options = options
         self.schedule = plan
         self.trace = plan.trace                             # with spills, if there are any
         self.spill_bytes = sum(p.spill_bytes for p in plans)
@@ -219,6 +221,20 @@ class Profile:
     @property
     def target(self) -> str:
         return self.hw.name
+
+    @cached_property
+    def advice(self) -> list[advice.Advice]:
+        """Return what to change first: at most three sentences, each with what it would save.
+
+        Computed when it is first asked for: that takes a few more schedules.
+        """
+        return advice.advise(self.schedule, self.hw, dge=self.descriptors == "dge",
+                             on=self._options, latency_us=self.latency_us)
+
+    @property
+    def verdict(self) -> str:
+        """Return a sentence if there is no advice, else ""."""
+        return "" if self.advice else advice.verdict(self.schedule, self.hw)
 
     @property
     def sbuf_peak_lines(self) -> list[Peak]:
@@ -281,6 +297,7 @@ class Profile:
             "sbuf_peak_lines": [[place(p.where), p.amount] for p in self.sbuf_peak_lines],
             "psum_peak_lines": [[place(p.where), p.amount] for p in self.psum_peak_lines],
             "instructions": dict(self.instructions), "bound": self.bound,
+            "advice": [a.to_dict() for a in self.advice],
             "findings": [{"id": f.id, "severity": f.severity, "text": f.text,
                           "where": place(f.where), "other": place(f.other)}
                          for f in self.findings],
