@@ -19,6 +19,7 @@ from . import (
     fields,
     fleet,
     forecast,
+    hosts,
     keys,
     lock,
     pages,
@@ -44,7 +45,7 @@ from .run import Run
 Result = dict[str, Any]
 WITHOUT_AN_ACCOUNT = ("check", "forecast", "prices", "doctor")  # doctor says it in its table
 BILLS = ("instance ", "spot-request ", "elastic-ip ", "volume ", "snapshot ")  # kinds, as reported
-AFTER_THE_END = ("status", "cost", "prices", "stop", "doctor", "pages", "save_work")
+AFTER_THE_END = ("status", "hosts", "cost", "prices", "stop", "doctor", "pages", "save_work")
 
 
 def run(
@@ -461,6 +462,7 @@ _COMMANDS: dict[str, Callable[[Run, Result], Result]] = {
     "forecast": _forecast,
     "prices": _prices,
     "status": _status,
+    "hosts": lambda r, _: hosts.look(r),
     "cost": _cost,
     "start": _start,
     "stop": _stop,

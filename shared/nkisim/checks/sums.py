@@ -35,7 +35,8 @@ def check_sums(m: Launch) -> None:
     every, stores = trace.operands(), trace.storages.table()
     open_ = np.zeros(len(stores.psum), bool)            # storages that matmuls add to
     open_[every.storage[adds[every.form]]] = True
-    mine = np.flatnonzero(open_[every.storage] & stores.psum[every.storage])
+    placed = stores.psum & ~stores.arena                # where the kernel places tiles, they share
+    mine = np.flatnonzero(open_[every.storage] & placed[every.storage])
     # an instruction reads before it writes
     order = np.lexsort((every.instr[mine] * 2 + every.write[mine], every.lowest[mine],
                         every.storage[mine]))
@@ -54,6 +55,6 @@ def check_sums(m: Launch) -> None:
             line, other = (int(lines[every.instr[mine[k]]]) for k in (i + 1, i))
             if m.found("NKI-L02", other, line):
                 continue                            # in an affine_range that is not all
-            m.find("NKI-L08", "warning", "matmuls add to a sum in PSUM that was read already: it "
+            m.find("NKI-L10", "warning", "matmuls add to a sum in PSUM that was read already: it "
                    "holds the products of before as well. For a sum of its own, create the "
                    "accumulator (nl.zeros) in the loop whose sum it is", line, other)

@@ -11,7 +11,7 @@ FACTS = {
     "gemm_moving_fmax": assumed(512, "as trn2; newer documents allow more"),
     "sbuf_bytes": documented(256 * KIB, ARCH3),
     "sbuf_usable_bytes": assumed(
-        240 * KIB, "256 KiB less the 16 KiB that generation 2 reserves"),
+        245_752, "8 bytes less than 240 KiB, as leanprover/KLR has it; nothing was compiled"),
     "hbm_gbps": documented(4700.0, ARCH3),
     "cores_per_chip": documented(8, ARCH3),
     "pe_ghz": documented(2.4, ARCH3),
@@ -28,6 +28,7 @@ FACTS = {
     "range_select": documented(True, f"{ISA}.range_select: NeuronCore-v3 and newer"),
     "small_pe_tiles": documented(True, f"{ISA}.nc_matmul: not on NeuronCore-v2"),
     "hwdge": documented(True, f"{ISA}.dma_copy: dge_mode.hwdge on NeuronCore-v3 and newer"),
+    "gen4_instructions": documented(True, f"{ISA}: NeuronCore-v4 and newer"),
 }
 
 TIMING = {

@@ -37,6 +37,7 @@ class Machine:
                  in_order: bool = False, replays: bool = False):
         self.hw = hw
         self.language = language        # what operators and assignments lower to
+        self.dialect = "beta1"          # in which the kernel is written
         self.compute = compute
         self.replays = Replays(replays and not compute)
         self.skip_middle_end = in_order     # affine_range keeps the order of statements
@@ -63,6 +64,10 @@ class Machine:
         self.sites_seen: dict[tuple, int] = {}      # -> placement, and how often in an iteration
         self.program_id: tuple[int, ...] = ()
         self.grid: tuple[int, ...] = ()
+        self.cores: Any = None          # the cores that run the kernel together, if several do
+        self.constants: dict[tuple, Tensor] = {}    # tiles (P, 1) of numbers that are operands
+        self.psum_filled: set[int] = set()          # storages that no matmul wrote last
+        self.psum_sums: dict[int, dict[int, bool]] = {}     # storage: place of a sum: was it read?
         self.asked_id = False           # the kernel has called nl.program_id
         self.shared: list[Tensor] = []  # shared_hbm tensors, in order of creation
         self.shared_at = 0
@@ -329,9 +334,10 @@ class Machine:
             return
         never = st.origins(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize) == 0
         if never.any():
-            self.find("NKI-U03", "warning", f"{ins.row.name} accumulates into {dst!r}, which was "
-                      "never set: the first product overwrites it. nl.zeros(..., buffer=nl.psum) "
-                      "says so and costs nothing", ins.line, st.where)
+            if self.dialect == "beta1":     # elsewhere the kernel has said what it means
+                self.find("NKI-U03", "warning", f"{ins.row.name} accumulates into {dst!r}, which "
+                          "was never set: the first product overwrites it. nl.zeros(..., "
+                          "buffer=nl.psum) says so and costs nothing", ins.line, st.where)
             np.copyto(dst.np, np.zeros((), dst.np.dtype), where=never)
 
     def _zero_for_real(self, st: Storage) -> None:

@@ -35,6 +35,9 @@ def summary(prof: Any) -> str:
         lines += ["", f"findings ({len(findings)}):"]
         lines += [f"    {f['severity']}: {f['id']} {f['text']}" + (f"  ({f['place']})" if f["place"]
                   else "") for f in findings]
+    lines += ["", "what to change first:"]
+    lines += ["    " + ": ".join(filter(None, (a["place"], a["text"])))
+              for a in report.head.get("advice", ())] or ["    " + report.head.get("verdict", "-")]
     return "\n".join(lines)
 
 
