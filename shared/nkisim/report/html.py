@@ -14,7 +14,8 @@ from .columns import Report
 from .document import report_of
 
 PAGE = Path(__file__).with_name("page")
-SCRIPTS = ("profile.js", "lanes.js", "timeline.js", "search.js", "panels.js", "main.js")
+SCRIPTS = ("profile.js", "lanes.js", "timeline.js", "search.js", "values.js", "panels.js",
+           "main.js")
 
 
 def save_html(prof: Any, path: str | os.PathLike[str], compare: Any = None) -> None:

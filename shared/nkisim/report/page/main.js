@@ -17,7 +17,7 @@ class App {
       this.gestures(timeline, k);
       return timeline;
     });
-    this.tabs = ["Instructions", "Selected", "Memory", "Roofline", "Findings", "Metrics"];
+    this.tabs = ["Instructions", "Selected", "Values", "Memory", "Roofline", "Findings", "Metrics"];
     const wrong = profiles[0].head.findings.some((f) => f.severity === "error");
     this.tab = profiles.length > 1 ? "Metrics" : wrong ? "Findings" : "Instructions";
     this.focus(0, true);
@@ -59,6 +59,7 @@ class App {
     const { profile } = this;
     const draw = { Instructions: () => this.found ? foundPanel(profile, this) : topPanel(profile, this),
                    Selected: () => selectedPanel(profile, this.timeline.selected, this),
+                   Values: () => valuesPanel(profile, this.timeline.selected),
                    Memory: () => memoryPanel(profile, this.memoryTime ?? profile.total / 2),
                    Roofline: () => rooflinePanel(this.profiles),
                    Findings: () => findingsPanel(profile, this),
@@ -70,7 +71,7 @@ class App {
     this.timeline.select(i);
     const line = i < 0 ? -1 : this.profile.col.line[i];
     markSource($("source"), this.profile, line < 0 ? null : this.profile.placeOf[line]);
-    if (i >= 0) this.open("Selected"); else this.drawPanel();
+    if (i >= 0 && this.tab !== "Values") this.open("Selected"); else this.drawPanel();
   }
 
   zoomTo(i) { this.timeline.zoomTo(i); }

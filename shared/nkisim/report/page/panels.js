@@ -46,7 +46,8 @@ function drawAdvice(host, profile, app) {
   if (!advice?.length) { host.replaceChildren(el("p", { class: "dim" }, verdict ?? "")); return; }
   const rows = advice.map((a) => el("li", {}, a.place ? el("button", { class: "mono",
     onclick: () => a.line >= 0 && app.showPlace(profile.placeOf[a.line]) }, a.place) : "", ` ${a.text}`));
-  host.replaceChildren(el("h2", {}, "What to change first"), el("ol", {}, ...rows));
+  const which = app.profiles.length > 1 ? ` in ${"AB"[app.profiles.indexOf(profile)]}` : "";
+  host.replaceChildren(el("h2", {}, `What to change first${which}`), el("ol", {}, ...rows));
 }
 
 function drawCards(host, profile, other) {
