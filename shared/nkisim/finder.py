@@ -1,4 +1,4 @@
-"""The import rule: what `import neuronxcc.nki` resolves to.
+"""The import rule: what `import neuronxcc.nki` and `import nki` resolve to.
 
 The AWS SDK wins wherever it is installed; without it the simulator answers to the same names.
 `install()` is all that a door (`import nkisim`, `import labkit`, the pytest plugin, the command
@@ -7,7 +7,8 @@ loaded when a program first imports `neuronxcc.nki`.
 
 Two finders share the work. One stands last in `sys.meta_path` and serves `neuronxcc` if nobody
 else did. One stands first; unless NKI_BACKEND=sim it serves nothing and only refuses what would
-otherwise be half a package (see `_First`).
+otherwise be half a package (see `_First`). For `nki` the rule is the same, but that neither a
+folder without a package nor the placeholder of that name on PyPI (0.0.1) counts as the SDK.
 """
 from __future__ import annotations
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:  # `typing` would make up most of what the start-up hook costs
 ROOT = "neuronxcc"
 NKI = "neuronxcc.nki"
 FACADE = "nkisim.language.beta1"
+TODAY = "nki"                   # the dialect of SDK 2.29 and later
+FACADE_TODAY = "nkisim.language.nki"
 
 #: Name that a kernel imports -> module that it gets, the very same object. Parents first.
 SERVED = {
@@ -36,10 +39,32 @@ SERVED = {
     f"{NKI}.compiler": f"{FACADE}.compiler",
     f"{NKI}.typing": f"{FACADE}.typing",
 }
+SERVED_TODAY = {
+    TODAY: FACADE_TODAY,
+    f"{TODAY}.language": f"{FACADE_TODAY}.language",
+    f"{TODAY}.language.dtypes": f"{FACADE_TODAY}.dtypes",
+    f"{TODAY}.dtype": f"{FACADE_TODAY}.dtypes",
+    f"{TODAY}.isa": f"{FACADE_TODAY}.isa",
+    f"{TODAY}.isa.constants": f"{FACADE_TODAY}.enums",
+    f"{TODAY}.collectives": f"{FACADE_TODAY}.collectives",
+    f"{TODAY}.compiler": f"{FACADE_TODAY}.compiler",
+    f"{TODAY}.typing": f"{FACADE_TODAY}.typing",
+}
+#: The name under which AWS's kernel library looks for a simulator, and puts it in place of `nki`.
+SHIM = "nki_cpu_simulator"
+SERVED_SHIM = {
+    SHIM: f"{FACADE_TODAY}.shim",
+    **{name.replace(TODAY, f"{SHIM}.{TODAY}", 1): target for name, target in SERVED_TODAY.items()
+       if name != f"{TODAY}.dtype"},
+    f"{SHIM}.{TODAY}.tensor": f"{FACADE_TODAY}.tensor",
+    f"{SHIM}.{TODAY}.builtin": f"{FACADE_TODAY}.builtin",
+}
 
 BACKENDS = ("auto", "sim", "sdk")
 #: The first compiler release (Neuron SDK 2.30) that refuses `neuronxcc.nki` inside kernels.
 FIRST_COMPILER_WITHOUT_NKI = (2, 25)
+PLACEHOLDER_VERSION = "0.0.1"   # of the distribution `nki` on PyPI, which holds nothing
+_GROUPS = (SERVED, SERVED_TODAY, SERVED_SHIM)
 SDK_INSTALL = ('pip install "neuronx-cc==2.21.*" '
                "--extra-index-url https://pip.repos.neuron.amazonaws.com")
 
@@ -84,6 +109,30 @@ def active_backend() -> str:
     return "sim" if getattr(import_module(NKI), "__simulator__", False) else "sdk"
 
 
+def spoken(compiler: str | None, package: str | None) -> str:
+    """Return the dialect for given versions of `neuronx-cc` and `nki` (None: not installed).
+
+    A compiler before 2.25 takes neuronxcc.nki ("beta1"), also beside a package `nki` (SDK 2.27 to
+    2.29 have both); a later one, or the package alone, speaks "nki". Without an SDK it is "beta1".
+    """
+    if compiler is not None:
+        parts = tuple(int(p) for p in compiler.split(".")[:2] if p.isdigit())
+        return "beta1" if parts < FIRST_COMPILER_WITHOUT_NKI else "nki"
+    return "nki" if package not in (None, PLACEHOLDER_VERSION) else "beta1"
+
+
+def installed_dialect() -> str:
+    """Return the dialect of the SDK that is installed here, "beta1" or "nki"; else "beta1"."""
+    from importlib import metadata
+
+    def version(distribution: str) -> str | None:
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            return None
+    return spoken(version("neuronx-cc"), version("nki"))
+
+
 class _First:
     """Stand before all other finders: obey NKI_BACKEND=sim, refuse half a package.
 
@@ -96,6 +145,10 @@ class _First:
     def find_spec(name: str, path: Sequence[str] | None = None,
                   target: ModuleType | None = None) -> ModuleSpec | None:
         """Return a spec if the simulator has to serve `name`, else None."""
+        if name == TODAY or name.startswith(f"{TODAY}."):
+            return _today(name, path)
+        if name.startswith(f"{SHIM}.") and getattr(sys.modules[SHIM], "__simulator__", False):
+            return _facade_spec(name)
         if name != ROOT and not name.startswith("neuronxcc."):
             return None
         backend = requested_backend()
@@ -124,9 +177,16 @@ class _Last:
             if requested_backend() == "sdk":
                 raise ImportError(no_sdk_text(), name=name)
             return _spec(ROOT)
+        if name == SHIM:
+            return _spec(SHIM)
+        if name == TODAY:
+            if requested_backend() == "sdk":
+                raise ImportError(no_today_text(), name=name)
+            return _spec(TODAY)
         if name == NKI:
             raise broken_sdk(sys.modules.get(ROOT))
-        if name.startswith(f"{FACADE}."):  # `from neuronxcc.nki.language import nonsense`
+        # `from neuronxcc.nki.language import nonsense`
+        if name.startswith((f"{FACADE}.", f"{FACADE_TODAY}.")):
             raise _not_simulated(name)
         return None
 
@@ -134,10 +194,41 @@ class _Last:
 _FIRST, _LAST = _First(), _Last()
 
 
+def _today(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    """Return a spec if the simulator has to serve `nki` or what is in it, before anybody else."""
+    if name != TODAY:
+        served = getattr(sys.modules.get(TODAY), "__simulator__", False)
+        return _facade_spec(name) if served else None
+    backend = requested_backend()
+    if backend == "sim":
+        return _spec(TODAY)
+    found = PathFinder.find_spec(name, path)
+    if found is None or not is_placeholder(found):
+        return None                     # the real package, or nothing: `_Last` serves that
+    if backend == "sdk":
+        raise ImportError(no_today_text(), name=name)
+    return _spec(TODAY)
+
+
+def is_placeholder(spec: ModuleSpec) -> bool:
+    """Tell whether what is found is no package: a folder, or a module that only raises."""
+    if _is_namespace(spec):
+        return True
+    if not str(spec.origin).endswith("__init__.py"):
+        return False
+    import ast
+    try:
+        with open(str(spec.origin), encoding="utf-8") as file:
+            body = ast.parse(file.read()).body
+    except (OSError, SyntaxError, ValueError):
+        return False
+    return any(isinstance(node, ast.Raise) for node in body)
+
+
 # -- what the simulator serves -----------------------------------------------------------------
 
 def _facade_spec(name: str) -> ModuleSpec:
-    if name not in SERVED:
+    if not any(name in group for group in _GROUPS):
         raise _not_simulated(name)
     return _spec(name)
 
@@ -165,7 +256,8 @@ class _Loader:
             root = type(sys)(ROOT, "Served by nkisim, a simulator; the AWS SDK is not in use.")
             root.__simulator__ = True  # type: ignore[attr-defined]
             return root
-        modules = {name: import_module(target) for name, target in SERVED.items()}
+        served = next(group for group in _GROUPS if spec.name in group)
+        modules = {name: import_module(target) for name, target in served.items()}
         for name, module in modules.items():
             if not hasattr(module, "__path__"):
                 # Makes Python ask `_Last` about names that the module lacks, for a clear error.
@@ -224,6 +316,16 @@ def no_sdk_text() -> str:
             "  3. `python -m nkisim doctor` shows what is installed.")
 
 
+def no_today_text() -> str:
+    """Describe NKI_BACKEND=sdk without the package nki."""
+    return (f"NKI_BACKEND=sdk asks for the AWS Neuron SDK, but this Python ({sys.executable}) has "
+            "no package nki of it.\n"
+            "  1. Install it (Linux x86-64 only): pip install nki "
+            "--extra-index-url https://pip.repos.neuron.amazonaws.com\n"
+            "  2. Or unset NKI_BACKEND (or set it to auto) to let the simulator step in.\n"
+            "  3. `python -m nkisim doctor` shows what is installed.")
+
+
 def _too_late(wanted: str, name: str) -> ImportError:
     other = "the AWS SDK's" if wanted == "sim" else "the simulator's"
     return ImportError(
@@ -235,7 +337,7 @@ def _too_late(wanted: str, name: str) -> ImportError:
 def _not_simulated(name: str) -> ImportError:
     """Describe a name that the SDK may have and the simulator has not."""
     public = name
-    for served, target in SERVED.items():
+    for served, target in {**SERVED, **SERVED_TODAY}.items():
         if name.startswith(f"{target}."):
             public = served + name[len(target):]  # the last match is the longest
     parent, _, leaf = public.rpartition(".")
@@ -247,4 +349,5 @@ def _not_simulated(name: str) -> ImportError:
             return ImportError(f"The simulator has no {public}: {error}", name=public)
     return ImportError(
         f"The simulator has no {public}. If the AWS SDK has it, it is not modelled here; the "
-        f"simulator serves {', '.join(SERVED)}.", name=public)
+        f"simulator serves {', '.join(SERVED_TODAY if public.startswith(TODAY) else SERVED)}.",
+        name=public)

@@ -7,27 +7,34 @@ import inspect
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from . import banner, collector
+from .checks.capacity import check_capacity
 from .checks.finding import Finding
 from .checks.hazards import check_loops
+from .checks.ignore import kept
+from .checks.sums import check_sums
 from .chip import dtypes, hw
 from .chip.memory import HBM, NEVER
 from .errors import NkiError, Where, fail, find_where, in_user_code, trim
 from .isa import lower
+from .lint import level
 from .machine import allocate
 from .machine.context import current
+from .machine.cores import Cores
 from .machine.grid import grid_sizes
 from .machine.machine import Machine
 from .machine.replay import Diverged
 from .machine.tensor import Tensor
 from .machine.values import TileValues
 from .trace.trace import Trace
+from .trace.written import written
 
 
 @dataclass
@@ -75,6 +82,10 @@ class Kernel:
     """A function decorated with `@nki.jit`: callable with arrays, and inside other kernels."""
 
     __name__: str                           # of the function
+    dialect = "beta1"
+    default_target: str | None = None
+    together = False                        # the instances of the grid are cores that run at once
+    inputs_mutable = False                  # a kernel may write into any of its arguments
 
     def __init__(self, func: Callable, mode: str = "auto", target: str | None = None,
                  options: tuple[str, ...] = (), grid: tuple[int, ...] = ()):
@@ -114,8 +125,28 @@ class Kernel:
         finally:
             m.depth -= 1
 
+    def core(self, target: str | None) -> hw.NeuronCore:
+        """Return what is simulated: as asked, as the environment says, or the dialect's default."""
+        chosen = target or self.target
+        if chosen is None and not os.environ.get(hw.TARGET_VARIABLE):
+            chosen = self.default_target
+        return hw.get(chosen)
+
+    @staticmethod
+    def enter(t: Tensor, name: str, shared: bool) -> Any:
+        """Return an argument as kernels of the dialect hold it."""
+        return t
+
+    def leave(self, x: Any) -> Any:
+        """Return what a kernel returns as the machine's tensor."""
+        return x
+
     def __repr__(self) -> str:
         return f"<nki kernel {getattr(self, '__name__', '?')}>"
+
+
+#: tell for a plain function whether it is of a dialect, and make it a kernel of that
+DIALECTS: list[Callable[[Callable], Kernel | None]] = []
 
 
 def as_kernel(func: Any, what: str = "a kernel") -> Kernel:
@@ -125,7 +156,7 @@ def as_kernel(func: Any, what: str = "a kernel") -> Kernel:
     if not callable(func):
         raise trim(fail("NKI-K03", f"{what} is not a function", given=f"{type(func).__name__}",
                         limit="a function, plain or decorated with @nki.jit"))
-    return Kernel(func)
+    return next(filter(None, (known(func) for known in DIALECTS)), None) or Kernel(func)
 
 
 # -- arguments ----------------------------------------------------------------------------------
@@ -162,12 +193,17 @@ def _to_torch(a: np.ndarray) -> Any:
     return torch.from_numpy(a)
 
 
+def _to_jax(a: np.ndarray) -> Any:
+    from jax import numpy
+    return numpy.asarray(a)
+
+
 class _Arguments:
     """The arguments of a launch, as HBM tensors."""
 
     def __init__(self, m: Machine, kernel: Kernel):
-        self.m = m
-        self.torch = False
+        self.m, self.kernel = m, kernel
+        self.torch = self.jax = False
         self.old_style = kernel.mode == "trace"
         self.inputs: list[tuple[str, np.ndarray, Tensor, bool]] = []
         notes = getattr(kernel.func, "__annotations__", {})
@@ -175,13 +211,18 @@ class _Arguments:
                         if "mutable_tensor" in (a if isinstance(a, str) else
                                                 getattr(a, "__name__", ""))}
 
+    def written(self) -> bool:
+        """Tell whether the kernel has written into an argument, where that makes it an output."""
+        return self.kernel.inputs_mutable and any(written(self.m.trace, t)
+                                                  for _, _, t, _ in self.inputs)
+
     def convert(self, value: Any, name: str) -> Any:
         """Turn arrays into tensors, inside tuples, lists and dicts as well."""
         if isinstance(value, np.ndarray):
             mutable = self.old_style or name in self.mutable
-            t = allocate.input_tensor(self.m, value, name, mutable)
+            t = allocate.input_tensor(self.m, value, name, mutable, self.kernel.inputs_mutable)
             self.inputs.append((name, value, t, mutable))
-            return t
+            return self.kernel.enter(t, name, bool(self.kernel.grid))
         if isinstance(value, TensorSpec):
             return self.convert(np.zeros(value.shape, value.dtype), name)
         if _is_torch(value):
@@ -191,7 +232,8 @@ class _Arguments:
             return type(value)(self.convert(v, name) for v in value)
         if type(value) is dict:
             return {k: self.convert(v, name) for k, v in value.items()}
-        if type(value).__module__.startswith("jax"):
+        if type(value).__module__.split(".")[0] in ("jax", "jaxlib"):
+            self.jax = True
             return self.convert(np.asarray(value), name)
         return value
 
@@ -235,12 +277,14 @@ def launch(kernel: Any, args: tuple, kwargs: dict, *, target: str | None = None,
 
 def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compute: bool,
             replays: bool = False, watch: TileValues | None = None) -> Run:
-    core = hw.get(target or kernel.target)
+    core = kernel.core(target)
     banner.announce(core.name)
     m = Machine(core, lower, compute=compute, replays=replays,
                 in_order="skip_middle_end_transformations" in kernel.nki_options)
+    m.dialect = kernel.dialect
     m.watch = watch
     names = _bind(kernel, args, kwargs)
+    m.findings += level.of_kernel(kernel.func, kernel.dialect)
     box = _Arguments(m, kernel)
     tensors = [box.convert(a, n) for a, n in zip(args, names)]
     named = {k: box.convert(v, k) for k, v in kwargs.items()}
@@ -251,6 +295,10 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
             m.products.run()        # nothing has read them: a kernel may return PSUM itself
             m.replays.finish()
             error = check_loops(m)
+            if compute:             # a profile counts what does not fit as it schedules
+                check_capacity(m)
+                if m.dialect == "beta1":    # the package nki says it as it is issued
+                    check_sums(m)
     except Exception as exc:
         if not m.replays.trusts(exc):
             raise Diverged from exc
@@ -260,10 +308,22 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     if error is not None:
         raise error
     outputs = _outputs(m, kernel, box, result) if compute else None
-    return Run(outputs, m.findings, m.trace, core.name, m)
+    return Run(outputs, kept(m.findings), m.trace, core.name, m)
 
 
 _told: set[str] = set()
+_watchers: list[list[list[Finding]]] = []
+
+
+@contextmanager
+def watched() -> Iterator[list[list[Finding]]]:
+    """Collect the findings of each kernel run in this block, instead of printing them."""
+    runs: list[list[Finding]] = []
+    _watchers.append(runs)
+    try:
+        yield runs
+    finally:
+        _watchers.remove(runs)
 
 
 def tell(run: Run) -> Run:
@@ -271,6 +331,9 @@ def tell(run: Run) -> Run:
 
     Scripts that call kernels directly would otherwise never see them; `nkisim.run` returns them.
     """
+    if _watchers:
+        _watchers[-1].append(run.findings)
+        return run
     if os.environ.get("NKI_FINDINGS") == "0" or sys.stderr is None:
         return run
     for finding in run.findings:
@@ -289,6 +352,9 @@ def _run_instances(m: Machine, kernel: Kernel, args: list, kwargs: dict) -> Any:
         m.flush()
         return result
     m.grid = kernel.grid
+    if kernel.together:
+        m.cores = Cores(m, kernel.grid[0])
+        return m.cores.run(lambda: kernel.func(*args, **kwargs))
     result = None
     ids = list(np.ndindex(*kernel.grid))
     for i in m.loop("grid", range(len(ids))):
@@ -321,6 +387,7 @@ def _outputs(m: Machine, kernel: Kernel, args: _Arguments, result: Any) -> Any:
             return type(x)(convert(v, f"{what}[{i}]") for i, v in enumerate(x))
         if isinstance(x, dict):
             return {k: convert(v, f"{what}[{k!r}]") for k, v in x.items()}
+        x = kernel.leave(x)
         if not isinstance(x, Tensor):
             raise fail("NKI-O02", f"{kernel.__name__} returns something that is not a tensor",
                        given=f"{what} is {type(x).__name__}", limit="HBM tensors",
@@ -348,10 +415,10 @@ def _outputs(m: Machine, kernel: Kernel, args: _Arguments, result: Any) -> Any:
                             "smaller than a tile")
         m.undefined.check_output(x)
         a = array_of(x)
-        return _to_torch(a) if args.torch else a
+        return _to_torch(a) if args.torch else _to_jax(a) if args.jax else a
 
     if result is None:
-        if not args.old_style:
+        if not args.old_style and not args.written():
             raise fail("NKI-O02", f"{kernel.__name__} returns nothing", where=_place(kernel),
                        given="None", limit="a kernel returns its output tensors",
                        hint="end the kernel with: return out")
@@ -359,6 +426,8 @@ def _outputs(m: Machine, kernel: Kernel, args: _Arguments, result: Any) -> Any:
     else:
         out = convert(result, "the result")
     for name, array, t, mutable in args.inputs:
+        if kernel.inputs_mutable and array.flags.writeable and not array.flags.c_contiguous:
+            array[...] = t.np.reshape(array.shape)      # elsewhere in place
         if not mutable:
             continue
         if not args.old_style and not any(r.storage is t.storage for r in returned):

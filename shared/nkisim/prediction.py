@@ -17,7 +17,7 @@ import numpy as np
 
 from . import advice
 from .checks.finding import Finding
-from .chip import dtypes, hw
+from .chip import dtypes
 from .chip.hw import NeuronCore
 from .errors import Where, fail
 from .launch import Run, as_kernel, launch
@@ -26,7 +26,8 @@ from .machine.values import TileValues
 from .timing import compiler as compiling
 from .timing.schedule import ENGINES, Schedule, schedule
 from .trace.footprint import Dependencies
-from .trace.trace import Trace
+from .trace.rewrite import Draft
+from .trace.trace import Kind, Trace
 
 DESCRIPTORS = ("static", "dge")
 SEGMENT = np.dtype([("engine", np.int8), ("start_us", np.float64), ("end_us", np.float64),
@@ -134,6 +135,45 @@ class Peak:
     amount: int
 
 
+def _of_cores(run: Run) -> list[Trace]:
+    """Return the record of each core: all of it, or what each core of kernel[2] did."""
+    cores = run.machine.cores
+    if cores is None:
+        return [run.trace]
+    out = []
+    for node in cores.nodes:
+        draft = Draft(run.trace)
+        draft.dropped |= run.trace.instructions().node != node
+        out.append(draft.finish())
+    return out
+
+
+def _end(plan: Schedule) -> float:
+    return float(plan.end.max(initial=0.0))
+
+
+def _waiting(run: Run, plans: list[Schedule]) -> float:
+    """Return how long the cores wait for each other on the way of the one that takes longest.
+
+    Between two points where they meet, the slower one counts; all that a core has begun before
+    such a point is taken to have ended there.
+    """
+    cores = run.machine.cores
+    if cores is None:
+        return 0.0
+    nodes = run.trace.instructions().node
+    total, reached = 0.0, [0.0] * len(plans)
+    for places in zip(*cores.syncs):
+        now = []
+        for plan, node, place, before in zip(plans, cores.nodes, places, reached):
+            mine = int((nodes[:place] == node).sum())
+            now.append(max(before, float(plan.end[:mine].max(initial=0.0))))
+        total += max(t - b for t, b in zip(now, reached))
+        reached = now
+    ends = [_end(plan) for plan in plans]
+    return total + max(e - b for e, b in zip(ends, reached)) - max(ends)
+
+
 class Profile:
     """A kernel's predicted performance on a target (design.md 3.4)."""
 
@@ -144,32 +184,38 @@ class Profile:
         self.trace, self.machine = run.trace, run.machine
         self.model_error = model_error() if core.calibrated else "not calibrated"
         self.outputs, self.findings = run.outputs, list(run.findings)
-        plan = schedule(run.trace, core, dge=descriptors == "dge", on=options)
+        plans = [schedule(trace, core, dge=descriptors == "dge", on=options)
+                 for trace in _of_cores(run)]
+        plan = max(plans, key=_end)                         # of the core that takes longest
+        self.cores = len(plans)
         self.compiler = tuple(name for name in compiling.OPTIONS if name in options)
         self._options = options
         self.schedule = plan
         self.trace = plan.trace                             # with spills, if there are any
         self.tile_values = tile_values if plan.trace is run.trace else None     # by its numbers
-        self.spill_bytes = plan.spill_bytes
-        for k, engine in enumerate(plan.engines):           # they are chosen by now
-            if self.trace.kinds[k].engine != engine:
-                self.trace.kinds[k] = replace(self.trace.kinds[k], engine=engine)
+        self.spill_bytes = sum(p.spill_bytes for p in plans)
+        for p in plans:
+            for k, engine in enumerate(p.engines):          # they are chosen by now
+                if p.trace.kinds[k].engine != engine:
+                    p.trace.kinds[k] = replace(p.trace.kinds[k], engine=engine)
         self.timeline = Timeline(self.trace, plan)
         self.memory = Memory(run.machine, plan)
         first = float(plan.issue.min(initial=np.inf)) if len(plan.issue) else 0.0
         self.body_us = float(plan.end.max(initial=0.0)) - (first if np.isfinite(first) else 0.0)
+        self.waiting_us = _waiting(run, plans)              # of that core for the others
+        self.body_us += self.waiting_us
         self.latency_us = self.body_us + core.timing.launch_us
         self.profile_total_us = self.body_us + core.timing.profile_us
         self.engine_busy = {e: min(1.0, us / self.latency_us) for e, us in plan.busy.items()}
-        counts = np.bincount(plan.deps.kind, minlength=len(self.trace.kinds)).tolist()
-        every = list(zip(self.trace.kinds, counts))
+        every = [(kind, n) for p in plans for kind, n in zip(p.trace.kinds, np.bincount(
+            p.deps.kind, minlength=len(p.trace.kinds)).tolist())]
         self.instructions: Counter = Counter()
         for kind, n in every:
             self.instructions[kind.row.name] += n
         self.dma_transfer_count = sum(n for kind, n in every if kind.engine == "dma")
         self.hbm_read_bytes = sum(n * kind.read_bytes for kind, n in every)
         self.hbm_write_bytes = sum(n * kind.write_bytes for kind, n in every)
-        self.flops, self.mfu = self._flops(counts)
+        self.flops, self.mfu = self._flops(every)
         self.sbuf_peak_bytes = int(self.memory.sbuf_bytes.max(initial=0))
         self.psum_peak_banks = int(self.memory.psum_banks.max(initial=0))
         self.bound = self._bound()
@@ -206,17 +252,17 @@ class Profile:
     def _peak(self, psum: bool) -> list[Peak]:
         return [Peak(self.trace.where(line), n) for line, n in self.memory.holders(psum)]
 
-    def _flops(self, counts: list[int]) -> tuple[int, float]:
+    def _flops(self, every: list[tuple[Kind, int]]) -> tuple[int, float]:
         """Return the model's flops, and their share of the peak of the dtypes in use."""
         total, ideal = 0, 0.0
         peaks = self.hw.peak_tflops
-        for kind, n in zip(self.trace.kinds, counts):
+        for kind, n in every:
             flops = kind.row.flops(kind)
             if flops.ops and flops.model:
                 dtype = dtypes.name(kind.operands[-1].dtype)
                 total += n * flops.ops
                 ideal += n * flops.ops / (peaks.get(dtype, peaks["bfloat16"]) * 1e6)
-        return total, ideal / self.latency_us if self.latency_us else 0.0
+        return total, ideal / self.latency_us / self.cores if self.latency_us else 0.0
 
     def _bound(self) -> str:
         """Name the engine that limits the kernel; "latency" if none does."""
@@ -328,7 +374,7 @@ def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = 
     """
     options = str(getattr(kernel, "options", {}).get("additional_compile_opt") or "")
     inner = as_kernel(getattr(kernel, "kernel", kernel))
-    core = hw.get(target or inner.target)
+    core = inner.core(target)
     path = descriptor_path(core, options, descriptors)
     on = compiling.options(compiler)
     watch = TileValues() if tile_values and compute else None

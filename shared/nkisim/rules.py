@@ -145,6 +145,9 @@ Try: cast to an integer dtype, or .view() the bits as uint32.
 NKI-D07 | - | Dtypes that the documentation names
 The documents of an instruction name the dtypes of its operands. This one is of another: the chip may take it all the same, but nobody has promised it.
 Try: cast the operand to a documented dtype.
+NKI-D08 | - | Sums of products are floats
+The Tensor Engine multiplies floats and PSUM adds them up as float32; an integer accumulator would cut off each product.
+Try: nl.zeros(..., dtype=nl.float32, buffer=nl.psum), and nl.copy(acc, dtype=nl.int32) at the end.
 NKI-M01 | err_unsupported_memory | Operands in the wrong memory
 Compute engines read SBUF and PSUM, never HBM. The Tensor Engine reads SBUF and writes PSUM. DMA moves between HBM and SBUF. GpSimd does not reach PSUM.
 NKI-M02 | - | Operands are tiles
@@ -224,6 +227,9 @@ Try: an if statement; & between comparisons in a mask; nl.static_range, whose in
 NKI-L07 | - | Python variables change once in a traced loop
 The SDK traces the body of affine_range and sequential_range once, so a Python number that the body changes (count += 1, size = size // 2, first = False) changes once: on the chip every iteration works with the same value. The simulator puts it back before each iteration, and computes what the chip does.
 Try: compute it from the loop's index; nl.static_range or Python's range run the body each time.
+NKI-L10 | - | A sum in PSUM ends when it is read
+A group of matmuls that adds up in PSUM is read when it is complete. Matmuls that go on adding to an accumulator after it was read pile up on all that came before: most often it was created outside of the loop whose sum it is meant to be.
+Try: acc = nl.zeros(..., buffer=nl.psum) inside that loop.
 NKI-O01 | err_cannot_update_immutable_parameter | Inputs are read-only
 A parameter belongs to the caller: overwriting it would change the caller's data behind its back. Parameters annotated nt.mutable_tensor can be written, and must be returned.
 Try: create the output with nl.ndarray(..., buffer=nl.shared_hbm), store there and return it.
@@ -281,6 +287,39 @@ Try: create dst with the dtype that you want, and leave dtype= out.
 NKI-K13 | - | NKI_PRECISE_FP is 0 or 1
 1, the default, rounds every value to the dtype of its tensor, as the chip does. 0 keeps low-precision tensors in float32, so that a wrong kernel can be told from one that is right and rounds: docs/environment.md. Tensors that the kernel places itself (ncc.sbuf.mod_alloc ...) are rounded in both.
 Try: NKI_PRECISE_FP=0 python script.py.
+NKI-K14 | - | Tiles are worked on by nl and nisa
+A kernel is traced before any data is there: a tile has no values for NumPy or Python to work with, and few methods. Each operation is a call of nl or nisa, which makes an instruction.
+Try: nl.exp(t) for np.exp(t), nl.max(t, axis=1) for t.max(axis=1), nl.transpose(t) for t.T.
+NKI-N01 | - | Arguments are those of the signature
+The package nki refuses a keyword that a function does not have (since 0.2), numbers in place of members of an enum (since 0.3), and more arguments than there are. Arguments have moved between releases: nisa.dma_copy and nisa.dma_transpose have had `priority` before `oob_mode` since 0.4, and nisa.affine_select has had `offset` at the end since 0.3. Keywords are safe in all of them.
+Try: give arguments by keyword; help(nisa.tensor_tensor) prints a signature.
+NKI-N02 | - | Run-time offsets go through .select, .vector_select and .ap
+A subscript is made of numbers of the host. An offset that the kernel computes is a register or a tile of int32 or uint32 in SBUF: (1, 1) for one place (t.select(dim, index), t.ap(pattern, scalar_offset=...)), (P, 1) for one row of HBM a partition (t.vector_select(0, rows), t.ap(pattern, vector_offset=...)). A view has one such offset, and is used as it is.
+Try: make all other views first, the indirect one last.
+NKI-N03 | - | The pairs of an access pattern
+t.ap(pattern) takes [[stride, count], ...], outermost first, in elements of the storage. On chip the first pair is the partitions: they follow each other, so its stride is the number of elements that the tensor has in a partition. nisa.iota and nisa.affine_select take up to four pairs [step, number] for the free dims.
+Try: start from t.get_pattern() and change the free pairs.
+NKI-N04 | - | Tensors and registers have no operators
+Instructions write a dst; there is no value that x + y could be. The functions of nl (nl.add ...) make a new tile, the instructions (nisa.tensor_tensor, nisa.tensor_scalar) write one that you have made. Registers are loaded, stored, moved, used as offsets, bounds and conditions.
+Try: nl.add(x, y), or nisa.tensor_tensor(dst, x, y, op=nl.add).
+NKI-N05 | - | Results are written into a dst, not assigned
+`t[...] = value` is Python of neuronxcc.nki. AWS's simulator of the package nki copies; its compiler rewrites `t[...] = nisa.f(...)` to a dst with a warning and refuses the rest.
+Try: nisa.f(dst=t[...], ...), nisa.tensor_copy(dst, src) or nisa.memset(dst, value).
+NKI-N06 | - | Deprecated in the package nki
+It works in release 0.6 and will go. Loops over tiles are Python's range; loops whose bounds the kernel computes are nl.fori_loop and nl.while_loop.
+Try: what the finding names.
+NKI-N07 | - | Kinds of values
+Since 0.3 the value of nisa.memset is an integer for an integer tile (0, not 0.0). A register takes an integer, and nisa.register_load, _store and _move take registers where the signature says so.
+Try: write 0 for integer tiles and 0.0 for float tiles.
+NKI-N08 | - | A sum begins with a write
+accumulate=True adds to what lies in PSUM, accumulate=False overwrites. On a tile that nothing has written, True adds to what the last kernel left there. Without accumulate= the first write to each place overwrites it and later ones add, place by place: windows that overlap add only where they meet.
+Try: leave accumulate out, or give accumulate=(k > 0).
+NKI-N09 | - | A sum in PSUM goes on from a matmul
+On NeuronCore-v2 and -v3 accumulating onto what memset or tensor_copy has written is undefined; AWS's simulator adds. The usual form needs no zeros: a new PSUM tile for each result, and nisa.nc_matmul without accumulate=.
+Try: leave out the memset.
+NKI-N10 | - | Cores wait for each other at the same points
+kernel[2] runs on two cores that have their own SBUF and PSUM and share HBM. nisa.core_barrier and nisa.sendrecv wait until the other core has come to the same call (with the same pipe_id); if it never does, the chip hangs. So both cores go through the same sequence of them.
+Try: take barriers out of conditions on nl.program_id(0).
 NKI-C01 | - | Files of measurement records
 Records say which public kernel took how long: see shared/nkisim/data/README.md.
 Try: --measurements with a file of that form.
@@ -322,12 +361,17 @@ psum += matmul adds to what is there. Only nl.zeros tells the chip that the firs
 Try: nl.zeros(..., dtype=nl.float32, buffer=nl.psum).
 NKI-T01 | - | Targets
 The generation of the NeuronCore is {generation}.
+NKI-G00 | - | How strictly the language is held
+NKI_LANGUAGE says what is done about constructs of Python that a compiler of NKI refuses: teach (the default) reports them before the kernel runs and runs it, strict makes an error of the first one that is refused, off says nothing. NKI_LANGUAGE_VERSION says which release of NKI is asked about, 0.1 to 0.6: the newest unless told otherwise. `python -m nkisim lint FILE` reports on a file without running it.
+Try: NKI_LANGUAGE=strict python script.py.
 NKI-X01 | - | A call that could not be understood
 The call has the wrong number, names or types of arguments. Beta 1 of NKI ignores unknown keywords, so a misspelt one shows as a missing one.
 Try: compare the call with the signature in the error.
 NKI-X02 | - | Not modelled
 The SDK can do this, the simulator cannot (yet). COVERAGE.md lists what is modelled.
 Try: write it with what COVERAGE.md lists.
+NKI-X03 | - | Findings that were looked at
+A comment `# nkisim: ignore[NKI-L05] reason` on a line that a finding names turns that finding off there. The reason is for the next person who reads the kernel, so it is not optional.
 """
 
 

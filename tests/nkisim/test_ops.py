@@ -34,7 +34,8 @@ class NlFunction:
 
 
 def test_tables_hold_what_is_documented():
-    assert {op.name for op in ops.ALU.values() if op.isa} == ISA_ALU
+    newer = {"abs_max", "abs_min"}          # of the package nki
+    assert {op.name for op in ops.ALU.values() if op.isa} == ISA_ALU | newer
     assert {op.name for op in ops.ALU.values() if op.reducible} == REDUCIBLE
     assert {op.name for op in ops.ACTIVATIONS.values() if op.isa} == ISA_ACTIVATIONS
     assert {op.name for op in ops.ALU.values() if op.kind == "bitvec"} == {

@@ -78,6 +78,7 @@ class Timing:
     dve_triple_cycles: float    # per triple (count, mean, variance) of bn_aggr
     dve_reduce_rate16: float    # sums and maxima of bfloat16
     dve_zero_rate16: float      # zeros
+    dve_newer_rate: float       # elements a cycle of exponential, rand2, quantize_mx
     act_copy_rate16: float      # copies on the Scalar Engine
     act_latency_us: float
     act_gap_us: float
@@ -86,6 +87,7 @@ class Timing:
     pool_latency_us: float
     pool_gap_us: float
     pool_start_cycles: int      # start of a GpSimd program
+    pool_topk_cycles: float     # per element that topk goes through
     pool_cores: int             # GpSimd cores that share the partitions
     hop_us: float               # semaphore from one instruction to the next that waits for it
 
@@ -164,6 +166,7 @@ class NeuronCore:
     pe_double_row: bool                 # fp8 matmuls with two rows of K a partition
     small_pe_tiles: bool                # tile_size=(32, 32)
     hwdge: bool                         # hardware descriptor generation
+    gen4_instructions: bool             # exponential, activate2, rand2, quantize_mx, nc_matmul_mx
 
     timing: Timing
     provenance: Mapping[str, Source] = field(hash=False, repr=False)

@@ -91,6 +91,10 @@ PUBLISHED = {
     "dve_reduce_rate16": documented(2.0, f"{ISA}.tensor_reduce: N / 2 for bfloat16 add and max"),
     "dve_zero_rate16": documented(2.0, f"{ISA}.memset: N / 2 for zeros of 16-bit floats"),
     "pool_start_cycles": documented(150, f"{ISA}.iota, affine_select: 150 + N"),
+    "dve_newer_rate": documented(
+        4.0, "Neuron SDK 2.32, nki.isa: exponential at 4 times the rate of ACT, rand2 and "
+        "quantize_mx 4 elements a cycle; NeuronCore-v4 only"),
+    "pool_topk_cycles": documented(4.0, "Neuron SDK 2.32, nki.isa.topk: 4 n + K"),
     "pool_cores": documented(8, f"{ARCH}: 8 cores of 16 partitions"),
     "pool_latency_us": assumed(0.158, "as the Vector Engine of trn2"),
     "pool_gap_us": assumed(0.060, "as the Vector Engine of trn2"),

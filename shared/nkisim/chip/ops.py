@@ -114,6 +114,14 @@ def _compare(name: str, ufunc: np.ufunc, **more: Any) -> AluOp:
     return AluOp(name, "arith", _truth(ufunc), **more)
 
 
+def _abs_max(a: Array, b: Array, out: Array | None = None) -> Array:
+    return np.maximum(np.absolute(a), np.absolute(b), out=out)
+
+
+def _abs_min(a: Array, b: Array, out: Array | None = None) -> Array:
+    return np.minimum(np.absolute(a), np.absolute(b), out=out)
+
+
 _EVERYWHERE = (VECTOR, GPSIMD, SCALAR)  # the Scalar Engine adds and multiplies from trn2 on
 
 ALU: dict[str, AluOp] = {op.name: op for op in (
@@ -134,6 +142,8 @@ ALU: dict[str, AluOp] = {op.name: op for op in (
     _compare("greater", np.greater),
     _compare("less_equal", np.less_equal),
     _compare("less", np.less),
+    AluOp("abs_max", "arith", _abs_max),
+    AluOp("abs_min", "arith", _abs_min),
     AluOp("logical_not", "arith", _unary(_logical_not), unary=True),
     _compare("logical_and", np.logical_and, reducible=True),
     _compare("logical_or", np.logical_or, reducible=True),

@@ -47,6 +47,7 @@ FACTS = {
     "small_pe_tiles": documented(
         False, f"{ISA}.nc_matmul: tile_size (32, 32) not on NeuronCore-v2"),
     "hwdge": documented(False, f"{ISA}.dma_copy: dge_mode.hwdge on NeuronCore-v3 and newer"),
+    "gen4_instructions": documented(False, f"{ISA}: NeuronCore-v4 and newer"),
 }
 
 TIMING = {

@@ -47,6 +47,7 @@ FACTS = {
     "pe_double_row": documented(True, f"{ARCH2}: fp8 with K = 256"),
     "small_pe_tiles": documented(True, f"{ISA}.nc_matmul: not on NeuronCore-v2"),
     "hwdge": documented(True, f"{ISA}.dma_copy: dge_mode.hwdge on NeuronCore-v3 and newer"),
+    "gen4_instructions": documented(False, f"{ISA}: NeuronCore-v4 and newer"),
 }
 
 TIMING = {

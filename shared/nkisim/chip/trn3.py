@@ -28,6 +28,7 @@ FACTS = {
     "range_select": documented(True, f"{ISA}.range_select: NeuronCore-v3 and newer"),
     "small_pe_tiles": documented(True, f"{ISA}.nc_matmul: not on NeuronCore-v2"),
     "hwdge": documented(True, f"{ISA}.dma_copy: dge_mode.hwdge on NeuronCore-v3 and newer"),
+    "gen4_instructions": documented(True, f"{ISA}: NeuronCore-v4 and newer"),
 }
 
 TIMING = {

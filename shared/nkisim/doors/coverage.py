@@ -17,6 +17,7 @@ from ..language import beta1 as facade
 from ..language.beta1 import compiler, isa, language
 from ..language.beta1.missing import NOT_MODELLED
 from ..launch import launch
+from . import coverage_today
 
 nl, nisa, ncc = language, isa, compiler
 
@@ -189,6 +190,7 @@ def markdown() -> str:
               "|---|---|---|---|---|"]
     parts += [f"| `{row.name}` | {'; '.join(map(str, row.documented)) or '-'} | {row.masking} | "
               f"{', '.join(row.engines)} | {row.source} |" for _, row in sorted(ROWS.items())]
+    parts += coverage_today.markdown()
     total = sum(counts.values())
     head = ["# What nkisim models\n",
             "Written by `python -m nkisim coverage --write`; a test keeps it up to date.\n",

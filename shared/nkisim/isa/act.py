@@ -83,6 +83,8 @@ _TRAITS: dict[str, Any] = dict(engines=(SCALAR,), run=_run_activation, cost=form
 
 
 @instruction("activation", public="nisa.activation", **_TRAITS,
+             nki="nisa.activation(dst, op, data, bias=None, scale=1.0, reduce_op=None, "
+                 "reduce_res=None, reduce_cmd=0)",
              operands=(Tile("data"), _BIAS, _SCALE,
                        Vector("reduce_res", WRITE, optional=True, like="data")),
              source="Neuron SDK 2.26 API reference: nisa.activation")
@@ -97,6 +99,8 @@ def activation(m: Machine, op: Any, data: Any, *, bias: Any = None, scale: Any =
 
 
 @instruction("activation_reduce", public="nisa.activation_reduce", **_TRAITS,
+             nki="nisa.activation_reduce(dst, op, data, reduce_op, reduce_res, bias=None, "
+                 "scale=1.0)",
              operands=(Tile("data"), _BIAS, _SCALE,
                        Vector("reduce_res", WRITE, like="data")),
              source="Neuron SDK 2.26 API reference: nisa.activation_reduce")

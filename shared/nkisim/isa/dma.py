@@ -28,7 +28,7 @@ def as_tile_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape if len(shape) > 1 else (*shape, 1) if shape else (1, 1)
 
 
-def _with_shape(t: Any, shape: tuple[int, ...]) -> Any:
+def with_shape(t: Any, shape: tuple[int, ...]) -> Any:
     """Return an operand seen with `shape`, which has as many elements."""
     if t.shape == shape or isinstance(t, Indirect):
         return t
@@ -48,6 +48,18 @@ def _gather(src: Any, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray |
     take = valid if mask is None else mask if valid is None else mask & valid
     safe = flat if take is None else np.where(take, flat, 0)
     return data[safe], valid
+
+
+def gathered(x: Any, skip: bool) -> np.ndarray:
+    """Return the elements of a tensor or of an indirect access; those outside are 0 or an error."""
+    if isinstance(x, Tensor):
+        return x.np
+    value, valid = _gather(x, None)
+    if valid is not None and not valid.all():
+        if not skip:
+            raise_out_of_bound(x.base, *x.flat())
+        value = np.where(valid, value, np.zeros((), value.dtype))
+    return value
 
 
 def scatter(m: Machine, dst: Indirect, value: np.ndarray, rmw: bool = False, skip: bool = False,
@@ -129,7 +141,7 @@ def load(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None, mode: Any
     if isinstance(src, Indirect):
         return Instr(shape, dt, srcs=(src.rows,), params={"src": src, "skip": _skips(mode)},
                      form=Access(indirect=True))
-    return Instr(shape, dt, srcs=(_with_shape(src, shape),), params={})
+    return Instr(shape, dt, srcs=(with_shape(src, shape),), params={})
 
 
 def _fit(dst: Any, shape: tuple[int, ...], api: str) -> Any:
@@ -138,7 +150,7 @@ def _fit(dst: Any, shape: tuple[int, ...], api: str) -> Any:
         return dst
     a, b = [n for n in dst.shape if n != 1], [n for n in shape if n != 1]
     if a == b and not isinstance(dst, Indirect):
-        return _with_shape(dst, shape)
+        return with_shape(dst, shape)
     lead = len(dst.shape) - len(shape)
     if lead == 0 and all(x == y or y == 1 for x, y in zip(dst.shape, shape)):
         return dst                                          # the value is repeated
@@ -187,6 +199,7 @@ def _copy(dst: Any, src: Any, params: dict) -> Instr:
 
 
 @instruction("dma_copy", public="nisa.dma_copy", writes=(HBM, SBUF), **_COPY,
+             nki="nisa.dma_copy(dst, src, priority=None, oob_mode=0, dge_mode=0, engine=0)",
              operands=(Moved("dst", WRITE, HBM, SBUF), Moved("src", READ, HBM, SBUF, copied=True)),
              source="Neuron SDK 2.26 API reference: nisa.dma_copy")
 def dma_copy(m: Machine, *, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None,
@@ -212,9 +225,9 @@ def dma_copy(m: Machine, *, dst: Any, src: Any, mask: Any = None, dst_rmw_op: An
         if dst.size != src.size:
             dst = _fit(dst, src.shape, "nisa.dma_copy")
         elif dst.kind is HBM:
-            dst = _with_shape(dst, src.shape)
+            dst = with_shape(dst, src.shape)
         else:
-            src = _with_shape(src, dst.shape)
+            src = with_shape(src, dst.shape)
     return _copy(dst, src, params)
 
 
@@ -257,6 +270,7 @@ _AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
 
 @instruction("dma_transpose", public="nisa.dma_transpose",
+             nki="nisa.dma_transpose(dst, src, axes=None, priority=None, dge_mode=0, oob_mode=0)",
              operands=(Moved("src", READ, HBM, SBUF),), **_TRANSPOSE,
              source="Neuron SDK 2.26 API reference: nisa.dma_transpose")
 def dma_transpose(m: Machine, src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None,
@@ -272,6 +286,21 @@ def dma_transpose(m: Machine, src: Any, *, axes: Any = None, mask: Any = None, d
                    given=f"rank {rank}, axes {axes}",
                    limit="(1, 0), (2, 1, 0) or (3, 1, 2, 0), by rank")
     return _transposed(m, src, want, dtype)
+
+
+def _run_sendrecv(m: Machine, ins: Instr, dst: Tensor) -> None:
+    dst.np[...] = ins.params
+
+
+@instruction("sendrecv", nki="nisa.sendrecv(src, dst, send_to_rank, recv_from_rank, pipe_id, "
+                             "dma_engine=1)",
+             engines=(DMA,), on_partitions=False, run=_run_sendrecv, writes=(SBUF,),
+             operands=(Moved("src", READ, SBUF), Moved("dst", WRITE, SBUF)), hidden=("value",),
+             cost=formulas.descriptors, needs="hwdge",
+             source="Neuron SDK 2.32 API reference: nki.isa.sendrecv")
+def sendrecv(m: Machine, src: Any, dst: Any, value: Any = None) -> Instr:
+    """Send a tile to the other core and receive one of the same shape from it."""
+    return Instr(dst.shape, dst.dtype, srcs=(src,), dst=dst, params=value)
 
 
 @instruction("atomic_rmw", public="nl.atomic_rmw", writes=(HBM,), **_COPY,

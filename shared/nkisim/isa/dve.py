@@ -54,10 +54,11 @@ def _alu(op: ops.AluOp, a: Any, b: Any, dst: Tensor) -> None:
 # -- copies and constants -------------------------------------------------------------------
 
 def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
-    dtypes.cast(ins.srcs[0].np, dst.dtype, out=dst.np)
+    put(ins.srcs[0].np, dst)
 
 
 @instruction("tensor_copy", public="nisa.tensor_copy", engines=_ANY_ENGINE, default=ANY,
+             nki="nisa.tensor_copy(dst, src, engine=0)",
              operands=(Tile("src"), Tile("dst", WRITE, optional=True)), hidden=("dst",),
              promotes=("src",), run=_run_copy, cost=formulas.fast_copy,
              source="Neuron SDK 2.26 API reference: nisa.tensor_copy")
@@ -77,6 +78,7 @@ def _run_memset(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 # AWS's own simulator and doc tests let constants start at any partition
 @instruction("memset", public="nisa.memset", engines=(VECTOR, GPSIMD), on_partitions=False,
+             nki="nisa.memset(dst, value, engine=0)",
              operands=(Tile("dst", WRITE, optional=True),), hidden=("dst",),
              run=_run_memset, cost=formulas.fill,
              source="Neuron SDK 2.26 API reference: nisa.memset")
@@ -104,6 +106,7 @@ def _run_predicated(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_copy_predicated", public="nisa.tensor_copy_predicated", engines=(VECTOR,),
+             nki="nisa.tensor_copy_predicated(dst, src, predicate, reverse_pred=False)",
              operands=(Tile("dst", UPDATE), Tile("predicate", documented="unsigned", like="dst"),
                        Tile("src", numbers=True, like="dst")),
              one_psum=("src", "predicate"), run=_run_predicated, cost=formulas.predicated,
@@ -134,6 +137,7 @@ def _run_tensor_tensor(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_tensor", public="nisa.tensor_tensor", engines=(VECTOR, GPSIMD),
+             nki="nisa.tensor_tensor(dst, data1, data2, op, engine=0)",
              engine_ops={VECTOR: _NOT_POWER, GPSIMD: _EXACT | {"power"}},
              operands=(Tile("data1"), Tile("data2", like="data1")), one_psum=("data1", "data2"),
              promotes=("data1", "data2"), run=_run_tensor_tensor, cost=formulas.two_inputs,
@@ -179,6 +183,8 @@ def _run_tensor_scalar(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_scalar", public="nisa.tensor_scalar", engines=_ANY_ENGINE,
+             nki="nisa.tensor_scalar(dst, data, op0, operand0, reverse0=False, op1=None, "
+                 "operand1=None, reverse1=False, engine=0)",
              engine_ops={SCALAR: frozenset(("add", "multiply")), GPSIMD: frozenset(("rsqrt",))},
              operands=(Tile("data"), Vector("operand0", numbers=True, like="data"),
                        Vector("operand1", numbers=True, optional=True, like="data")),
@@ -222,6 +228,8 @@ def _run_scalar_tensor_tensor(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("scalar_tensor_tensor", public="nisa.scalar_tensor_tensor", engines=(VECTOR,),
+             nki="nisa.scalar_tensor_tensor(dst, data, op0, operand0, op1, operand1, "
+                 "reverse0=False, reverse1=False)",
              operands=(Tile("data"), Tile("operand1", like="data"),
                        Vector("operand0", numbers=True, like="data")),
              one_psum=("data", "operand1"), promotes=("data", "operand1"),
@@ -244,6 +252,7 @@ def _run_reciprocal(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("reciprocal", public="nisa.reciprocal", engines=(VECTOR,),
+             nki="nisa.reciprocal(dst, data)",
              operands=(Tile("data"),), promotes=("data",), run=_run_reciprocal,
              cost=formulas.iterative, source="Neuron SDK 2.26 API reference: nisa.reciprocal")
 def reciprocal(m: Machine, data: Any, *, dtype: Any = None, mask: Any = None) -> Instr:

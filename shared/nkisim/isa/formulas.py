@@ -157,6 +157,16 @@ def fill(kind: Kind, hw: NeuronCore, engine: str) -> float:
     return _at_least(hw, n)
 
 
+def four_a_cycle(kind: Kind, hw: NeuronCore, engine: str) -> float:
+    """Several elements a cycle and partition: exponential, rand2 and quantize_mx of v4."""
+    return _at_least(hw, max(_in(kind), _out(kind)) / hw.timing.dve_newer_rate)
+
+
+def top_k(kind: Kind, hw: NeuronCore, engine: str) -> float:
+    """topk: 4 n + K."""
+    return hw.timing.pool_start_cycles + hw.timing.pool_topk_cycles * int(kind.form.second) + _out(kind)
+
+
 def iterative(kind: Kind, hw: NeuronCore, engine: str) -> float:
     """reciprocal on the Vector Engine: several cycles an element."""
     return _at_least(hw, hw.timing.dve_reciprocal_cycles * _out(kind))

@@ -33,6 +33,7 @@ def _run_iota(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("iota", public="nisa.iota", **_GPSIMD, cuts=NOTHING, run=_run_iota,
+             nki="nisa.iota(dst, pattern, offset=0, channel_multiplier=0)",
              cost=formulas.gpsimd, source="Neuron SDK 2.26 API reference: nisa.iota")
 def iota(m: Machine, expr: Any, dtype: Any, *, mask: Any = None) -> Instr:
     """Return the values of an affine index expression as an SBUF tile."""
@@ -65,6 +66,8 @@ def _one_comparison(pred: Mask) -> bool:
 
 
 @instruction("affine_select", public="nisa.affine_select", **_GPSIMD, cuts=NOTHING,
+             nki="nisa.affine_select(dst, pattern, channel_multiplier, on_true_tile, "
+                 "on_false_value, cmp_op='equal', offset=0)",
              operands=(Tile("on_true_tile", documented="float or narrow", copied=True, **_SBUF),),
              promotes=("on_true_tile",),
              run=_run_affine_select, cost=formulas.gpsimd,
@@ -87,6 +90,7 @@ _ACROSS = frozenset(("add", "maximum", "bitwise_or", "bitwise_and"))
 
 
 @instruction("tensor_partition_reduce", public="nisa.tensor_partition_reduce", **_GPSIMD,
+             nki="nisa.tensor_partition_reduce(dst, op, data)",
              operands=(Tile("data", **_SBUF),), promotes=("data",), run=_run_partition_reduce,
              cost=formulas.across_partitions,
              source="Neuron SDK 2.26 API reference: nisa.tensor_partition_reduce")
@@ -108,6 +112,8 @@ def _run_local_gather(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("local_gather", public="nisa.local_gather", **_GPSIMD, cuts=NOTHING,
+             nki="nisa.local_gather(dst, src_buffer, index, num_elem_per_idx=1, "
+                 "num_valid_indices=None)",
              operands=(Tile("src_buffer", **_SBUF), Tile("index", dtypes="uint16", lanes=True,
                                                          dtype_rule="NKI-S11", **_SBUF)),
              run=_run_local_gather, cost=formulas.gpsimd,
@@ -135,6 +141,7 @@ def _run_gather_flattened(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("gather_flattened", public="nl.gather_flattened", **_GPSIMD, cuts=PARTITIONS,
+             nki="nisa.nc_n_gather(dst, data, indices)",
              operands=(Tile("data", lanes=True, **_SBUF),
                        Tile("indices", dtypes="integer", documented="uint32", dtype_rule="NKI-S11",
                             **_SBUF)),
@@ -155,6 +162,7 @@ def _run_sequence_bounds(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("sequence_bounds", public="nisa.sequence_bounds", **_GPSIMD,
+             nki="nisa.sequence_bounds(dst, segment_ids)",
              operands=(Tile("segment_ids", documented="float32 or int32", **_SBUF),),
              promotes=("segment_ids",), run=_run_sequence_bounds, cost=formulas.gpsimd,
              source="Neuron SDK 2.26 API reference: nisa.sequence_bounds")

@@ -29,6 +29,8 @@ DTYPES: dict[str, tuple[Callable[[np.dtype], bool], str]] = {
                          "float32, bfloat16 or float16"),
     "float32": (lambda dt: dt == dtypes.FLOAT32, "float32"),
     "integer": (dtypes.is_int, "an integer dtype"),
+    "bfloat16": (lambda dt: dt == dtypes.BFLOAT16, "bfloat16"),
+    "int32": (lambda dt: dt == dtypes.INT32, "int32"),
     "uint16": (lambda dt: dt == dtypes.UINT16, "uint16"),
     "uint32": (lambda dt: dt == dtypes.UINT32, "uint32"),
     "uint16 or uint32": (lambda dt: dt.kind == "u" and dt.itemsize in (2, 4), "uint16 or uint32"),

@@ -61,6 +61,9 @@ def _narrow_matmul(ins: Instr, box: Box) -> tuple[Tensor, ...]:
 
 
 @instruction("nc_matmul", public="nisa.nc_matmul", engines=(TENSOR,), run=_run_matmul,
+             nki="nisa.nc_matmul(dst, stationary, moving, is_stationary_onezero=False, "
+                 "is_moving_onezero=False, is_transpose=False, accumulate=None, "
+                 "tile_position=(), tile_size=(), perf_mode=None)",
              operands=(Tile("stationary", memories=(SBUF,), dtypes="float", copied=True),
                        Tile("moving", memories=(SBUF,), dtypes="float", copied=True)),
              writes=(PSUM,), accumulates=True, narrow=_narrow_matmul, check=_check_bank,

@@ -22,6 +22,11 @@ def reduced_axes(t: Tensor, axis: Any, api: str) -> tuple[int, ...]:
     """Return the free axes to reduce, as non-negative ints, or raise."""
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
     rank = len(t.shape)
+    if any(isinstance(a, Tensor) for a in axes):
+        raise fail("NKI-S10", f"{api}: a tile is given as the axis", given=f"axis {axes[0]!r}",
+                   limit=f"a number or a tuple of numbers, 1 .. {rank - 1}",
+                   hint="nl.maximum(a, b), nl.minimum(a, b) and nl.add(a, b) work on two tiles; "
+                        "nl.max, nl.min and nl.sum reduce one")
     out = tuple(sorted({int(a) + rank if int(a) < 0 else int(a) for a in axes}))
     if not out or out[0] < 0 or out[-1] >= rank:
         raise fail("NKI-S10", f"{api}: axis is outside of the tile", given=f"axis {axis}",
@@ -68,6 +73,7 @@ def _run_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_reduce", public="nisa.tensor_reduce", engines=(VECTOR,),
+             nki="nisa.tensor_reduce(dst, op, data, axis, negate=False, keepdims=False)",
              operands=(Tile("data"),), promotes=("data",), run=_run_reduce, cost=formulas.reduction,
              source="Neuron SDK 2.26 API reference: nisa.tensor_reduce")
 def tensor_reduce(m: Machine, op: Any, data: Any, axis: Any, *, mask: Any = None,
@@ -125,6 +131,8 @@ def _run_scan(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_tensor_scan", public="nisa.tensor_tensor_scan", engines=(VECTOR,),
+             nki="nisa.tensor_tensor_scan(dst, data0, data1, initial, op0, op1, "
+                 "reverse0=False, reverse1=False)",
              operands=(Tile("data0"), Tile("data1", like="data0"),
                        Vector("initial", numbers=True, like="data0")),
              one_psum=("data0", "data1"), promotes=("data0", "data1"), run=_run_scan,
@@ -155,6 +163,7 @@ def _run_cumulative(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_scalar_cumulative", public="nisa.tensor_scalar_cumulative",
+             nki="nisa.tensor_scalar_cumulative(dst, src, op0, op1, imm0, imm1=None, reduce_cmd=3)",
              engines=(VECTOR,),
              operands=(Tile("dst", WRITE), Tile("src", like="dst"),
                        Vector("imm0", numbers=True, like="src"),
@@ -182,6 +191,7 @@ def _run_bn_stats(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("bn_stats", public="nisa.bn_stats", engines=(VECTOR,),
+             nki="nisa.bn_stats(dst, data)",
              operands=(Tile("data", elements=(1, "bn_stats_fmax")),), promotes=("data",),
              run=_run_bn_stats, cost=formulas.stream,
              source="Neuron SDK 2.26 API reference: nisa.bn_stats")
@@ -195,6 +205,7 @@ def _run_bn_aggr(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("bn_aggr", public="nisa.bn_aggr", engines=(VECTOR,), operands=(Tile("data"),),
+             nki="nisa.bn_aggr(dst, data)",
              promotes=("data",), run=_run_bn_aggr, cost=formulas.statistics,
              source="Neuron SDK 2.26 API reference: nisa.bn_aggr")
 def bn_aggr(m: Machine, data: Any, *, mask: Any = None, dtype: Any = None) -> Instr:

@@ -23,6 +23,7 @@ def _run_dropout(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("dropout", public="nisa.dropout", engines=(VECTOR,),
+             nki="nisa.dropout(dst, data, prob)",
              operands=(Tile("data"), Vector("prob", numbers=True, like="data")),
              promotes=("data",), run=_run_dropout, cost=formulas.stream,
              source="Neuron SDK 2.26 API reference: nisa.dropout")

@@ -29,6 +29,7 @@ def _run_max8(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("max8", public="nisa.max8", engines=(VECTOR,),
+             nki="nisa.max8(dst, src)",
              operands=(Tile("src", elements=(8, LONGEST)),), promotes=("src",), run=_run_max8,
              cost=formulas.stream, source="Neuron SDK 2.26 API reference: nisa.max8")
 def max8(m: Machine, *, src: Any, mask: Any = None, dtype: Any = None) -> Instr:
@@ -43,6 +44,7 @@ def _run_find_index8(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("nc_find_index8", public="nisa.nc_find_index8", engines=(VECTOR,),
+             nki="nisa.nc_find_index8(dst, data, vals)",
              operands=(Tile("data", elements=(8, LONGEST)), _eight("vals")),
              run=_run_find_index8, cost=formulas.stream,
              source="Neuron SDK 2.26 API reference: nisa.nc_find_index8")
@@ -66,6 +68,7 @@ def _run_match_replace8(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("nc_match_replace8", public="nisa.nc_match_replace8", engines=(VECTOR,),
+             nki="nisa.nc_match_replace8(dst, data, vals, imm, dst_idx=None)",
              operands=(Tile("data", elements=(8, LONGEST)), _eight("vals"),
                        _eight("dst_idx", WRITE, documented="uint16 or uint32", optional=True)),
              promotes=("data",), run=_run_match_replace8, cost=formulas.stream,
@@ -111,6 +114,8 @@ def _run_select_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("select_reduce", public="nisa.select_reduce", engines=(VECTOR,),
+             nki="nisa.select_reduce(dst, predicate, on_true, on_false, reduce_res=None, "
+                 "reduce_cmd=0, reduce_op='maximum', reverse_pred=False)",
              operands=(Tile("dst", WRITE),
                        Tile("predicate", documented="small integer", like="dst"),
                        Tile("on_true", documented="float or narrow", like="dst"),
@@ -141,6 +146,9 @@ _COMPARISONS = frozenset(("equal", "less", "less_equal", "greater", "greater_equ
 
 
 @instruction("range_select", public="nisa.range_select", engines=(VECTOR,),
+             nki="nisa.range_select(dst, on_true_tile, comp_op0, comp_op1, bound0, bound1, "
+                 "reduce_cmd=3, reduce_res=None, reduce_op='maximum', range_start=0, "
+                 "on_false_value=-3.4028234663852886e+38)",
              cuts=PARTITIONS, needs="range_select",
              operands=(Tile("on_true_tile", dtypes="float"),
                        Vector("bound0", dtypes="float32", like="on_true_tile"),
@@ -178,6 +186,7 @@ def _run_shuffle(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("nc_stream_shuffle", public="nisa.nc_stream_shuffle", engines=(VECTOR,), cuts=NOTHING,
+             nki="nisa.nc_stream_shuffle(dst, src, shuffle_mask)",
              operands=(Tile("src"), Tile("dst", UPDATE)), run=_run_shuffle, cost=formulas.stream,
              source="Neuron SDK 2.26 API reference: nisa.nc_stream_shuffle")
 def nc_stream_shuffle(m: Machine, src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = None,

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..chip import dtypes
+from ..chip.hw import CORES
 from ..chip.memory import PSUM, SBUF
 from ..errors import NkiError, fail
 from ..machine import keywords
@@ -68,7 +69,9 @@ class Row:
     """One instruction of the chip.
 
     What it is: `name` in records and profiles; `public` name ("nisa.activation"; "" if only other
-    functions lower to it); `engines` that can run it, the `default` first; `engine_ops`: the
+    functions lower to it); `nki`: name and parameters in the dialect of today, where `dst` is one
+    of them ("nisa.reciprocal(dst, data)"; "" if it has no such instruction); `engines` that can
+    run it, the `default` first; `engine_ops`: the
     operators that an engine is documented to have, where it has not all; `needs`: the feature of
     hw without which it does not exist; `source` of all this.
 
@@ -95,6 +98,7 @@ class Row:
     plan: Callable[..., Instr]
     source: str
     public: str = ""
+    nki: str = ""
     operands: tuple[Operand, ...] = ()
     engine_ops: dict[str, frozenset[str]] = field(default_factory=dict)
     default: str = ""
@@ -120,7 +124,7 @@ class Row:
     @property
     def api(self) -> str:
         """Return the name to use in messages."""
-        return self.public or self.name
+        return self.public or self.nki.partition("(")[0] or self.name
 
     @cached_property
     def fixed(self) -> frozenset[str]:
@@ -216,8 +220,9 @@ class Row:
         mask = values[at] if at >= 0 else None
         if self.needs and not getattr(m.hw, self.needs):
             raise fail("NKI-E03", f"{self.api} does not exist on {m.hw.name}",
-                       limit="NeuronCore-v3 (trn2) or newer",
-                       hint="simulate for trn2, or use another instruction")
+                       limit="it is on " + ", ".join(c.name for c in CORES
+                                                     if getattr(c, self.needs)),
+                       hint="simulate for a newer target, or use another instruction")
         given = values.copy()
         for i, operand, like in self._slots:
             anchor: Any = None if like < 0 else values[like]
@@ -345,11 +350,13 @@ class Row:
                        limit="at most one of two tile operands in PSUM",
                        hint="copy one to SBUF first: nl.copy(x)")
 
-    def misuse(self, exc: Exception) -> NkiError:
+    def misuse(self, exc: Exception, kw: dict[str, Any]) -> NkiError:
         """Return the error for a call that the plan could not make sense of."""
-        text = str(exc) or type(exc).__name__
+        wrong = keywords.said(kw, self.signature.parameters)
+        text = (str(exc) or type(exc).__name__) \
+            + (f"; it has no {', '.join(wrong)}" if wrong else "")
         return fail("NKI-X01", f"{self.api} was not given what it takes: {text}",
-                    limit=f"{self.api}{self.signature}",
+                    limit=f"{self.api}{keywords.bare(self.signature)}",
                     hint=f"help({self.api}) says what each argument is")
 
 
@@ -381,7 +388,7 @@ def instruction(name: str, *, engines: tuple[str, ...], run: Callable, source: s
             except (TypeError, ValueError, KeyError, AttributeError, IndexError) as exc:
                 if hasattr(exc, "nki_error"):
                     raise
-                raise row.misuse(exc) from None
+                raise row.misuse(exc, kw) from None
         function.__name__ = function.__qualname__ = row.public.rpartition(".")[2] or name
         function.__doc__ = row.doc
         function.__signature__ = row.signature             # type: ignore[attr-defined]

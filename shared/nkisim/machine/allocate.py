@@ -85,7 +85,7 @@ def _layout(m: Machine, shape: tuple[int, ...], blocks: int, dtype: np.dtype, bu
 def _create_placed(m: Machine, shape: tuple[int, ...], blocks: int, dtype: np.dtype,
                    buffer: DirectBuffer, line: int, name: str) -> Tensor:
     """Create a tensor where the kernel says; every address is checked now."""
-    m.direct = True
+    m.direct = m.dialect == "beta1"     # where it forbids temporary tiles of the compiler
     if dtypes.storage(dtype).itemsize != dtype.itemsize:
         m.find("NKI-K13", "warning", f"NKI_PRECISE_FP=0 does not reach a tensor of "
                f"{dtypes.name(dtype)} that is placed by the kernel: its bytes may be shared, so "
@@ -145,17 +145,22 @@ def _create_hbm(m: Machine, shape: tuple[int, ...], dtype: np.dtype, buffer: Buf
     return t
 
 
-def input_tensor(m: Machine, array: np.ndarray, name: str, mutable: bool) -> Tensor:
-    """Return the HBM tensor of a kernel argument (copied only if it is not contiguous)."""
+def input_tensor(m: Machine, array: np.ndarray, name: str, mutable: bool,
+                 in_place: bool = False) -> Tensor:
+    """Return the HBM tensor of a kernel argument (copied only if it is not contiguous).
+
+    `in_place`: the kernel may write it, and writes the caller's array.
+    """
     dt = dtypes.normalize(array.dtype)
     if array.size == 0:
         raise fail("NKI-K04", f"argument {name} has no elements", given=f"shape {array.shape}",
                    limit="at least one element")
     a = np.ascontiguousarray(array)
-    if mutable and a is array:
+    if a is array and (mutable or in_place and not a.flags.writeable):
         a = a.copy()
     shape = a.shape if a.ndim else (1,)
-    st = m.new_storage(HBM, 1, a.nbytes, grain=dt.itemsize, readonly=not mutable)
+    st = m.new_storage(HBM, 1, a.nbytes, grain=dt.itemsize,
+                       readonly=not mutable and not in_place)
     st.adopt(a.reshape(-1).view(np.uint8))
     if dt == dtypes.BOOL:
         dt = dtypes.UINT8

@@ -181,6 +181,11 @@ def mod_alloc(kind: str, base_addr: Any, base_partition: Any = 0, num_par_tiles:
     return DirectBuffer(kind, place, check_rank)
 
 
+def at(kind: str, partition: int, byte: int) -> DirectBuffer:
+    """Return the allocation at a partition and a byte of each partition."""
+    return DirectBuffer(kind, lambda idx, pdim, fdim_bytes: (partition, byte))
+
+
 def alloc(kind: str, func: Any, bank_bytes: int = 2048) -> DirectBuffer:
     """Return the allocation by a function of (block index, pdim size, fdim bytes)."""
     try:                # by keyword where it has the documented names: it may be a partial

@@ -96,3 +96,28 @@ class Indirect:
             ok = ok & (value >= 0) & (value < self.base.shape[d])    # type: ignore[operator]
             flat = flat + value * (self.base.strides[d] // item)     # type: ignore[operator]
         return np.broadcast_to(flat, self.shape), np.broadcast_to(ok, self.shape)
+
+
+class Patterned(Indirect):
+    """An access pattern with a run-time offset: `view`, moved by `rows` * `step` elements.
+
+    `rows` holds one offset for all, or one for each element of dim 0; each lies in 0 .. `limit`.
+    """
+
+    __slots__ = ("limit", "step", "view")
+
+    def __init__(self, base: Tensor, view: Tensor, rows: Tensor, step: int, limit: int):
+        self.base, self.rows, self.view, self.step, self.limit = base, rows, view, step, limit
+        self.shift, self.dim, self.rest = None, 0, ()
+        self.shape, self.dtype, self.kind = view.shape, view.dtype, view.kind
+
+    def at(self, value: int) -> Tensor:
+        """Return the plain view that an offset means."""
+        v = self.view
+        return v.like(v.offset + value * self.step * v.dtype.itemsize, v.shape, v.strides, 0, None)
+
+    def flat(self) -> tuple[np.ndarray, np.ndarray]:
+        rows = self.rows.np.reshape((-1,) + (1,) * (len(self.shape) - 1)).astype(np.int64)
+        flat = self.view.flat_index() + rows * self.step
+        ok = (rows >= 0) & (rows < self.limit)
+        return flat, np.broadcast_to(ok, self.shape)

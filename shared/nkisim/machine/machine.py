@@ -38,6 +38,7 @@ class Machine:
                  in_order: bool = False, replays: bool = False):
         self.hw = hw
         self.language = language        # what operators and assignments lower to
+        self.dialect = "beta1"          # in which the kernel is written
         self.compute = compute
         self.replays = Replays(replays and not compute)
         self.skip_middle_end = in_order     # affine_range keeps the order of statements
@@ -65,6 +66,9 @@ class Machine:
         self.sites_seen: dict[tuple, int] = {}      # -> placement, and how often in an iteration
         self.program_id: tuple[int, ...] = ()
         self.grid: tuple[int, ...] = ()
+        self.cores: Any = None          # the cores that run the kernel together, if several do
+        self.psum_filled: set[int] = set()          # storages that no matmul wrote last
+        self.psum_sums: dict[int, bool] = {}        # storages of sums: read since the last product?
         self.asked_id = False           # the kernel has called nl.program_id
         self.shared: list[Tensor] = []  # shared_hbm tensors, in order of creation
         self.shared_at = 0
@@ -83,6 +87,10 @@ class Machine:
             self._found.add(key)
             self.findings.append(Finding(id, severity, text, self.trace.where(where),
                                          self.trace.where(other)))
+
+    def found(self, id: str, where: int, other: int) -> bool:
+        """Tell whether a finding has been added."""
+        return (id, where, other) in self._found
 
     # -- storage -----------------------------------------------------------------
     def new_storage(self, kind: str, nparts: int, row_bytes: int, *, grain: int = 1,
@@ -329,9 +337,10 @@ class Machine:
             return
         never = st.origins(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize) == 0
         if never.any():
-            self.find("NKI-U03", "note", f"{ins.row.name} accumulates into {dst!r}, which was "
-                      "never set: the first product overwrites it. nl.zeros(..., buffer=nl.psum) "
-                      "says so and costs nothing", ins.line, st.where)
+            if self.dialect == "beta1":     # elsewhere the kernel has said what it means
+                self.find("NKI-U03", "warning", f"{ins.row.name} accumulates into {dst!r}, which "
+                          "was never set: the first product overwrites it. nl.zeros(..., "
+                          "buffer=nl.psum) says so and costs nothing", ins.line, st.where)
             np.copyto(dst.np, np.zeros((), dst.np.dtype), where=never)
 
     def _zero_for_real(self, st: Storage) -> None:
@@ -391,7 +400,7 @@ class Machine:
         raise fail("NKI-S01", "the destination has another shape than the value",
                    given=f"destination {dst.shape}, value {shape}",
                    limit="equal shapes; only dims of size 1 of the value are repeated",
-                   hint="slice the destination to the tile: t[:, i*512:(i+1)*512] = ...")
+                   hint=_how_to_fit(dst, shape))
 
     def accumulate(self, dst: Tensor, value: Any, op: str) -> Tensor:
         """Do `dst += value` (or -=, *=, /=) in place."""
@@ -407,6 +416,9 @@ class Machine:
                 return dst
         if isinstance(dst, BlockTensor):
             refuse.not_a_tile(dst, "destination")
+        if dst.kind is PSUM and dst.dtype.kind in "iu" and isinstance(value, Tensor) \
+                and value.pending is not None and value.pending.row.accumulates:
+            refuse.integer_sum(dst)
         if self.pending is not None:
             self.flush()
         if dst.kind is HBM:
@@ -438,6 +450,14 @@ class Machine:
         tr.node_loop.append(loop)
         tr.node_iter.append(i)
         self.node = len(tr.node_loop) - 1
+
+
+def _how_to_fit(dst: Tensor, shape: tuple[int, ...]) -> str:
+    """Return what to try where a value does not fit a destination."""
+    if dst.shape[0] == 1 and dst.shape[1:] == shape:
+        return (f"dims before the partition dim are marked: nl.ndarray((n, nl.par_dim({shape[0]}), "
+                "...)), and t[i] is then a tile")
+    return "slice the destination to the tile: t[:, i*512:(i+1)*512] = ..."
 
 
 def integer(value: Any, name: str) -> int:

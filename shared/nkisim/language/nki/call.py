@@ -1,0 +1,302 @@
+"""Calls: the signatures of this dialect, held strictly; rows of the table issued with a `dst`."""
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+import sys
+from collections.abc import Callable
+from enum import Enum
+from functools import cache
+from typing import Any
+
+from ...chip.memory import FULLY, PSUM
+from ...errors import NkiError, fail, user_frame
+from ...isa.operands import regroup
+from ...isa.table import Row
+from ...machine.context import current, machine
+from ...machine.indirect import Indirect, Patterned
+from ...machine.instruction import Instr
+from ...machine.machine import Machine
+from ...machine.tensor import Tensor
+from . import refusals
+from .enums import OF_PARAMETER
+from .tensor import NkiTensor
+from .versions import said_of
+
+_MISSING = inspect.Parameter.empty
+_CODES = {"none": 0, "swdge": 1, "hwdge": 2, "unknown": 3}      # dge_mode, as the rows count
+
+
+class _Shown:
+    """A default as people write it: nisa.engine.unknown."""
+
+    def __init__(self, member: Enum):
+        self.member = member
+
+    def __repr__(self) -> str:
+        return f"{type(self.member).__name__}.{self.member.name}"
+
+
+class Signature:
+    """The parameters of a public function: names, defaults, places."""
+
+    def __init__(self, api: str, params: dict[str, Any]):
+        self.api, self.params = api, params
+        self.names = tuple(params)
+        self.defaults = list(params.values())
+        self.places = {n: i for i, n in enumerate(params)}
+        self.enums = {self.places[n]: e for n, e in OF_PARAMETER.items() if n in params}
+
+    @staticmethod
+    def of_text(text: str) -> Signature:
+        """Read "nisa.reciprocal(dst, data)"; every instruction takes a name as well."""
+        api, _, rest = text.partition("(")
+        args = ast.parse(f"def f({rest}: pass").body[0].args        # type: ignore[attr-defined]
+        params: dict[str, Any] = {a.arg: _MISSING for a in args.args}
+        for a, d in zip(args.args[len(args.args) - len(args.defaults):], args.defaults):
+            params[a.arg] = ast.literal_eval(d)
+        for name, enum in OF_PARAMETER.items():
+            if params.get(name, _MISSING) is not _MISSING:
+                params[name] = enum("none" if params[name] is None else params[name])
+        return Signature(api, {**params, "name": None})
+
+    def bind(self, args: tuple, kw: dict[str, Any]) -> list[Any]:
+        """Return the arguments in the order of the parameters, or raise NKI-N01."""
+        given = len(args)
+        if given > len(self.names):
+            raise self.wrong(f"{self.api} takes at most {len(self.names)} arguments, got {given}")
+        values = [*args, *self.defaults[given:]]
+        for k, v in kw.items():
+            i = self.places.get(k, -1)
+            if i < 0:
+                raise self.unknown(k)
+            if i < given:
+                raise self.wrong(f"{self.api} got {k} twice: by its place and by its name")
+            values[i] = v
+        for i, v in enumerate(values):
+            if v is _MISSING:
+                raise self.wrong(f"{self.api} was not given {self.names[i]}")
+        for i, enum in self.enums.items():
+            if not isinstance(values[i], enum) and values[i] is not None:
+                raise self.not_a_member(self.names[i], values[i], enum)
+        return values
+
+    def wrong(self, what: str, hint: str = "") -> NkiError:
+        return fail("NKI-N01", what, limit=str(self),
+                    hint=hint or f"help({self.api}) says what each argument is")
+
+    def unknown(self, name: str) -> NkiError:
+        """Return the error for a keyword that the function does not have."""
+        told = said_of(self.api, name)
+        near = difflib.get_close_matches(name, self.names, n=1)
+        return self.wrong(f"{self.api} has no argument {name!r}", told or (
+            f"Did you mean {near[0]!r}?" if near else ""))
+
+    def not_a_member(self, name: str, value: Any, enum: type[Enum]) -> NkiError:
+        return fail("NKI-N01", f"{self.api}: {name} is no member of nisa.{enum.__name__}",
+                    given=f"{name}={value!r}"[:80],
+                    limit=", ".join(f"nisa.{enum.__name__}.{e.name}" for e in enum),
+                    hint="since 0.3 numbers and strings are refused; in nisa.dge_mode the numbers "
+                         "have changed as well")
+
+    def __str__(self) -> str:
+        return self.api + str(self.signature)
+
+    @property
+    def signature(self) -> inspect.Signature:
+        return inspect.Signature([
+            inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                              default=_Shown(d) if isinstance(d, Enum) else d)
+            for n, d in self.params.items()])
+
+
+class NkiInstruction:
+    """The handle of an issued instruction, for scheduling."""
+
+    __slots__ = ("name", "number")
+
+    def __init__(self, number: int, name: Any = None):
+        self.number, self.name = number, name
+
+    def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
+        """Accept an edge; the predicted schedule has those that the data make."""
+        return self
+
+    def __repr__(self) -> str:
+        return f"NkiInstruction({self.number})"
+
+
+#: gets the machine and the arguments by name; changes them, and may name another row
+Adapter = Callable[[Machine, dict[str, Any]], "Row | None"]
+
+
+@cache
+def _takes(row: Row) -> tuple[bool, bool]:
+    """Tell whether a row's plan has dst and dtype."""
+    planned = inspect.signature(row.plan).parameters
+    return "dst" in planned, "dtype" in planned
+
+
+def instruction(own: Row, adapt: Adapter) -> Any:
+    """Return the public function of a row: `dst` first, keywords strict."""
+    form = Signature.of_text(own.nki)
+    names = form.names[:-1]
+
+    def function(*args: Any, **kw: Any) -> NkiInstruction:
+        m = current.get()
+        if m is None:
+            m = machine(form.api)
+        if m.pending is not None:
+            m.flush()
+        try:
+            values = form.bind(args, kw)
+            given = dict(zip(names, map(argument, values)))
+            issue(m, adapt(m, given) or own, given)
+        except (NkiError, AssertionError):
+            raise
+        except (TypeError, ValueError, KeyError, AttributeError, IndexError) as exc:
+            if hasattr(exc, "nki_error"):
+                raise
+            raise own.misuse(exc) from None
+        return NkiInstruction(len(m.trace.starts), values[-1])
+
+    return _named(function, form, own.doc, own)
+
+
+def issue(m: Machine, row: Row, given: dict[str, Any]) -> None:
+    """Plan an instruction and let it write `dst`, where its row does not say so itself."""
+    takes_dst, takes_dtype = _takes(row)
+    dst = given.get("dst")
+    line = m.trace.line(user_frame(sys._getframe(1)))
+    refusals.look(m, row.name, given, line)
+    refusals.read(m, given, m.psum_sums)
+    if not takes_dst:
+        given.pop("dst", None)
+        written(row.api, dst)
+        if takes_dtype:
+            given["dtype"] = dst.dtype
+    accumulate = given.pop("accumulate", None)
+    ins = row.issue(m, (), given)
+    ins.line = line
+    if ins.dst is not None:
+        if ins.dst.kind is PSUM:
+            m.psum_filled.add(ins.dst.storage.id)
+        m.issue(ins)
+        return
+    dst = place(row, ins, dst)
+    if row.accumulates:
+        ins.accumulate = accumulate is not False and not given["is_transpose"]
+        refusals.added(m, dst.storage, ins.accumulate, m.psum_sums, line)
+        _check_sum(m, ins, dst, accumulate)
+    elif dst.kind is PSUM:
+        m.psum_filled.add(dst.storage.id)
+    m.commit(ins, dst)
+
+
+def _check_sum(m: Machine, ins: Instr, dst: Tensor, asked: bool | None) -> None:
+    """Refuse a sum onto nothing; warn of one onto what no matmul has written."""
+    st = dst.storage
+    if not ins.accumulate:
+        m.psum_filled.discard(st.id)
+        return
+    if asked and m.compute and st.init != FULLY and not st.arena \
+            and not st.mask_view(dst.offset, dst.shape, dst.strides, 4).all():
+        raise fail("NKI-N08", "a matmul accumulates onto a result that nothing has written",
+                   given=f"accumulate=True, dst {dst!r}",
+                   limit="the first write of a group overwrites",
+                   hint="leave accumulate out (the first write to a place overwrites, later ones "
+                        "add), or give accumulate=(k > 0)")
+    if st.id in m.psum_filled and m.hw.generation < 4:
+        m.find("NKI-N09", "warning", "a matmul accumulates onto what another instruction has "
+               f"written into PSUM. On {m.hw.name} that is undefined: leave out the memset, and "
+               "accumulate= as well: the first write to a place overwrites", ins.line, st.where)
+
+
+def written(api: str, dst: Any) -> None:
+    """Raise unless `dst` is a tile."""
+    if dst.__class__ is not Tensor:
+        raise fail("NKI-M02", f"{api}: dst is not a tile", given=f"{type(dst).__name__}",
+                   limit="a tensor that nl.ndarray has made, or a view of it",
+                   hint="dst = nl.ndarray(shape, dtype=nl.float32, buffer=nl.sbuf)")
+
+
+def place(row: Row, ins: Instr, dst: Tensor) -> Tensor:
+    """Return `dst` as the instruction writes it, or raise."""
+    if dst.kind not in row.writes or dst.kind is PSUM and ins.engine == "gpsimd":
+        raise fail("NKI-M01", f"{row.api} does not write {dst.kind.upper()}", given=f"dst {dst!r}",
+                   limit="dst lies in " + " or ".join(k.upper() for k in row.writes
+                                                      if k is not PSUM or ins.engine != "gpsimd"),
+                   hint="write a tile in another memory, then nisa.tensor_copy or nisa.dma_copy")
+    if dst.shape == ins.shape:
+        return dst
+    shape = ins.shape
+    size = 1
+    for n in shape:
+        size *= n
+    if size != dst.size or shape[0] != dst.shape[0]:
+        raise fail("NKI-S01", f"{row.api}: dst has another shape than the result",
+                   given=f"dst {dst.shape}, result {shape}",
+                   limit="as many partitions and as many elements",
+                   hint="make dst with the shape of the result, or slice it")
+    return regroup(dst, shape)
+
+
+def argument(x: Any) -> Any:
+    """Return an argument as the rows take it: the machine's tensors, numbers for enums."""
+    if x.__class__ is NkiTensor:
+        return x._t
+    if isinstance(x, Enum):
+        return x.value
+    return x
+
+
+def settled(m: Machine, x: Any) -> Any:
+    """Return the tile that an operand with a run-time offset means now; others as they are."""
+    if isinstance(x, Patterned) and x.rows.size == 1:
+        m.products.run()
+        return x.at(int(x.rows.np.reshape(-1)[0]) if m.compute else 0)
+    if isinstance(x, Indirect):
+        raise fail("NKI-I11", "an operand is an indirect access",
+                   limit="indices of rows go with nisa.dma_copy, nisa.dma_transpose and "
+                         "nisa.dma_compute", hint="copy the rows into a tile first")
+    return x
+
+
+def public(plan: Callable, api: str = "", module: str = "nl") -> Any:
+    """Make `plan(m, ...)` the function `nl.name`: tiles unwrapped, results wrapped."""
+    name = api or plan.__name__
+    params = list(inspect.signature(plan).parameters.values())[1:]
+    form = Signature(f"{module}.{name}", {p.name: p.default for p in params})
+    form.enums = {}
+
+    def function(*args: Any, **kw: Any) -> Any:
+        m = current.get()
+        if m is None:
+            m = machine(form.api)
+        if m.pending is not None:
+            m.flush()
+        values = form.bind(args, kw)
+        result = plan(m, *[x._t if x.__class__ is NkiTensor else x for x in values])
+        if result.__class__ is Tensor:
+            return NkiTensor(result.settle())
+        return result
+
+    return _named(function, form, plan.__doc__)
+
+
+def _named(function: Any, form: Signature, doc: str | None, row: Row | None = None) -> Any:
+    name = form.api.rpartition(".")[2]
+    function.__code__ = function.__code__.replace(co_name=name)     # what errors call it
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    function.__signature__ = form.signature
+    if row is not None:
+        function.row = row
+    return function
+
+
+def dge_code(given: dict[str, Any]) -> None:
+    """Translate the number of a dge_mode into that of the rows."""
+    from .enums import dge_mode
+    given["dge_mode"] = _CODES[dge_mode(given["dge_mode"]).name]

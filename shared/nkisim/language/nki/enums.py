@@ -1,0 +1,87 @@
+"""`nki.isa.constants` and the memories: enums, whose members are the only spelling there is."""
+from __future__ import annotations
+
+from enum import Enum
+
+from ...chip import hw
+from ...chip.memory import Buffer
+from ...chip.memory import private_hbm as _private_hbm
+from ...chip.memory import psum as _psum
+from ...chip.memory import sbuf as _sbuf
+from ...chip.memory import shared_hbm as _shared_hbm
+
+
+class engine(Enum):
+    """Engines, for `engine=`."""
+
+    unknown = 0
+    tensor = 1
+    scalar = 2
+    gpsimd = 3
+    dma = 4
+    vector = 5
+    sync = 6
+
+
+class reduce_cmd(Enum):
+    """What an instruction does with the accumulator registers of its engine."""
+
+    idle = 0
+    reset = 1
+    reduce = 2
+    reset_reduce = 3
+    load_reduce = 4
+
+
+class dge_mode(Enum):
+    """Who makes the DMA descriptors; the numbers are others than in neuronxcc.nki."""
+
+    unknown = 0
+    swdge = 1
+    hwdge = 2
+    none = 3
+
+
+class oob_mode(Enum):
+    """What a run-time index outside of the tensor does."""
+
+    error = 0
+    skip = 1
+
+
+class matmul_perf_mode(Enum):
+    """Rates of the Tensor Engine."""
+
+    none = "none"
+    double_row = "double_row"
+
+
+class dma_engine(Enum):
+    """Who moves the data of `nisa.sendrecv`."""
+
+    dma = 1
+    gpsimd_dma = 2
+
+
+#: generations of the NeuronCore: gen2, gen3 ...
+nc_version = Enum("nc_version", {f"gen{c.generation}": c.generation     # type: ignore[misc]
+                                 for c in hw.CORES})
+
+
+class MemoryRegion(Enum):
+    """Memories of a tensor."""
+
+    sbuf = "sbuf"
+    psum = "psum"
+    private_hbm = "private_hbm"
+    shared_hbm = "shared_hbm"
+
+
+#: the machine's name of each memory, and back
+BUFFERS: dict[MemoryRegion, Buffer] = {
+    MemoryRegion.sbuf: _sbuf, MemoryRegion.psum: _psum,
+    MemoryRegion.private_hbm: _private_hbm, MemoryRegion.shared_hbm: _shared_hbm}
+#: parameters of instructions that take a member of one enum
+OF_PARAMETER: dict[str, type[Enum]] = {
+    "engine": engine, "reduce_cmd": reduce_cmd, "dge_mode": dge_mode, "oob_mode": oob_mode,
+    "perf_mode": matmul_perf_mode, "dma_engine": dma_engine}

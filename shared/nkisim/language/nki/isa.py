@@ -1,0 +1,205 @@
+"""`nki.isa` (nisa): the instructions, straight from the table, with their `dst` first."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...chip import dtypes, hw
+from ...chip.memory import PSUM
+from ...errors import fail
+from ...isa import act, dma, dve, dynamic, gpsimd, newer, pe, reduce, rng, search
+from ...isa.table import ROWS
+from ...machine.context import current, machine
+from ...machine.machine import Machine
+from . import enums as constants
+from . import notation
+from .call import NkiInstruction, Signature, argument, instruction, issue, settled, written
+from .enums import (
+    dge_mode,
+    dma_engine,
+    engine,
+    matmul_perf_mode,
+    nc_version,
+    oob_mode,
+    reduce_cmd,
+)
+from .registers import VirtualRegister
+
+#: the modules that write the table; importing them is what fills it
+TABLE = (act, dma, dve, dynamic, gpsimd, newer, pe, reduce, rng, search)
+
+tensor_engine, scalar_engine, vector_engine = engine.tensor, engine.scalar, engine.vector
+gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
+sync_engine = engine.sync
+
+
+class NkiValidationError(Exception):
+    """A constraint of the hardware is broken; the simulator raises nkisim.NkiError."""
+
+
+INSTRUCTIONS = {row.nki.partition("(")[0].removeprefix("nisa."): instruction(
+    row, notation.ADAPTERS.get(row.name, notation.operands))
+    for row in ROWS.values() if row.nki.startswith("nisa.") and row.name != "sendrecv"}
+globals().update(INSTRUCTIONS)
+
+
+def _own(text: str) -> Any:
+    """Make `plan(m, **given)` a public instruction with a signature of its own."""
+    form = Signature.of_text(text)
+
+    def wrap(plan: Any) -> Any:
+        def function(*args: Any, **kw: Any) -> NkiInstruction:
+            m = machine(form.api)
+            m.flush()
+            values = form.bind(args, kw)
+            plan(m, **dict(zip(form.names[:-1], map(argument, values))))
+            return NkiInstruction(len(m.trace.starts), values[-1])
+        name = form.api.removeprefix("nisa.")
+        function.__code__ = function.__code__.replace(co_name=name)
+        function.__name__ = function.__qualname__ = name
+        function.__doc__ = plan.__doc__
+        function.__signature__ = form.signature                 # type: ignore[attr-defined]
+        return function
+    return wrap
+
+
+@_own("nisa.nc_transpose(dst, data, engine=0)")
+def nc_transpose(m: Machine, dst: Any, data: Any, engine: int) -> None:
+    """Transpose a tile (P, F...) to (F, P): Tensor Engine into PSUM, or Vector Engine in 32 x 32.
+    """
+    dst, data = settled(m, dst), settled(m, data)
+    written("nisa.nc_transpose", dst)
+    if dst.dtype != getattr(data, "dtype", None):
+        m.find("NKI-D05", "warning", f"nisa.nc_transpose of {data!r} into {dst!r}: dst must have "
+               "the dtype of data (0.6; earlier releases let it pass)", m.here())
+    if engine not in (0, 1, 5):
+        raise fail("NKI-E01", "nisa.nc_transpose runs on the Tensor or the Vector Engine",
+                   limit="nisa.engine.tensor (up to 128 x 128), nisa.engine.vector (up to 32 x 32)")
+    on_pe = engine == 1 or engine == 0 and dst.kind is PSUM and data.kind is not PSUM
+    row = ROWS["nc_transpose" if on_pe else "nc_transpose_dve"]
+    issue(m, row, {"data": data, "dst": dst})
+
+
+@_own("nisa.core_barrier(data, cores, engine=3)")
+def core_barrier(m: Machine, data: Any, cores: Any, engine: int) -> None:
+    """Wait until the other core of kernel[2] has come to its barrier."""
+    if m.cores is not None:
+        if sorted(cores) != [0, 1]:
+            raise fail("NKI-N10", "nisa.core_barrier names other cores", given=f"cores={cores}",
+                       limit="(0, 1)")
+        m.cores.wait(("a barrier",))
+
+
+_GPSIMD_DMA = {4: 1024, 2: 512, 1: 256}     # bytes per partition, by item size
+
+
+@_own(ROWS["sendrecv"].nki)
+def sendrecv(m: Machine, src: Any, dst: Any, send_to_rank: Any, recv_from_rank: Any, pipe_id: Any,
+             dma_engine: int) -> None:
+    """Send a tile to the other core and receive one of the same shape from it."""
+    src, dst = settled(m, src), settled(m, dst)
+    written("nisa.sendrecv", dst)
+    written("nisa.sendrecv", src)
+    if m.cores is None:
+        raise fail("NKI-N10", "nisa.sendrecv on one core", limit="a kernel launched as kernel[2]",
+                   hint="if nl.num_programs() == 2: ...")
+    if src.shape != dst.shape or src.dtype != dst.dtype:
+        raise fail("NKI-S01", "nisa.sendrecv: src and dst differ",
+                   given=f"src {src!r}, dst {dst!r}",
+                   limit="one shape and dtype for both")
+    most = _GPSIMD_DMA[src.dtype.itemsize]
+    if dma_engine == 2 and src.size // src.shape[0] * src.dtype.itemsize > most:
+        raise fail("NKI-P08", "nisa.sendrecv by the DMA of GpSimd moves too much",
+                   given=f"src {src!r}", limit=f"{most} bytes per partition",
+                   hint="leave dma_engine out")
+    m.products.run()
+    me = m.program_id[0]
+    m.cores.posted[pipe_id, me, len(m.cores.syncs[me])] = np.array(src.np) if m.compute else None
+    m.cores.wait((f"nisa.sendrecv with pipe_id {pipe_id}",))
+    value = m.cores.posted[pipe_id, 1 - me, len(m.cores.syncs[me]) - 1]
+    if value is not None and value.shape != dst.shape:
+        raise fail("NKI-S01", "nisa.sendrecv: the cores send tiles of different shapes",
+                   given=f"received {value.shape}, dst {dst.shape}", limit="one shape")
+    issue(m, ROWS["sendrecv"], {"src": src, "dst": dst, "value": value})
+
+
+def get_nc_version() -> Any:
+    """Return the generation of the NeuronCore that is simulated."""
+    m = current.get()
+    return nc_version((m.hw if m is not None else hw.get()).generation)
+
+
+def get_nc_sub_version() -> int:
+    """Return the step of the generation; one is simulated of each."""
+    return 0
+
+
+# -- registers -----------------------------------------------------------------------------------
+
+def register_alloc(x: Any = None) -> VirtualRegister:
+    """Return a new register, with an integer in it if one is given."""
+    machine("nisa.register_alloc")
+    if x is not None and not isinstance(x, int):
+        raise fail("NKI-N07", "nisa.register_alloc takes an integer", given=type(x).__name__,
+                   limit="an int, or nothing (0.2 took a tensor as well)",
+                   hint="r = nisa.register_alloc(); nisa.register_load(r, tile)")
+    return VirtualRegister(x)
+
+
+def _is_register(x: Any, api: str) -> VirtualRegister:
+    if not isinstance(x, VirtualRegister):
+        raise fail("NKI-N07", f"{api} takes a register", given=type(x).__name__,
+                   limit="what nisa.register_alloc() returns")
+    return x
+
+
+def _one(m: Machine, t: Any, api: str) -> Any:
+    t = settled(m, t)
+    if getattr(t, "size", 0) != 1:
+        raise fail("NKI-S09", f"{api} moves one element", given=f"{t!r}"[:80],
+                   limit="a (1, 1) tensor in HBM or SBUF")
+    return t
+
+
+def register_move(dst: Any, src: Any) -> None:
+    """Copy an integer or a register into a register."""
+    value = src.value if isinstance(src, VirtualRegister) else src
+    _is_register(dst, "nisa.register_move").set(int(value))
+
+
+def register_load(dst: Any, src: Any) -> None:
+    """Read one element of HBM or SBUF into a register."""
+    m = machine("nisa.register_load")
+    m.flush()
+    t = _one(m, argument(src), "nisa.register_load")
+    m.products.run()
+    value = t.np.reshape(-1)[0] if m.compute else 0
+    _is_register(dst, "nisa.register_load").set(float(value) if dtypes.is_float(t.dtype)
+                                                else int(value))
+
+
+def register_store(dst: Any, src: Any) -> None:
+    """Write a register into one element of HBM or SBUF."""
+    m = machine("nisa.register_store")
+    m.flush()
+    t = _one(m, argument(dst), "nisa.register_store")
+    value = _is_register(src, "nisa.register_store").value
+    if t.kind == "hbm":
+        dma.store(t, float(value))
+    else:
+        dve.memset(t.shape, value, t.dtype, dst=t)
+
+
+def __getattr__(name: str) -> Any:
+    """Say that a name of the package is not modelled, or that it does not exist."""
+    from .versions import missing
+    raise missing("nisa", name, globals())
+
+
+__all__ = ["NkiInstruction", "NkiValidationError", "VirtualRegister", "constants", "dge_mode",
+           "dma_engine", "engine", "get_nc_sub_version", "get_nc_version", "gpsimd_engine",
+           "matmul_perf_mode", "nc_transpose", "nc_version", "oob_mode", "reduce_cmd",
+           "sendrecv", "core_barrier",
+           "register_alloc", "register_load", "register_move", "register_store",
+           "scalar_engine", "tensor_engine", "unknown_engine", "vector_engine", *INSTRUCTIONS]

@@ -1,0 +1,121 @@
+"""Kernels of this dialect: `nki.jit`, `kernel[lnc]`, `nki.simulate`."""
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable
+from typing import Any
+
+from ... import launch as launching
+from ...errors import NkiError, fail, trim
+from ...machine.context import current
+from ...machine.index import as_int
+from ...machine.tensor import Tensor
+from .enums import MemoryRegion
+from .tensor import NkiTensor
+
+#: What is simulated if nobody says: what the package supports and was compared with measurements.
+DEFAULT_TARGET = "trn2"
+
+
+class Kernel(launching.Kernel):
+    """A function decorated with `@nki.jit`."""
+
+    dialect = "nki"
+    default_target = DEFAULT_TARGET
+    inputs_mutable = True
+    together = True
+
+    def __getitem__(self, lnc: Any) -> Kernel:
+        """Return the kernel launched on 1 or 2 cores that run together: kernel[2](x)."""
+        n = as_int(lnc)
+        if n not in (1, 2):
+            raise trim(fail("NKI-K06", "a kernel is launched over a grid",
+                            given=f"kernel[{lnc!r}]",
+                            limit="kernel[1] or kernel[2]: the cores that run it together",
+                            hint="the grids of neuronxcc.nki are loops in the kernel now"))
+        k = copy.copy(self)
+        k.grid = () if n == 1 else (2,)
+        return k
+
+    def with_schedule(self, edges: Any) -> Kernel:
+        """Return the kernel with edges (consumer, producer or producers) between named calls.
+
+        They only restrict the order of the compiler; the simulator keeps that of the program.
+        """
+        k = copy.copy(self)
+        k.schedule = [(consumer, [producers] if isinstance(producers, str) else list(producers))
+                      for consumer, producers in edges]      # type: ignore[attr-defined]
+        return k
+
+    @staticmethod
+    def enter(t: Tensor, name: str, shared: bool) -> NkiTensor:
+        """Return an argument as the kernel sees it."""
+        region = MemoryRegion.shared_hbm if shared else MemoryRegion.private_hbm
+        return NkiTensor(t, region, name)
+
+    def leave(self, x: Any) -> Any:
+        """Return what the kernel returns as the machine's tensor, or raise."""
+        if not isinstance(x, NkiTensor):
+            return x
+        if not isinstance(x._t, Tensor):
+            raise fail("NKI-O02", f"{self.__name__} returns a view with a run-time offset",
+                       limit="outputs are HBM tensors")
+        return x._t
+
+
+def jit(fn: Any = None, **kwargs: Any) -> Any:
+    """Make a function a kernel; called with arrays it runs on the simulator.
+
+    On a machine with the SDK it is compiled and runs on the chip.
+    """
+    if "platform_target" in kwargs:
+        raise trim(fail("NKI-N01", "nki.jit has no argument 'platform_target'",
+                        limit="nki.jit(fn); mode= is ignored since 0.3",
+                        hint="set NEURON_PLATFORM_TARGET_OVERRIDE"))
+    if fn is None:
+        return lambda f: jit(f, **kwargs)
+    return fn if isinstance(fn, Kernel) else Kernel(getattr(fn, "func", fn))
+
+
+def simulate(kernel: Any) -> Callable[..., Any]:
+    """Return a function that runs a kernel on the simulator with NumPy or torch arrays.
+
+    Arrays that the kernel writes into are changed in place, as on the chip.
+    """
+    if not callable(kernel):
+        raise trim(fail("NKI-K03", "nki.simulate takes a kernel", given=type(kernel).__name__,
+                        limit="a function, plain or decorated with @nki.jit"))
+    k = kernel if isinstance(kernel, Kernel) else Kernel(getattr(kernel, "func", kernel))
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if current.get() is not None:
+            return k(*args, **kwargs)
+        return launching.tell(launching.launch(k, args, kwargs)).outputs
+    run.__name__ = getattr(k, "__name__", "kernel")
+    return run
+
+
+def cpu_simulate(kernel: Any) -> Kernel:
+    """Return a kernel that is simulated: cpu_simulate(kernel)[2](x=..., y=...).
+
+    The call of the simulation mode of AWS's kernel library; NKI_NC_VERSION names the generation.
+    """
+    k = copy.copy(jit(kernel))
+    k.target = os.environ.get("NKI_NC_VERSION") or k.target
+    return k
+
+
+def of_function(func: Callable) -> Kernel | None:
+    """Return a kernel for a plain function that uses this dialect, else None."""
+    names = getattr(getattr(func, "__code__", None), "co_names", ())
+    known = getattr(func, "__globals__", {})
+    for name in names:
+        module = getattr(known.get(name), "__name__", "") or ""
+        if module.startswith(__package__):
+            return Kernel(func)
+    return None
+
+
+launching.DIALECTS.append(of_function)
+__all__ = ["DEFAULT_TARGET", "Kernel", "NkiError", "jit", "simulate"]

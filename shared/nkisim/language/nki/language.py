@@ -1,0 +1,363 @@
+"""`nki.language` (nl): tensors, loops, and functions that return a new tile."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ...chip import dtypes as _dtypes  # nl.dtypes is a module of the package
+from ...chip.memory import HBM, PSUM
+from ...errors import fail
+from ...isa import dma, dve, lower, rng
+from ...machine import allocate, arena
+from ...machine.context import machine
+from ...machine.machine import Machine, integer
+from ...machine.tensor import Tensor
+from . import math as _math
+from .assign import assign as _assign
+from .call import public
+from .enums import BUFFERS, MemoryRegion
+from .registers import VirtualRegister
+from .tensor import NKIObject, NkiTensor, wrap
+from .tiles import tile_size
+
+# -- data types: names -----------------------------------------------------------------------
+bool_, int8, int16, int32 = "bool", "int8", "int16", "int32"
+uint8, uint16, uint32 = "uint8", "uint16", "uint32"
+float16, bfloat16, tfloat32, float32 = "float16", "bfloat16", "tfloat32", "float32"
+float8_e4m3, float8_e5m2 = "float8_e4m3", "float8_e5m2"
+float8_e4m3fn, float8_e8m0fnu = "float8_e4m3fn", "float8_e8m0fnu"
+float8_e4m3fn_x4, float8_e5m2_x4 = "float8_e4m3fn_x4", "float8_e5m2_x4"
+float4_e2m1fn_x4 = "float4_e2m1fn_x4"
+
+# -- memories --------------------------------------------------------------------------------
+sbuf, psum = MemoryRegion.sbuf, MemoryRegion.psum
+hbm = private_hbm = MemoryRegion.private_hbm
+shared_hbm = MemoryRegion.shared_hbm
+
+
+def is_hbm(buffer: Any) -> bool:
+    """Tell whether a memory is HBM."""
+    return buffer in (MemoryRegion.private_hbm, MemoryRegion.shared_hbm)
+
+
+def is_sbuf(buffer: Any) -> bool:
+    """Tell whether a memory is SBUF."""
+    return buffer is MemoryRegion.sbuf
+
+
+def is_psum(buffer: Any) -> bool:
+    """Tell whether a memory is PSUM."""
+    return buffer is MemoryRegion.psum
+
+
+def is_on_chip(buffer: Any) -> bool:
+    """Tell whether a memory is SBUF or PSUM."""
+    return buffer in (MemoryRegion.sbuf, MemoryRegion.psum)
+
+
+# -- creation --------------------------------------------------------------------------------
+
+def _create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "",
+            address: Any = None) -> NkiTensor:
+    region = MemoryRegion.sbuf if buffer is None else buffer
+    if not isinstance(region, MemoryRegion):
+        raise fail("NKI-M05", "buffer is not a memory", given=repr(buffer)[:60],
+                   limit="nl.sbuf, nl.psum, nl.private_hbm, nl.shared_hbm (no strings since 0.3)")
+    where: Any = BUFFERS[region]
+    if address is not None:
+        where = _placed(m, region, address)
+    return NkiTensor(allocate.create(m, shape, dtype, where, name), region, name)
+
+
+def _placed(m: Machine, region: MemoryRegion, address: Any) -> Any:
+    """Return the direct placement of `address=(partition, byte in each partition)`."""
+    if is_hbm(region) or not isinstance(address, (tuple, list)) or len(address) != 2:
+        raise fail("NKI-A03", "address= is no place on chip",
+                   given=f"{address!r} in {region.value}",
+                   limit="(partition, byte offset in a partition), in SBUF or PSUM")
+    part, byte = (integer(a, "an address") for a in address)
+    if part % 32:
+        raise fail("NKI-A01", "a tile is placed at a partition where none can start",
+                   given=f"partition {part}", limit="0, 32, 64 or 96")
+    if region is MemoryRegion.psum and byte % m.hw.psum_bank_bytes:
+        raise fail("NKI-A01", "a PSUM tile does not start at a bank", given=f"byte {byte}",
+                   limit=f"a multiple of {m.hw.psum_bank_bytes} bytes (the bytes of a bank)")
+    return arena.at(BUFFERS[region].kind, part, byte)
+
+
+@public
+def ndarray(m: Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = "",
+            address: Any = None) -> NkiTensor:
+    """Create a tensor of undefined content; on chip dim 0 is the partition dim.
+
+    `address=(partition, byte)` places it on chip; such tensors may overlap.
+    """
+    return _create(m, shape, dtype, buffer, name, address)
+
+
+def _filled(m: Machine, shape: Any, value: Any, dtype: Any, buffer: Any, name: str) -> NkiTensor:
+    t = _create(m, shape, dtype, buffer, name)
+    if t._t.kind is HBM:
+        dma.store(t._t, value)
+    else:
+        whole = _dtypes.is_int(t._t.dtype) and float(value).is_integer()
+        dve.memset(t._t.shape, int(value) if whole else value, t._t.dtype, dst=t._t)
+    if t._t.kind is PSUM:
+        m.psum_filled.add(t._t.storage.id)
+    return t
+
+
+@public
+def full(m: Machine, shape: Any, fill_value: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf,
+         name: str = "") -> NkiTensor:
+    """Create a tensor filled with a number."""
+    return _filled(m, shape, fill_value, dtype, buffer, name)
+
+
+@public
+def zeros(m: Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
+          ) -> NkiTensor:
+    """Create a tensor of zeros; in PSUM no matmul needs it, the first write overwrites."""
+    return _filled(m, shape, 0, dtype, buffer, name)
+
+
+@public
+def ones(m: Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
+         ) -> NkiTensor:
+    """Create a tensor of ones."""
+    return _filled(m, shape, 1, dtype, buffer, name)
+
+
+@public
+def zeros_like(m: Machine, x: Any, dtype: Any = None, buffer: Any = None, name: str = ""
+               ) -> NkiTensor:
+    """Create zeros with the shape (and dtype) of another tensor, in SBUF by default."""
+    return _filled(m, x.shape, 0, x.dtype if dtype is None else dtype, buffer, name)
+
+
+def empty_like(x: NkiTensor, dtype: Any = None, buffer: Any = None, name: str = "") -> NkiTensor:
+    """Create a tensor of undefined content with the shape, dtype and memory of another."""
+    return ndarray(x.shape, x.dtype if dtype is None else dtype,
+                   x.buffer if buffer is None else buffer, name)
+
+
+@public
+def rand(m: Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
+         ) -> Tensor:
+    """Create a tile of uniform random numbers in [0, 1)."""
+    return rng.rand(shape, dtype)
+
+
+@public
+def random_seed(m: Machine, seed: Any) -> None:
+    """Seed the random numbers with a (1, 1) tile."""
+    if not isinstance(seed, Tensor):
+        raise fail("NKI-S09", "nl.random_seed takes a tile", given=f"{seed!r}",
+                   limit="a (1, 1) tile in SBUF or PSUM (neuronxcc.nki took an integer as well)")
+    rng.random_seed(seed)
+
+
+def _constant(m: Machine, array: np.ndarray) -> Tensor:
+    a = array
+    if a.dtype.itemsize == 8:
+        a = _dtypes.from_host(a, _dtypes.FLOAT32 if a.dtype.kind == "f" else _dtypes.INT32)
+    return allocate.input_tensor(m, a, "constant", mutable=False)
+
+
+@public
+def shared_constant(m: Machine, constant: Any) -> NkiTensor:
+    """Make an HBM tensor out of a NumPy array, or of a .npy file."""
+    a = np.load(constant) if isinstance(constant, str) else np.asarray(constant)
+    return NkiTensor(_constant(m, a), MemoryRegion.shared_hbm)
+
+
+@public
+def shared_identity_matrix(m: Machine, n: Any, dtype: Any = uint8, dst: Any = None) -> Any:
+    """Make an identity matrix in SBUF."""
+    size, dt = integer(n, "n"), _dtypes.normalize(dtype)
+    if dst is None:
+        dst = allocate.create(m, (size, size), dt, BUFFERS[MemoryRegion.sbuf])
+    host = _dtypes.from_host(np.eye(size), dt)
+    dma.dma_copy(dst=dst, src=allocate.input_tensor(m, host, "identity", mutable=False))
+    return dst
+
+
+def ds(start: Any, size: Any) -> slice:
+    """Return the slice start .. start + size."""
+    if isinstance(start, VirtualRegister):
+        raise fail("NKI-N02", "nl.ds starts at a register",
+                   limit="numbers of the host",
+                   hint="t.ap(pattern, scalar_offset=register, indirect_dim=...)")
+    first = integer(start, "the start of nl.ds")
+    return slice(first, first + integer(size, "the size of nl.ds"))
+
+
+@public
+def expand_dims(m: Machine, x: Any, axis: Any) -> Tensor:
+    """Return a view with a dim of size 1 at `axis`."""
+    return x.expand_dims(axis)
+
+
+# -- loops -----------------------------------------------------------------------------------
+
+def _range(name: str, doc: str) -> Callable[..., Any]:
+    def function(start: Any, stop: Any = None, step: Any = 1) -> range:
+        for x in (start, stop):
+            if isinstance(x, VirtualRegister):
+                raise fail("NKI-L03", f"nl.{name} ends at a register",
+                           limit="bounds that are known when the kernel is traced",
+                           hint="nl.fori_loop(0, register, body)")
+        values = [integer(a, f"a bound of nl.{name}") for a in (start, stop, step)
+                  if a is not None]
+        return range(0, values[0], values[1]) if stop is None else range(*values)
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+affine_range = _range("affine_range", "The same as range (deprecated): the loop is unrolled.")
+sequential_range = _range("sequential_range", "The same as range (deprecated).")
+static_range = _range("static_range", "The same as range (deprecated).")
+
+
+def _value(x: Any, what: str) -> int:
+    return int(x.value) if isinstance(x, VirtualRegister) else integer(x, what)
+
+
+def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> Iterator[VirtualRegister]:
+    """Loop on the device; bounds may be registers. Deprecated since 0.6: use fori_loop."""
+    m = machine("nl.dynamic_range")
+    m.find("NKI-N06", "note", "nl.dynamic_range is deprecated since 0.6 and will go: write "
+           "nl.fori_loop(lower, upper, body)", m.here())
+    lo, hi = (0, start) if stop is None else (start, stop)
+    by = integer(step, "the step of nl.dynamic_range")
+    if by < 1:
+        raise fail("NKI-L03", "nl.dynamic_range has a step that is not positive", given=f"{by}")
+    return (VirtualRegister(i, frozen=True) for i in
+            range(_value(lo, "a bound"), _value(hi, "a bound"), by))
+
+
+def fori_loop(lower: Any, upper: Any, body_fun: Callable, step: Any = 1) -> None:
+    """Loop on the device: body_fun(i) for each i, a register that is passed by value."""
+    machine("nl.fori_loop")
+    by = integer(step, "the step of nl.fori_loop")
+    if by < 1:
+        raise fail("NKI-L03", "nl.fori_loop has a step that is not positive", given=f"{by}")
+    for i in range(_value(lower, "lower"), _value(upper, "upper"), by):
+        body_fun(VirtualRegister(i))
+
+
+def while_loop(init: Any, body_fun: Callable) -> None:
+    """Loop on the device while a register is not zero; body_fun(r) returns the next one."""
+    machine("nl.while_loop")
+    r = init
+    while True:
+        if not isinstance(r, VirtualRegister):
+            raise fail("NKI-L03", "nl.while_loop goes on without a register",
+                       given=type(r).__name__, limit="init and what body_fun returns are registers",
+                       hint="end the body with: return r")
+        if not r.value:
+            return
+        r = body_fun(VirtualRegister(r.value))
+
+
+@contextmanager
+def no_reorder() -> Iterator[None]:
+    """Keep the order of the instructions inside; the simulator never changes it."""
+    yield
+
+
+# -- programs --------------------------------------------------------------------------------
+
+def _axis(axis: Any, what: str) -> None:
+    if integer(axis, "an axis") != 0:
+        raise fail("NKI-K06", f"{what} of axis {axis}", limit="axis 0: a kernel runs on one core "
+                   "or on two", hint="loops over tiles lie in the kernel")
+
+
+def program_id(axis: Any = 0) -> int:
+    """Return which of the cores of kernel[2] runs this, 0 or 1."""
+    m = machine("nl.program_id")
+    _axis(axis, "nl.program_id")
+    return m.program_id[0] if m.program_id else 0
+
+
+def num_programs(axes: Any = 0) -> int:
+    """Return on how many cores the kernel runs, 1 or 2."""
+    m = machine("nl.num_programs")
+    _axis(axes, "nl.num_programs")
+    return m.grid[0] if m.grid else 1
+
+
+def program_ndim() -> int:
+    """Return 1 for kernel[2], else 0."""
+    return len(machine("nl.program_ndim").grid)
+
+
+# -- data movement ---------------------------------------------------------------------------
+
+@public
+def load(m: Machine, src: Any, dtype: Any = None) -> Tensor:
+    """Load from HBM into a new SBUF tile."""
+    return dma.load(src, dtype=dtype)
+
+
+@public
+def store(m: Machine, dst: Any, value: Any) -> None:
+    """Store an SBUF tile into HBM."""
+    if getattr(value, "kind", None) is PSUM:
+        raise fail("NKI-M01", "nl.store of a tile in PSUM", given=f"value {value!r}",
+                   limit="DMA moves between HBM and SBUF",
+                   hint="nisa.tensor_copy(sbuf_tile, psum_tile) first")
+    dma.dma_copy(dst=dst, src=value) if isinstance(value, Tensor) else dma.store(dst, value)
+
+
+@public
+def load_transpose2d(m: Machine, src: Any, dtype: Any = None) -> Tensor:
+    """Load a 2-D access of HBM transposed, by DMA, into a new SBUF tile."""
+    return dma.load_transpose2d(src, dtype=dtype)
+
+
+@public
+def gather_flattened(m: Machine, data: Any, indices: Any, axis: Any = 0, dtype: Any = None
+                     ) -> Tensor:
+    """Gather per partition along the flattened free dims."""
+    from ...isa import gpsimd
+    return gpsimd.gather_flattened(data, indices, dtype=dtype)
+
+
+@public
+def broadcast_to(m: Machine, x: Any, shape: Any, dtype: Any = None) -> Tensor:
+    """Repeat dims of size 1 into a new tile of the same rank."""
+    t = m.tile(x, "x")
+    dims = tuple(integer(n, "a size") for n in shape)
+    if len(dims) != len(t.shape):
+        raise fail("NKI-S02", "nl.broadcast_to changes the rank", given=f"{t.shape} to {dims}",
+                   limit="as many dims; x.expand_dim(dim) adds one")
+    return lower.copy(m, m.broadcast(t, dims), dtype)
+
+
+@public
+def device_print(m: Machine, print_prefix: Any, tensor: Any) -> None:
+    """Print a tensor; on the chip it goes into files."""
+    if not m.compute:
+        return
+    m.products.run()
+    m.check_bounds(tensor)
+    t = tensor.settle()
+    print(f"{print_prefix} {t.shape} {_dtypes.name(t.dtype)} {t.kind}\n{t.np}")
+
+
+globals().update(_math.FUNCTIONS)
+
+
+def __getattr__(name: str) -> Any:
+    """Say that a name of the package is not modelled, or that it does not exist."""
+    from .versions import missing
+    raise missing("nl", name, globals())
+
+
+_ = NKIObject, wrap, tile_size, _assign          # re-exported names

@@ -1,0 +1,188 @@
+"""Where this dialect writes the arguments of a row otherwise: translations, one a row.
+
+An adapter gets the machine and the arguments by name, and changes them into those of the plan.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...chip import dtypes, ops
+from ...chip.memory import PSUM
+from ...errors import fail
+from ...isa.table import ROWS, Row
+from ...machine.index import Index
+from ...machine.indirect import Indirect
+from ...machine.machine import Machine, integer
+from .call import argument, dge_code, settled, written
+from .registers import VirtualRegister
+
+_MOST_DIMS = 4          # free dims of an index pattern
+
+
+def operands(m: Machine, given: dict[str, Any]) -> None:
+    """Let operands with a run-time offset mean where it points now."""
+    for name, x in given.items():
+        if isinstance(x, Indirect):
+            given[name] = settled(m, x)
+
+
+def tensor_copy(m: Machine, given: dict[str, Any]) -> Row | None:
+    """Let one side start where data says: the dynamic copies of the table."""
+    if isinstance(given["src"], Indirect):
+        given["dst"] = settled(m, given["dst"])
+        return ROWS["tensor_copy_dynamic_src"]
+    if isinstance(given["dst"], Indirect):
+        return ROWS["tensor_copy_dynamic_dst"]
+    return None
+
+
+def memset(m: Machine, given: dict[str, Any]) -> None:
+    """Check that the value is of the kind of dst; the plan takes shape and dtype as well."""
+    operands(m, given)
+    dst, value = given["dst"], given["value"]
+    written("nisa.memset", dst)
+    if isinstance(value, (float, np.floating)) and dtypes.is_int(dst.dtype):
+        raise fail("NKI-N07", "nisa.memset: the value is of another kind than dst",
+                   given=f"{value!r} into {dtypes.name(dst.dtype)}",
+                   limit="since 0.3 an integer for an integer tile",
+                   hint=f"value={int(value) if np.isfinite(value) else 0}")
+    given.update(shape=dst.shape, dtype=dst.dtype)
+
+
+def matmul(m: Machine, given: dict[str, Any]) -> None:
+    """Note sums onto what a matmul has not written; refuse what the Tensor Engine cannot write."""
+    operands(m, given)
+    dst = given["dst"]
+    written("nisa.nc_matmul", dst)
+    if dst.dtype != dtypes.FLOAT32 and not given["is_transpose"] \
+            and not (m.hw.generation >= 4 and dst.dtype == dtypes.BFLOAT16):
+        raise fail("NKI-D05", "the result of a matmul is float32", given=f"dst {dst!r}",
+                   limit="float32 in PSUM (bfloat16 as well from NeuronCore-v4 on)",
+                   hint="make dst with dtype=nl.float32, and cast in the copy to SBUF")
+
+
+def tensor_reduce(m: Machine, given: dict[str, Any]) -> None:
+    """Refuse axes that are not the last ones."""
+    operands(m, given)
+    data, axis = given["data"], given["axis"]
+    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    rank = len(getattr(data, "shape", ()))
+    found = sorted({integer(a, "an axis") % max(rank, 1) for a in axes})
+    if rank and found and found[0] > 0 and found != list(range(rank - len(found), rank)):
+        raise fail("NKI-S10", "nisa.tensor_reduce over axes that are not the last ones",
+                   given=f"axis {axis} of shape {data.shape}",
+                   limit="since 0.3 an axis is the tensor's own, and trailing free dims reduce",
+                   hint="bring them to the end: t.permute((0, 2, 1))")
+    given["axis"] = tuple(found)
+
+
+def _affine(m: Machine, api: str, dst: Any, given: dict[str, Any]) -> Index:
+    """Return offset + p * channel_multiplier + sum(i * step) over [[step, num], ...]."""
+    pattern = [(integer(s, "a step"), integer(n, "a number")) for s, n in given.pop("pattern")]
+    offset = given.pop("offset")
+    value = int(offset.value) if isinstance(offset, VirtualRegister) \
+        else integer(offset, "offset")
+    step = integer(given.pop("channel_multiplier"), "channel_multiplier")
+    if not 1 <= len(pattern) <= _MOST_DIMS:
+        raise fail("NKI-N03", f"{api}: the pattern has too many dims", given=f"{pattern}",
+                   limit=f"1 to {_MOST_DIMS} pairs [step, num], for the free dims")
+    shape = (dst.shape[0], *(n for _, n in pattern))
+    count = 1
+    for n in shape:
+        count *= n
+    if count != dst.size:
+        raise fail("NKI-S01", f"{api}: the pattern has another number of elements than dst",
+                   given=f"pattern {pattern}, dst {dst.shape}",
+                   limit="the product of its counts is the elements of a partition of dst")
+    return Index(value, shape, (step, *(s for s, _ in pattern)))
+
+
+def iota(m: Machine, given: dict[str, Any]) -> None:
+    """Make the index expression of the pattern."""
+    operands(m, given)
+    written("nisa.iota", given["dst"])
+    given["expr"] = _affine(m, "nisa.iota", given["dst"], given)
+
+
+_OPPOSITE = {"equal": "__eq__", "not_equal": "__ne__", "less": "__lt__", "less_equal": "__le__",
+             "greater": "__gt__", "greater_equal": "__ge__"}
+
+
+def affine_select(m: Machine, given: dict[str, Any]) -> None:
+    """Make the predicate: the pattern's value compared with 0."""
+    operands(m, given)
+    written("nisa.affine_select", given["dst"])
+    index = _affine(m, "nisa.affine_select", given["on_true_tile"], given)
+    name = ops.resolve_alu(given.pop("cmp_op")).name
+    if name not in _OPPOSITE or name == "not_equal":
+        raise fail("NKI-E11", "nisa.affine_select compares with 0", given=f"cmp_op=nl.{name}",
+                   limit="equal, less, less_equal, greater, greater_equal")
+    given["pred"] = getattr(index, _OPPOSITE[name])(0)
+
+
+def dma_copy(m: Machine, given: dict[str, Any]) -> None:
+    """Refuse PSUM, and casts by hardware descriptors."""
+    mode = given["dge_mode"]
+    dge_code(given)
+    given.pop("priority")
+    engine = given.pop("engine")
+    dst, src = given["dst"], given["src"]
+    for name, x in (("dst", dst), ("src", src)):
+        if getattr(x, "kind", None) is PSUM:
+            raise fail("NKI-M01", f"nisa.dma_copy: {name} lies in PSUM", given=f"{x!r}",
+                       limit="since 0.3 DMA moves between HBM and SBUF",
+                       hint="nisa.tensor_copy between PSUM and SBUF")
+    if mode == 2 and getattr(dst, "dtype", None) != getattr(src, "dtype", None):
+        raise fail("NKI-D05", "a DMA with hardware descriptors does not cast",
+                   given=f"{src!r} to {dst!r}", limit="equal dtypes with nisa.dge_mode.hwdge",
+                   hint="nisa.tensor_copy casts; or leave dge_mode out")
+    if engine in (2, 6) and mode not in (0, 2):
+        raise fail("NKI-E01", "nisa.dma_copy: an engine is given that does not make descriptors",
+                   given=f"engine code {engine} without hwdge",
+                   limit="nisa.engine.sync and scalar go with nisa.dge_mode.hwdge")
+
+
+def dma_transpose(m: Machine, given: dict[str, Any]) -> None:
+    """Hold the shape of dst to the permuted one."""
+    dge_code(given)
+    given.pop("priority")
+    given.pop("oob_mode")
+    dst, src = given["dst"], given["src"]
+    written("nisa.dma_transpose", dst)
+    rank = len(src.shape)
+    axes = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}.get(rank, ())
+    want = tuple(src.shape[a] for a in axes)
+    if want and dst.shape != want:
+        raise fail("NKI-S01", "nisa.dma_transpose: dst has another shape than the transposed src",
+                   given=f"src {src.shape}, dst {dst.shape}",
+                   limit=f"since 0.4 exactly {want}", hint="make dst with that shape")
+
+
+def dma_compute(m: Machine, given: dict[str, Any]) -> None:
+    """Take the machine's tensors out of the list."""
+    given["srcs"] = [argument(x) for x in given["srcs"]]
+
+
+def renamed(**names: str) -> Any:
+    """Return an adapter for rows whose written operand has another name here."""
+    def adapt(m: Machine, given: dict[str, Any]) -> None:
+        operands(m, given)
+        for own, name in names.items():
+            given[name] = given.pop(own)
+    return adapt
+
+
+def shuffle(m: Machine, given: dict[str, Any]) -> None:
+    operands(m, given)
+    given["shuffle_mask"] = list(given["shuffle_mask"])
+
+
+ADAPTERS: dict[str, Any] = {
+    "tensor_copy": tensor_copy,
+    "memset": memset, "nc_matmul": matmul, "tensor_reduce": tensor_reduce, "iota": iota,
+    "affine_select": affine_select, "dma_copy": dma_copy, "dma_transpose": dma_transpose,
+    "nc_stream_shuffle": shuffle, "dma_compute": dma_compute, "topk": renamed(val_dst="dst"),
+    "set_rng_seed": renamed(src_seeds="dst"), "rand_set_state": renamed(src_seeds="dst"),
+}

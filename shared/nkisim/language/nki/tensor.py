@@ -1,0 +1,279 @@
+"""`nl.NkiTensor`: a view of a tensor, as kernels of this dialect hold it.
+
+It wraps a tensor of the machine, or an access with a run-time offset. There are no operators and
+no results: instructions write their `dst`. Integer subscripts, slices and the view methods give
+other views of the same bytes; nothing is copied.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from ...chip import dtypes
+from ...chip.memory import HBM
+from ...errors import fail
+from ...machine.index import Slice, as_int
+from ...machine.indirect import Indirect
+from ...machine.machine import integer
+from ...machine.tensor import Tensor
+from . import views
+from .enums import MemoryRegion
+from .registers import VirtualRegister
+
+_ON_CHIP = {"sbuf": MemoryRegion.sbuf, "psum": MemoryRegion.psum}
+
+
+class NKIObject:
+    """Base of the classes that kernels may define and be given."""
+
+    def __init__(self, **kwargs: Any):
+        for name, value in kwargs.items():
+            setattr(self, name, value)
+
+
+class NkiTensor(NKIObject):
+    """An N-dimensional view of a tensor in HBM, SBUF or PSUM."""
+
+    __slots__ = ("_base", "_t", "buffer", "name")
+    __array_ufunc__ = None              # NumPy must not take a tile for a list
+
+    def __init__(self, t: Tensor | Indirect, buffer: MemoryRegion | None = None, name: str = "",
+                 base: Tensor | None = None):
+        self._t: Any = t
+        self.buffer = buffer or _ON_CHIP.get(t.kind, MemoryRegion.private_hbm)
+        self.name = name
+        self._base: Tensor = t if base is None else base    # type: ignore[assignment]
+
+    def _like(self, t: Any) -> NkiTensor:
+        return NkiTensor(t, self.buffer, self.name, self._base)
+
+    # -- what kernels may ask -------------------------------------------------------------------
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._t.shape
+
+    @property
+    def dtype(self) -> str:
+        """Return the name of the dtype."""
+        return dtypes.name(self._t.dtype)
+
+    @property
+    def ndim(self) -> int:
+        return len(self._t.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self._t.shape)
+
+    @property
+    def itemsize(self) -> int:
+        return self._t.dtype.itemsize
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Return the strides in elements; on chip the first is the storage's free size."""
+        t = self._plain("strides")
+        return tuple(s // t.dtype.itemsize for s in t.strides)
+
+    @property
+    def offset(self) -> int:
+        """Return the place of the first element in the storage, in elements."""
+        t = self._plain("offset")
+        return (t.offset - views.origin(self._base)) // t.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self._t.shape[0]
+
+    def is_contiguous(self) -> bool:
+        """Tell whether the elements lie one after another, on chip within each partition."""
+        t = self._plain("is_contiguous")
+        step = t.dtype.itemsize
+        dims = list(zip(t.shape, t.strides))
+        for n, s in reversed(dims if t.kind is HBM else dims[1:]):
+            if n != 1 and s != step:
+                return False
+            step *= n
+        return True
+
+    def get_pattern(self) -> list[list[int]]:
+        """Return [[stride, count], ...] of the dims, in elements."""
+        return [[s, n] for s, n in zip(self.strides, self.shape)]
+
+    def is_indirect(self) -> bool:
+        """Tell whether a run-time offset is part of the view."""
+        return isinstance(self._t, Indirect)
+
+    def _plain(self, what: str) -> Tensor:
+        if isinstance(self._t, Indirect):
+            raise fail("NKI-N02", f"{what} of a view that has a run-time offset",
+                       given=f"{self!r}", limit="an indirect view is used as it is",
+                       hint="make the other views first, then .ap, .select or .vector_select")
+        return self._t.settle()
+
+    # -- views ----------------------------------------------------------------------------------
+    def __getitem__(self, key: Any) -> NkiTensor:
+        t = self._plain("a subscript")
+        keys = key if key.__class__ is tuple else (key,)
+        for k in keys:
+            if k.__class__ in (NkiTensor, VirtualRegister, list) or isinstance(k, NkiTensor):
+                raise fail("NKI-N02", "a tensor is subscripted by a value that the kernel computes",
+                           given=f"{type(k).__name__} as a subscript",
+                           limit="integers, slices, nl.ds and ...",
+                           hint="t.select(dim, index), t.vector_select(0, indices), or "
+                                "t.ap(pattern, scalar_offset=...)")
+        new = t[key]
+        if isinstance(new, Tensor) and new.oob is not None:
+            t.m.check_bounds(new)
+        if isinstance(new, Tensor) and not new.shape:           # HBM keeps one dim at least
+            new = new.like(new.offset, (1,), (new.dtype.itemsize,), 0, None)
+        return self._like(new)
+
+    def slice(self, dim: int, start: int, end: int, step: int = 1) -> NkiTensor:
+        """Return elements start .. end of one dim, every `step`-th."""
+        keys: list[Any] = [slice(None)] * self.ndim
+        keys[_dim(dim, self.ndim)] = slice(start, end, step if step != 1 else None)
+        return self[tuple(keys)]
+
+    def select(self, dim: int, index: Any) -> NkiTensor:
+        """Return one element of a dim, without the dim; `index` may be a (1, 1) tensor."""
+        d = _dim(dim, self.ndim)
+        t = self._plain("select")
+        n = as_int(index)
+        if n is None:
+            return self._like(views.dynamic_select(t, d, index))
+        return self._like(views.select(t, d, n))
+
+    def vector_select(self, dim: int, vector_offset: NkiTensor) -> NkiTensor:
+        """Return rows of an HBM tensor that a tile of indices (P, 1) in SBUF chooses."""
+        return self._like(views.vector_select(self._plain("vector_select"), dim, vector_offset))
+
+    def permute(self, dims: Sequence[int]) -> NkiTensor:
+        """Return the dims in another order; on chip dim 0 stays."""
+        return self._like(views.permute(self._plain("permute"), dims))
+
+    def broadcast(self, dim: int, size: int) -> NkiTensor:
+        """Return a dim of size 1 repeated, by a stride of 0."""
+        return self._like(views.broadcast(self._plain("broadcast"), dim, size))
+
+    def expand_dim(self, dim: int) -> NkiTensor:
+        """Return the view with a dim of size 1 at `dim`."""
+        t = self._plain("expand_dim")
+        if t.kind is not HBM and dim == 0:
+            raise views.partitions("expand_dim", t)
+        return self._like(t.expand_dims(dim))
+
+    def squeeze_dim(self, dim: int) -> NkiTensor:
+        """Return the view without a dim of size 1."""
+        return self._like(views.squeeze(self._plain("squeeze_dim"), dim))
+
+    def reshape_dim(self, dim: int, shape: Sequence[int]) -> NkiTensor:
+        """Return the view with one dim split; one size may be -1."""
+        t = self._plain("reshape_dim")
+        return self._like(views.split(t, _dim(dim, self.ndim), shape))
+
+    def flatten_dims(self, start_dim: int, end_dim: int) -> NkiTensor:
+        """Return the view with dims start_dim .. end_dim as one; they must be contiguous."""
+        t = self._plain("flatten_dims")
+        a, b = _dim(start_dim, self.ndim), _dim(end_dim, self.ndim)
+        return self.reshape((*t.shape[:a], prod(t.shape[a:b + 1]), *t.shape[b + 1:]))
+
+    def reshape(self, shape: Any, *more: Any) -> NkiTensor:
+        """Return the same elements in another shape; on chip dim 0 stays."""
+        t = self._plain("reshape")
+        sizes = (shape, *more) if as_int(shape) is not None else tuple(shape)
+        return self._like(views.reshape(t, sizes))
+
+    def rearrange(self, src_pattern: tuple, dst_pattern: tuple,
+                  fixed_sizes: dict[str, int] | None = None) -> NkiTensor:
+        """Split, reorder and merge dims by name."""
+        return self._like(views.rearrange(self._plain("rearrange"), src_pattern, dst_pattern,
+                                          fixed_sizes or {}))
+
+    def view(self, dtype: Any) -> NkiTensor:
+        """Return the same bytes as another dtype; the last dim scales."""
+        return self._like(self._plain("view").view(dtype))
+
+    reinterpret_cast = view
+
+    def ap(self, pattern: Any, offset: int | None = None, scalar_offset: Any = None,
+           vector_offset: Any = None, indirect_dim: int = 0, dtype: Any = None) -> NkiTensor:
+        """Return an access pattern [[stride, count], ...] over the storage, in elements.
+
+        `offset` is added to the view's own. A run-time offset counts in strides of the base
+        tensor's dim `indirect_dim`.
+        """
+        t = self._plain("ap")
+        return self._like(views.pattern(t, self._base, pattern, offset, scalar_offset,
+                                        vector_offset, integer(indirect_dim, "indirect_dim"),
+                                        dtype))
+
+    def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
+        """Return the columns that a tile of indices chooses; NeuronCore-v4."""
+        return self._like(views.indirect(self._plain("indirect"), index, num_elem))
+
+    # -- what there is not ----------------------------------------------------------------------
+    def __setitem__(self, key: Any, value: Any) -> None:
+        from .assign import assign
+        assign(self if key is Ellipsis else self[key], value)
+
+    def __iter__(self) -> Any:
+        raise fail("NKI-I08", "a tensor cannot be looped over",
+                   hint="loop over indices: for i in range(t.shape[0])")
+
+    def __bool__(self) -> bool:
+        raise fail("NKI-L02", "a tensor has no truth value: a condition decides when the kernel "
+                   "is traced, and a tile has no data then", given=f"{self!r}",
+                   hint="compare shapes and numbers, `x is not None`, or select with "
+                        "nisa.select_reduce")
+
+    def __eq__(self, other: Any) -> Any:
+        return self is other
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return (f"NkiTensor(shape={self._t.shape}, dtype={self.dtype}, "
+                f"buffer={self.buffer.value})")
+
+
+def _dim(dim: Any, rank: int) -> int:
+    d = integer(dim, "a dim")
+    if not -rank <= d < rank:
+        raise fail("NKI-S06", f"dim {d} does not exist", limit=f"0 .. {rank - 1}")
+    return d % rank
+
+
+def _no_operator(symbol: str, name: str) -> Any:
+    def method(self: NkiTensor, other: Any = None) -> Any:
+        raise fail("NKI-N04", f"tensors have no operator {symbol}", given=f"{self!r} {symbol} ...",
+                   limit="results are written by instructions, into a dst",
+                   hint=f"nl.{name}(x, y), or nisa.tensor_tensor(dst, x, y, op=nl.{name})")
+    return method
+
+
+for _symbol, _method, _name in (
+        ("+", "add", "add"), ("-", "sub", "subtract"), ("*", "mul", "multiply"),
+        ("/", "truediv", "divide"), ("**", "pow", "power"), ("%", "mod", "mod"),
+        ("&", "and", "bitwise_and"), ("|", "or", "bitwise_or"), ("^", "xor", "bitwise_xor"),
+        ("<<", "lshift", "left_shift"), (">>", "rshift", "right_shift"), ("@", "matmul", "matmul")):
+    for _prefix in ("", "r", "i"):
+        setattr(NkiTensor, f"__{_prefix}{_method}__", _no_operator(
+            _symbol + ("=" if _prefix == "i" else ""), _name))
+for _symbol, _method, _name in (("<", "lt", "less"), ("<=", "le", "less_equal"),
+                                (">", "gt", "greater"), (">=", "ge", "greater_equal"),
+                                ("-", "neg", "negative"), ("~", "invert", "invert")):
+    setattr(NkiTensor, f"__{_method}__", _no_operator(_symbol, _name))
+
+
+def plain(x: Any) -> Any:
+    """Return the machine's tensor of an NkiTensor; anything else as it is."""
+    return x._t if x.__class__ is NkiTensor else x
+
+
+def wrap(t: Any, buffer: MemoryRegion | None = None, name: str = "") -> NkiTensor:
+    """Return a tensor of the machine as kernels hold it; its instruction is issued."""
+    return NkiTensor(t.settle(), buffer, name)
+
+
+__all__ = ["NKIObject", "NkiTensor", "Slice", "plain", "wrap"]
