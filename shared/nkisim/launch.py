@@ -132,8 +132,7 @@ class Kernel:
             chosen = self.default_target
         return hw.get(chosen)
 
-    @staticmethod
-    def enter(t: Tensor, name: str, shared: bool) -> Any:
+    def enter(self, t: Tensor, name: str, shared: bool) -> Any:
         """Return an argument as kernels of the dialect hold it."""
         return t
 
@@ -272,6 +271,8 @@ def launch(kernel: Any, args: tuple, kwargs: dict, *, target: str | None = None,
                 pass
         return _launch(as_kernel(kernel), args, kwargs, target, compute, watch=watch)
     except Exception as exc:
+        from .uncaught import watch
+        watch()
         raise in_user_code(exc)         # noqa: B904 (it is the same, or has its own context)
 
 

@@ -29,6 +29,7 @@ STRUCTURE = {
                   "reshape(-1, 2)": "pairs"},
     "spill.py": {"1 << 60": "later than everything"},
     "formulas.py": {
+        "PACK = 4": "values in an element of an x4 dtype", "2 * PACK *": "a multiply-add is two",
         "for p in srcs) < 2": "two inputs", "n % 2 == 0": "AWS: N even",
         "2 if kind.form.double_row": "a double row has two rows",
         "Flops(2 *": "a multiply-add is two operations", "_in(kind) / 3": "a triple is three"},

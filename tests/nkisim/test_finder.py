@@ -242,3 +242,41 @@ def test_pypis_placeholder_compiler_is_no_sdk(python, sdk):
                            "neuronx_cc-1.0.post1.dist-info/METADATA":
                                "Metadata-Version: 2.1\nName: neuronx-cc\nVersion: 1.0.post1\n"})
     assert python.says(WHO) == "True"
+
+
+# -- nki, the dialect of today ------------------------------------------------------------------
+
+WHO_NKI = "import nki; print('sim' if getattr(nki, '__simulator__', False) else 'sdk')"
+
+
+def test_nki_is_served_where_there_is_no_sdk(python):
+    assert python.says(WHO_NKI) == "sim"
+    assert python.says("import nki.isa as nisa, nki.language as nl, nki.isa.constants as c\n"
+                       "from nki.language import ndarray\n"
+                       "print(nl.ndarray is ndarray, nisa.constants is c)") == "True True"
+    assert "no nki.language.nonsense" in python.refuses("from nki.language import nonsense")
+    assert "NKI_BACKEND=sdk" in python.refuses("import nki", NKI_BACKEND="sdk")
+
+
+def test_the_real_nki_wins_and_the_placeholder_does_not(python, sdk):
+    sdk.tree(python.site, {"nki/__init__.py": "raise ImportError('get it from AWS')"})
+    assert python.says(WHO_NKI) == "sim"
+    sdk.tree(python.site, {"nki/__init__.py": "", "nki/language.py": "mine = 1"})
+    assert python.says(WHO_NKI) == "sdk"
+    assert python.says("import nki.language; print(nki.language.mine)") == "1"
+    assert python.says(WHO_NKI, NKI_BACKEND="sim") == "sim"
+
+
+def test_a_folder_named_nki_is_no_package(python):
+    (python.work / "nki").mkdir()
+    assert python.says(WHO_NKI) == "sim"
+
+
+def test_the_shim_of_the_kernel_library(python):
+    assert python.says("""
+        import nki_cpu_simulator.nki.isa as nisa
+        import nki_cpu_simulator.nki.language.dtypes
+        import nki_cpu_simulator.nki.tensor, nki_cpu_simulator.nki.builtin
+        from nki_cpu_simulator import nki as sim
+        import nki
+        print(sim is nki, nisa is nki.isa, callable(sim.cpu_simulate))""") == "True True True"

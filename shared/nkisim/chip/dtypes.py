@@ -28,6 +28,15 @@ FLOAT8_E5M2 = np.dtype(ml_dtypes.float8_e5m2)
 FLOAT16, BFLOAT16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
 TFLOAT32, FLOAT32 = np.dtype("V4"), np.dtype(np.float32)
 
+# of the package nki: OCP's 8-bit float without infinities, the scale of the microscaling formats,
+# and packs of four of their values
+FLOAT8_E4M3FN = np.dtype(ml_dtypes.float8_e4m3fn)
+FLOAT8_E8M0FNU = np.dtype(ml_dtypes.float8_e8m0fnu)
+FLOAT8_E4M3FN_X4 = np.dtype([("float8_e4m3fn_x4", "u4")])
+FLOAT8_E5M2_X4 = np.dtype([("float8_e5m2_x4", "u4")])
+FLOAT4_E2M1FN_X4 = np.dtype([("float4_e2m1fn_x4", "u2")])
+PACKED = frozenset((FLOAT8_E4M3FN_X4, FLOAT8_E5M2_X4, FLOAT4_E2M1FN_X4))
+
 FP32_MIN = np.finfo(np.float32).min  # nl.fp32.min, bit pattern 0xFF7FFFFF
 
 _NAMES: dict[np.dtype, str] = {
@@ -36,13 +45,21 @@ _NAMES: dict[np.dtype, str] = {
     FLOAT16: "float16", BFLOAT16: "bfloat16", TFLOAT32: "tfloat32", FLOAT32: "float32",
 }
 SUPPORTED: tuple[np.dtype, ...] = tuple(_NAMES)
-_FLOATS = frozenset((FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, BFLOAT16, TFLOAT32, FLOAT32))
+NEWER: dict[np.dtype, str] = {
+    FLOAT8_E4M3FN: "float8_e4m3fn", FLOAT8_E8M0FNU: "float8_e8m0fnu",
+    FLOAT8_E4M3FN_X4: "float8_e4m3fn_x4", FLOAT8_E5M2_X4: "float8_e5m2_x4",
+    FLOAT4_E2M1FN_X4: "float4_e2m1fn_x4",
+}
+_FLOATS = frozenset((FLOAT8_E4M3FN, FLOAT8_E8M0FNU, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, BFLOAT16,
+                     TFLOAT32, FLOAT32))
 
 # Every spelling that is found without asking NumPy: dtypes, their scalar types, their names.
 _KNOWN: dict[Any, np.dtype] = {spelling: dtype for dtype, text in _NAMES.items()
                                for spelling in (dtype, dtype.type, text)}
 del _KNOWN[np.void]  # any raw-bytes dtype has this type, only "V4" is tfloat32
 _KNOWN.update({bool: BOOL, "bool_": BOOL})
+_KNOWN.update((spelling, dtype) for dtype, text in NEWER.items() for spelling in (dtype, text))
+_KNOWN.update({ml_dtypes.float8_e4m3fn: FLOAT8_E4M3FN, ml_dtypes.float8_e8m0fnu: FLOAT8_E8M0FNU})
 
 
 def normalize(dtype: Any) -> np.dtype:
@@ -87,7 +104,8 @@ def normalize(dtype: Any) -> np.dtype:
 
 def name(dtype: Any) -> str:
     """Return the name that the documentation uses, such as "bfloat16" or "tfloat32"."""
-    return _NAMES[normalize(dtype)]
+    found = normalize(dtype)
+    return _NAMES.get(found) or NEWER[found]
 
 
 def is_float(dtype: np.dtype) -> bool:

@@ -188,14 +188,14 @@ def check_nki() -> list[Finding]:
     spec = PathFinder.find_spec("nki")
     if version == _PLACEHOLDER_NKI or (version is None and _only_raises(spec)):
         return [Finding(
-            "nki", PROBLEM,
-            f"nki {version or _PLACEHOLDER_NKI} is a placeholder on PyPI: import nki ends in an "
-            "ImportError. The kernels of these labs do not\nneed it; they import neuronxcc.nki.",
-            f"{sys.executable} -m pip uninstall nki")]
+            "nki", NOTE,
+            f"nki {version or _PLACEHOLDER_NKI} is a placeholder on PyPI: where nkisim is not "
+            "imported first, import nki ends in an\nImportError. With nkisim the simulator serves "
+            "nki in spite of it.", f"{sys.executable} -m pip uninstall nki")]
     if version is None:
         return []
-    return [Finding("nki", NOTE, f"nki {version} is the newer dialect (import nki); these labs "
-                                 "use neuronxcc.nki")]
+    return [Finding("nki", NOTE, f"nki {version} is the SDK's (import nki, the dialect of SDK 2.29 "
+                                 "and later); neuronxcc.nki is the older one")]
 
 
 def check_hook() -> list[Finding]:
@@ -236,6 +236,11 @@ try:
     answer = [finder.active_backend(), sys.modules["neuronxcc.nki"].__file__]
 except ImportError as error:
     answer = ["", str(error)]
+try:
+    import nki
+    answer += ["sim" if getattr(nki, "__simulator__", False) else "sdk", nki.__file__]
+except Exception as error:
+    answer += ["", f"{{type(error).__name__}}: {{error}}"]
 print({mark!r} + json.dumps(answer), flush=True)
 """
 
@@ -252,16 +257,26 @@ def check_import() -> tuple[str, str, list[Finding]]:
             "import", PROBLEM, f"import neuronxcc.nki did not end within {_IMPORT_SECONDS} s.")]
     for line in child.stdout.splitlines():
         if line.startswith(_MARK):
-            served, text = json.loads(line[len(_MARK):])
+            served, text, *today = json.loads(line[len(_MARK):])
             break
     else:  # it died of something else
-        served = ""
+        served, today = "", ["", "not tried"]
         text = (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
     if not served:
         return "none", "its import fails", [Finding(
-            "import", PROBLEM, f"import neuronxcc.nki fails: {text.splitlines()[0]}")]
+            "import", PROBLEM, f"import neuronxcc.nki fails: {text.splitlines()[0]}"),
+            _today(*today)]
     backend = "simulator" if served == "sim" else "sdk"
-    return backend, _why(backend), [Finding("import", OK, f"import neuronxcc.nki: {text}")]
+    return backend, _why(backend), [Finding("import", OK, f"import neuronxcc.nki: {text}"),
+                                    _today(*today)]
+
+
+def _today(served: str, text: str) -> Finding:
+    """Say who answers `import nki`; without it only kernels of that dialect cannot run."""
+    if not served:
+        return Finding("import nki", NOTE, f"import nki fails: {(text.splitlines() or [''])[0]}")
+    who = "the simulator" if served == "sim" else "the SDK"
+    return Finding("import nki", OK, f"import nki is served by {who}: {text}")
 
 
 def _why(backend: str) -> str:

@@ -70,7 +70,9 @@ def tensor_copy(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None, en
 
 def _run_memset(m: Machine, ins: Instr, dst: Tensor) -> None:
     value = ins.params
-    if dtypes.is_int(dst.dtype) and isinstance(value, (int, np.integer)):
+    if dst.dtype in dtypes.PACKED:
+        dst.np[...] = np.zeros((), dst.dtype)
+    elif dtypes.is_int(dst.dtype) and isinstance(value, (int, np.integer)):
         dst.np[...] = np.array(value).astype(dst.dtype)
     else:
         dst.np[...] = dtypes.cast(np.float32(value).reshape(1), dst.dtype)[0]

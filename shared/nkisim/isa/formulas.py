@@ -20,6 +20,7 @@ from .forms import Ops
 if TYPE_CHECKING:
     from ..trace.trace import Kind, Pattern
 
+PACK = 4                # values in an element of an x4 dtype
 _FLOAT16 = (dtypes.BFLOAT16, dtypes.FLOAT16)
 _WIDE = (dtypes.FLOAT32, dtypes.TFLOAT32)
 
@@ -159,12 +160,14 @@ def fill(kind: Kind, hw: NeuronCore, engine: str) -> float:
 
 def four_a_cycle(kind: Kind, hw: NeuronCore, engine: str) -> float:
     """Several elements a cycle and partition: exponential, rand2 and quantize_mx of v4."""
-    return _at_least(hw, max(_in(kind), _out(kind)) / hw.timing.dve_newer_rate)
+    n = max(_in(kind), _out(kind))
+    return _at_least(hw, n / hw.timing.dve_newer_rate)
 
 
 def top_k(kind: Kind, hw: NeuronCore, engine: str) -> float:
     """topk: 4 n + K."""
-    return hw.timing.pool_start_cycles + hw.timing.pool_topk_cycles * int(kind.form.second) + _out(kind)
+    each = hw.timing.pool_topk_cycles * int(kind.form.second)
+    return hw.timing.pool_start_cycles + each + _out(kind)
 
 
 def iterative(kind: Kind, hw: NeuronCore, engine: str) -> float:
@@ -222,6 +225,12 @@ def matmul(kind: Kind, hw: NeuronCore, engine: str) -> float:
     return instructions * max(streaming, _stationary(a, hw))
 
 
+def mx_matmul(kind: Kind, hw: NeuronCore, engine: str) -> float:
+    """nc_matmul_mx: one column of packed elements per cycle."""
+    a = kind.operands[kind.outputs]
+    return max(_at_least(hw, _out(kind)) + hw.timing.pe_gap_cycles, _stationary(a, hw))
+
+
 def transposition(kind: Kind, hw: NeuronCore, engine: str) -> float:
     """nc_transpose on PE: the tile is stationary, an identity of as many columns moves."""
     src, t = kind.operands[kind.outputs], hw.timing
@@ -262,6 +271,12 @@ def matmul_flops(kind: Kind) -> Flops:
     result, stationary = kind.operands[0], kind.operands[kind.outputs]
     contraction = stationary.elements // result.shape[0]
     return Flops(2 * contraction * result.elements, not kind.form.transposes)
+
+
+def mx_matmul_flops(kind: Kind) -> Flops:
+    """2 K M N of nc_matmul_mx: each packed element is 4 rows of the contraction."""
+    result, stationary = kind.operands[0], kind.operands[kind.outputs]
+    return Flops(2 * PACK * stationary.shape[0] * result.elements, True)
 
 
 def transposition_flops(kind: Kind) -> Flops:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..chip import dtypes, ops, semantics
+from ..chip import dtypes, ops
 from ..chip.memory import HBM, SBUF
 from ..errors import fail
 from ..machine.indirect import Indirect
@@ -16,37 +16,14 @@ from ..machine.instruction import PLAIN, Access, Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
 from . import formulas
-from .act import IDLE, REDUCE, RESET, RESET_REDUCE
+from .accumulators import IDLE, drive
 from .dma import gathered, scatter, with_shape
-from .dve import lanes_of, put
+from .dve import put
 from .forms import Activation, Ops
 from .operands import UPDATE, WRITE, Moved, Tile, Vector, is_scalar, per_partition
 from .table import DMA, GPSIMD, SCALAR, VECTOR, instruction
 
 _API = "Neuron SDK 2.32 API reference: nki.isa"
-
-
-# -- accumulators ---------------------------------------------------------------------------
-
-_START = {"add": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf, "abs_max": 0.0,
-          "abs_min": np.inf}
-
-
-def drive(m: Machine, engine: str, ins: Instr, value: np.ndarray, op: Any, cmd: int,
-          load: Any = 0.0) -> np.ndarray:
-    """Drive an engine's accumulator registers, a float32 a partition; return what they hold."""
-    regs = m.accumulators.get(engine)
-    if regs is None:
-        regs = m.accumulators[engine] = np.zeros((m.hw.pmax, 1), dtype=np.float32)
-    mine = lanes_of(ins.srcs[0])
-    if cmd in (RESET, RESET_REDUCE):
-        regs[mine] = _START[op.name]
-    if cmd == 4:                                    # load_reduce
-        regs[mine] = np.float32(load) if is_scalar(load) else load
-    if cmd in (REDUCE, RESET_REDUCE, 4):
-        rows = value.reshape(value.shape[0], -1)
-        regs[mine] = semantics.accumulate(op, rows, regs[mine])
-    return regs[mine]
 
 
 # -- Vector Engine ------------------------------------------------------------------------------
@@ -108,7 +85,7 @@ def _run_state(m: Machine, ins: Instr, dst: Tensor) -> None:
     m.rng = np.random.default_rng([int(w) & 0xFFFFFFFF for w in words])
 
 
-_SEEDS = dict(run=_run_state, cost=formulas.stream, on_partitions=False)
+_SEEDS: dict[str, Any] = dict(run=_run_state, cost=formulas.stream, on_partitions=False)
 
 
 @instruction("set_rng_seed", nki="nisa.set_rng_seed(src_seeds)", engines=(VECTOR,), **_SEEDS,
@@ -212,7 +189,8 @@ def _run_nonzero(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 @instruction("nonzero_with_count", nki="nisa.nonzero_with_count(dst, src, index_offset=0, "
                                        "padding_val=-1)",
-             engines=(GPSIMD,), run=_run_nonzero, cost=formulas.gpsimd, needs="hwdge",
+             engines=(GPSIMD,), writes=(SBUF,), run=_run_nonzero,
+             cost=formulas.gpsimd, needs="hwdge",
              operands=(Tile("dst", UPDATE, memories=(SBUF,), dtypes="int32"),
                        Tile("src", memories=(SBUF,), dtypes="float32 or int32")),
              source=f"{_API}.nonzero_with_count")
@@ -238,7 +216,7 @@ def _run_topk(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("topk", nki="nisa.topk(val_dst, idx_dst, src, n)", engines=(GPSIMD,), run=_run_topk,
-             cost=formulas.top_k,
+             writes=(SBUF,), cost=formulas.top_k,
              operands=(Tile("dst", WRITE, memories=(SBUF,), dtypes="bfloat16"),
                        Tile("idx_dst", WRITE, memories=(SBUF,), dtypes="uint32"),
                        Tile("src", memories=(SBUF,), dtypes="bfloat16")),
@@ -300,8 +278,7 @@ def dma_compute(m: Machine, dst: Any, srcs: Any, reduce_op: Any, *, scales: Any 
             raise fail("NKI-E04", "nisa.dma_compute adds to rows that indices choose",
                        given=f"{len(parts)} sources", limit="two: what is added, and dst itself")
         at = dst
-        same = [x for x in parts if isinstance(x, Indirect)]
-        parts = [x for x in parts if x not in same] or parts[:1]
+        parts = [x for x in parts if not isinstance(x, Indirect)] or parts[:1]
     target = dst.base if at is not None else dst
     reads = tuple(x.rows if isinstance(x, Indirect) else x for x in parts)
     if at is not None:

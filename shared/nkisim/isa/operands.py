@@ -11,6 +11,7 @@ import numpy as np
 from ..chip import dtypes, ops
 from ..chip.memory import HBM, PSUM, SBUF, merge_dims
 from ..errors import fail
+from ..machine import refuse
 from ..machine.geometry import moved
 from ..machine.indirect import Indirect
 from ..machine.machine import Machine
@@ -29,6 +30,11 @@ DTYPES: dict[str, tuple[Callable[[np.dtype], bool], str]] = {
                          "float32, bfloat16 or float16"),
     "float32": (lambda dt: dt == dtypes.FLOAT32, "float32"),
     "integer": (dtypes.is_int, "an integer dtype"),
+    "packed": (lambda dt: dt in dtypes.PACKED, "float8_e4m3fn_x4, float8_e5m2_x4 or "
+                                               "float4_e2m1fn_x4"),
+    "packed fp8": (lambda dt: dt in dtypes.PACKED and dt.itemsize == 4,
+                   "float8_e4m3fn_x4 or float8_e5m2_x4"),
+    "16-bit float": (lambda dt: dt in (dtypes.BFLOAT16, dtypes.FLOAT16), "bfloat16 or float16"),
     "bfloat16": (lambda dt: dt == dtypes.BFLOAT16, "bfloat16"),
     "int32": (lambda dt: dt == dtypes.INT32, "int32"),
     "uint16": (lambda dt: dt == dtypes.UINT16, "uint16"),
@@ -158,8 +164,8 @@ class Operand:
             if self.memories == (HBM,):
                 raise fail("NKI-M02", f"operand {self.name} of {api} is not an HBM tensor",
                            given=type(x).__name__,
-                           hint="kernel arguments and nl.ndarray(..., buffer=nl.shared_hbm) are "
-                                "in HBM")
+                           hint=refuse.of_other_dialect(x) or "kernel arguments and nl.ndarray"
+                                "(..., buffer=nl.shared_hbm) are in HBM")
             m.tile(x, self.name)
         if self.copied and x.kind is PSUM and isinstance(x, Tensor) and not idle:
             m.find("NKI-M09", "note", f"{api}: {self.name} lies in PSUM, which DMA reads in SDK "

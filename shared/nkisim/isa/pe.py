@@ -38,7 +38,7 @@ def _run_matmul(m: Machine, ins: Instr, dst: Tensor) -> None:
         dtypes.cast(np.matmul(a.T, b).reshape(out.shape), dst.dtype, out=out)
 
 
-def _check_bank(m: Machine, ins: Instr, dst: Tensor) -> None:
+def check_bank(m: Machine, ins: Instr, dst: Tensor) -> None:
     """The result of one matmul lies in one PSUM bank."""
     bank = m.hw.psum_bank_bytes
     if dst.storage.row_bytes <= bank and not dst.storage.arena:
@@ -66,7 +66,7 @@ def _narrow_matmul(ins: Instr, box: Box) -> tuple[Tensor, ...]:
                  "tile_position=(), tile_size=(), perf_mode=None)",
              operands=(Tile("stationary", memories=(SBUF,), dtypes="float", copied=True),
                        Tile("moving", memories=(SBUF,), dtypes="float", copied=True)),
-             writes=(PSUM,), accumulates=True, narrow=_narrow_matmul, check=_check_bank,
+             writes=(PSUM,), accumulates=True, narrow=_narrow_matmul, check=check_bank,
              cost=formulas.matmul,
              flops=formulas.matmul_flops, source="Neuron SDK 2.26 API reference: nisa.nc_matmul")
 def nc_matmul(m: Machine, stationary: Any, moving: Any, *, is_stationary_onezero: bool = False,
@@ -184,7 +184,7 @@ def _run_broadcast(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("partition_broadcast", engines=(TENSOR,), operands=(Tile("data", memories=(SBUF,)),),
-             run=_run_broadcast, writes=(PSUM,), check=_check_bank, cost=formulas.ones_product,
+             run=_run_broadcast, writes=(PSUM,), check=check_bank, cost=formulas.ones_product,
              source="Neuron SDK 2.26 API reference: nl.broadcast_to: a matmul with ones")
 def partition_broadcast(m: Machine, data: Any, partitions: int) -> Instr:
     """Repeat a tile (1, N) over `partitions`, as a matmul with a row of ones; N <= 512."""

@@ -12,6 +12,7 @@ from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
 from . import formulas
+from .accumulators import drive
 from .dve import in_order, lanes_of, put
 from .forms import Ops, Reduction
 from .operands import WRITE, Tile, Vector, arithmetic, check_bitvec, is_scalar, per_partition
@@ -96,28 +97,44 @@ def tensor_reduce(m: Machine, op: Any, data: Any, axis: Any, *, mask: Any = None
 
 
 def _run_tensor_scalar_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
-    op0, reduce_op = ins.params
+    op0, reduce_op, reverse, cmd, load, negate = ins.params
     x = dtypes.as_float32(ins.srcs[0].np)
     v = ins.scalar(0, x.ndim)
-    value = np.asarray(op0.fn(x, np.float32(v) if is_scalar(v) else v))
+    v = np.float32(v) if is_scalar(v) else v
+    value = np.asarray(op0.fn(v, x) if reverse else op0.fn(x, v))
     put(value, dst)
-    put(semantics.accumulate(reduce_op, value), ins.also[0])
+    if m.dialect == "beta1":
+        put(semantics.accumulate(reduce_op, value), ins.also[0])
+        return
+    got = drive(m, VECTOR, ins, value, reduce_op, cmd, 0.0 if load is None else load)
+    for t in ins.also:
+        put(-got if negate else got, t)
 
 
 @instruction("tensor_scalar_reduce", public="nisa.tensor_scalar_reduce", engines=(VECTOR,),
              operands=(Tile("data"), Vector("operand0", numbers=True, like="data"),
-                       Vector("reduce_res", WRITE, like="data")),
+                       Vector("reduce_res", WRITE, optional=True, like="data")),
+             nki="nisa.tensor_scalar_reduce(dst, data, op0, operand0, reduce_op, reduce_res=None, "
+                 "reverse0=False, reduce_cmd=3, reduce_init=None, reduce_res_negate=False)",
+             hidden=("reduce_cmd", "reduce_init", "reduce_res_negate"),
              promotes=("data",), run=_run_tensor_scalar_reduce, cost=formulas.with_read_out,
              source="Neuron SDK 2.26 API reference: nisa.tensor_scalar_reduce")
 def tensor_scalar_reduce(m: Machine, *, data: Any, op0: Any, operand0: Any, reduce_op: Any,
                          reduce_res: Any, reverse0: bool = False, dtype: Any = None,
-                         mask: Any = None) -> Instr:
+                         mask: Any = None, reduce_cmd: Any = 3, reduce_init: Any = None,
+                         reduce_res_negate: bool = False) -> Instr:
     """Return data op0 operand0, and write its reduction over the free dims to `reduce_res`."""
-    if reverse0:
+    if reverse0 and m.dialect == "beta1":
         raise fail("NKI-E05", "nisa.tensor_scalar_reduce does not support reverse0")
+    if reduce_res is None and m.dialect == "beta1":
+        m.tile(reduce_res, "reduce_res")
     alu = arithmetic(op0, "nisa.tensor_scalar_reduce")
     red = arithmetic(reduce_op, "nisa.tensor_scalar_reduce")
-    return Instr(params=(alu, red), form=Ops(alu.name, red.name))
+    if isinstance(reduce_init, Tensor):
+        raise fail("NKI-X02", "nisa.tensor_scalar_reduce from a tile reduce_init",
+                   limit="a number", hint="write the tile with the instruction before")
+    return Instr(params=(alu, red, bool(reverse0), int(reduce_cmd), reduce_init,
+                         bool(reduce_res_negate)), form=Ops(alu.name, red.name))
 
 
 # -- scans ----------------------------------------------------------------------------------------

@@ -60,8 +60,12 @@ def nc_find_index8(m: Machine, *, data: Any, vals: Any, mask: Any = None, dtype:
 
 
 def _run_match_replace8(m: Machine, ins: Instr, dst: Tensor) -> None:
-    value, index = semantics.match_replace8(dtypes.as_float32(ins.srcs[0].np),
-                                            dtypes.as_float32(ins.srcs[1].np), ins.params)
+    imm, backwards = ins.params
+    vals = dtypes.as_float32(ins.srcs[1].np)
+    order = vals.reshape(vals.shape[0], -1)[:, ::-1] if backwards else vals
+    value, index = semantics.match_replace8(dtypes.as_float32(ins.srcs[0].np), order, imm)
+    if backwards:
+        index = index[:, ::-1]
     put(value, dst)
     for t in ins.also:
         t.np[...] = index.reshape(t.np.shape).astype(t.np.dtype)
@@ -71,12 +75,13 @@ def _run_match_replace8(m: Machine, ins: Instr, dst: Tensor) -> None:
              nki="nisa.nc_match_replace8(dst, data, vals, imm, dst_idx=None)",
              operands=(Tile("data", elements=(8, LONGEST)), _eight("vals"),
                        _eight("dst_idx", WRITE, documented="uint16 or uint32", optional=True)),
-             promotes=("data",), run=_run_match_replace8, cost=formulas.stream,
+             promotes=("data",), hidden=("backwards",), run=_run_match_replace8,
+             cost=formulas.stream,
              source="Neuron SDK 2.26 API reference: nisa.nc_match_replace8")
 def nc_match_replace8(m: Machine, *, data: Any, vals: Any, imm: Any, dst_idx: Any = None,
-                      mask: Any = None, dtype: Any = None) -> Instr:
+                      mask: Any = None, dtype: Any = None, backwards: bool = False) -> Instr:
     """Return `data` with the first occurrence of each of 8 `vals` replaced by `imm`."""
-    return Instr(params=float(imm))
+    return Instr(params=(float(imm), bool(backwards)))
 
 
 # -- selection ------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ def create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "") -> T
     if dtype is None:
         raise fail("NKI-D02", "a tensor needs a dtype", hint="dtype=nl.float32")
     dt = dtypes.normalize(dtype)
+    _known_to(m, dt)
     if dt == dtypes.BOOL:
         dt = dtypes.UINT8
     if buffer is None:
@@ -68,6 +69,15 @@ def create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "") -> T
         m.layouts[key] = (plain, strides, dt, blocks, row)
     st = m.new_storage(buffer.kind, plain[blocks], row, grain=dt.itemsize, where=line)
     return Tensor(m, st, 0, plain, strides, dt, blocks, buffer.kind)
+
+
+def _known_to(m: Machine, dtype: np.dtype) -> None:
+    """Refuse a dtype that came after the dialect of the kernel."""
+    if m.dialect == "beta1" and dtype in dtypes.NEWER:
+        raise fail("NKI-D02", f"neuronxcc.nki has no {dtypes.name(dtype)}",
+                   given=f"dtype {dtypes.name(dtype)}",
+                   limit="data types: " + ", ".join(map(dtypes.name, dtypes.SUPPORTED)),
+                   hint="nl.float8_e4m3, or the package nki")
 
 
 def _layout(m: Machine, shape: tuple[int, ...], blocks: int, dtype: np.dtype, buffer: Buffer
@@ -155,6 +165,7 @@ def input_tensor(m: Machine, array: np.ndarray, name: str, mutable: bool,
     if array.size == 0:
         raise fail("NKI-K04", f"argument {name} has no elements", given=f"shape {array.shape}",
                    limit="at least one element")
+    _known_to(m, dt)
     a = np.ascontiguousarray(array)
     if a is array and (mutable or in_place and not a.flags.writeable):
         a = a.copy()

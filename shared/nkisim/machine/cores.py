@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from .machine import Machine
 
 #: what a machine keeps for each core
-_OWN = ("node", "top", "program_id", "shared_at", "accumulators", "depth", "rng")
+_OWN = ("node", "top", "program_id", "shared_at", "accumulators", "depth", "rng",
+        "constants")
 
 
 class _Stopped(BaseException):
@@ -52,7 +53,8 @@ class Cores:
             m.enter(loop, parent, i)
             self.nodes.append(m.node)
             self._kept[i] = {"node": m.node, "top": m.node, "program_id": (i,), "shared_at": 0,
-                             "accumulators": {}, "depth": m.depth, "rng": np.random.default_rng(i)}
+                             "accumulators": {}, "constants": {}, "depth": m.depth,
+                             "rng": np.random.default_rng(i)}
         others = [threading.Thread(target=contextvars.copy_context().run,
                                    args=(self._core, i, call), daemon=True)
                   for i in range(1, self.count)]

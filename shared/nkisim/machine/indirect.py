@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..chip.memory import HBM
+from ..chip.memory import HBM, merge_dims
 from ..errors import fail
 from .index import Index, _broadcast, as_int
 
@@ -110,6 +110,19 @@ class Patterned(Indirect):
         self.base, self.rows, self.view, self.step, self.limit = base, rows, view, step, limit
         self.shift, self.dim, self.rest = None, 0, ()
         self.shape, self.dtype, self.kind = view.shape, view.dtype, view.kind
+
+    def with_shape(self, shape: tuple[int, ...]) -> Patterned:
+        """Return the same elements in another shape, if an access pattern can say that."""
+        view, n = self.view, self.view.shape[0]
+        if shape == view.shape or self.rows.size > 1 and shape[0] != n:
+            return self
+        strides = merge_dims(view.shape, view.strides, shape) if self.rows.size == 1 else \
+            merge_dims(view.shape[1:], view.strides[1:], shape[1:])
+        if strides is None:
+            return self
+        strides = strides if self.rows.size == 1 else (view.strides[0], *strides)
+        return Patterned(self.base, view.like(view.offset, shape, strides, 0, None), self.rows,
+                         self.step, self.limit)
 
     def at(self, value: int) -> Tensor:
         """Return the plain view that an offset means."""

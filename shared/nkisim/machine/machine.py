@@ -67,8 +67,9 @@ class Machine:
         self.program_id: tuple[int, ...] = ()
         self.grid: tuple[int, ...] = ()
         self.cores: Any = None          # the cores that run the kernel together, if several do
+        self.constants: dict[tuple, Tensor] = {}    # tiles (P, 1) of numbers that are operands
         self.psum_filled: set[int] = set()          # storages that no matmul wrote last
-        self.psum_sums: dict[int, bool] = {}        # storages of sums: read since the last product?
+        self.psum_sums: dict[int, dict[int, bool]] = {}     # storage: place of a sum: was it read?
         self.asked_id = False           # the kernel has called nl.program_id
         self.shared: list[Tensor] = []  # shared_hbm tensors, in order of creation
         self.shared_at = 0

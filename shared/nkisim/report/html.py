@@ -15,7 +15,7 @@ from .document import report_of
 
 PAGE = Path(__file__).with_name("page")
 SCRIPTS = ("profile.js", "lanes.js", "timeline.js", "search.js", "values.js", "panels.js",
-           "main.js")
+           "measured.js", "main.js")
 
 
 def save_html(prof: Any, path: str | os.PathLike[str], compare: Any = None) -> None:
@@ -37,8 +37,9 @@ def page(report: Report, other: Report | None = None) -> str:
     # source says can neither run nor leave.
     policy = (f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
               "img-src data:; base-uri 'none'; form-action 'none'")
-    values = {"title": escape(report.head["kernel"]), "policy": policy, "style": style,
-              "script": script, "data": data}
+    kind = "measured and predicted" if report.head.get("measured") else "predicted"
+    values = {"kind": kind, "title": escape(report.head["kernel"]), "policy": policy,
+              "style": style, "script": script, "data": data}
     template = (PAGE / "index.html").read_text("utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: values[mark[1]], template)
 

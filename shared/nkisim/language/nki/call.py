@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from ...chip.memory import FULLY, PSUM
-from ...errors import NkiError, fail, user_frame
+from ...errors import NkiError, fail
 from ...isa.operands import regroup
 from ...isa.table import Row
 from ...machine.context import current, machine
@@ -24,6 +24,7 @@ from .enums import OF_PARAMETER
 from .tensor import NkiTensor
 from .versions import said_of
 
+_ENUMS = frozenset(OF_PARAMETER.values())
 _MISSING = inspect.Parameter.empty
 _CODES = {"none": 0, "swdge": 1, "hwdge": 2, "unknown": 3}      # dge_mode, as the rows count
 
@@ -76,7 +77,10 @@ class Signature:
             values[i] = v
         for i, v in enumerate(values):
             if v is _MISSING:
-                raise self.wrong(f"{self.api} was not given {self.names[i]}")
+                first = "the destination comes first: " \
+                    f"{self.api}(dst={', '.join(['...', *self.names[1:2]])}=..., ...)" \
+                    if self.names[0] == "dst" and "dst" not in kw else ""
+                raise self.wrong(f"{self.api} was not given {self.names[i]}", first)
         for i, enum in self.enums.items():
             if not isinstance(values[i], enum) and values[i] is not None:
                 raise self.not_a_member(self.names[i], values[i], enum)
@@ -167,8 +171,8 @@ def instruction(own: Row, adapt: Adapter) -> Any:
 def issue(m: Machine, row: Row, given: dict[str, Any]) -> None:
     """Plan an instruction and let it write `dst`, where its row does not say so itself."""
     takes_dst, takes_dtype = _takes(row)
-    dst = given.get("dst")
-    line = m.trace.line(user_frame(sys._getframe(1)))
+    dst: Any = given.get("dst")
+    line = m.trace.line(sys._getframe(1))
     refusals.look(m, row.name, given, line)
     refusals.read(m, given, m.psum_sums)
     if not takes_dst:
@@ -186,8 +190,8 @@ def issue(m: Machine, row: Row, given: dict[str, Any]) -> None:
         return
     dst = place(row, ins, dst)
     if row.accumulates:
-        ins.accumulate = accumulate is not False and not given["is_transpose"]
-        refusals.added(m, dst.storage, ins.accumulate, m.psum_sums, line)
+        ins.accumulate = accumulate is not False and not given.get("is_transpose")
+        refusals.added(m, dst, ins.accumulate, m.psum_sums, line)
         _check_sum(m, ins, dst, accumulate)
     elif dst.kind is PSUM:
         m.psum_filled.add(dst.storage.id)
@@ -208,7 +212,8 @@ def _check_sum(m: Machine, ins: Instr, dst: Tensor, asked: bool | None) -> None:
                    hint="leave accumulate out (the first write to a place overwrites, later ones "
                         "add), or give accumulate=(k > 0)")
     if st.id in m.psum_filled and m.hw.generation < 4:
-        m.find("NKI-N09", "warning", "a matmul accumulates onto what another instruction has "
+        m.find("NKI-N09", "warning" if asked else "note",
+               "a matmul accumulates onto what another instruction has "
                f"written into PSUM. On {m.hw.name} that is undefined: leave out the memset, and "
                "accumulate= as well: the first write to a place overwrites", ins.line, st.where)
 
@@ -246,7 +251,7 @@ def argument(x: Any) -> Any:
     """Return an argument as the rows take it: the machine's tensors, numbers for enums."""
     if x.__class__ is NkiTensor:
         return x._t
-    if isinstance(x, Enum):
+    if isinstance(x, Enum) and x.__class__ in _ENUMS:
         return x.value
     return x
 

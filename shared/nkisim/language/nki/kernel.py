@@ -11,8 +11,10 @@ from ...errors import NkiError, fail, trim
 from ...machine.context import current
 from ...machine.index import as_int
 from ...machine.tensor import Tensor
+from . import refusals
 from .enums import MemoryRegion
 from .tensor import NkiTensor
+from .typing import Shape
 
 #: What is simulated if nobody says: what the package supports and was compared with measurements.
 DEFAULT_TARGET = "trn2"
@@ -25,6 +27,7 @@ class Kernel(launching.Kernel):
     default_target = DEFAULT_TARGET
     inputs_mutable = True
     together = True
+    schedule: tuple[tuple[str, tuple[str, ...]], ...] = ()      # edges between named calls
 
     def __getitem__(self, lnc: Any) -> Kernel:
         """Return the kernel launched on 1 or 2 cores that run together: kernel[2](x)."""
@@ -44,13 +47,16 @@ class Kernel(launching.Kernel):
         They only restrict the order of the compiler; the simulator keeps that of the program.
         """
         k = copy.copy(self)
-        k.schedule = [(consumer, [producers] if isinstance(producers, str) else list(producers))
-                      for consumer, producers in edges]      # type: ignore[attr-defined]
+        k.schedule = tuple(
+            (consumer, (producers,) if isinstance(producers, str) else tuple(producers))
+            for consumer, producers in edges)
         return k
 
-    @staticmethod
-    def enter(t: Tensor, name: str, shared: bool) -> NkiTensor:
-        """Return an argument as the kernel sees it."""
+    def enter(self, t: Tensor, name: str, shared: bool) -> NkiTensor:
+        """Return an argument as the kernel sees it; `nt.tensor[...]` checks its shape."""
+        note = getattr(self.func, "__annotations__", {}).get(name)
+        if isinstance(note, Shape):
+            note.check(name, t.shape)
         region = MemoryRegion.shared_hbm if shared else MemoryRegion.private_hbm
         return NkiTensor(t, region, name)
 
@@ -61,6 +67,9 @@ class Kernel(launching.Kernel):
         if not isinstance(x._t, Tensor):
             raise fail("NKI-O02", f"{self.__name__} returns a view with a run-time offset",
                        limit="outputs are HBM tensors")
+        made = x._t.storage
+        if x.buffer is MemoryRegion.private_hbm and made is not None and made.where >= 0:
+            refusals.output(x._t.m, made.where)
         return x._t
 
 

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 
 from ...chip import dtypes, ops
-from ...chip.memory import PSUM
+from ...chip.memory import PSUM, sbuf
 from ...errors import fail
+from ...isa import dve
 from ...isa.table import ROWS, Row
+from ...machine import allocate
 from ...machine.index import Index
-from ...machine.indirect import Indirect
+from ...machine.indirect import Indirect, Patterned
 from ...machine.machine import Machine, integer
+from ...machine.tensor import Tensor
 from .call import argument, dge_code, settled, written
 from .registers import VirtualRegister
 
@@ -30,12 +33,33 @@ def operands(m: Machine, given: dict[str, Any]) -> None:
 
 def tensor_copy(m: Machine, given: dict[str, Any]) -> Row | None:
     """Let one side start where data says: the dynamic copies of the table."""
+    if given["engine"] == 2 and m.hw.generation < 3:
+        raise fail("NKI-E01", f"nisa.tensor_copy on the Scalar Engine of {m.hw.name}",
+                   limit="NeuronCore-v3 (trn2) or newer",
+                   hint="nisa.activation(dst, op=nl.copy, data=src)")
     if isinstance(given["src"], Indirect):
         given["dst"] = settled(m, given["dst"])
         return ROWS["tensor_copy_dynamic_src"]
     if isinstance(given["dst"], Indirect):
         return ROWS["tensor_copy_dynamic_dst"]
     return None
+
+
+def tensor_scalar(m: Machine, given: dict[str, Any]) -> None:
+    """Let unary operators go without an operand; refuse narrow operand tiles of arithmetic."""
+    operands(m, given)
+    for k in "01":
+        op, value = given["op" + k], given["operand" + k]
+        if op is None:
+            continue
+        alu = ops.resolve_alu(op)
+        if value is None and alu.unary:
+            given["operand" + k] = 0.0
+        if isinstance(value, Tensor) and alu.kind == "arith" and dtypes.is_float(value.dtype) \
+                and value.dtype != dtypes.FLOAT32:
+            raise fail("NKI-D05", f"nisa.tensor_scalar: operand{k} is no float32 tile",
+                       given=f"{value!r}", limit="a number or a float32 tile (P, 1)",
+                       hint="copy it into a float32 tile first: nisa.tensor_copy")
 
 
 def memset(m: Machine, given: dict[str, Any]) -> None:
@@ -48,6 +72,9 @@ def memset(m: Machine, given: dict[str, Any]) -> None:
                    given=f"{value!r} into {dtypes.name(dst.dtype)}",
                    limit="since 0.3 an integer for an integer tile",
                    hint=f"value={int(value) if np.isfinite(value) else 0}")
+    if dst.dtype in dtypes.PACKED and value != 0:
+        raise fail("NKI-N07", "nisa.memset of a packed dtype", given=f"value {value!r}",
+                   limit="0", hint="write other values through a view: t.view(nl.uint32)")
     given.update(shape=dst.shape, dtype=dst.dtype)
 
 
@@ -61,6 +88,28 @@ def matmul(m: Machine, given: dict[str, Any]) -> None:
         raise fail("NKI-D05", "the result of a matmul is float32", given=f"dst {dst!r}",
                    limit="float32 in PSUM (bfloat16 as well from NeuronCore-v4 on)",
                    hint="make dst with dtype=nl.float32, and cast in the copy to SBUF")
+
+
+def matmul_mx(m: Machine, given: dict[str, Any]) -> None:
+    operands(m, given)
+    written("nisa.nc_matmul_mx", given["dst"])
+
+
+def activation(m: Machine, given: dict[str, Any]) -> None:
+    """Make the bias tile of a number, once for each number."""
+    operands(m, given)
+    bias, data = given.get("bias"), given["data"]
+    if not isinstance(bias, (int, float, np.generic)):
+        return
+    partitions = getattr(data, "shape", (1,))[0]
+    key = (float(bias), partitions)
+    if bias == 0:
+        given["bias"] = None
+    elif key not in m.constants:
+        t = allocate.create(m, (partitions, 1), dtypes.FLOAT32, sbuf)
+        m.constants[key] = dve.memset(t.shape, float(bias), t.dtype, dst=t)
+    if bias != 0:
+        given["bias"] = m.constants[key]
 
 
 def tensor_reduce(m: Machine, given: dict[str, Any]) -> None:
@@ -122,11 +171,23 @@ def affine_select(m: Machine, given: dict[str, Any]) -> None:
     given["pred"] = getattr(index, _OPPOSITE[name])(0)
 
 
+def _priority(m: Machine, api: str, given: dict[str, Any]) -> None:
+    """Check the class of service, which takes no part in the model."""
+    value = given.pop("priority")
+    if value is not None and (isinstance(value, bool) or value not in (0, 1, 2, 3)
+                              or m.hw.generation < 4):
+        raise fail("NKI-N01", f"{api} is given a priority that there is not",
+                   given=f"priority={value!r} on {m.hw.name}",
+                   limit="0 to 3 on NeuronCore-v4 (trn3), else nothing",
+                   hint="since 0.4 the place of oob_mode or dge_mode is that of priority: give "
+                        "them by keyword")
+
+
 def dma_copy(m: Machine, given: dict[str, Any]) -> None:
     """Refuse PSUM, and casts by hardware descriptors."""
     mode = given["dge_mode"]
     dge_code(given)
-    given.pop("priority")
+    _priority(m, "nisa.dma_copy", given)
     engine = given.pop("engine")
     dst, src = given["dst"], given["src"]
     for name, x in (("dst", dst), ("src", src)):
@@ -134,6 +195,10 @@ def dma_copy(m: Machine, given: dict[str, Any]) -> None:
             raise fail("NKI-M01", f"nisa.dma_copy: {name} lies in PSUM", given=f"{x!r}",
                        limit="since 0.3 DMA moves between HBM and SBUF",
                        hint="nisa.tensor_copy between PSUM and SBUF")
+    if isinstance(src, Patterned) and src.size == getattr(dst, "size", 0):
+        given["src"] = src.with_shape(dst.shape)
+    elif isinstance(dst, Patterned) and dst.size == getattr(src, "size", 0):
+        given["dst"] = dst.with_shape(src.shape)
     if mode == 2 and getattr(dst, "dtype", None) != getattr(src, "dtype", None):
         raise fail("NKI-D05", "a DMA with hardware descriptors does not cast",
                    given=f"{src!r} to {dst!r}", limit="equal dtypes with nisa.dge_mode.hwdge",
@@ -147,7 +212,7 @@ def dma_copy(m: Machine, given: dict[str, Any]) -> None:
 def dma_transpose(m: Machine, given: dict[str, Any]) -> None:
     """Hold the shape of dst to the permuted one."""
     dge_code(given)
-    given.pop("priority")
+    _priority(m, "nisa.dma_transpose", given)
     given.pop("oob_mode")
     dst, src = given["dst"], given["src"]
     written("nisa.dma_transpose", dst)
@@ -174,15 +239,23 @@ def renamed(**names: str) -> Any:
     return adapt
 
 
+def match_replace(m: Machine, given: dict[str, Any]) -> None:
+    """Walk the values from the last to the first, as since 0.6."""
+    operands(m, given)
+    given["backwards"] = True
+
+
 def shuffle(m: Machine, given: dict[str, Any]) -> None:
     operands(m, given)
     given["shuffle_mask"] = list(given["shuffle_mask"])
 
 
 ADAPTERS: dict[str, Any] = {
-    "tensor_copy": tensor_copy,
+    "tensor_copy": tensor_copy, "tensor_scalar": tensor_scalar, "nc_matmul_mx": matmul_mx,
+    "activation": activation, "activation_reduce": activation,
     "memset": memset, "nc_matmul": matmul, "tensor_reduce": tensor_reduce, "iota": iota,
     "affine_select": affine_select, "dma_copy": dma_copy, "dma_transpose": dma_transpose,
-    "nc_stream_shuffle": shuffle, "dma_compute": dma_compute, "topk": renamed(val_dst="dst"),
+    "nc_match_replace8": match_replace, "nc_stream_shuffle": shuffle,
+    "dma_compute": dma_compute, "topk": renamed(val_dst="dst"),
     "set_rng_seed": renamed(src_seeds="dst"), "rand_set_state": renamed(src_seeds="dst"),
 }

@@ -20,9 +20,9 @@ class VirtualRegister:
     def set(self, value: int | float) -> None:
         """Write the register."""
         if self.frozen:
-            raise AssertionError("the variable of a dynamic loop is written: the loop alone "
-                                 "counts it. Move it to a register of its own first: "
-                                 "r = nisa.register_alloc(); nisa.register_move(r, i)")
+            raise fail("NKI-N04", "the variable of a dynamic loop is written",
+                       limit="the loop alone counts it", hint="move it to a register of its own: "
+                       "r = nisa.register_alloc(); nisa.register_move(r, i)")
         self.value = value
 
     def tile(self) -> np.ndarray:

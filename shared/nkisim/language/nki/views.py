@@ -73,7 +73,8 @@ def split(t: Tensor, dim: int, shape: Sequence[Any]) -> Tensor:
                    given=f"{t.shape[dim]} to {parts}", limit="as many elements as the dim has")
     if t.kind is not HBM and dim == 0 and parts[0] != t.shape[0]:
         raise partitions("reshape_dim", t)
-    step, strides = t.strides[dim], []
+    step = t.strides[dim]
+    strides: list[int] = []
     for n in reversed(parts):
         strides.insert(0, step)
         step *= n

@@ -17,9 +17,10 @@ class App {
       this.gestures(timeline, k);
       return timeline;
     });
-    this.tabs = ["Instructions", "Selected", "Values", "Memory", "Roofline", "Findings", "Metrics"];
+    this.measured = profiles.length > 1 && isMeasured(profiles[0]);
+    this.tabs = [...(this.measured ? ["Against hardware"] : []), "Instructions", "Selected", "Values", "Memory", "Roofline", "Findings", "Metrics"];
     const wrong = profiles[0].head.findings.some((f) => f.severity === "error");
-    this.tab = profiles.length > 1 ? "Metrics" : wrong ? "Findings" : "Instructions";
+    this.tab = this.measured ? "Against hardware" : profiles.length > 1 ? "Metrics" : wrong ? "Findings" : "Instructions";
     this.focus(0, true);
     for (const button of document.querySelectorAll("[data-do]")) {
       button.addEventListener("click", () => this.act(button.dataset.do));
@@ -57,11 +58,12 @@ class App {
 
   drawPanel() {
     const { profile } = this;
-    const draw = { Instructions: () => this.found ? foundPanel(profile, this) : topPanel(profile, this),
+    const draw = { "Against hardware": () => measuredPanel(this),
+                   Instructions: () => this.found ? foundPanel(profile, this) : topPanel(profile, this),
                    Selected: () => selectedPanel(profile, this.timeline.selected, this),
                    Values: () => valuesPanel(profile, this.timeline.selected),
                    Memory: () => memoryPanel(profile, this.memoryTime ?? profile.total / 2),
-                   Roofline: () => rooflinePanel(this.profiles),
+                   Roofline: () => rooflinePanel(this.profiles.filter((p) => !isMeasured(p))),
                    Findings: () => findingsPanel(profile, this),
                    Metrics: () => metricsPanel(this.profiles[0], this.profiles[1]) };
     $("panel").replaceChildren(...draw[this.tab]());
@@ -69,6 +71,7 @@ class App {
 
   select(i) {
     this.timeline.select(i);
+    selectPartner(this, i);
     const line = i < 0 ? -1 : this.profile.col.line[i];
     markSource($("source"), this.profile, line < 0 ? null : this.profile.placeOf[line]);
     if (i >= 0 && this.tab !== "Values") this.open("Selected"); else this.drawPanel();
@@ -275,6 +278,7 @@ function measured(timeline) {
 
 function banner(profile) {
   const { head } = profile;
+  if (head.measured) return measuredBanner(profile);
   let text = `Predicted by nkisim for ${head.target} \u2013 not measured`;
   if (!head.calibrated) text += `; the model is not calibrated for ${head.target}`;
   else if (head.model_error) text += `; error of the model: ${head.model_error}`;
@@ -287,7 +291,7 @@ async function main() {
     const names = profiles.map((p) => p.head.kernel);
     $("title").textContent = names[1] ? `${names[0]} (A) and ${names[1]} (B)` : names[0];
     $("banner").textContent = [...new Set(profiles.map(banner))].join(" / ");
-    drawCards($("cards"), ...profiles);
+    (profiles[1] && isMeasured(profiles[0]) ? measuredCards : drawCards)($("cards"), ...profiles);
     window.nkisim = new App(profiles);
     window.nkisim.loaded = performance.now();
   } catch (error) {

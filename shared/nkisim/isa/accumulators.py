@@ -1,0 +1,40 @@
+"""The accumulator registers of the Vector and the Scalar Engine: one float32 a partition."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..chip import semantics
+from ..machine.instruction import Instr
+from ..machine.machine import Machine
+from .dve import lanes_of
+from .operands import is_scalar
+
+IDLE, RESET, REDUCE, RESET_REDUCE, LOAD_REDUCE = range(5)       # nisa.reduce_cmd
+_START = {"add": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf, "abs_max": 0.0,
+          "abs_min": np.inf}
+
+
+def drive(m: Machine, engine: str, ins: Instr, value: np.ndarray, op: Any, cmd: int,
+          load: Any = 0.0) -> np.ndarray:
+    """Do a reduce_cmd with the registers of an engine; return what they hold, (P, 1)."""
+    regs = m.accumulators.get(engine)
+    if regs is None:
+        regs = m.accumulators[engine] = np.zeros((m.hw.pmax, 1), dtype=np.float32)
+    mine = lanes_of(ins.srcs[0])
+    if cmd in (RESET, RESET_REDUCE):
+        regs[mine] = _START[op.name]
+    if cmd == LOAD_REDUCE:
+        regs[mine] = np.float32(load) if is_scalar(load) else load
+    if cmd in (REDUCE, RESET_REDUCE, LOAD_REDUCE):
+        rows = value.reshape(value.shape[0], -1)
+        regs[mine] = np.asarray(op.fn(regs[mine], semantics.accumulate(op, rows))) \
+            if op.reducible else _folded(op, rows, regs[mine])
+    return regs[mine]
+
+
+def _folded(op: Any, rows: np.ndarray, state: np.ndarray) -> np.ndarray:
+    """Reduce by abs_max or abs_min: magnitudes only."""
+    every = np.abs(np.concatenate((state, rows), axis=1))
+    return (every.max if op.name == "abs_max" else every.min)(axis=1, keepdims=True)
