@@ -278,7 +278,7 @@ def report(rows: Sequence[Row], labs: dict[str, Lab], backends: Sequence[str], t
     from ..load import labs_root
     root = labs_root().resolve().parent
     first = next(iter(labs.values()))
-    facts = provenance(first.folder, "hw" if "hw" in backends else "sdk-sim", target, first.seed)
+    facts = provenance(first, "hw" if "hw" in backends else "sdk-sim", target, first.seed)
     out.mkdir(parents=True, exist_ok=True)
     (out / "verify_sim.json").write_text(json.dumps(
         {**facts, "backends": list(backends), "cases": [r.to_dict() for r in rows]}, indent=1)

@@ -12,8 +12,16 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 
 from nkisim import __version__
+
+#: the letter of an id -> what such rules are about
+SUBJECTS = {"P": "Partitions", "S": "Shapes", "I": "Indexing", "D": "Data types", "M": "Memories",
+            "E": "Engines", "L": "Loops", "O": "Outputs", "U": "Memory that nothing has written",
+            "A": "Direct allocation", "K": "Kernels, calls and settings", "G": "The language",
+            "N": "The package nki", "R": "What compilers refuse", "C": "Records",
+            "T": "Targets", "X": "Calls that are not understood"}
 
 #: Command -> (module of this room:function, one line of help). A new command is a new row.
 COMMANDS = {
@@ -96,10 +104,17 @@ def explain(argv: list[str]) -> int:
     """Print the page of one rule, or the list of all rules."""
     parser = argparse.ArgumentParser(prog="python -m nkisim explain", description=explain.__doc__)
     parser.add_argument("id", nargs="?", help="as printed with the error; without it: the list")
-    wanted = parser.parse_args(argv).id
+    parser.add_argument("--write", metavar="FILE", nargs="?", const="CHECKS.md",
+                        help="write the pages of all rules to a file (CHECKS.md)")
+    options = parser.parse_args(argv)
+    wanted = options.id
     import nkisim.lint.constructs  # noqa: F401 (its rows are rules as well)
     from nkisim.errors import RULES
 
+    if options.write:
+        Path(options.write).write_text(pages(), encoding="utf-8")
+        print(f"wrote {options.write}")
+        return 0
     if wanted is None:
         width = max((len(id) for id in RULES), default=0)
         for id in sorted(RULES):
@@ -112,3 +127,25 @@ def explain(argv: list[str]) -> int:
         return 2
     print(f"{id}: {RULES[id].title}\n\n{with_figures(RULES[id].text.strip())}")
     return 0
+
+
+def pages() -> str:
+    """Return CHECKS.md: the pages of all rules, by what they are about."""
+    import nkisim.lint.constructs  # noqa: F401 (its rows are rules as well)
+    from nkisim.errors import RULES
+
+    lines = ["# What the simulator checks", "",
+             "Each error and finding has an id; `python -m nkisim explain ID` prints its page, and",
+             "`python -m nkisim check script.py` reports on all kernels of a script. Written by",
+             "`python -m nkisim explain --write`; a test keeps it up to date.", ""]
+    for letter, subject in SUBJECTS.items():
+        ids = sorted(id for id in RULES if id[4] == letter)
+        if not ids:
+            continue
+        lines += [f"## {subject}", ""]
+        for id in ids:
+            text, _, hint = with_figures(RULES[id].text.strip()).partition("\nTry: ")
+            name = f" (`{RULES[id].name}` in the SDK)" if RULES[id].name else ""
+            lines += [f"### {id}: {RULES[id].title}", "", text + name, ""]
+            lines += [f"Try: {hint}", ""] if hint else []
+    return "\n".join(lines)
