@@ -59,14 +59,20 @@ def dialect_problem(version: str, dialect: str) -> tuple[str, str] | None:
                 " compile error."
             ),
             (
-                'Pin `sdk: "2.26.1"` (2.27 to 2.29 carry both packages), or port the labs and set'
-                " `dialect: nki`."
+                'Pin `sdk: "2.26.1"` (2.27 to 2.29 carry both packages), or set `dialect: nki`:'
+                " every lab has its kernels in that dialect as well (kernels_nki.py)."
             ),
         )
     if dialect == "nki" and minor < (2, 27):
         return (
             f"SDK {version} has no `nki` package; it came with 2.27.",
-            'Pin `sdk: "2.27.0"` or newer, or set `dialect: neuronxcc.nki`.',
+            'Pin `sdk: "2.29.0"` or newer, or set `dialect: neuronxcc.nki`.',
+        )
+    if dialect == "nki" and minor < (2, 29):
+        return (
+            f"SDK {version} carries NKI 0.{minor[1] - 26}; the labs' kernels in that dialect need"
+            " 0.3 (outputs in shared_hbm, nc_matmul with accumulate=), which came with 2.29.",
+            'Pin `sdk: "2.29.0"` or newer, or set `dialect: neuronxcc.nki`.',
         )
     return None
 

@@ -95,7 +95,9 @@ def test_the_world_must_be_asked_for_twice(folder: ClassFolder) -> None:
         ("2.29.1", "neuronxcc.nki", True),
         ("2.30.0", "neuronxcc.nki", False),
         ("2.26.1", "nki", False),
-        ("2.27.0", "nki", True),
+        ("2.27.0", "nki", False),
+        ("2.28.1", "nki", False),
+        ("2.29.0", "nki", True),
         ("2.32.0", "nki", True),
     ],
 )

@@ -7,9 +7,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 import numpy as np
+
+from .dialect import PACKAGE
 
 BACKENDS = ("sim", "sdk-sim", "hw")
 #: What NKI_BACKEND must be in the process that runs a backend.
@@ -36,12 +39,18 @@ class Ran:
 
 
 def run_kernel(backend: str, kernel: Callable[..., Any], args: Sequence[np.ndarray],
-               kwargs: Mapping[str, Any], target: str, *, hw_options: Mapping[str, Any] = {},
+               kwargs: Mapping[str, Any], target: str, *, dialect: str = "beta1",
+               hw_options: Mapping[str, Any] = {},
                measure: bool = False, profile: str = "") -> Ran:
-    """Run `kernel` and return its outputs and what is known about the run."""
+    """Run `kernel` and return its outputs and what is known about the run.
+
+    The package `nki` has nothing that measures: on the chip its latency is None.
+    """
     if backend == "sim":
         return _simulate(kernel, args, kwargs, target, measure, profile)
-    nki = _sdk(backend)
+    nki = _sdk(backend, dialect)
+    if dialect == "nki":
+        return Ran((nki.simulate(kernel) if backend == "sdk-sim" else kernel)(*args, **kwargs))
     if backend == "sdk-sim":
         return Ran(nki.simulate_kernel(kernel, *args, **kwargs))
     outputs = nki.baremetal(kernel, **hw_options)(*args, **kwargs)
@@ -51,12 +60,12 @@ def run_kernel(backend: str, kernel: Callable[..., Any], args: Sequence[np.ndarr
     return Ran(outputs, latency=latency, latency_kind="measured" if latency else None)
 
 
-def prepare_process(backend: str) -> None:
-    """Make `import neuronxcc.nki` resolve to what the backend needs; before any kernel's import."""
+def prepare_process(backend: str, dialect: str = "beta1") -> None:
+    """Make the dialect's import resolve to what the backend needs; before any kernel's import."""
     os.environ["NKI_BACKEND"] = PROVIDER[backend]
     import nkisim  # noqa: F401  (installs the import rule)
     if backend != "sim":
-        _sdk(backend)
+        _sdk(backend, dialect)
 
 
 def _simulate(kernel: Callable[..., Any], args: Sequence[np.ndarray], kwargs: Mapping[str, Any],
@@ -88,16 +97,17 @@ def _simulate(kernel: Callable[..., Any], args: Sequence[np.ndarray], kwargs: Ma
     return Ran(run.outputs, stats, findings, latency, "predicted" if latency else None)
 
 
-def _sdk(backend: str) -> Any:
-    """Return the SDK's neuronxcc.nki; raise BackendError if the SDK is absent or unusable."""
+def _sdk(backend: str, dialect: str = "beta1") -> Any:
+    """Return the SDK's package of a dialect; raise BackendError if it is absent or unusable."""
+    package = PACKAGE[dialect]
     try:
-        import neuronxcc.nki as nki
+        nki = import_module(package)
     except ImportError as error:
         raise BackendError(f"--backend {backend} needs the AWS Neuron SDK, which is not usable "
                            f"here: {error}\nWithout it, use --backend sim.") from None
     if getattr(nki, "__simulator__", False):
         raise BackendError(f"--backend {backend} needs the AWS Neuron SDK, which is not installed "
-                           "here (neuronxcc.nki is nkisim's). Use --backend sim.")
+                           f"here ({package} is nkisim's). Use --backend sim.")
     return nki
 
 

@@ -11,7 +11,17 @@ from pathlib import Path
 
 from rich.table import Table
 
-from .cli import RESULTS, known_labs, note_latency, run_cases, seed
+import nkisim
+
+from .cli import (
+    RESULTS,
+    add_language_flags,
+    in_dialect_of,
+    known_labs,
+    note_latency,
+    run_cases,
+    seed,
+)
 from .evaluate import PASSED, Outcome, exit_code
 from .show import show_failures, terminal, totals
 from .spec import FLEET_TARGETS, TARGETS, MustFailNumerically, MustRaise, SpecError
@@ -62,6 +72,7 @@ def _parser(name: str, text: str, names: Sequence[str]) -> argparse.ArgumentPars
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE",
                         help="where results are appended (default: %(default)s)")
     parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
+    add_language_flags(parser, nkisim.installed_dialect())
     return parser
 
 
@@ -72,7 +83,7 @@ def _run(name: str, text: str, argv: Sequence[str] | None, folder: Path | None) 
     hw = has_neuron_devices()
     args.backend, args.simulate = ("hw", False) if hw else ("sim", True)
     console = terminal()
-    labs = load(args.labs)
+    labs = [in_dialect_of(lab, args) for lab in load(args.labs)]
     everything: list[tuple[str, Outcome]] = []
     fleet = "full" if args.full or args.case else "quick"
     for lab in labs:
@@ -85,7 +96,7 @@ def _run(name: str, text: str, argv: Sequence[str] | None, folder: Path | None) 
             if not runs:
                 continue
             profile = str(folder.resolve() / f"{lab.name}_{{case}}_{target}") if folder else ""
-            everything += [(lab.name, o) for o in run_cases(lab, runs, args, console, profile,
+            everything += [(lab.label, o) for o in run_cases(lab, runs, args, console, profile,
                                                             measure=True)]
     outcomes = [o for _, o in everything]
     if not outcomes:

@@ -55,7 +55,8 @@ def do(job: dict[str, Any], workdir: Path) -> dict[str, Any]:
 
 
 def _run(job: dict[str, Any], workdir: Path) -> dict[str, Any]:
-    prepare_process(job["backend"])
+    dialect = job.get("dialect", "beta1")
+    prepare_process(job["backend"], dialect)
     module = _kernels(Path(job["kernels"]))
     kernel = getattr(module, job["kernel"], None)
     if not callable(kernel):
@@ -70,8 +71,8 @@ def _run(job: dict[str, Any], workdir: Path) -> dict[str, Any]:
         setattr(module, name, value)
     try:
         ran = run_kernel(job["backend"], kernel, inputs, job["kwargs"], job["target"],
-                         hw_options=job["hw_options"], measure=job.get("measure", False),
-                         profile=job.get("profile", ""))
+                         dialect=dialect, hw_options=job["hw_options"],
+                         measure=job.get("measure", False), profile=job.get("profile", ""))
     finally:
         for name, value in before.items():
             setattr(module, name, value)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,7 +11,10 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+import nkisim
+
 from .backends import BACKENDS
+from .dialect import DIALECTS, KERNELS
 from .evaluate import Outcome, evaluate, exit_code, score
 from .load import discover, labs_root, load_lab
 from .results import ResultsError, append_run, provenance, write_times
@@ -36,6 +40,7 @@ def add_common_flags(parser: argparse.ArgumentParser, lab: Lab) -> None:
     parser.add_argument("--backend", choices=BACKENDS, default="sim",
                         help="sim: our simulator; sdk-sim: the SDK's; hw: the chip (default: sim)")
     parser.add_argument("--simulate", action="store_true", help="the same as --backend sim")
+    add_language_flags(parser, nkisim.installed_dialect())
     parser.add_argument("--seed", type=seed, default=lab.seed,
                         help="seed of the inputs (default: %(default)s)")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE",
@@ -44,6 +49,25 @@ def add_common_flags(parser: argparse.ArgumentParser, lab: Lab) -> None:
                         help="run the kernel in this process, for a debugger")
     parser.add_argument("--list", action="store_true",
                         help="show the cases with their tolerances and thresholds, and run none")
+
+
+def add_language_flags(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add the flags that say in which dialect kernels are, and how strictly they are read."""
+    files = ", ".join(f"{d}: {file}" for d, file in KERNELS.items())
+    parser.add_argument("--dialect", choices=DIALECTS, default=default or None,
+                        help=f"{files} (default: {default or 'both'}"
+                             + (", what the SDK here speaks)" if default else ")"))
+    parser.add_argument("--language", choices=("teach", "strict", "off"),
+                        help="what is done about Python that a compiler of NKI refuses: said (the "
+                             "default), an error, nothing (docs/language-limits.md)")
+
+
+def in_dialect_of(lab: Lab, args: argparse.Namespace) -> Lab:
+    """Return the lab in the dialect that the flags ask for, as it is if they ask for none."""
+    if getattr(args, "language", None):
+        os.environ["NKI_LANGUAGE"] = args.language      # the child that runs the kernel reads it
+    dialect = getattr(args, "dialect", None)
+    return lab.speaking(dialect) if dialect else lab
 
 
 def add_bench_flags(parser: argparse.ArgumentParser) -> None:
@@ -107,9 +131,10 @@ def run_cases(lab: Lab, runs: Sequence[tuple[Case, str]], args: argparse.Namespa
               console: Console, profile: str = "", measure: bool = False) -> list[Outcome]:
     """Run cases with progress and record them, finished ones also if the run is stopped."""
     backend, outcomes = backend_of(args), []
+    lab = in_dialect_of(lab, args)
     try:
         with progress(console) as bar:
-            task = bar.add_task(lab.name, total=len(runs))
+            task = bar.add_task(lab.label, total=len(runs))
             for outcome in evaluate(lab, runs, backend=backend, seed=args.seed,
                                     in_process=args.in_process, profile=profile,
                                     measure=measure):
@@ -126,7 +151,7 @@ def record(lab: Lab, outcomes: Sequence[Outcome], args: argparse.Namespace, back
     """Append outcomes to the results file, one run per target."""
     used = seed_of(args, lab)
     for target in dict.fromkeys(o.target for o in outcomes):
-        run = {"lab": lab.name, **provenance(lab.folder, backend, target, used),
+        run = {"lab": lab.name, **provenance(lab, backend, target, used),
                "cases": [o.to_dict() for o in outcomes if o.target == target]}
         for note in append_run(args.results, run):
             console.print(escape(note), highlight=False)
@@ -136,10 +161,11 @@ def run_fleet(labs: Sequence[Lab], fleet: str, targets: Sequence[str], args: arg
               console: Console) -> int:
     """Run a fleet of some labs, print one table, return the exit code."""
     everything: list[tuple[str, Outcome]] = []
+    labs = [in_dialect_of(lab, args) for lab in labs]
     for lab in labs:
         runs = [(case, target) for case in lab.cases for target in targets
                 if fleet in case.fleets and target in case.targets]
-        everything += [(lab.name, o) for o in run_cases(lab, runs, args, console)]
+        everything += [(lab.label, o) for o in run_cases(lab, runs, args, console)]
     outcomes = [o for _, o in everything]
     if not outcomes:
         raise SpecError(f"no case is in the fleet {fleet!r}")
@@ -147,7 +173,7 @@ def run_fleet(labs: Sequence[Lab], fleet: str, targets: Sequence[str], args: arg
     show_failures(console, outcomes)
     for lab in labs:
         if lab.rubric:
-            show_score(console, lab, score(lab, [o for n, o in everything if n == lab.name]))
+            show_score(console, lab, score(lab, [o for n, o in everything if n == lab.label]))
     note_latency(console, outcomes)
     console.print(f"{totals(outcomes)}; recorded in {args.results}", highlight=False,
                   soft_wrap=True)
@@ -157,6 +183,7 @@ def run_fleet(labs: Sequence[Lab], fleet: str, targets: Sequence[str], args: arg
 def run_tester(lab: Lab, cases: Sequence[Case], args: argparse.Namespace) -> int:
     """Run some cases of a lab on one target as its tester does; return the exit code."""
     console = terminal()
+    lab = in_dialect_of(lab, args)
     if args.list:
         console.print(case_table(lab))
         return 0
@@ -167,7 +194,7 @@ def run_tester(lab: Lab, cases: Sequence[Case], args: argparse.Namespace) -> int
     if profile and "{case}" not in profile and len(runs) > 1:
         profile += "_{case}"
     outcomes = run_cases(lab, runs, args, console, profile)
-    console.print(summary_table((lab.name, o) for o in outcomes))
+    console.print(summary_table((lab.label, o) for o in outcomes))
     show_failures(console, outcomes)
     if profile:
         for outcome in outcomes:
@@ -223,8 +250,11 @@ def simulate(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE",
                         help="where results are appended (default: %(default)s)")
     parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
+    add_language_flags(parser, "")
     args = parser.parse_args(argv, argparse.Namespace(backend="sim", simulate=True))
     labs = load(args.labs)
+    if args.dialect is None:
+        labs = [lab.speaking(dialect) for lab in labs for dialect in lab.dialects]
     return run_fleet(labs, "full" if args.full else "quick", args.target or FLEET_TARGETS, args,
                      terminal())
 

@@ -64,16 +64,17 @@ def evaluate(lab: Lab, runs: Iterable[tuple[Case, str]], *, backend: str = "sim"
              profile: str = "", measure: bool = False) -> Iterator[Outcome]:
     """Run (case, target) pairs and yield an outcome each, in order.
 
-    The kernels (default: the lab's kernels.py) run in one child process per call; the verdict is
-    computed here. Inputs come from `seed` (default: the lab's) on both sides. `measure` wants the
-    latency of every case, not only of those that are judged by it.
+    The kernels (default: the lab's, in its dialect) run in one child process per call; the verdict
+    is computed here. Inputs come from `seed` (default: the lab's) on both sides. `measure` wants
+    the latency of every case, not only of those that are judged by it.
     """
-    kernels = kernels or lab.folder / "kernels.py"
+    kernels = kernels or lab.kernels
     seed = lab.seed if seed is None else seed
     references = References(load_module(lab.folder / "reference.py"), seed)
     with Worker(backend, in_process) as worker:
         for case, target in runs:
             request = job_of(case, kernels=str(kernels), backend=backend, target=target, seed=seed,
+                             dialect=lab.dialect,
                              measure=measure or case.measure or target in case.threshold_us,
                              profile=profile.replace("{case}", case.name))
             job = worker.send(request)

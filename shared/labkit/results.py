@@ -32,17 +32,17 @@ class ResultsError(Exception):
     """The results file cannot be written; the text says why."""
 
 
-def provenance(folder: Path, backend: str, target: str, seed: int) -> dict[str, Any]:
+def provenance(lab: Lab, backend: str, target: str, seed: int) -> dict[str, Any]:
     """Return where a result comes from: backend, versions, hash of the kernels, machine kind."""
     import nkisim
-    kernels = folder / "kernels.py"
     return {
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "backend": backend, "target": target, "seed": seed,
+        "dialect": lab.dialect,
         "nkisim": nkisim.__version__ if backend == "sim" else None,
         "sdk": sdk_version() if backend != "sim" else None,
-        "kernels_sha256": hashlib.sha256(kernels.read_bytes()).hexdigest(),
-        "git_commit": git_commit(folder),
+        "kernels_sha256": hashlib.sha256(lab.kernels.read_bytes()).hexdigest(),
+        "git_commit": git_commit(lab.folder),
         "python": platform.python_version(), "numpy": np.__version__,
         "platform": f"{sys.platform}-{platform.machine()}",
     }
@@ -144,7 +144,7 @@ def write_times(path: Path, lab: Lab, outcomes: Sequence[Outcome], backend: str,
     kind = timed[0].latency_kind
     used = timed[0].target
     document = {"lab": lab.name, "kind": kind,
-                **provenance(lab.folder, backend, used, seed),
+                **provenance(lab, backend, used, seed),
                 "execution_times_us": {o.case.name: round(o.latency[f"p{o.case.percentile}"], 1)
                                        for o in timed if o.latency}}
     try:

@@ -6,11 +6,13 @@ validation library is needed; what can be wrong with it is checked in `__post_in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import nkisim
+
+from .dialect import KERNELS
 
 #: every generation that can be simulated, and those that a fleet runs on unless told otherwise:
 #: the ones that labs have thresholds for
@@ -144,6 +146,7 @@ class Lab:
     rubric: tuple[RubricLine, ...] = ()
     editable: tuple[str, ...] = ("kernels.py",)
     seed: int = 149
+    dialect: str = "beta1"      # which of the kernel files is meant: see `speaking`
 
     def __post_init__(self) -> None:
         names = [case.name for case in self.cases]
@@ -155,6 +158,28 @@ class Lab:
                 if name not in names:
                     raise SpecError(f"lab {self.name}: rubric line {line.text!r} names the case "
                                     f"{name!r}, which does not exist")
+
+    @property
+    def kernels(self) -> Path:
+        """Return the file with the kernels, in the lab's dialect."""
+        return self.folder / KERNELS[self.dialect]
+
+    @property
+    def label(self) -> str:
+        """Return the name for tables: with the dialect, if it is not that of kernels.py."""
+        return self.name if self.dialect == "beta1" else f"{self.name} ({self.dialect})"
+
+    @property
+    def dialects(self) -> tuple[str, ...]:
+        """Return the dialects that the lab has kernels in."""
+        return tuple(d for d, file in KERNELS.items() if (self.folder / file).is_file())
+
+    def speaking(self, dialect: str) -> Lab:
+        """Return the lab with its kernels of a dialect; raise SpecError if there are none."""
+        if dialect not in self.dialects:
+            raise SpecError(f"lab {self.name} has no {KERNELS[dialect]}: its kernels are in "
+                            f"{' and '.join(KERNELS[d] for d in self.dialects)}")
+        return replace(self, dialect=dialect)
 
     def fleet(self, name: str, target: str) -> list[Case]:
         """Return the cases of a fleet ("quick", "full", ...) that run on `target`."""

@@ -12,15 +12,16 @@ if TYPE_CHECKING:
     from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["TARGETS", "Finding", "NkiError", "Profile", "Run", "profile", "run", "simulate"]
+__all__ = ["TARGETS", "Finding", "NkiError", "Profile", "Run", "check", "installed_dialect",
+           "profile", "run", "simulate"]
 
 from .finder import install as _install  # noqa: E402 (after __all__, before use)
 
 _install()
 
-_LAZY = {"simulate": "api", "run": "api", "Run": "launch", "Finding": "checks.finding",
-         "NkiError": "errors", "TARGETS": "chip.hw", "profile": "prediction",
-         "Profile": "prediction"}
+_LAZY = {"simulate": "api", "run": "api", "check": "api", "Run": "launch",
+         "Finding": "checks.finding", "NkiError": "errors", "TARGETS": "chip.hw",
+         "profile": "prediction", "Profile": "prediction", "installed_dialect": "finder"}
 
 
 def __getattr__(name: str) -> Any:

@@ -11,9 +11,12 @@ import sys
 from dataclasses import dataclass
 from types import FrameType, TracebackType
 
+import numpy as np
+
 from .rules import RULES
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
 _ours: dict[str, bool] = {}             # source file -> is it the simulator's own?
 
 
@@ -46,7 +49,7 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
         name = frame.f_code.co_filename         # a code object would take long to hash
         ours = _ours.get(name)
         if ours is None:
-            ours = _ours[name] = is_ours(name)
+            ours = _ours[name] = is_ours(name) or name.startswith(_NUMPY)   # NumPy asks us back
         if not ours:
             return frame
         frame = frame.f_back

@@ -63,6 +63,7 @@ SERVED_SHIM = {
 BACKENDS = ("auto", "sim", "sdk")
 #: The first compiler release (Neuron SDK 2.30) that refuses `neuronxcc.nki` inside kernels.
 FIRST_COMPILER_WITHOUT_NKI = (2, 25)
+PLACEHOLDER_VERSION = "0.0.1"   # of the distribution `nki` on PyPI, which holds nothing
 _GROUPS = (SERVED, SERVED_TODAY, SERVED_SHIM)
 SDK_INSTALL = ('pip install "neuronx-cc==2.21.*" '
                "--extra-index-url https://pip.repos.neuron.amazonaws.com")
@@ -106,6 +107,30 @@ def active_backend() -> str:
     """Import `neuronxcc.nki` and return who serves it: "sim" or "sdk"."""
     install()
     return "sim" if getattr(import_module(NKI), "__simulator__", False) else "sdk"
+
+
+def spoken(compiler: str | None, package: str | None) -> str:
+    """Return the dialect for given versions of `neuronx-cc` and `nki` (None: not installed).
+
+    A compiler before 2.25 takes neuronxcc.nki ("beta1"), also beside a package `nki` (SDK 2.27 to
+    2.29 have both); a later one, or the package alone, speaks "nki". Without an SDK it is "beta1".
+    """
+    if compiler is not None:
+        parts = tuple(int(p) for p in compiler.split(".")[:2] if p.isdigit())
+        return "beta1" if parts < FIRST_COMPILER_WITHOUT_NKI else "nki"
+    return "nki" if package not in (None, PLACEHOLDER_VERSION) else "beta1"
+
+
+def installed_dialect() -> str:
+    """Return the dialect of the SDK that is installed here, "beta1" or "nki"; else "beta1"."""
+    from importlib import metadata
+
+    def version(distribution: str) -> str | None:
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            return None
+    return spoken(version("neuronx-cc"), version("nki"))
 
 
 class _First:

@@ -7,19 +7,24 @@ import inspect
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from . import banner, collector
+from .checks.capacity import check_capacity
 from .checks.finding import Finding
 from .checks.hazards import check_loops
+from .checks.ignore import kept
+from .checks.sums import check_sums
 from .chip import dtypes, hw
 from .chip.memory import HBM, NEVER
 from .errors import NkiError, Where, fail, find_where, in_user_code, trim
 from .isa import lower
+from .lint import level
 from .machine import allocate
 from .machine.context import current
 from .machine.cores import Cores
@@ -275,6 +280,7 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
                 in_order="skip_middle_end_transformations" in kernel.nki_options)
     m.dialect = kernel.dialect
     names = _bind(kernel, args, kwargs)
+    m.findings += level.of_kernel(kernel.func, kernel.dialect)
     box = _Arguments(m, kernel)
     tensors = [box.convert(a, n) for a, n in zip(args, names)]
     named = {k: box.convert(v, k) for k, v in kwargs.items()}
@@ -285,6 +291,10 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
             m.products.run()        # nothing has read them: a kernel may return PSUM itself
             m.replays.finish()
             error = check_loops(m)
+            if compute:             # a profile counts what does not fit as it schedules
+                check_capacity(m)
+                if m.dialect == "beta1":    # the package nki says it as it is issued
+                    check_sums(m)
     except Exception as exc:
         if not m.replays.trusts(exc):
             raise Diverged from exc
@@ -294,10 +304,22 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     if error is not None:
         raise error
     outputs = _outputs(m, kernel, box, result) if compute else None
-    return Run(outputs, m.findings, m.trace, core.name, m)
+    return Run(outputs, kept(m.findings), m.trace, core.name, m)
 
 
 _told: set[str] = set()
+_watchers: list[list[list[Finding]]] = []
+
+
+@contextmanager
+def watched() -> Iterator[list[list[Finding]]]:
+    """Collect the findings of each kernel run in this block, instead of printing them."""
+    runs: list[list[Finding]] = []
+    _watchers.append(runs)
+    try:
+        yield runs
+    finally:
+        _watchers.remove(runs)
 
 
 def tell(run: Run) -> Run:
@@ -305,6 +327,9 @@ def tell(run: Run) -> Run:
 
     Scripts that call kernels directly would otherwise never see them; `nkisim.run` returns them.
     """
+    if _watchers:
+        _watchers[-1].append(run.findings)
+        return run
     if os.environ.get("NKI_FINDINGS") == "0" or sys.stderr is None:
         return run
     for finding in run.findings:

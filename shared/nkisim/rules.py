@@ -145,6 +145,9 @@ Try: cast to an integer dtype, or .view() the bits as uint32.
 NKI-D07 | - | Dtypes that the documentation names
 The documents of an instruction name the dtypes of its operands. This one is of another: the chip may take it all the same, but nobody has promised it.
 Try: cast the operand to a documented dtype.
+NKI-D08 | - | Sums of products are floats
+The Tensor Engine multiplies floats and PSUM adds them up as float32; an integer accumulator would cut off each product.
+Try: nl.zeros(..., dtype=nl.float32, buffer=nl.psum), and nl.copy(acc, dtype=nl.int32) at the end.
 NKI-M01 | err_unsupported_memory | Operands in the wrong memory
 Compute engines read SBUF and PSUM, never HBM. The Tensor Engine reads SBUF and writes PSUM. DMA moves between HBM and SBUF. GpSimd does not reach PSUM.
 NKI-M02 | - | Operands are tiles
@@ -221,6 +224,12 @@ Overlapping iterations need a tile each. Sharing one is at best slow (no overlap
 NKI-L06 | - | Conditions on a loop index belong into `if` statements
 The SDK traces the body of affine_range and sequential_range once, with a symbol for the index. `if i == 0:` is supported. In an expression, `x if i > 0 else y` or `i < n and j < k`, Python asks the symbol for its truth, which cannot differ from iteration to iteration. The simulator runs the body in every iteration, with an int, and decides each time: it may compute what the chip does not.
 Try: an if statement; & between comparisons in a mask; nl.static_range, whose index is an int in the SDK as well.
+NKI-L07 | - | Python variables change once in a traced loop
+The SDK traces the body of affine_range and sequential_range once, so a Python number that the body changes (count += 1, size = size // 2, first = False) changes once: on the chip every iteration works with the same value. The simulator puts it back before each iteration, and computes what the chip does.
+Try: compute it from the loop's index; nl.static_range or Python's range run the body each time.
+NKI-L10 | - | A sum in PSUM ends when it is read
+A group of matmuls that adds up in PSUM is read when it is complete. Matmuls that go on adding to an accumulator after it was read pile up on all that came before: most often it was created outside of the loop whose sum it is meant to be.
+Try: acc = nl.zeros(..., buffer=nl.psum) inside that loop.
 NKI-O01 | err_cannot_update_immutable_parameter | Inputs are read-only
 A parameter belongs to the caller: overwriting it would change the caller's data behind its back. Parameters annotated nt.mutable_tensor can be written, and must be returned.
 Try: create the output with nl.ndarray(..., buffer=nl.shared_hbm), store there and return it.
@@ -278,6 +287,9 @@ Try: create dst with the dtype that you want, and leave dtype= out.
 NKI-K13 | - | NKI_PRECISE_FP is 0 or 1
 1, the default, rounds every value to the dtype of its tensor, as the chip does. 0 keeps low-precision tensors in float32, so that a wrong kernel can be told from one that is right and rounds: docs/environment.md. Tensors that the kernel places itself (ncc.sbuf.mod_alloc ...) are rounded in both.
 Try: NKI_PRECISE_FP=0 python script.py.
+NKI-K14 | - | Tiles are worked on by nl and nisa
+A kernel is traced before any data is there: a tile has no values for NumPy or Python to work with, and few methods. Each operation is a call of nl or nisa, which makes an instruction.
+Try: nl.exp(t) for np.exp(t), nl.max(t, axis=1) for t.max(axis=1), nl.transpose(t) for t.T.
 NKI-N01 | - | Arguments are those of the signature
 The package nki refuses a keyword that a function does not have (since 0.2), numbers in place of members of an enum (since 0.3), and more arguments than there are. Arguments have moved between releases: nisa.dma_copy and nisa.dma_transpose have had `priority` before `oob_mode` since 0.4, and nisa.affine_select has had `offset` at the end since 0.3. Keywords are safe in all of them.
 Try: give arguments by keyword; help(nisa.tensor_tensor) prints a signature.
@@ -349,12 +361,17 @@ psum += matmul adds to what is there. Only nl.zeros tells the chip that the firs
 Try: nl.zeros(..., dtype=nl.float32, buffer=nl.psum).
 NKI-T01 | - | Targets
 The generation of the NeuronCore is {generation}.
+NKI-G00 | - | How strictly the language is held
+NKI_LANGUAGE says what is done about constructs of Python that a compiler of NKI refuses: teach (the default) reports them before the kernel runs and runs it, strict makes an error of the first one that is refused, off says nothing. NKI_LANGUAGE_VERSION says which release of NKI is asked about, 0.1 to 0.6: the newest unless told otherwise. `python -m nkisim lint FILE` reports on a file without running it.
+Try: NKI_LANGUAGE=strict python script.py.
 NKI-X01 | - | A call that could not be understood
 The call has the wrong number, names or types of arguments. Beta 1 of NKI ignores unknown keywords, so a misspelt one shows as a missing one.
 Try: compare the call with the signature in the error.
 NKI-X02 | - | Not modelled
 The SDK can do this, the simulator cannot (yet). COVERAGE.md lists what is modelled.
 Try: write it with what COVERAGE.md lists.
+NKI-X03 | - | Findings that were looked at
+A comment `# nkisim: ignore[NKI-L05] reason` on a line that a finding names turns that finding off there. The reason is for the next person who reads the kernel, so it is not optional.
 """
 
 

@@ -11,24 +11,44 @@ from labkit import compare, make_inputs
 from labkit.load import load_module
 
 LABS = Path(__file__).parents[2] / "labs"
-STEPS = [*sorted((LABS / "conv2d" / "solutions").glob("step*.py")), LABS / "conv2d" / "kernels.py"]
-CONV = [load_module(path, f"ladder_{path.stem}") for path in STEPS]
+#: the end of a file's name, by dialect
+ENDS = {"beta1": "", "nki": "_nki"}
+
+
+def steps(lab: str, dialect: str) -> list[Path]:
+    """Return the ladder of a lab in a dialect, kernels last."""
+    folder, end = LABS / lab, ENDS[dialect]
+    found = [p for p in sorted((folder / "solutions").glob("step*.py"))
+             if p.stem.endswith("_nki") == bool(end)]
+    return [*found, folder / f"kernels{end}.py"]
+
+
+CONV = {dialect: [load_module(path, f"ladder_{path.stem}") for path in steps("conv2d", dialect)]
+        for dialect in ENDS}
 CONV_REFERENCE = load_module(LABS / "conv2d" / "reference.py", "ladder_reference")
 FFNN = {path.stem: load_module(path, f"ladder_{path.stem}")
         for path in (LABS / "ffnn" / "solutions").glob("step*.py")}
-FFNN_KERNELS = load_module(LABS / "ffnn" / "kernels.py", "ladder_ffnn_kernels")
+FFNN_KERNELS = {dialect: load_module(LABS / "ffnn" / f"kernels{end}.py", f"ladder_ffnn{end}")
+                for dialect, end in ENDS.items()}
 FFNN_REFERENCE = load_module(LABS / "ffnn" / "reference.py", "ladder_ffnn_reference")
 FFNN_SPEC = load_module(LABS / "ffnn" / "spec.py", "ladder_ffnn_spec")
 
 
-@pytest.fixture(scope="module")
-def runs():
+def test_the_ladders_have_the_same_steps():
+    for lab in ("conv2d", "ffnn"):
+        old, new = ([p.stem for p in steps(lab, dialect)] for dialect in ENDS)
+        assert [f"{name}_nki" for name in old] == new and len(old) > 2
+
+
+@pytest.fixture(scope="module", params=ENDS)
+def runs(request):
     """Run all steps on one case with max-pool, for the counts."""
     inputs = CONV_REFERENCE.make_images(1, 256, 256, 3, 34, 36, "float32")
-    return [nkisim.run(m.fused_conv2d_maxpool, *inputs, pool_size=2, target="trn2") for m in CONV]
+    return [nkisim.run(m.fused_conv2d_maxpool, *inputs, pool_size=2, target="trn2")
+            for m in CONV[request.param]]
 
 
-@pytest.mark.parametrize("module", CONV, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", [*CONV["beta1"], *CONV["nki"]], ids=lambda m: m.__name__)
 @pytest.mark.parametrize("shape, dtype", [((2, 128, 256, 3, 14, 20), "float32"),
                                           ((1, 256, 128, 1, 6, 8), "float16")])
 def test_every_step_of_conv2d_is_right(module, shape, dtype):
@@ -56,19 +76,21 @@ def test_what_each_step_saves(runs):
     assert read == sorted(read, reverse=True)
 
 
-def test_transpose_by_dma():
+@pytest.mark.parametrize("end", ENDS.values())
+def test_transpose_by_dma(end):
     a = np.random.default_rng(0).random((256, 384), dtype=np.float32)
     np.testing.assert_array_equal(
-        nkisim.simulate(FFNN["step1_transpose_by_dma"].nki_transpose, a), a.T)
+        nkisim.simulate(FFNN[f"step1_transpose_by_dma{end}"].nki_transpose, a), a.T)
 
 
-def test_fused_layers():
+@pytest.mark.parametrize("dialect", ENDS)
+def test_fused_layers(dialect):
     case = FFNN_SPEC.network_case("n", "nki_forward", FFNN_SPEC.SMALL_LAB)
     inputs = make_inputs(case, 1)
-    fused = nkisim.run(FFNN["step2_fused_layers"].nki_forward, *inputs)
+    fused = nkisim.run(FFNN[f"step2_fused_layers{ENDS[dialect]}"].nki_forward, *inputs)
     verdict = compare(FFNN_REFERENCE.forward(*inputs), fused.outputs, accumulate=case.accumulate,
                       roundings=case.roundings)
     assert verdict.ok, verdict.render()
-    plain = nkisim.run(FFNN_KERNELS.nki_forward, *inputs, matmul_kernel="fully_optimized")
+    plain = nkisim.run(FFNN_KERNELS[dialect].nki_forward, *inputs, matmul_kernel="fully_optimized")
     assert fused.hbm_write_bytes < plain.hbm_write_bytes / 2
     assert fused.instructions["nc_transpose"] < plain.instructions["nc_transpose"]

@@ -194,7 +194,30 @@ def test_state_in_the_frame_of_the_loop_is_seen_before_anything_is_skipped(state
 
 @nki.jit
 def scales(x):
-    """A float decides, which no one takes for a counter."""
+    """A float in a tuple decides, which no one takes for a counter, nor for a number."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    scale = (1.0,)
+    for i in nl.affine_range(N):
+        body()
+        scale = (scale[0] / 2,) if scale[0] > 1e-3 else (2.0,)
+        wide(32 if scale[0] > 1.5 else 64, i, x, out)
+    return out
+
+
+@nki.jit
+def toggles(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    even = [True]
+    for i in nl.affine_range(N):
+        body()
+        wide(64 if even[0] else 32, i, x, out)
+        even = [not even[0]]
+    return out
+
+
+@nki.jit
+def halves(x):
+    """A number is put back for each iteration: the SDK traces the body once."""
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     scale = 1.0
     for i in nl.affine_range(N):
@@ -204,21 +227,15 @@ def scales(x):
     return out
 
 
-@nki.jit
-def toggles(x):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    even = True
-    for i in nl.affine_range(N):
-        body()
-        wide(64 if even else 32, i, x, out)
-        even = not even
-    return out
-
-
 @pytest.mark.parametrize("kernel", [scales, toggles], ids=lambda k: k.__name__)
 def test_variables_that_move_by_themselves_are_seen_before_anything_is_skipped(kernel):
     same_record(kernel, ones(128, 64))
     assert executed(kernel, ones(128, 64)) == N
+
+
+def test_a_number_that_moves_by_itself_stands_still_and_hinders_nothing():
+    same_record(halves, ones(128, 64))
+    assert executed(halves, ones(128, 64)) < N
 
 
 @nki.jit

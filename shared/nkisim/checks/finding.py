@@ -1,9 +1,13 @@
 """What a run has to say that the chip would keep to itself."""
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..errors import Where
+from ..errors import NkiError, Where
+
+#: worst first
+SEVERITIES = ("error", "warning", "note")
 
 
 @dataclass(frozen=True)
@@ -15,10 +19,27 @@ class Finding:
     text: str
     where: Where | None = None
     other: Where | None = None      # the second place, for what needs two
+    hint: str = ""                  # what to try, where it is not the rule's own
 
     def __str__(self) -> str:
         lines = [f"{self.severity}: {self.id} {self.text}"]
         for label, place in (("at", self.where), ("and", self.other)):
-            if place is not None:
+            if place is not None and not (label == "and" and place == self.where):
                 lines.append(f"  {label} {place}: {place.text}")
         return "\n".join(lines)
+
+
+def as_finding(error: NkiError) -> Finding:
+    """Return a broken rule as a finding of severity error."""
+    text = error.what + "".join(f"; {label} {part}" for label, part in
+                                (("limit:", error.limit), ("given:", error.given)) if part)
+    return Finding(error.id, "error", text, error.where, hint=error.hint)
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Return each finding once, by severity, then by id and place."""
+    seen: dict[tuple, Finding] = {}
+    for f in findings:
+        seen.setdefault((f.id, f.severity, f.text, f.where, f.other), f)
+    return sorted(seen.values(), key=lambda f: (SEVERITIES.index(f.severity), f.id, f.text,
+                                                str(f.where)))

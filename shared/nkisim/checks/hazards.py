@@ -44,25 +44,43 @@ def check_loops(m: Launch) -> NkiError | None:
     every, nodes = trace.operands(), Nodes(trace)
     _, lines, node = trace.instructions()
     error: NkiError | None = None
-    for met in meetings(trace, every, lines, node, homes, nodes):
-        line, other = (int(lines[every.instr[i]]) for i in (met.access, met.write))
-        if every.write[met.access]:
-            error = error or _written_twice(m, every, met, line, other)
-            continue
-        _carried(m, met.loop, f"reads what another one wrote{_how_much(trace, every, met)}",
-                 line, other)
+    met_at = [(met, int(lines[every.instr[met.access]]), int(lines[every.instr[met.write]]))
+              for met in meetings(trace, every, lines, node, homes, nodes)]
+    carried = {(int(every.storage[met.access]), line) for met, line, _ in met_at
+               if not every.write[met.access]}
+    for met, line, other in met_at:
+        storage = int(every.storage[met.access])
+        if not every.write[met.access]:
+            _carried(m, met.loop, _what_is_read(trace, every, met), line, other)
+        elif (storage, line) not in carried:    # t[...] = f(t): that it is read says it all
+            reads = np.flatnonzero((every.storage == storage) & ~every.write)
+            used = nodes.inside(node[every.instr[reads]], met.loop).any()
+            error = error or _written_twice(m, every, met, line, other, bool(used))
     for access, loop in strays(every, lines, node, homes, nodes):
-        _carried(m, loop, "reads a tile that another one has made",
+        _carried(m, loop, "reads a tile that another one has made; on the chip, where they overlap "
+                 "and run in any order, it may not be there yet. Use nl.sequential_range, or make "
+                 "the tile before the loop",
                  int(lines[every.instr[access]]), int(stores.line[every.storage[access]]))
     return error
 
 
+def _what_is_read(trace: Trace, every: Operands, met: Meeting) -> str:
+    """Return in words what an iteration reads of another one, and what to do about it."""
+    kind = trace.forms()[every.form[met.write]][0]
+    some = _how_much(trace, every, met)
+    if kind.accumulate or kind.inplace:
+        return (f"reads a sum that others add to as well{some}; what is in it by then is undefined "
+                "on the chip, where they overlap. For the sum of one iteration create the "
+                "accumulator inside the loop; for a running sum use nl.sequential_range")
+    return (f"reads what another one wrote{some}; on the chip, where they overlap and run in any "
+            "order, it may not be there yet. Use nl.sequential_range, += for a sum that is read "
+            "after the loop, or a tile for each iteration")
+
+
 def _carried(m: Launch, loop: int, text: str, line: int, other: int) -> None:
     """Report a value that is carried from iteration to iteration."""
-    m.find("NKI-L02", _severity(m, loop),
-           f"an {_INDEPENDENT[m.trace.loop_kind[loop]]} {text}; they may overlap or run in any "
-           "order, so on the chip this value is undefined. Use nl.sequential_range, or give each "
-           "its own tile", line, other)
+    m.find("NKI-L02", _severity(m, loop), f"an {_INDEPENDENT[m.trace.loop_kind[loop]]} {text}",
+           line, other)
 
 
 def _severity(m: Launch, loop: int) -> str:
@@ -83,9 +101,12 @@ def _how_much(trace: Trace, every: Operands, met: Meeting) -> str:
     return f" ({round(np.isin(mine, others).mean() * size):,} of {size:,} elements)"
 
 
-def _written_twice(m: Launch, every: Operands, met: Meeting, line: int, other: int
+def _written_twice(m: Launch, every: Operands, met: Meeting, line: int, other: int, used: bool
                    ) -> NkiError | None:
-    """Report two iterations that write the same bytes: an error in HBM, a warning on chip."""
+    """Report two iterations that write the same bytes: an error in HBM, a warning on chip.
+
+    `used`: iterations of that loop read them as well.
+    """
     trace = m.trace
     kind = trace.loop_kind[met.loop]
     hbm = trace.storages[int(every.storage[met.access])].kind is HBM
@@ -108,6 +129,9 @@ def _written_twice(m: Launch, every: Operands, met: Meeting, line: int, other: i
                          "index the destination with the loop variable, or use "
                          "nl.sequential_range" if kind == "affine_range" else
                          "index the destination with nl.program_id(axis)")
-    m.find("NKI-L05", severity, text + "; they may overlap, so each needs its own: create "
-           "the tile inside the loop, or use nl.sequential_range", line, other)
+    m.find("NKI-L05", severity, text + (
+        "; they may overlap, so each needs its own: create the tile inside the loop, or use "
+        "nl.sequential_range" if used else
+        ", and none reads it: what all but the last one computed is lost, and which is the last is "
+        "undefined. Was a sum meant? += adds"), line, other)
     return None

@@ -62,6 +62,14 @@ class Nodes:
             deep = deep[self.depth[at[deep]] > self.depth[home[deep]] + 1]
         return np.where((at > 0) & (self.parent[at] == home), at, -1)
 
+    def inside(self, node: np.ndarray, loop: int) -> np.ndarray:
+        """Tell which nodes are an iteration of a loop, or lie in one."""
+        at, found = node.copy(), np.zeros(len(node), bool)
+        while (at >= 0).any():
+            found |= (at >= 0) & (self.loop[at] == loop)
+            at = np.where(at >= 0, self.parent[at], -1)
+        return found
+
     def meet(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Return the independent loop of which nodes are two iterations; -1 if there is none."""
         a, b = a.copy(), b.copy()
@@ -134,6 +142,10 @@ class _Accesses:
         plain = np.maximum.accumulate(np.where(self.update[self.at], -1, count))
         # the last write of the run up to here that is no update, or -1
         self.plain = np.where(plain >= self.run, plain, -1)
+        # the write that a chain of updates up to here began with: what it left is in the sum still
+        fresh[1:] = np.diff(region) != 0
+        self.head = np.maximum.accumulate(
+            np.where(fresh | ~self.update[self.at], count, 0)) if len(count) else count
 
     def last(self, region: np.ndarray, time: np.ndarray) -> np.ndarray:
         """Return the last write to regions before times, as an index into `at`, or -1."""
@@ -194,14 +206,18 @@ class _Links:
 
 def _candidates(acc: _Accesses, links: _Links) -> Iterator[tuple[int, int, int]]:
     """Yield (access, write, loop) in program order: the last write by another iteration to each
-    region that an access touches, itself and those linked to it."""
+    region that an access touches, itself and those linked to it, and what its sum began with."""
     access = np.flatnonzero(~acc.update)
     partly = access[~acc.vague[access] & (links.count[acc.region[access]] > 0)]
     count = links.count[acc.region[partly]]
     region = np.append(acc.region[access],
                        links.other[ranges(links.begin[acc.region[partly]], count)])
     access = np.append(access, np.repeat(partly, count))
-    k = acc.foreign(acc.last(region, acc.time[access]), acc.owner[access])
+    last = acc.last(region, acc.time[access])
+    head = np.where(last < 0, -1, acc.head[last] if len(acc.head) else -1)
+    added = np.where((head >= 0) & (head < last), head + 1, -1)     # the first update of a chain
+    k = np.concatenate([acc.foreign(last, acc.owner[access]), head, added])
+    access = np.tile(access, 3)
     access, k = access[k >= 0], k[k >= 0]
     write = acc.at[k]
     loop = acc.nodes.meet(acc.node[access], acc.node[write])

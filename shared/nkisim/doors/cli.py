@@ -18,9 +18,12 @@ from nkisim import __version__
 #: Command -> (module of this room:function, one line of help). A new command is a new row.
 COMMANDS = {
     "run": ("script:command", "run a script with neuronxcc.nki served by the import rule"),
+    "check": ("check:command", "run a script and report all that is wrong with its kernels"),
     "profile": ("profile_cli:command", "predict a kernel's time, and show where it goes"),
     "view": ("view:command", "open a saved profile in the browser"),
     "doctor": ("doctor:command", "say what would serve neuronxcc.nki here, and why"),
+    "lint": ("lint_cli:command", "say what a compiler of NKI refuses in the source of kernels"),
+    "migrate": ("migrate_cli:command", "rewrite kernels of neuronxcc.nki for import nki"),
     "explain": ("cli:explain", "print the page of an error id, such as NKI-P01"),
     "calibrate": ("calibrate:command", "compare the latency model with published "
                   "measurements"),
@@ -94,6 +97,7 @@ def explain(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m nkisim explain", description=explain.__doc__)
     parser.add_argument("id", nargs="?", help="as printed with the error; without it: the list")
     wanted = parser.parse_args(argv).id
+    import nkisim.lint.constructs  # noqa: F401 (its rows are rules as well)
     from nkisim.errors import RULES
 
     if wanted is None:

@@ -21,8 +21,8 @@ from types import CodeType, ModuleType, TracebackType
 from nkisim.errors import NkiError, is_ours
 from nkisim.finder import install
 
-_USAGE = """python -m nkisim run [--full-traceback] script.py [args ...]
-       python -m nkisim run [--full-traceback] -m module [args ...]"""
+_USAGE = """python -m nkisim run [--full-traceback] [--language LEVEL] script.py [args ...]
+       python -m nkisim run [--full-traceback] [--language LEVEL] -m module [args ...]"""
 
 
 class CannotRun(Exception):
@@ -36,6 +36,9 @@ def command(argv: list[str]) -> int:
         description="Run a Python script or module with neuronxcc.nki served by the import rule.")
     parser.add_argument("--full-traceback", action="store_true",
                         help="also show the frames of the simulator, to find an error in it")
+    parser.add_argument("--language", choices=("teach", "strict", "off"),
+                        help="what is done about Python that a compiler of NKI refuses: reported "
+                             "(the default), an error, nothing (sets NKI_LANGUAGE)")
     parser.add_argument("-m", dest="module", help="run a module, as python -m does")
     parser.add_argument("script", nargs="?")
     # Everything from the script's name on belongs to the script, so argparse must not see it.
@@ -45,6 +48,8 @@ def command(argv: list[str]) -> int:
         parser.print_usage(sys.stderr)
         print("nkisim run: name a script, or a module after -m", file=sys.stderr)
         return 2
+    if options.language:
+        os.environ["NKI_LANGUAGE"] = options.language
     install()
     try:
         if options.module is not None:
@@ -60,6 +65,8 @@ def command(argv: list[str]) -> int:
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
     """Cut the arguments behind the name of the script or module."""
     for i, word in enumerate(argv):
+        if i and argv[i - 1] == "--language":
+            continue
         if word == "-m":
             return argv[:i + 2], argv[i + 2:]
         if word.startswith("-m") or not word.startswith("-"):

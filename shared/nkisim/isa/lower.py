@@ -13,7 +13,7 @@ import numpy as np
 from ..chip import dtypes, ops
 from ..chip.memory import FULLY, HBM, PSUM, sbuf
 from ..errors import fail
-from ..machine import allocate, limits
+from ..machine import allocate, habits, limits
 from ..machine.geometry import moved
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
@@ -175,7 +175,8 @@ def _same_partitions(m: Machine, name: str, a: Tensor, b: Tensor, allowed: bool
                    given=f"shapes {a.shape} and {b.shape}",
                    limit="equal, or 1 in the nl functions; Python operators do not repeat "
                          "partitions",
-                   hint=f"nl.{name}(x, y) instead of the operator, or nl.broadcast_to first")
+                   hint="slice the one that has more partitions to the other's" if allowed else
+                        f"nl.{name}(x, y) instead of the operator, or nl.broadcast_to first")
     if a.shape[0] == 1:
         return _spread(m, a, b), b
     return a, _spread(m, b, a)
@@ -220,6 +221,8 @@ def where(m: Machine, condition: Any, x: Any, y: Any, dtype: Any = None, mask: A
 def reduce(m: Machine, name: str, x: Any, axis: Any, dtype: Any = None, mask: Any = None,
            keepdims: bool = False) -> Tensor:
     """Reduce free axes: sum, max, min, prod, all."""
+    if x.__class__ is Tensor:           # an error names what was called
+        reduction.reduced_axes(x, axis, f"nl.{habits.REDUCERS.get(name, name)}")
     return reduction.tensor_reduce(name, x, axis, dtype=dtype, mask=mask, keepdims=keepdims)
 
 

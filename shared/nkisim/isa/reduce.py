@@ -23,6 +23,11 @@ def reduced_axes(t: Tensor, axis: Any, api: str) -> tuple[int, ...]:
     """Return the free axes to reduce, as non-negative ints, or raise."""
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
     rank = len(t.shape)
+    if any(isinstance(a, Tensor) for a in axes):
+        raise fail("NKI-S10", f"{api}: a tile is given as the axis", given=f"axis {axes[0]!r}",
+                   limit=f"a number or a tuple of numbers, 1 .. {rank - 1}",
+                   hint="nl.maximum(a, b), nl.minimum(a, b) and nl.add(a, b) work on two tiles; "
+                        "nl.max, nl.min and nl.sum reduce one")
     out = tuple(sorted({int(a) + rank if int(a) < 0 else int(a) for a in axes}))
     if not out or out[0] < 0 or out[-1] >= rank:
         raise fail("NKI-S10", f"{api}: axis is outside of the tile", given=f"axis {axis}",

@@ -13,12 +13,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..chip import dtypes
 from ..chip.hw import CORES
 from ..chip.memory import PSUM, SBUF
-from ..errors import NkiError, fail, user_frame
+from ..errors import NkiError, fail
 from ..machine import keywords
 from ..machine.context import current, machine
 from ..machine.tensor import Tensor
@@ -37,6 +37,31 @@ TENSOR, VECTOR, SCALAR, GPSIMD, SYNC, DMA = "tensor", "vector", "scalar", "gpsim
 ANY = "any"             # engine=unknown where several can do it: the schedule balances the load
 
 _MISSING = object()
+
+
+class Accepted(NamedTuple):
+    """An instruction that was planned, and which of a call's tiles are its operands."""
+
+    pattern: Instr
+    names: tuple[str, ...]
+    srcs: tuple[int, ...]
+    dst: int                    # -1: a result tile
+    also: tuple[int, ...]
+
+    def again(self, m: Machine, tiles: list[Tensor]) -> Instr:
+        """Return the instruction with other tiles of the same forms."""
+        is_open, loops = m.loop_open, m.trace.node_loop
+        for x, name in zip(tiles, self.names):
+            st = x.storage
+            if x.nblock or st is None or st.node > 0 and not is_open[loops[st.node]]:
+                m.tile(x, name)             # says what is wrong with it, if it is
+        ins = self.pattern.pattern()
+        ins.srcs = tuple([tiles[i] for i in self.srcs])
+        if self.dst >= 0:
+            ins.dst = tiles[self.dst]
+        if self.also:
+            ins.also = tuple([tiles[i] for i in self.also])
+        return ins
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,17 +208,16 @@ class Row:
         A call that looks like one that was accepted (same forms of operands, same arguments) is
         not planned again: loops make the same instruction many times.
         """
+        key, tiles = self._looks(m, args, kw)
+        try:
+            known = m.accepted.get(key) if key is not None else None
+        except TypeError:                   # an argument that cannot be remembered
+            known = key = None
+        if known is not None:
+            return known.again(m, tiles)
         values = self.bind(m, args, kw)
         at = self._binding[1].get("mask", -1)
         mask = values[at] if at >= 0 else None
-        key = self._key(m, values) if mask is None else None
-        if key is not None:
-            try:
-                known = m.accepted.get(key)
-            except TypeError:               # an argument that cannot be remembered
-                known = key = None
-            if known is not None:
-                return self._again(m, known, values)
         if self.needs and not getattr(m.hw, self.needs):
             raise fail("NKI-E03", f"{self.api} does not exist on {m.hw.name}",
                        limit="it is on " + ", ".join(c.name for c in CORES
@@ -214,51 +238,51 @@ class Row:
         self._complete(m, ins, values, places)
         if mask is not None:
             apply(self, ins, mask)
-        elif key is not None and alike:
-            m.accepted[key] = ins.pattern()
+        elif alike:
+            assert key is not None
+            self._remember(m, key, ins, args, kw)
         return ins
 
-    @cached_property
-    def _others(self) -> tuple[int, ...]:
-        """Return the places of the arguments that are no operands."""
-        operands = {i for i, _, _ in self._slots}
-        return tuple(i for i in self._binding[1].values() if i not in operands)
+    def _looks(self, m: Machine, args: tuple, kw: dict[str, Any]
+               ) -> tuple[tuple | None, list[Tensor]]:
+        """Return what a call looks like, all that its plan depends on, and the tiles in it.
 
-    def _key(self, m: Machine, values: list[Any]) -> tuple | None:
-        """Return what a call looks like: all that its plan depends on."""
-        key: list[Any] = [self, m.direct]
-        for i, _, _ in self._slots:
-            x = values[i]
-            if x.__class__ is Tensor:
+        It goes by what is written, positional or named: a call that is written in another way is
+        planned once more. None: not to be remembered.
+        """
+        key: list[Any] = [self, m.direct, *kw]
+        tiles: list[Tensor] = []
+        for x in (*args, *kw.values()) if kw else args:
+            kind = type(x)
+            if kind is Tensor:
                 if x.oob is not None:
-                    return None
+                    return None, tiles
+                tiles.append(x)
                 key += (x.shape, x.dtype.num, x.kind)
+            elif kind is float and not x:
+                key.append(str(x))                  # 0.0 and -0.0 are equal
             else:
-                key += (x.__class__, x)
-        defaults = self._binding[0]
-        for i in self._others:
-            x = values[i]
-            if x is not defaults[i]:
-                key += (i, x.__class__, x)          # 1 and 1.0 are equal, and of other dtypes
-        return tuple(key)
+                key += (kind, x)                    # so are 1 and 1.0, and of other dtypes
+        return tuple(key), tiles
 
-    def _again(self, m: Machine, known: Instr, values: list[Any]) -> Instr:
-        """Return the instruction that was planned for an alike call, with these operands."""
-        ins = known.pattern()
-        srcs, also = [], []
-        for i, operand, _ in self._slots:
-            x = values[i]
-            if x.__class__ is not Tensor:
-                continue
-            m.tile(x, operand.name)                 # is it settled, and still in scope?
-            if operand.role is READ:
-                srcs.append(x)
-            elif operand.name == "dst":
-                ins.dst = x
-            else:
-                also.append(x)
-        ins.srcs, ins.also = tuple(srcs), tuple(also)
-        return ins
+    def _remember(self, m: Machine, key: tuple, ins: Instr, args: tuple, kw: dict[str, Any]
+                  ) -> None:
+        """Remember an instruction that was planned, for calls that look like this one."""
+        places = self._binding[1]
+        if not places.keys() >= kw.keys():          # what is not known is said at each line
+            return
+        given = (*range(len(args)), *(places[k] for k in kw))
+        at = [i for i, x in zip(given, (*args, *kw.values())) if x.__class__ is Tensor]
+        slots = {i: operand for i, operand, _ in self._slots}
+        if not slots.keys() >= set(at):
+            return
+        dst = next((i for i in at if slots[i].role is not READ and slots[i].name == "dst"), -1)
+        m.accepted[key] = Accepted(
+            ins.pattern(), tuple(slots[i].name for i in at),
+            tuple(at.index(i) for i in slots if slots[i].role is READ and i in at),
+            at.index(dst) if dst >= 0 else -1,
+            tuple(at.index(i) for i in slots
+                  if slots[i].role is not READ and i != dst and i in at))
 
     def _complete(self, m: Machine, ins: Instr, values: list[Any], places: dict[str, int]) -> None:
         """Fill in what the plan has left to the declaration."""
@@ -326,11 +350,13 @@ class Row:
                        limit="at most one of two tile operands in PSUM",
                        hint="copy one to SBUF first: nl.copy(x)")
 
-    def misuse(self, exc: Exception) -> NkiError:
+    def misuse(self, exc: Exception, kw: dict[str, Any]) -> NkiError:
         """Return the error for a call that the plan could not make sense of."""
-        text = str(exc) or type(exc).__name__
+        wrong = keywords.said(kw, self.signature.parameters)
+        text = (str(exc) or type(exc).__name__) \
+            + (f"; it has no {', '.join(wrong)}" if wrong else "")
         return fail("NKI-X01", f"{self.api} was not given what it takes: {text}",
-                    limit=f"{self.api}{self.signature}",
+                    limit=f"{self.api}{keywords.bare(self.signature)}",
                     hint=f"help({self.api}) says what each argument is")
 
 
@@ -355,14 +381,14 @@ def instruction(name: str, *, engines: tuple[str, ...], run: Callable, source: s
                 m.flush()
             try:
                 ins = row.issue(m, args, kw)
-                ins.line = m.trace.line(user_frame(sys._getframe(1)))
+                ins.line = m.trace.line(sys._getframe(1))
                 return m.issue(ins)
             except NkiError:
                 raise
             except (TypeError, ValueError, KeyError, AttributeError, IndexError) as exc:
                 if hasattr(exc, "nki_error"):
                     raise
-                raise row.misuse(exc) from None
+                raise row.misuse(exc, kw) from None
         function.__name__ = function.__qualname__ = row.public.rpartition(".")[2] or name
         function.__doc__ = row.doc
         function.__signature__ = row.signature             # type: ignore[attr-defined]

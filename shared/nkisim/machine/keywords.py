@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -13,14 +14,24 @@ SILENT = frozenset(("name", "lazy_initialization", "precise_schedule", "max_free
                     "directives"))
 
 
-def unknown(m: Machine, api: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Add a finding for the keywords of a call of `api` that are not in `known`."""
-    names = sorted(known)
-    said = []
+def bare(signature: inspect.Signature) -> inspect.Signature:
+    """Return a signature without annotations, as a person reads it."""
+    return inspect.Signature([p.replace(annotation=p.empty)
+                              for p in signature.parameters.values()])
+
+
+def said(given: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Return in words each of the keywords that is not in `known`, with what it may mean."""
+    names, words = sorted(known), []
     for name in given:
         if name not in SILENT and name not in names:
             near = difflib.get_close_matches(name, names, n=1)
-            said.append(f"{name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
-    if said:
-        m.find("NKI-K11", "warning", f"{api} has no argument {', '.join(said)}; the SDK ignores it "
-               "without a word", m.here())
+            words.append(f"{name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+    return words
+
+
+def unknown(m: Machine, api: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Add a finding for the keywords of a call of `api` that are not in `known`."""
+    if words := said(given, known):
+        m.find("NKI-K11", "warning", f"{api} has no argument {', '.join(words)}; the SDK ignores "
+               "it without a word", m.here())

@@ -3,13 +3,28 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from types import FrameType
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
-from . import replay
+from . import replay, tracedonce
 
 if TYPE_CHECKING:
     from .machine import Machine
+
+
+#: by code and place, which stay alive here: the numbers that the body of a `for` changes, if it is
+_heads: dict[tuple[int, int], tuple[CodeType, dict[str, int] | None]] = {}
+
+
+def _head(frame: FrameType) -> dict[str, int] | None:
+    """Return what tracedonce says of a `for` statement's body, None if it is no such statement."""
+    code, at = frame.f_code, frame.f_lasti
+    known = _heads.get((id(code), at))              # hashing the code itself would take long
+    if known is None:
+        is_head = replay.is_for_statement(frame)
+        known = _heads[id(code), at] = \
+            (code, tracedonce.changed_names(code, at) if is_head else None)
+    return known[1]
 
 
 class Loop:
@@ -20,8 +35,13 @@ class Loop:
 
     def __iter__(self) -> Iterator[Any]:
         frame = sys._getframe(1)
-        may = self.m.replays.on and len(self.values) >= replay.FEWEST and self.kind != "grid"
-        return self._run(frame if may and replay.is_for_statement(frame) else None)
+        names = None if self.kind == "grid" else _head(frame)
+        if names is None:
+            return self._run(None)
+        may = self.m.replays.on and len(self.values) >= replay.FEWEST
+        inner = self._run(frame if may else None)
+        numbers = names and tracedonce.numbers(self.m, frame, names)
+        return tracedonce.iterations(self.m, frame, names, numbers, inner) if numbers else inner
 
     def _run(self, frame: FrameType | None) -> Iterator[Any]:
         """Yield the indices; in a `frame`, those of iterations that have to be executed."""
@@ -37,7 +57,8 @@ class Loop:
             for i in self.values:
                 m.enter(loop, parent, i)
                 yield i
-                m.flush()
+                if m.pending is not None:
+                    m.flush()
         finally:
             m.loop_open[loop] = False
             m.node = parent

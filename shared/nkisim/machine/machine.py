@@ -16,7 +16,7 @@ from ..checks.finding import Finding
 from ..chip import dtypes
 from ..chip.hw import NeuronCore
 from ..chip.memory import FULLY, HBM, NEVER, PARTLY, PSUM, Storage, contiguous_strides
-from ..errors import NkiError, fail, user_frame
+from ..errors import NkiError, fail
 from ..trace.trace import Trace
 from . import arena, limits, refuse
 from .block import BlockTensor
@@ -51,10 +51,11 @@ class Machine:
         self._tiles: dict[tuple, tuple[int, ...]] = {}      # checked tile shapes -> strides
         self.layouts: dict[tuple, tuple] = {}               # checked nl.ndarray calls -> layout
         self.views: dict[tuple, tuple] = {}                 # resolved subscripts -> view
-        self.accepted: dict[tuple, Instr] = {}              # forms of calls -> what was planned
+        self.accepted: dict[tuple, Any] = {}              # forms of calls -> what was planned
         self.node = 0                   # loop iteration being executed
         self.top = 0                    # the node of the kernel's top level
         self.loop_open: list[bool] = []
+        self.tile_loops: set[tuple] = set()     # `for` statements that change no Python number
         self.depth = 0                  # nesting of kernels
         self.arenas: dict[str, Storage] = {}
         self.direct = False             # the kernel allocates directly
@@ -66,6 +67,7 @@ class Machine:
         self.cores: Any = None          # the cores that run the kernel together, if several do
         self.constants: dict[tuple, Tensor] = {}    # tiles (P, 1) of numbers that are operands
         self.psum_filled: set[int] = set()          # storages that no matmul wrote last
+        self.psum_sums: dict[int, bool] = {}        # storages of sums: read since the last product?
         self.asked_id = False           # the kernel has called nl.program_id
         self.shared: list[Tensor] = []  # shared_hbm tensors, in order of creation
         self.shared_at = 0
@@ -75,7 +77,7 @@ class Machine:
     # -- places ------------------------------------------------------------------
     def here(self) -> int:
         """Return the line id of the user's current line."""
-        return self.trace.line(user_frame(sys._getframe(1)))
+        return self.trace.line(sys._getframe(1))
 
     def find(self, id: str, severity: str, text: str, where: int = -1, other: int = -1) -> None:
         """Add a finding, once per rule and pair of lines."""
@@ -84,6 +86,10 @@ class Machine:
             self._found.add(key)
             self.findings.append(Finding(id, severity, text, self.trace.where(where),
                                          self.trace.where(other)))
+
+    def found(self, id: str, where: int, other: int) -> bool:
+        """Tell whether a finding has been added."""
+        return (id, where, other) in self._found
 
     # -- storage -----------------------------------------------------------------
     def new_storage(self, kind: str, nparts: int, row_bytes: int, *, grain: int = 1,
@@ -329,8 +335,8 @@ class Machine:
         never = st.origins(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize) == 0
         if never.any():
             if self.dialect == "beta1":     # elsewhere the kernel has said what it means
-                self.find("NKI-U03", "note", f"{ins.row.name} accumulates into {dst!r}, which was "
-                          "never set: the first product overwrites it. nl.zeros(..., "
+                self.find("NKI-U03", "warning", f"{ins.row.name} accumulates into {dst!r}, which "
+                          "was never set: the first product overwrites it. nl.zeros(..., "
                           "buffer=nl.psum) says so and costs nothing", ins.line, st.where)
             np.copyto(dst.np, np.zeros((), dst.np.dtype), where=never)
 
@@ -391,7 +397,7 @@ class Machine:
         raise fail("NKI-S01", "the destination has another shape than the value",
                    given=f"destination {dst.shape}, value {shape}",
                    limit="equal shapes; only dims of size 1 of the value are repeated",
-                   hint="slice the destination to the tile: t[:, i*512:(i+1)*512] = ...")
+                   hint=_how_to_fit(dst, shape))
 
     def accumulate(self, dst: Tensor, value: Any, op: str) -> Tensor:
         """Do `dst += value` (or -=, *=, /=) in place."""
@@ -407,6 +413,9 @@ class Machine:
                 return dst
         if isinstance(dst, BlockTensor):
             refuse.not_a_tile(dst, "destination")
+        if dst.kind is PSUM and dst.dtype.kind in "iu" and isinstance(value, Tensor) \
+                and value.pending is not None and value.pending.row.accumulates:
+            refuse.integer_sum(dst)
         if self.pending is not None:
             self.flush()
         if dst.kind is HBM:
@@ -438,6 +447,14 @@ class Machine:
         tr.node_loop.append(loop)
         tr.node_iter.append(i)
         self.node = len(tr.node_loop) - 1
+
+
+def _how_to_fit(dst: Tensor, shape: tuple[int, ...]) -> str:
+    """Return what to try where a value does not fit a destination."""
+    if dst.shape[0] == 1 and dst.shape[1:] == shape:
+        return (f"dims before the partition dim are marked: nl.ndarray((n, nl.par_dim({shape[0]}), "
+                "...)), and t[i] is then a tile")
+    return "slice the destination to the tile: t[:, i*512:(i+1)*512] = ..."
 
 
 def integer(value: Any, name: str) -> int:

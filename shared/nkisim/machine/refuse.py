@@ -93,3 +93,9 @@ def assigned_hbm(dst: Any) -> NoReturn:
                given=f"destination of shape {dst.shape} in HBM",
                limit="only DMA writes HBM",
                hint="nl.store(out[...], value=tile), or nisa.dma_copy(dst=out, src=tile)")
+
+
+def integer_sum(dst: Tensor) -> NoReturn:
+    """Raise for products that are added up as integers."""
+    raise fail("NKI-D08", "a matmul adds to an integer accumulator", given=f"{dst!r}",
+               limit="PSUM adds up products as float32")

@@ -14,7 +14,7 @@ import numpy as np
 from ..chip import dtypes
 from ..chip.memory import HBM, Storage, contiguous_strides, merge_dims
 from ..errors import fail
-from . import affine, basic, truth
+from . import affine, basic, habits, truth
 from .geometry import Axis, Notes, carried, leaving, moved, reshaped
 from .index import Index, Mask, whole
 from .indirect import Indirect, Shifted
@@ -39,8 +39,6 @@ class Tensor:
 
     __slots__ = ("m", "storage", "offset", "shape", "strides", "dtype", "nblock", "oob",
                  "pending", "kind", "owner", "_np", "__weakref__")
-    __array_ufunc__ = None              # NumPy scalars on the left must defer to __radd__ & co.
-
     storage: Storage                # None while the instruction is pending, and in a BlockTensor
 
     def __init__(self, m: Machine, storage: Any, offset: int, shape: tuple[int, ...],
@@ -113,7 +111,7 @@ class Tensor:
             self.m.flush()
         if key is Ellipsis:
             return self
-        keys = key if issubclass(type(key), tuple) else (key,)
+        keys = key if type(key) is tuple or issubclass(type(key), tuple) else (key,)
         shape, strides = self.shape, self.strides
         offset, d, nblock = self.offset, 0, self.nblock
         if self.oob is not None or len(keys) > len(shape):
@@ -333,6 +331,27 @@ class Tensor:
     def __iter__(self) -> Any:
         raise fail("NKI-I08", "a tensor cannot be looped over",
                    hint="loop over indices: for i in nl.affine_range(t.shape[0])")
+
+    # -- what a tile does not have, and people ask it for ------------------------------
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kw: Any) -> Any:
+        return habits.numpy_function(ufunc, method, inputs, kw)
+
+    def __array__(self, *args: Any, **kw: Any) -> Any:
+        raise habits.no_value("np.array(...)")
+
+    def __float__(self) -> float:
+        raise habits.no_value("float(...)")
+
+    def __int__(self) -> int:
+        raise habits.no_value("int(...)")
+
+    def __matmul__(self, other: Any) -> Any:
+        raise fail("NKI-K14", "tiles have no operator @",
+                   hint="nl.matmul(a, b), or nisa.nc_matmul(a_t, b) with the contraction dim on "
+                        "partitions")
+
+    def __getattr__(self, name: str) -> Any:
+        raise habits.no_attribute(name, dir(type(self)))
 
     def __repr__(self) -> str:
         return f"Tensor(shape={self.shape}, dtype={dtypes.name(self.dtype)}, buffer={self.kind})"

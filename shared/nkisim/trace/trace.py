@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..chip.memory import HBM, PSUM, SBUF
-from ..errors import Where
+from ..errors import Where, user_frame
 
 #: How `Trace.rows` is laid out: kind, line and loop node of an instruction, and then storage and
 #: byte offset of each operand. Where instruction i begins is `Trace.starts[i]`.
@@ -224,19 +224,26 @@ class Trace:
         self.loop_line: list[int] = []
 
     def line(self, frame: Any) -> int:
-        """Return the id of the source line a frame is at."""
-        if frame is None:
-            return -1
+        """Return the id of the source line that the user's code is at: in `frame` or above."""
         key = (id(frame.f_code), frame.f_lasti)     # hashing the code itself would take long
         got = self._line_ids.get(key)
         if got is None:
-            where = Where(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-            got = self._place_ids.get(where)        # several instructions lie on one line
-            if got is None:
-                got = self._place_ids[where] = len(self.lines)
-                self.lines.append(where)
-            self._line_ids[key] = got
+            user = user_frame(frame)
+            if user is None:
+                return -1
+            if user is not frame:
+                return self.line(user)
+            got = self._line_ids[key] = self.line_of(frame.f_code, frame.f_lineno)
             self._codes.append(frame.f_code)
+        return got
+
+    def line_of(self, code: CodeType, lineno: int) -> int:
+        """Return the id of a line of `code`."""
+        where = Where(code.co_filename, lineno, code.co_name)
+        got = self._place_ids.get(where)            # several instructions lie on one line
+        if got is None:
+            got = self._place_ids[where] = len(self.lines)
+            self.lines.append(where)
         return got
 
     def where(self, line: int) -> Where | None:

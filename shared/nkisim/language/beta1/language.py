@@ -1,7 +1,6 @@
 """`neuronxcc.nki.language` (nl): tensors, indices, loops, and math that lowers to instructions."""
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import ml_dtypes
@@ -17,7 +16,6 @@ from ...machine.index import Index, MGrid, Slice, as_int
 from ...machine.index import arange as _arange
 from ...machine.machine import Machine, integer
 from ...machine.tensor import Indirect, Tensor
-from . import conditions
 from . import grid as _grid
 from . import language_constants as constants
 from .public import public
@@ -168,11 +166,11 @@ def expand_dims(data: Tensor, axis: int) -> Tensor:
 # -- loops and grids -------------------------------------------------------------------------------
 
 def _loop(m: Machine, kind: str, args: tuple) -> Any:
-    values = [integer(a, f"a bound of nl.{kind}") for a in args]
+    values = args if len(args) == 1 and type(args[0]) is int else \
+        [integer(a, f"a bound of nl.{kind}") for a in args]
     if not 1 <= len(values) <= 3:
         raise fail("NKI-L03", f"nl.{kind} takes (stop), (start, stop) or (start, stop, step)",
                    given=f"{len(values)} arguments")
-    conditions.note(m, sys._getframe(1))
     return m.loop(kind, range(*values))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
+from ...machine import habits
+
 # Names that the SDK has and this simulator does not model.
 NOT_MODELLED = {
     "nl": {"all_reduce": "a reduction over the instances of a grid",
@@ -25,6 +27,10 @@ def missing(module: str, name: str, names: dict[str, Any]) -> AttributeError:
         return AttributeError(f"{module}.{name} exists in NKI but is not modelled by nkisim{more}. "
                               "COVERAGE.md lists what is.")
     public = [n for n in names if not n.startswith("_")]
-    near = difflib.get_close_matches(name, public, n=3)
+    same = habits.nl_name(name) if module in ("nl", "nisa") else ""
+    if same:                    # of another library, or of the other module
+        return AttributeError(f"{module} has no {name!r}. What you look for may be nl.{same}.")
+    near = [n for n in public if len(name) > 3 and n.startswith(name)] \
+        or difflib.get_close_matches(name, public, n=3, cutoff=0.7)
     hint = f" Did you mean {' or '.join(f'{module}.{n}' for n in near)}?" if near else ""
     return AttributeError(f"{module} has no {name!r}.{hint}")

@@ -10,13 +10,16 @@ from ...machine import keywords
 from ...machine.context import machine
 
 
-def _check_fits(api: str, signature: inspect.Signature, args: tuple, kw: dict[str, Any]) -> None:
-    """Raise if a call does not fit its signature."""
+def _check_fits(api: str, signature: inspect.Signature, args: tuple, kw: dict[str, Any],
+                other: dict[str, Any]) -> None:
+    """Raise if a call does not fit its signature; `other` are keywords that it does not have."""
     try:
         signature.bind(*args, **kw)
     except TypeError as exc:
-        raise fail("NKI-X01", f"{api} was not given what it takes: {exc}",
-                   limit=f"{api}{signature}",
+        wrong = keywords.said(other, signature.parameters)
+        raise fail("NKI-X01", f"{api} was not given what it takes: {exc}"
+                   + (f"; it has no {', '.join(wrong)}" if wrong else ""),
+                   limit=f"{api}{keywords.bare(signature)}",
                    hint=f"help({api}) says what each argument is") from None
 
 
@@ -32,13 +35,15 @@ def public(plan: Callable, name: str = "") -> Any:
     def function(*args: Any, **kw: Any) -> Any:
         m = machine(api)
         m.flush()
+        other = {}
         if kw and not known.issuperset(kw):         # beta 1 takes and ignores them
             keywords.unknown(m, api, kw, known)
+            other = {k: v for k, v in kw.items() if k not in known}
             kw = {k: v for k, v in kw.items() if k in known}
         try:
             return plan(m, *args, **kw)
         except TypeError:
-            _check_fits(api, signature, args, kw)
+            _check_fits(api, signature, args, kw, other)
             raise
 
     function.__code__ = function.__code__.replace(co_name=name)     # what errors call it

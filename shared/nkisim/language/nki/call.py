@@ -19,6 +19,7 @@ from ...machine.indirect import Indirect, Patterned
 from ...machine.instruction import Instr
 from ...machine.machine import Machine
 from ...machine.tensor import Tensor
+from . import refusals
 from .enums import OF_PARAMETER
 from .tensor import NkiTensor
 from .versions import said_of
@@ -168,6 +169,9 @@ def issue(m: Machine, row: Row, given: dict[str, Any]) -> None:
     """Plan an instruction and let it write `dst`, where its row does not say so itself."""
     takes_dst, takes_dtype = _takes(row)
     dst: Any = given.get("dst")
+    line = m.trace.line(user_frame(sys._getframe(1)))
+    refusals.look(m, row.name, given, line)
+    refusals.read(m, given, m.psum_sums)
     if not takes_dst:
         given.pop("dst", None)
         written(row.api, dst)
@@ -175,7 +179,7 @@ def issue(m: Machine, row: Row, given: dict[str, Any]) -> None:
             given["dtype"] = dst.dtype
     accumulate = given.pop("accumulate", None)
     ins = row.issue(m, (), given)
-    ins.line = m.trace.line(user_frame(sys._getframe(1)))
+    ins.line = line
     if ins.dst is not None:
         if ins.dst.kind is PSUM:
             m.psum_filled.add(ins.dst.storage.id)
@@ -184,6 +188,7 @@ def issue(m: Machine, row: Row, given: dict[str, Any]) -> None:
     dst = place(row, ins, dst)
     if row.accumulates:
         ins.accumulate = accumulate is not False and not given.get("is_transpose")
+        refusals.added(m, dst.storage, ins.accumulate, m.psum_sums, line)
         _check_sum(m, ins, dst, accumulate)
     elif dst.kind is PSUM:
         m.psum_filled.add(dst.storage.id)

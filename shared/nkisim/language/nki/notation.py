@@ -17,7 +17,6 @@ from ...machine import allocate
 from ...machine.index import Index
 from ...machine.indirect import Indirect, Patterned
 from ...machine.machine import Machine, integer
-from ...machine.tensor import Tensor
 from .call import argument, dge_code, settled, written
 from .registers import VirtualRegister
 
@@ -46,20 +45,14 @@ def tensor_copy(m: Machine, given: dict[str, Any]) -> Row | None:
 
 
 def tensor_scalar(m: Machine, given: dict[str, Any]) -> None:
-    """Let unary operators go without an operand; refuse narrow operand tiles of arithmetic."""
+    """Let unary operators go without an operand."""
     operands(m, given)
     for k in "01":
         op, value = given["op" + k], given["operand" + k]
         if op is None:
             continue
-        alu = ops.resolve_alu(op)
-        if value is None and alu.unary:
+        if value is None and ops.resolve_alu(op).unary:
             given["operand" + k] = 0.0
-        if isinstance(value, Tensor) and alu.kind == "arith" and dtypes.is_float(value.dtype) \
-                and value.dtype != dtypes.FLOAT32:
-            raise fail("NKI-D05", f"nisa.tensor_scalar: operand{k} is no float32 tile",
-                       given=f"{value!r}", limit="a number or a float32 tile (P, 1)",
-                       hint="copy it into a float32 tile first: nisa.tensor_copy")
 
 
 def memset(m: Machine, given: dict[str, Any]) -> None:

@@ -1,0 +1,121 @@
+"""Step 2, beyond the lab: layers that never transpose and never visit HBM twice.
+
+kernels_nki.py composes four kernels, so every intermediate matrix is written to HBM and read again:
+X transposed, X @ W1, hidden, hidden transposed, ... Two observations remove all but one of them:
+
+* W1 as stationary and X.T as moving gives (X @ W1).T = hidden.T, which is the layout that the
+  second layer wants for its own left operand. One transpose, that of X, is left.
+* In hidden.T neurons lie on partitions, so the bias is one number per partition, and
+  relu(x + b) is one instruction of the Scalar Engine that drains the PSUM bank as well.
+
+Rows of the second layer's result are complete in SBUF, so that softmax runs on them at once. Of
+the intermediates only X.T and hidden.T are left in HBM, each written once.
+"""
+from __future__ import annotations
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+P = 128
+BANK = 512
+
+
+@nki.jit
+def hidden_transposed(xT, W1, b1):
+    """Return relu(X @ W1 + b1).T [hidden, batch] from X.T [inputs, batch]."""
+    K, batch = xT.shape
+    hidden = W1.shape[1]
+    width = min(batch, BANK)
+    across = 2 if batch % (2 * width) == 0 else 1  # tiles of a block, as in the blocked matmul
+    down = 4 if hidden % (4 * P) == 0 else 1
+    assert K % P == 0 and hidden % P == 0 and batch % width == 0
+    out = nl.ndarray((hidden, batch), dtype=xT.dtype, buffer=nl.shared_hbm)
+    biases = b1.reshape((hidden,))
+    for y in range(hidden // (down * P)):
+        for x in range(batch // (across * width)):
+            acc = nl.ndarray((P, down, across, width), dtype=nl.float32, buffer=nl.psum)
+            for k in range(K // P):
+                left = nl.load(W1[k * P:(k + 1) * P, y * down * P:(y + 1) * down * P])
+                right = nl.load(xT[k * P:(k + 1) * P, x * across * width:(x + 1) * across * width])
+                for h in range(down):
+                    for n in range(across):
+                        nisa.nc_matmul(dst=acc[:, h, n], stationary=left[:, h * P:(h + 1) * P],
+                                       moving=right[:, n * width:(n + 1) * width])
+            for h in range(down):
+                first = y * down * P + h * P
+                bias = nl.load(biases[first:first + P].expand_dim(1))
+                row = nl.ndarray((P, across * width), dtype=xT.dtype, buffer=nl.sbuf)
+                for n in range(across):
+                    nisa.activation(dst=row[:, n * width:(n + 1) * width], op=nl.relu,
+                                    data=acc[:, h, n], bias=bias)
+                nl.store(out[first:first + P, x * across * width:(x + 1) * across * width], row)
+    return out
+
+
+@nki.jit
+def softmax_layer(hT, W2, b2):
+    """Return softmax(hidden @ W2 + b2) [batch, classes] from hidden.T [hidden, batch]."""
+    K, batch = hT.shape
+    classes = W2.shape[1]
+    width = min(classes, BANK)
+    assert K % P == 0 and batch % P == 0 and classes % width == 0
+    assert classes <= 4 * BANK, "two tiles of rows by all classes must fit in PSUM"
+    out = nl.ndarray((batch, classes), dtype=hT.dtype, buffer=nl.shared_hbm)
+    bias = nl.load(b2.broadcast(0, P))
+    rows = 2 if batch % (2 * P) == 0 else 1  # tiles of rows that share a load of W2
+    for y in range(batch // (rows * P)):
+        acc = nl.ndarray((P, rows, classes // width, width), dtype=nl.float32, buffer=nl.psum)
+        for k in range(K // P):
+            left = nl.load(hT[k * P:(k + 1) * P, y * rows * P:(y + 1) * rows * P])
+            right = nl.load(W2[k * P:(k + 1) * P, :])
+            for m in range(rows):
+                for n in range(classes // width):
+                    nisa.nc_matmul(dst=acc[:, m, n], stationary=left[:, m * P:(m + 1) * P],
+                                   moving=right[:, n * width:(n + 1) * width])
+        for m in range(rows):
+            z = nl.ndarray((P, classes), dtype=nl.float32, buffer=nl.sbuf)
+            for n in range(classes // width):
+                nisa.tensor_tensor(dst=z[:, n * width:(n + 1) * width], data1=acc[:, m, n],
+                                   data2=bias[:, n * width:(n + 1) * width], op=nl.add)
+            minus_max = nl.ndarray((z.shape[0], 1), dtype=z.dtype, buffer=nl.sbuf)
+            nisa.tensor_reduce(dst=minus_max, op=nl.maximum, data=z, axis=1, negate=True)
+            total = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)
+            e = nl.ndarray(z.shape, dtype=z.dtype, buffer=nl.sbuf)
+            nisa.activation_reduce(dst=e, op=nl.exp, data=z, bias=minus_max, reduce_op=nl.add,
+                                   reduce_res=total)
+            first = y * rows * P + m * P
+            nisa.reciprocal(dst=total, data=total)
+            probs = nl.ndarray(e.shape, dtype=hT.dtype, buffer=nl.sbuf)
+            nisa.tensor_scalar(dst=probs, data=e, op0=nl.multiply, operand0=total)
+            nl.store(out[first:first + P, :], probs)
+    return out
+
+
+@nki.jit
+def transpose(in_tensor):
+    """Transpose [rows, cols] on the Tensor Engine, 4 tiles of 128 x 128 a PSUM bank."""
+    rows, cols = in_tensor.shape
+    assert rows % P == 0 and cols % P == 0
+    out = nl.ndarray((cols, rows), dtype=in_tensor.dtype, buffer=nl.shared_hbm)
+    group = 4 if rows % (4 * P) == 0 else 1
+    for r in range(rows // (group * P)):
+        tile = nl.ndarray((P, group, cols), dtype=in_tensor.dtype, buffer=nl.sbuf)
+        for g in range(group):
+            first = r * group * P + g * P
+            nisa.dma_copy(dst=tile[:, g], src=in_tensor[first:first + P, :])
+        for c in range(cols // P):
+            bank = nl.ndarray((P, group * P), dtype=in_tensor.dtype, buffer=nl.psum)
+            for g in range(group):
+                nisa.nc_transpose(dst=bank[:, g * P:(g + 1) * P],
+                                  data=tile[:, g, c * P:(c + 1) * P])
+            strip = nl.ndarray(bank.shape, dtype=in_tensor.dtype, buffer=nl.sbuf)
+            nisa.tensor_copy(dst=strip, src=bank)
+            nl.store(out[c * P:(c + 1) * P, r * group * P:(r + 1) * group * P], strip)
+    return out
+
+
+@nki.jit
+def nki_forward(X, W1, b1, W2, b2):
+    """Return the class probabilities, as nki_forward of the lab does."""
+    return softmax_layer(hidden_transposed(transpose(X), W1, b1), W2, b2)

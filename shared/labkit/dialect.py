@@ -1,0 +1,7 @@
+"""The two dialects of NKI that labs are written in."""
+from __future__ import annotations
+
+#: dialect -> the file of a lab's kernels; "beta1" is `neuronxcc.nki`, "nki" is `import nki`
+KERNELS = {"beta1": "kernels.py", "nki": "kernels_nki.py"}
+DIALECTS = tuple(KERNELS)
+PACKAGE = {"beta1": "neuronxcc.nki", "nki": "nki"}

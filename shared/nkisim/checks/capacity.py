@@ -1,0 +1,77 @@
+"""Do the tiles that live at the same time fit into SBUF and PSUM?
+
+A tile lives from its first access to its last, in the order in which the kernel issues its
+instructions; one that is overwritten as a whole begins anew. What does not fit the compiler moves
+out and in again (spills), or refuses. The schedule of a profile counts what that costs; a plain
+run only says that it is so.
+"""
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from ..chip.hw import NeuronCore
+from ..chip.memory import PSUM, SBUF
+from ..trace.footprint import Versions, accesses
+from ..trace.trace import Trace
+
+_NAMED = 3              # allocations that a message names
+
+
+class Launch(Protocol):
+    """What this pass has to know of the machine that ran a kernel."""
+
+    trace: Trace
+    hw: NeuronCore
+
+    def find(self, id: str, severity: str, text: str, where: int = -1, other: int = -1) -> None:
+        """Add a finding."""
+
+
+def check_capacity(m: Launch) -> None:
+    """Add a finding for each memory on chip that the tiles of a run do not fit into."""
+    stores, hw = m.trace.storages.table(), m.hw
+    limits = {SBUF: hw.sbuf_usable_bytes, PSUM: hw.psum_bytes}
+    placed = ~stores.hbm & ~stores.arena
+    all_together = {SBUF: stores.row_bytes[placed & ~stores.psum].sum(),
+                    PSUM: (-(-stores.row_bytes[placed & stores.psum] // hw.psum_bank_bytes)
+                           * hw.psum_bank_bytes).sum()}
+    if all(all_together[kind] <= limit for kind, limit in limits.items()):
+        return                                      # the usual case needs no lives
+    versions = accesses(m.trace, hw).versions
+    lines = m.trace.instructions().line
+    for kind, limit in limits.items():
+        mine = np.flatnonzero((versions.psum == (kind is PSUM)) & (versions.bytes > 0))
+        at, peak = _peak(versions, mine, len(lines))
+        if peak > limit:
+            unit, per = ("banks", hw.psum_bank_bytes) if kind is PSUM else ("bytes", 1)
+            m.find("NKI-M10", "warning", f"tiles that are alive at the same time take "
+                   f"{peak // per:,} {unit} per partition of {kind.upper()}, which has "
+                   f"{limit // per:,}: {_largest(m.trace, versions, mine, at, per, unit)}. On the "
+                   "chip the compiler moves some of them out and in again, or refuses the kernel",
+                   int(lines[at]))
+
+
+def _peak(v: Versions, mine: np.ndarray, instructions: int) -> tuple[int, int]:
+    """Return the instruction at which most bytes per partition are taken, and how many."""
+    change = np.zeros(instructions + 1, np.int64)
+    np.add.at(change, v.first[mine], v.bytes[mine])
+    np.add.at(change, v.last[mine] + 1, -v.bytes[mine])
+    taken = np.cumsum(change)
+    at = int(taken.argmax())
+    return at, int(taken[at])
+
+
+def _largest(trace: Trace, v: Versions, mine: np.ndarray, at: int, per: int, unit: str) -> str:
+    """Return in words which allocations take most at an instruction."""
+    alive = mine[(v.first[mine] <= at) & (v.last[mine] >= at)]
+    sums: dict[int, int] = {}
+    for line, size in zip(v.line[alive].tolist(), v.bytes[alive].tolist()):
+        sums[line] = sums.get(line, 0) + size
+    top = sorted(sums.items(), key=lambda item: -item[1])
+    places = [trace.where(line) for line, _ in top]
+    words = [f"{size // per:,} {unit} from line {where.line if where else '?'}"
+             for where, (_, size) in zip(places[:_NAMED], top)]
+    more = len(top) - _NAMED
+    return ", ".join(words) + (f" and {more} more" if more > 0 else "")

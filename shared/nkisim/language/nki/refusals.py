@@ -1,0 +1,157 @@
+"""What the compiler refuses of instructions that a simulator runs: seen in builds, by their codes.
+
+Most of these codes are in no document: teams met them when they compiled, and wrote them down. So
+one source makes a note, more than one a warning; NKI_LANGUAGE=strict makes errors of warnings, off
+leaves all of them out.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from ...chip import dtypes
+from ...chip.memory import PSUM, SBUF
+from ...errors import fail
+from ...lint import level
+from ...machine.machine import Machine
+from ...machine.tensor import Tensor
+from ...rules import RULES, Rule
+
+_ACTIVATION_MOST = 16384        # elements a partition of an activation that reduces
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A row: which instructions, what is refused (a sentence, or None), and who has met it."""
+
+    id: str
+    code: str
+    severity: str
+    title: str
+    test: Callable[[Machine, dict[str, Any]], str | None]
+    rows: frozenset[str]                # empty: all instructions
+    text: str
+    remedy: str
+
+
+def _tiles(given: dict[str, Any], kind: Any) -> list[Tensor]:
+    return [x for x in given.values() if x.__class__ is Tensor and x.kind is kind
+            and x.storage is not None]
+
+
+def _too_much_together(m: Machine, given: dict[str, Any]) -> str | None:
+    """Tell whether the tiles of one instruction do not fit in SBUF at the same time."""
+    stored = {t.storage.id: t.storage.row_bytes for t in _tiles(given, SBUF)
+              if not t.storage.arena}
+    total = sum(stored.values())
+    if total <= m.hw.sbuf_usable_bytes:
+        return None
+    return (f"the {len(stored)} tiles of one instruction take {total:,} bytes of a partition "
+            f"together, of {m.hw.sbuf_usable_bytes:,}")
+
+
+def _half_psum_set(m: Machine, given: dict[str, Any]) -> str | None:
+    dst = given.get("dst")
+    if dst.__class__ is Tensor and dst.kind is PSUM and dst.dtype.itemsize < 4:
+        return f"a tile of {dtypes.name(dst.dtype)} in PSUM is set"
+    return None
+
+
+def _long_sum(m: Machine, given: dict[str, Any]) -> str | None:
+    data = given.get("data")
+    if data.__class__ is Tensor and data.size // data.shape[0] > _ACTIVATION_MOST:
+        return f"{data.size // data.shape[0]:,} elements a partition are added up in one activation"
+    return None
+
+
+def _many_dims(m: Machine, given: dict[str, Any]) -> str | None:
+    dst = given.get("dst")
+    if dst.__class__ is Tensor and len(dst.shape) >= 4:
+        return f"the destination has {len(dst.shape)} dims"
+    return None
+
+
+def _half_operand(m: Machine, given: dict[str, Any]) -> str | None:
+    for name in ("operand0", "operand1"):
+        tile = given.get(name)
+        if tile.__class__ is Tensor and dtypes.is_float(tile.dtype) \
+                and tile.dtype != dtypes.FLOAT32:
+            return f"{name} is a tile of {dtypes.name(tile.dtype)}"
+    return None
+
+
+TABLE: tuple[Refusal, ...] = (
+    Refusal("NKI-R01", "NCC_IBIR229", "warning", "The tiles of an instruction fit in SBUF together",
+            _too_much_together, frozenset(),
+            "Tiles that are not in use can wait in HBM (a spill), but those of one instruction are "
+            "needed at the same time. The compiler ends in \"State buffer allocation failed\". "
+            "Seen in builds of a blocked matmul, 8 bytes beyond the limit.",
+            "work on a part of the tile, or make the tiles smaller"),
+    Refusal("NKI-R02", "TensorScalarPtr", "warning", "Operand tiles of tensor_scalar are float32",
+            _half_operand, frozenset(("tensor_scalar", "scalar_tensor_tensor")),
+            "The operand of each partition is an immediate of the instruction, which is float32: "
+            "\"TensorScalarPtr arith immediate dtype must be fp32\". The documents say so, and two "
+            "teams have met it.",
+            "nisa.tensor_copy the operand into a float32 tile first"),
+    Refusal("NKI-R03", "NCC_IBIR441", "note", "Tiles of 16 bits in PSUM are not set",
+            _half_psum_set, frozenset(("memset",)),
+            "PSUM in a narrow dtype is for what a transpose writes. One team has met this code for "
+            "nisa.memset of such a tile.",
+            "leave the memset out: a transpose writes all of its tile"),
+    Refusal("NKI-R04", "activation_reduce", "note", "How many elements an activation adds up",
+            _long_sum, frozenset(("activation_reduce",)),
+            "One team has met a limit of 16384 elements a partition.",
+            "split the free dim, and add the parts"),
+    Refusal("NKI-R05", "NCC_INLA001", "note", "The dims that affine_select writes",
+            _many_dims, frozenset(("affine_select",)),
+            "One team has met this code for a destination of a partition dim and three free ones.",
+            "reshape the free dims to one or two"),
+)
+OPEN = Refusal(
+    "NKI-R06", "NCC_ISCH714", "note", "A sum in PSUM is read when it is complete",
+    lambda m, given: None, frozenset(),
+    "The Tensor Engine adds up in PSUM from the first product of a group to the last; what reads "
+    "between two of them reads an open group. One team has met this code.",
+    "read after the last product, or begin a new sum (accumulate=False) and add the two")
+
+for _row in (*TABLE, OPEN):
+    RULES.setdefault(_row.id, Rule(_row.id, _row.title, f"{_row.text} ({_row.code})\nTry: "
+                                   f"{_row.remedy}.", hint=_row.remedy))
+
+
+def look(m: Machine, name: str, given: dict[str, Any], line: int) -> None:
+    """Add what the compiler would refuse of an instruction; raise if strictness asks for it."""
+    for row in _of(name):
+        if what := row.test(m, given):
+            _say(m, row, what, line)
+
+
+@cache
+def _of(name: str) -> tuple[Refusal, ...]:
+    return tuple(row for row in TABLE if not row.rows or name in row.rows)
+
+
+def read(m: Machine, given: dict[str, Any], open_sums: dict[int, bool]) -> None:
+    """Note which sums in PSUM an instruction reads."""
+    for t in _tiles({k: v for k, v in given.items() if k != "dst"}, PSUM):
+        if t.storage.id in open_sums:
+            open_sums[t.storage.id] = True
+
+
+def added(m: Machine, st: Any, onto: bool, open_sums: dict[int, bool], line: int) -> None:
+    """Note a product in PSUM; say it if it is added to a sum that has been read since."""
+    if onto and open_sums.get(st.id):
+        _say(m, OPEN, "a sum in PSUM is read between two of its products", line)
+    open_sums[st.id] = False
+
+
+def _say(m: Machine, row: Refusal, what: str, line: int) -> None:
+    asked, _ = level.requested()
+    if asked == "off":
+        return
+    if asked == "strict" and row.severity == "warning":
+        raise fail(row.id, what, name=row.code if row.code.startswith("err_") else "")
+    m.find(row.id, row.severity, f"{what}: the compiler has refused that ({row.code}). "
+           f"Try: {row.remedy}", line)

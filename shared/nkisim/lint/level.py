@@ -1,0 +1,83 @@
+"""Where the scans are asked: before a launch, and for a file; and how severe findings are."""
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from types import CodeType
+from typing import Any
+
+from ..checks.finding import Finding
+from ..errors import NkiError, fail
+from . import program
+from .beta1 import Beta1Scan
+from .constructs import BETA1, CONSTRUCTS, NEWEST, VERSIONS
+from .nki import NkiScan
+from .program import Function
+
+LEVEL_VARIABLE, VERSION_VARIABLE = "NKI_LANGUAGE", "NKI_LANGUAGE_VERSION"
+LEVELS = ("teach", "strict", "off")
+_IN_RUN = {row.id for row in CONSTRUCTS.values() if row.in_run}
+_known: dict[tuple[int, str], tuple[CodeType, list[Finding]]] = {}    # hashing a code takes long
+
+
+def _requested(variable: str, allowed: tuple[str, ...], default: str) -> str:
+    given = os.environ.get(variable, "")
+    value = given.strip().lower() or default
+    if value not in allowed:
+        raise fail("NKI-G00", f"{variable} has no such value", given=f"{variable}={given}",
+                   limit=", ".join(allowed), hint=f"one of {', '.join(allowed)}")
+    return value
+
+
+def requested() -> tuple[str, str]:
+    """Return (level, version of NKI) from the environment; raise NkiError for other values."""
+    return (_requested(LEVEL_VARIABLE, LEVELS, LEVELS[0]),
+            _requested(VERSION_VARIABLE, VERSIONS, NEWEST))
+
+
+def scan(functions: list[Function], version: str = NEWEST) -> list[Finding]:
+    """Return what is to be said of functions, in the order of their lines."""
+    found: list[Finding] = []
+    for function in functions:
+        kind = Beta1Scan if function.dialect == BETA1 else NkiScan
+        found += kind(function, version).run()
+    return found
+
+
+def of_kernel(func: Any, dialect: str = "") -> list[Finding]:
+    """Return the findings about a kernel's source, before it runs; `dialect`: what it is in.
+
+    Raises: NkiError for the first refused construct, if the level is "strict".
+    """
+    level, version = requested()
+    if level == "off":
+        return []
+    code = getattr(func, "__code__", None)
+    if code is None:
+        return []
+    key = id(code), version
+    if key not in _known:
+        if len(_known) > 4096:
+            _known.clear()
+        said = scan(program.of_kernel(func, dialect), version)
+        _known[key] = code, [f for f in said if f.id not in _IN_RUN]
+    found = _known[key][1]
+    if level == "strict":
+        refused = [f for f in found if f.severity == "warning"]
+        if refused:
+            raise as_error(refused[0], len(refused) - 1)
+    return found
+
+
+def as_error(finding: Finding, more: int = 0) -> NkiError:
+    """Return the error for a finding; `more` findings like it were there."""
+    what, _, _ = finding.text.partition(" (NKI ")
+    rest = f"; {more} more like this" if more else ""
+    return fail(finding.id, f"{what}{rest}", where=finding.where)
+
+
+def strictly(findings: list[Finding]) -> list[Finding]:
+    """Return the findings with errors in place of warnings."""
+    return [replace(f, severity="error") if f.severity == "warning" else f for f in findings]
+
+

@@ -1,0 +1,267 @@
+"""The scan of kernels in the dialect of `import nki`."""
+from __future__ import annotations
+
+import ast
+
+from .scan import ISA, LANGUAGE, Scan
+
+_BUILTINS = frozenset("""
+    sorted sum zip enumerate map filter any all reversed set frozenset hasattr getattr setattr iter
+    next id repr callable vars dir open eval exec input super object bytes bytearray complex chr
+    ord hash locals globals
+""".split())
+_MATH = frozenset("ceil floor gcd log2 log10 pow sqrt pi e inf nan".split())
+_LISTS = frozenset(("count", "index"))
+_ENUMS = frozenset(("engine", "dge_mode", "oob_mode", "reduce_cmd", "dma_engine"))
+_CLASS_BASES = frozenset(("NKIObject", "Enum", "NamedTuple", "IntEnum"))
+_OLD_RANGES = ("affine_range", "sequential_range", "static_range")
+_OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//",
+              ast.Mod: "%", ast.Pow: "**", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
+              ast.LShift: "<<", ast.RShift: ">>"}
+
+
+class NkiScan(Scan):
+    """Finds what the compiler of `nki` refuses."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)             # type: ignore[arg-type]
+        self.registers: set[str] = set()
+        self.lists: set[str] = set()
+        self.dynamic = 0                    # dynamic loops that this place is in
+
+    def signature(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        if isinstance(node, ast.AsyncFunctionDef):
+            self.say(node, "async", "async def")
+        if node.args.vararg:
+            self.say(node, "varargs", f"*{node.args.vararg.arg}")
+        if not self.function.launched:
+            return
+        if node.args.kwonlyargs:
+            self.say(node, "keyword_only", f"the * before {node.args.kwonlyargs[0].arg}")
+        for default in (*node.args.defaults, *node.args.kw_defaults):
+            if isinstance(default, ast.List):
+                self.say(default, "list_argument", f"the default {ast.unparse(default)}")
+        for decorator in node.decorator_list:
+            for keyword in getattr(decorator, "keywords", ()):
+                if keyword.arg == "platform_target":
+                    self.say(decorator, "jit_target", "platform_target=")
+
+    # -- statements --------------------------------------------------------------------------------
+
+    def visit_Try(self, node: ast.Try) -> None:
+        self.say(node, "try", "try")
+        self.generic_visit(node)
+
+    visit_TryStar = visit_Try               # type: ignore[assignment]
+
+    def visit_Raise(self, node: ast.Raise) -> None:
+        self.say(node, "raise", "raise")
+
+    def visit_With(self, node: ast.With) -> None:
+        for item in node.items:
+            call = item.context_expr
+            name = self.source.dotted(call.func) if isinstance(call, ast.Call) else ""
+            if name != LANGUAGE + "no_reorder" or item.optional_vars is not None:
+                self.say(node, "with", f"with {ast.unparse(call)}")
+        self.generic_visit(node)
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
+        self.say(node, "import", "an import in a kernel")
+
+    visit_Import = visit_ImportFrom = _import       # type: ignore[assignment]
+
+    def _global(self, node: ast.Global | ast.Nonlocal) -> None:
+        self.say(node, "global", f"{type(node).__name__.lower()} {', '.join(node.names)}")
+
+    visit_Global = visit_Nonlocal = _global         # type: ignore[assignment]
+
+    def visit_Delete(self, node: ast.Delete) -> None:
+        self.say(node, "delete", "del")
+
+    def visit_Match(self, node: ast.AST) -> None:
+        self.say(node, "match", "match")
+        self.generic_visit(node)
+
+    def _stops(self, node: ast.AST) -> None:
+        self.say(node, "async", type(node).__name__.lower())
+        self.generic_visit(node)
+
+    visit_Yield = visit_YieldFrom = visit_Await = _stops    # type: ignore[assignment]
+    visit_AsyncFor = visit_AsyncWith = _stops               # type: ignore[assignment]
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self.say(node, "nested_function", f"def {node.name} in a kernel")
+
+    def visit_For(self, node: ast.For) -> None:
+        self.visit(node.iter)
+        kind = self.loop_call(node)
+        if kind in _OLD_RANGES:
+            self.say(node, "old_range", f"nl.{kind}")
+        if not isinstance(node.target, ast.Name):
+            self.say(node, "loop_target", f"for {ast.unparse(node.target)} in ...")
+        if node.orelse:
+            self.say(node, "loop_else", "for ... else")
+        self.forget(node.target)
+        dynamic = kind == "dynamic_range"
+        if dynamic:
+            self.say(node, "dynamic_range", "nl.dynamic_range")
+            if isinstance(node.target, ast.Name):
+                self.registers.add(node.target.id)
+        before, self.dynamic = self.dynamic, dynamic
+        for part in (*node.body, *node.orelse):
+            self.visit(part)
+        self.dynamic = before
+
+    def _exits(self, node: ast.AST) -> None:
+        if self.dynamic:
+            self.say(node, "dynamic_exit", type(node).__name__.lower())
+        self.generic_visit(node)
+
+    visit_Break = visit_Continue = visit_Return = _exits    # type: ignore[assignment]
+
+    def visit_While(self, node: ast.While) -> None:
+        if isinstance(node.test, ast.Name) and node.test.id in self.registers:
+            self.say(node, "register_condition", f"while {node.test.id}")
+        if node.orelse:
+            self.say(node, "loop_else", "while ... else")
+        self._condition(node.test)
+        self.generic_visit(node)
+
+    def visit_If(self, node: ast.If) -> None:
+        self._condition(node.test)
+        self.generic_visit(node)
+
+    visit_IfExp = visit_If                  # type: ignore[assignment]
+
+    def _condition(self, test: ast.AST) -> None:
+        for part in _decided_by(test):
+            if self.is_tile(part):
+                self.say(part, "tile_condition", f"{ast.unparse(part)} in a condition")
+
+    # -- expressions -------------------------------------------------------------------------------
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        self.say(node, "lambda", "lambda")
+
+    def _comprehension(self, node: ast.AST) -> None:
+        self.say(node, "comprehension", {"ListComp": "a list comprehension",
+                                         "SetComp": "a set comprehension",
+                                         "DictComp": "a dict comprehension"}.get(
+                                             type(node).__name__, "a generator"))
+
+    visit_ListComp = visit_SetComp = _comprehension         # type: ignore[assignment]
+    visit_DictComp = visit_GeneratorExp = _comprehension    # type: ignore[assignment]
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
+        self.say(node, "walrus", ":=")
+        self.generic_visit(node)
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> None:
+        if node.format_spec is not None:
+            self.say(node, "format_spec", "a format specification in an f-string")
+
+    def visit_Starred(self, node: ast.Starred) -> None:
+        self.say(node, "starred", ast.unparse(node))
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        sides = (node.left, *node.comparators)
+        for op, left, right in zip(node.ops, sides, sides[1:]):
+            if isinstance(op, (ast.Is, ast.IsNot)):
+                if not any(isinstance(s, ast.Constant) and s.value is None for s in (left, right)):
+                    self.say(node, "identity", f"`{ast.unparse(node)}`")
+            elif isinstance(op, (ast.In, ast.NotIn)):
+                pass
+            elif any(isinstance(s, ast.Attribute) and s.attr == "shape" for s in (left, right)) \
+                    and any(isinstance(s, ast.List) for s in (left, right)):
+                self.say(node, "shape_is_list", f"`{ast.unparse(node)}`")
+            elif not any(isinstance(s, ast.Constant) and s.value is None for s in (left, right)) \
+                    and any(map(self.is_tile, (left, right))):
+                self.say(node, "operator", f"`{ast.unparse(node)}`")
+        self.generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        if isinstance(node.op, ast.MatMult):
+            self.say(node, "matmul_operator", f"`{ast.unparse(node)}`")
+        elif self.is_tile(node.left) or self.is_tile(node.right):
+            self.say(node, "operator", f"{_OPERATORS.get(type(node.op), 'an operator')} in "
+                     f"`{ast.unparse(node)}`")
+        self.generic_visit(node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        if self.is_tile(node.target):
+            self.say(node, "operator", f"`{ast.unparse(node)}`")
+        self.generic_visit(node)
+
+    def visit_Dict(self, node: ast.Dict) -> None:
+        for key in node.keys:
+            if isinstance(key, ast.Constant) and not isinstance(key.value, str):
+                self.say(node, "string_keys", f"the key {key.value!r}")
+                break
+        self.generic_visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        for target in node.targets:
+            if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) \
+                    and target.value.id in self.tiles:
+                self.say(node, "assign_item", f"`{ast.unparse(target)} = ...`")
+        super().visit_Assign(node)
+
+    def bind(self, target: ast.AST, value: ast.AST) -> None:
+        super().bind(target, value)
+        if not isinstance(target, ast.Name):
+            return
+        name = self.source.dotted(value.func) if isinstance(value, ast.Call) else ""
+        (self.registers.add if name == ISA + "register_alloc"
+         else self.registers.discard)(target.id)
+        (self.lists.add if isinstance(value, ast.List) else self.lists.discard)(target.id)
+
+    # -- calls -------------------------------------------------------------------------------------
+
+    def visit_Call(self, node: ast.Call) -> None:
+        name = self.source.dotted(node.func)
+        if isinstance(node.func, ast.Name):
+            self._call_of_name(node, node.func.id)
+        if name.startswith("numpy."):
+            self.say(node, "numpy_call", f"{ast.unparse(node.func)}()")
+            return                          # what it is given is NumPy's affair as well
+        if name.startswith("math.") and name.count(".") == 1 and name[5:] not in _MATH:
+            self.say(node, "math_function", f"{name}()")
+        if name.startswith(LANGUAGE) and name.endswith(".shared_constant"):
+            return                          # takes an array of the host
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _LISTS \
+                and isinstance(node.func.value, ast.Name) and node.func.value.id in self.lists:
+            self.say(node, "list_method", f"{ast.unparse(node.func)}()")
+        if name.startswith((LANGUAGE, ISA)):
+            self._arguments(node)
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                self.say(node, "starred", f"**{ast.unparse(keyword.value)}")
+        self.generic_visit(node)
+
+    def _call_of_name(self, node: ast.Call, name: str) -> None:
+        local = name in self.source.functions or name in self.source.names
+        if name in _BUILTINS and not local:
+            self.say(node, "builtin", f"{name}()")
+        made = self.source.classes.get(name)
+        if made is not None:
+            bases = {b.attr if isinstance(b, ast.Attribute) else getattr(b, "id", "")
+                     for b in made.bases}
+            if not bases:                   # a base of the file's own is followed by nobody here
+                self.say(node, "plain_class", f"class {name}")
+
+    def _arguments(self, node: ast.Call) -> None:
+        for keyword in node.keywords:
+            value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
+            if keyword.arg == "buffer" and isinstance(value, str):
+                self.say(node, "string_buffer", f"buffer={value!r}")
+            elif keyword.arg in _ENUMS and type(value) is int:
+                self.say(node, "integer_enum", f"{keyword.arg}={value}")
+
+
+def _decided_by(test: ast.AST) -> list[ast.AST]:
+    """Return the parts of a condition whose truth is asked for."""
+    if isinstance(test, ast.BoolOp):
+        return [p for value in test.values for p in _decided_by(value)]
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _decided_by(test.operand)
+    return [test]

@@ -1,0 +1,64 @@
+"""Labs in two dialects: which file is run, and what the installed SDK speaks."""
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from labkit import SpecError
+from labkit.cli import main, simulate
+from labkit.evaluate import PASSED, evaluate
+from labkit.load import load_lab
+from nkisim.finder import spoken
+
+LABS = Path(__file__).parents[2] / "labs"
+
+
+@pytest.mark.parametrize("compiler, package, dialect", [
+    (None, None, "beta1"),                  # no SDK: the simulator, and kernels.py
+    (None, "0.0.1", "beta1"),               # the placeholder on PyPI is no SDK
+    ("2.21.18209.0", None, "beta1"),
+    ("2.24.5133.0", "0.3.0", "beta1"),      # SDK 2.29 has both
+    ("2.25.3371.0", "0.4.0", "nki"),
+    ("2.27.5334.0", "0.6.0", "nki"),
+    (None, "0.3.0+23928721754", "nki"),     # the wheel alone
+])
+def test_the_default_is_what_the_installed_sdk_speaks(compiler, package, dialect):
+    assert spoken(compiler, package) == dialect
+
+
+def test_the_dialect_picks_the_file_and_is_recorded(tmp_path, capsys):
+    results = tmp_path / "results.json"
+    code = main(["simulate", "vecadd", "--target", "trn2", "--dialect", "nki", "--in-process",
+                 "--results", str(results)])
+    said = capsys.readouterr().out
+    assert code == 0 and "vecadd (nki)" in said and "21 passed, 0 failed" in said
+    run, = json.loads(results.read_text())["runs"]
+    assert run["dialect"] == "nki"
+    import hashlib
+    assert run["kernels_sha256"] == hashlib.sha256(
+        (LABS / "vecadd" / "kernels_nki.py").read_bytes()).hexdigest()
+
+
+def test_the_fleet_runs_both_unless_told_otherwise(tmp_path, capsys):
+    code = simulate(["vecadd", "--target", "trn2", "--in-process",
+                     "--results", str(tmp_path / "results.json")])
+    said = capsys.readouterr().out
+    assert code == 0 and "vecadd\n" in said.replace(" ", "") and "vecadd (nki)" in said
+    assert "42 passed, 0 failed" in said
+
+
+def test_a_lab_without_kernels_in_a_dialect_says_so():
+    lab = load_lab(LABS / "vecadd")
+    assert lab.dialects == ("beta1", "nki")
+    nowhere = replace(lab, folder=LABS / "vecadd" / "solutions")
+    with pytest.raises(SpecError, match="has no kernels_nki.py"):
+        nowhere.speaking("nki")
+
+
+def test_the_sdk_is_asked_for_the_package_of_the_dialect():
+    lab = load_lab(LABS / "vecadd").speaking("nki")
+    outcome, = evaluate(lab, [(lab.case("naive_128"), "trn2")], backend="hw")
+    assert outcome.status != PASSED and "package nki" in outcome.detail

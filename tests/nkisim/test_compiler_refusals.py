@@ -1,0 +1,128 @@
+"""What the compiler has refused of instructions that a simulator runs: with it, and without."""
+from __future__ import annotations
+
+import ml_dtypes
+import nki
+import nki.isa as nisa
+import nki.language as nl
+import numpy as np
+import pytest
+
+import nkisim
+
+X = np.ones((128, 64), np.float32)
+HALF = X.astype(ml_dtypes.bfloat16)
+
+
+def said(kernel, *args):
+    return [(f.id, f.severity) for f in nkisim.run(kernel, *args, target="trn2").findings]
+
+
+def stored(tile, shape):
+    out = nl.ndarray(shape, dtype=tile.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+
+
+@nki.jit
+def two_large_tiles(x, columns):
+    a = nl.ndarray((128, 49152), dtype=nl.float32, buffer=nl.sbuf)
+    b = nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=a[:, 0:64], value=0.0)
+    nisa.tensor_copy(dst=b[:, 0:64], src=a[:, 0:64])
+    return stored(b[:, 0:64], x.shape)
+
+
+def test_tiles_of_one_instruction_must_fit_together_those_of_two_need_not():
+    assert said(two_large_tiles, X, 8192) == [("NKI-R01", "warning")]
+    assert said(two_large_tiles, X, 2048) == []
+
+
+@nki.jit
+def scaled(x, wide):
+    t = nl.load(x)
+    by = nl.load(x[:, 0:1], dtype=nl.float32 if wide else x.dtype)
+    u = nl.ndarray(t.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.tensor_scalar(dst=u, data=t, op0=nl.multiply, operand0=by)
+    return stored(u, x.shape)
+
+
+def test_operand_tiles_of_tensor_scalar_are_float32():
+    assert said(scaled, HALF, False) == [("NKI-R02", "warning")]
+    assert said(scaled, HALF, True) == []
+
+
+@nki.jit
+def transposed(x, clear):
+    turned = nl.ndarray((64, 128), dtype=x.dtype, buffer=nl.psum)
+    if clear:
+        nisa.memset(dst=turned, value=0.0)
+    nisa.nc_transpose(dst=turned, data=nl.load(x))
+    t = nl.ndarray((64, 128), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=t, src=turned)
+    return stored(t, (64, 128))
+
+
+def test_a_narrow_tile_in_psum_is_not_set():
+    assert ("NKI-R03", "note") in said(transposed, HALF, True)
+    assert said(transposed, HALF, False) == []
+
+
+@nki.jit
+def summed(x, columns):
+    t = nl.ndarray((128, columns), dtype=nl.bfloat16, buffer=nl.sbuf)
+    u = nl.ndarray((128, columns), dtype=nl.bfloat16, buffer=nl.sbuf)
+    total = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.memset(dst=t, value=1.0)
+    nisa.activation_reduce(dst=u, op=nl.exp, data=t, reduce_op=nl.add, reduce_res=total)
+    return stored(total, (128, 1))
+
+
+def test_an_activation_adds_up_so_many_elements():
+    assert said(summed, X, 16385) == [("NKI-R04", "note")]
+    assert said(summed, X, 16384) == []
+
+
+@nki.jit
+def triangle(x, dims):
+    t = nl.load(x)
+    u = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
+    shape, pattern = ((128, 4, 4, 4), [[1, 4]] * 3) if dims == 4 else ((128, 8, 8), [[1, 8]] * 2)
+    nisa.affine_select(dst=u.reshape(shape), pattern=pattern, channel_multiplier=1,
+                       on_true_tile=t.reshape(shape), on_false_value=0.0,
+                       cmp_op=nl.greater_equal)
+    return stored(u, x.shape)
+
+
+def test_affine_select_writes_up_to_three_dims():
+    assert ("NKI-R05", "note") in said(triangle, X, 4)
+    assert "NKI-R05" not in {id for id, _ in said(triangle, X, 3)}
+
+
+@nki.jit
+def partial_sums(x, read, onto):
+    t = nl.load(x)
+    total = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.psum)
+    u = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.nc_matmul(dst=total, stationary=t, moving=t, accumulate=False)
+    if read:
+        nisa.tensor_copy(dst=u, src=total)
+    nisa.nc_matmul(dst=total, stationary=t, moving=t, accumulate=onto)
+    nisa.tensor_copy(dst=u, src=total)
+    return stored(u, (64, 64))
+
+
+@pytest.mark.parametrize("read, onto, found", [(True, True, [("NKI-R06", "note")]),
+                                               (False, True, []), (True, False, [])])
+def test_a_sum_is_read_when_it_is_complete(read, onto, found):
+    assert said(partial_sums, X, read, onto) == found
+
+
+def test_strict_makes_errors_of_warnings_only_and_off_is_silent(monkeypatch):
+    monkeypatch.setenv("NKI_LANGUAGE", "strict")
+    with pytest.raises(nkisim.NkiError) as caught:
+        nkisim.run(scaled, HALF, False, target="trn2")
+    assert caught.value.id == "NKI-R02" and "operand0=by" in caught.value.given
+    assert said(partial_sums, X, True, True) == [("NKI-R06", "note")]
+    monkeypatch.setenv("NKI_LANGUAGE", "off")
+    assert said(scaled, HALF, False) == []
