@@ -88,6 +88,16 @@ def matmul_mx(m: Machine, given: dict[str, Any]) -> None:
     written("nisa.nc_matmul_mx", given["dst"])
 
 
+def tensor_scalar_reduce(m: Machine, given: dict[str, Any]) -> None:
+    """Give the accumulators a tile to be read into where the kernel wants none."""
+    operands(m, given)
+    if given["reduce_res"] is None:
+        key = ("unread", getattr(given["data"], "shape", (1,))[0])
+        if key not in m.constants:
+            m.constants[key] = allocate.create(m, (key[1], 1), dtypes.FLOAT32, sbuf)
+        given["reduce_res"] = m.constants[key]
+
+
 def activation(m: Machine, given: dict[str, Any]) -> None:
     """Make the bias tile of a number, once for each number."""
     operands(m, given)
@@ -245,7 +255,7 @@ def shuffle(m: Machine, given: dict[str, Any]) -> None:
 
 ADAPTERS: dict[str, Any] = {
     "tensor_copy": tensor_copy, "tensor_scalar": tensor_scalar, "nc_matmul_mx": matmul_mx,
-    "activation": activation, "activation_reduce": activation,
+    "tensor_scalar_reduce": tensor_scalar_reduce, "activation": activation, "activation_reduce": activation,
     "memset": memset, "nc_matmul": matmul, "tensor_reduce": tensor_reduce, "iota": iota,
     "affine_select": affine_select, "dma_copy": dma_copy, "dma_transpose": dma_transpose,
     "nc_match_replace8": match_replace, "nc_stream_shuffle": shuffle,
