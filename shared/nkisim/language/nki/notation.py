@@ -255,7 +255,8 @@ def shuffle(m: Machine, given: dict[str, Any]) -> None:
 
 ADAPTERS: dict[str, Any] = {
     "tensor_copy": tensor_copy, "tensor_scalar": tensor_scalar, "nc_matmul_mx": matmul_mx,
-    "tensor_scalar_reduce": tensor_scalar_reduce, "activation": activation, "activation_reduce": activation,
+    "tensor_scalar_reduce": tensor_scalar_reduce,
+    "activation": activation, "activation_reduce": activation,
     "memset": memset, "nc_matmul": matmul, "tensor_reduce": tensor_reduce, "iota": iota,
     "affine_select": affine_select, "dma_copy": dma_copy, "dma_transpose": dma_transpose,
     "nc_match_replace8": match_replace, "nc_stream_shuffle": shuffle,
