@@ -148,4 +148,4 @@ def pages() -> str:
             name = f" (`{RULES[id].name}` in the SDK)" if RULES[id].name else ""
             lines += [f"### {id}: {RULES[id].title}", "", text + name, ""]
             lines += [f"Try: {hint}", ""] if hint else []
-    return "\n".join(lines)
+    return "\n".join(lines).replace("](", "]\\(")       # code, no link
