@@ -227,7 +227,7 @@ def _segments(report: Report, interned: _Interned) -> Iterator[bytes]:
     dma = _field(CATEGORY, interned(CATEGORIES, "dma"))
     names = [_field(NAME, interned(NAMES, k["name"])) + dma for k in report.head["kinds"]]
     kind, size = col["kind"].tolist(), col["seg_bytes"].tolist()
-    for n in np.lexsort((stop, start, tracks)).tolist():
+    for n in np.lexsort((np.asarray(stop), np.asarray(start), tracks)).tolist():
         body = names[kind[of[n]]] + interned.note("instruction", of[n]) \
             + interned.note("bytes", size[n])
         yield from _slice(int(tracks[n]), start[n], stop[n], body)
