@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from . import banner, collector
+from . import banner, collector, uncaught
 from .checks.capacity import check_capacity
 from .checks.finding import Finding
 from .checks.hazards import check_loops
@@ -272,8 +272,7 @@ def launch(kernel: Any, args: tuple, kwargs: dict, *, target: str | None = None,
                 pass
         return _launch(as_kernel(kernel), args, kwargs, target, compute, tile_values=tile_values)
     except Exception as exc:
-        from .uncaught import watch
-        watch()
+        uncaught.watch()
         raise in_user_code(exc)         # noqa: B904 (it is the same, or has its own context)
 
 

@@ -329,6 +329,10 @@ class Profile:
         """Write the profile as a trace for the Perfetto UI."""
         _report().save_perfetto(self, path)
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows of a profile: its page."""
+        return _report().inline(self)
+
     def __repr__(self) -> str:
         return (f"<profile of {self.kernel_name}: {self.latency_us:.1f} us predicted for "
                 f"{self.hw.name}, bound by {self.bound}>")
