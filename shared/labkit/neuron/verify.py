@@ -108,7 +108,7 @@ class Runners:
         worker = self.workers.setdefault(backend, Worker(backend))
         return worker.receive(worker.send(job_of(
             case, kernels=str(lab.folder / "kernels.py"), backend=backend, target=target,
-            seed=lab.seed, measure=True, profile="")), case.timeout_s)
+            seed=lab.seed, measure=True, profile="")), case.limit_s(backend))
 
     def close(self) -> None:
         """End the processes."""
