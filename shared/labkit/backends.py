@@ -49,7 +49,8 @@ def run_kernel(backend: str, kernel: Callable[..., Any], args: Sequence[np.ndarr
     """Run `kernel` and return its outputs and what is known about the run.
 
     If it takes longer than `limit_us`, the simulator says why (stats: "advice"). The package `nki`
-    has nothing that measures: on the chip its latency is None.
+    has nothing that measures: on the chip its NEFF is profiled, and where that fails the latency is
+    None (stats: "not_measured").
     """
     if backend == "sim":
         return _simulate(kernel, args, kwargs, target, measure, profile, limit_us)
@@ -59,19 +60,22 @@ def run_kernel(backend: str, kernel: Callable[..., Any], args: Sequence[np.ndarr
             return Ran(nki.simulate(kernel)(*args, **kwargs))
         return Ran(nki.simulate_kernel(kernel, *args, **kwargs))
     on_chip = kernel if dialect == "nki" else nki.baremetal(kernel, **hw_options)
+    latency, stats = None, {}
     try:
-        outputs = on_chip(*args, **kwargs)
+        if dialect == "nki" and (measure or profile):
+            from .neuron.profiles import measure as by_neff
+            outputs, latency, why = by_neff(lambda: on_chip(*args, **kwargs), profile)
+            stats = {"not_measured": why} if why else {}
+        else:
+            outputs = on_chip(*args, **kwargs)
     except Exception as error:
         if has_neuron_devices():
             raise
         raise BackendError("--backend hw needs a Neuron device, and this machine has none "
                            f"(/dev/neuron0 is missing): {error}") from error
-    if dialect == "nki":
-        return Ran(outputs)
-    latency = None
-    if measure or profile:
+    if dialect != "nki" and (measure or profile):
         latency = _measure(nki, kernel, args, kwargs, hw_options, profile)
-    return Ran(outputs, latency=latency, latency_kind="measured" if latency else None)
+    return Ran(outputs, stats, latency=latency, latency_kind="measured" if latency else None)
 
 
 def prepare_process(backend: str, dialect: str = "beta1") -> None:

@@ -303,8 +303,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = {"simulate": simulate, "benchmark": benchmark, "profile": profile, "remote": remote,
                 "history": history, "neuron": neuron, "verify_sim": verify_sim, **COMMANDS}
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments[:1] == ["remote"]:
-        return guarded(lambda given: remote(given[1:]), arguments, local=True)
+    if arguments[:1] in (["remote"], ["history"], ["neuron"]):
+        return guarded(commands[arguments[0]], arguments[1:], local=True)
     if arguments and arguments[0] in commands:
         return guarded(commands[arguments[0]], arguments[1:], ("-m", "labkit", arguments[0]))
     print(f"usage: python -m labkit {'|'.join(commands)} [LAB...] [--full] "
