@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -117,9 +118,32 @@ def test_auto_starts_the_students_own_machine_and_stops_it_again(
     kept = desk.run("--host", "auto", "--keep")
     assert kept.returncode == 0 and "stopping" not in kept.stderr
     assert state(classroom, folder) == {"alice": "running", "bob": "stopped"}
-    on = desk.run("--host", "auto")     # was on: is left on
+    on = desk.run("--host", "auto")     # was on, and is to be kept: is left on
     assert on.returncode == 0 and "stopping" not in on.stderr
     assert state(classroom, folder)["alice"] == "running"
+
+
+def test_a_machine_stays_on_while_a_run_goes_on_and_is_stopped_by_the_call_that_picks_it_up(
+    desk: Desk, folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    cloud.post("advance", seconds=16 * 60)
+    classroom("stop", folder.file)
+    desk.env["CLASSROOM_NOW"] = ""
+    (desk.repo / "job.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(6)\n")
+    first = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, "--backend", "sim", "--host", "auto"],
+        cwd=desk.repo, env=desk.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    )
+    assert first.stdout is not None and "begun" in first.stdout.readline()
+    first.send_signal(signal.SIGINT)
+    _, err = first.communicate(timeout=60)
+    assert "left on, as the run goes on" in " ".join(err.split()), err
+    assert state(classroom, folder)["alice"] == "running"
+    again = desk.run("--host", "auto")
+    assert again.returncode == 0 and "picking up" in again.stderr, again.stderr
+    assert "stopping alice" in again.stderr
+    assert state(classroom, folder)["alice"] == "stopped"
 
 
 def test_all_is_a_table_and_one_dead_machine_does_not_stop_the_rest(

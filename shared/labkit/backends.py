@@ -49,7 +49,8 @@ def run_kernel(backend: str, kernel: Callable[..., Any], args: Sequence[np.ndarr
     """Run `kernel` and return its outputs and what is known about the run.
 
     If it takes longer than `limit_us`, the simulator says why (stats: "advice"). The package `nki`
-    has nothing that measures: on the chip its latency is None.
+    has nothing that measures: on the chip its NEFF is profiled, and where that fails the latency is
+    None (stats: "not_measured").
     """
     if backend == "sim":
         return _simulate(kernel, args, kwargs, target, measure, profile, limit_us)
@@ -59,19 +60,22 @@ def run_kernel(backend: str, kernel: Callable[..., Any], args: Sequence[np.ndarr
             return Ran(nki.simulate(kernel)(*args, **kwargs))
         return Ran(nki.simulate_kernel(kernel, *args, **kwargs))
     on_chip = kernel if dialect == "nki" else nki.baremetal(kernel, **hw_options)
+    latency, stats = None, {}
     try:
-        outputs = on_chip(*args, **kwargs)
+        if dialect == "nki" and (measure or profile):
+            from .neuron.profiles import measure as by_neff
+            outputs, latency, why = by_neff(lambda: on_chip(*args, **kwargs), profile)
+            stats = {"not_measured": why} if why else {}
+        else:
+            outputs = on_chip(*args, **kwargs)
     except Exception as error:
         if has_neuron_devices():
             raise
         raise BackendError("--backend hw needs a Neuron device, and this machine has none "
                            f"(/dev/neuron0 is missing): {error}") from error
-    if dialect == "nki":
-        return Ran(outputs)
-    latency = None
-    if measure or profile:
+    if dialect != "nki" and (measure or profile):
         latency = _measure(nki, kernel, args, kwargs, hw_options, profile)
-    return Ran(outputs, latency=latency, latency_kind="measured" if latency else None)
+    return Ran(outputs, stats, latency=latency, latency_kind="measured" if latency else None)
 
 
 def prepare_process(backend: str, dialect: str = "beta1") -> None:
@@ -120,19 +124,19 @@ def _sdk(backend: str, dialect: str = "beta1") -> Any:
         nki = import_module(package)
     except ImportError as error:
         if PathFinder.find_spec(package.split(".")[0]) is None:
-            raise _no_sdk(backend) from None
+            raise _no_sdk(backend, package) from None
         raise BackendError(f"--backend {backend} needs the AWS Neuron SDK, which is not usable "
                            f"here: {error}\nWithout it, use --backend sim.") from None
     if getattr(nki, "__simulator__", False):
-        raise _no_sdk(backend)
+        raise _no_sdk(backend, package)
     return nki
 
 
-def _no_sdk(backend: str) -> BackendError:
+def _no_sdk(backend: str, package: str) -> BackendError:
     what = "a machine with Neuron devices and the AWS Neuron SDK" if backend == "hw" else \
         "the AWS Neuron SDK"
-    return BackendError(f"--backend {backend} needs {what}, and this Python has no SDK; without "
-                        "it, --backend sim (the default) simulates.")
+    return BackendError(f"--backend {backend} needs {what}; this Python has no package {package} "
+                        "of it. --backend sim (the default) simulates.")
 
 
 def has_neuron_devices() -> bool:

@@ -19,7 +19,7 @@ def add_host_flags(parser: argparse.ArgumentParser) -> None:
                             "commas, auto (your machine of the class) or all (the whole class)")
     group.add_argument("--keep", action="store_true",
                        help="with --host auto: do not stop a machine that was started for this")
-    group.add_argument("--time-limit", type=float, default=60.0, metavar="MINUTES",
+    group.add_argument("--run-limit", type=float, default=60.0, metavar="MINUTES",
                        help="a run there that takes longer is ended (default: %(default)g)")
     group.add_argument("--class", dest="class_file", type=Path, metavar="FILE",
                        help="the class.yml for auto and all (default: LABKIT_CLASS, class.yml)")

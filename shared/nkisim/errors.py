@@ -151,12 +151,13 @@ def out_of_bound_at_run_time(index: int, size: int) -> IndexError:
     return exc
 
 
-def complete(made: Callable[..., AttributeError]) -> Callable[..., AttributeError]:
+def complete(made: Callable[..., Any]) -> Callable[..., Any]:
     """Let a function return AttributeErrors to whose text Python adds no suggestion of its own."""
     @functools.wraps(made)
-    def finished(*args: Any, **kwargs: Any) -> AttributeError:
+    def finished(*args: Any, **kwargs: Any) -> Any:
         error = made(*args, **kwargs)
-        error.obj = ()          # Python fills in what it needs for that only where nothing is set
+        if isinstance(error, AttributeError):
+            error.obj = ()      # Python fills in what it needs for that only where nothing is set
         return error
     return finished
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator
@@ -133,27 +134,35 @@ def keeping_neffs() -> Iterator[Path]:
 
 
 def measure(run: Callable[[], Any], profile: str = "", runs: int = RUNS
-            ) -> tuple[Any, dict[str, float]]:
+            ) -> tuple[Any, dict[str, float] | None, str]:
     """Run something that compiles a kernel, and measure its NEFF on the device.
 
-    For SDKs whose `nki` has no benchmark. Returns what `run` returned and the latency in us: each
-    capture is an execution after a warm-up; total_time is what the device took.
+    For SDKs whose `nki` has no benchmark. Returns what `run` returned, the latency in us (each
+    capture is an execution after a warm-up; total_time is what the device took), and where it could
+    not be measured None and why.
     """
     with keeping_neffs() as folder:
         outputs = run()
-        neffs = sorted(folder.rglob("*.neff"), key=lambda p: p.stat().st_mtime)
-        if not neffs:
-            raise NeuronError("the compiler saved no NEFF, so the kernel cannot be measured "
-                              "(NEURON_FRAMEWORK_DEBUG=1 was set)")
-        neff, times = neffs[-1], []
-        for number in range(runs):
-            ntff = capture(neff, folder / f"run{number}.ntff")
-            times.append(float(summary(neff, ntff)["total_time"]) * 1e6)
-        if profile:
-            os.replace(neff, f"{profile}.neff")
-            os.replace(ntff, f"{profile}.ntff")
-            bring(profile)
-    return outputs, percentiles(times)
+        try:
+            return outputs, _measure(folder, profile, runs), ""
+        except NeuronError as error:
+            return outputs, None, str(error)
+
+
+def _measure(folder: Path, profile: str, runs: int) -> dict[str, float]:
+    neffs = sorted(folder.rglob("*.neff"), key=lambda p: p.stat().st_mtime)
+    if not neffs:
+        raise NeuronError("the compiler saved no NEFF, so the kernel cannot be measured "
+                          "(NEURON_FRAMEWORK_DEBUG=1 was set)")
+    neff, times = neffs[-1], []
+    for number in range(runs):
+        ntff = capture(neff, folder / f"run{number}.ntff")
+        times.append(float(summary(neff, ntff)["total_time"]) * 1e6)
+    if profile:
+        shutil.move(str(neff), f"{profile}.neff")
+        shutil.move(str(ntff), f"{profile}.ntff")
+        bring(profile)
+    return percentiles(times)
 
 
 def percentiles(us: list[float]) -> dict[str, float]:

@@ -21,12 +21,16 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+import nkisim
+
 from ..child import job_of
 from ..compare import compare
+from ..dialect import DIALECTS
 from ..evaluate import References, judge
+from ..hostflags import add_host_flags
 from ..inputs import dtype_of
 from ..load import load_module
-from ..results import provenance
+from ..results import provenance, sdk_version
 from ..show import progress, terminal
 from ..spec import FLEET_TARGETS, Case, Lab, MustFailNumerically, MustRaise, SpecError, Tensor
 from ..worker import Worker
@@ -107,8 +111,8 @@ class Runners:
         """Run a case on a backend and return the child's reply."""
         worker = self.workers.setdefault(backend, Worker(backend))
         return worker.receive(worker.send(job_of(
-            case, kernels=str(lab.folder / "kernels.py"), backend=backend, target=target,
-            seed=lab.seed, measure=True, profile="")), case.timeout_s)
+            case, kernels=str(lab.kernels), backend=backend, target=target,
+            seed=lab.seed, dialect=lab.dialect, measure=True, profile="")), case.timeout_s)
 
     def close(self) -> None:
         """End the processes."""
@@ -119,7 +123,7 @@ class Runners:
 def verify_case(lab: Lab, case: Case, target: str, backends: Sequence[str], run: Runner,
                 references: References) -> Row:
     """Run a case on each backend and compare what comes out."""
-    row, outputs = Row(lab.name, case, target), {}
+    row, outputs = Row(lab.label, case, target), {}
     expected = () if isinstance(case.expect, MustRaise) else references.of(case)
     for backend in backends:
         reply = run(backend, lab, case, target)
@@ -154,7 +158,7 @@ def records(rows: Iterable[Row], labs: dict[str, Lab], root: Path) -> dict[str, 
         lab, case = labs[row.lab], row.case
         if row.measured_us is None or row.verdicts.get("hw") != "passed":
             continue
-        path = lab.folder / "kernels.py"
+        path = lab.kernels
         plain = {k: v for k, v in {**case.kwargs, **case.kernel_kwargs}.items()
                  if isinstance(v, (int, float, str, bool))}
         out.append({
@@ -193,6 +197,7 @@ def page(rows: Sequence[Row], facts: dict[str, Any], proposal: str) -> str:
     errors = [abs(r.error_pct) for r in rows if r.error_pct is not None]
     head = (f"median |error| {np.median(errors):.1f} % on {len(errors)} measured kernels"
             if errors else "nothing was measured here")
+    told = ", ".join(f"{name} {value}" for name, value in facts.items())
     body = []
     for r in rows:
         bad = any(v != "passed" for v in r.verdicts.values()) or r.disagree
@@ -212,9 +217,10 @@ def page(rows: Sequence[Row], facts: dict[str, Any], proposal: str) -> str:
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><title>verify_sim</title><style>"
         "body{font:14px system-ui,sans-serif;margin:24px}td,th{text-align:left;padding:2px 12px 2px"
-        " 0;border-bottom:1px solid #ddd}.n{text-align:right}.bad td{color:#c23f35}pre{background:"
-        "#f4f4f4;padding:12px;overflow:auto}</style><h1>nkisim against hardware</h1>"
-        f"<p>{escape(head)}. {escape(json.dumps(facts))}</p><table><tr><th>case<th>target<th>"
+        " 0;border-bottom:1px solid #ddd}.n{text-align:right;white-space:nowrap}.bad td{color:"
+        "#c23f35}pre{background:#f4f4f4;padding:12px;overflow:auto}</style>"
+        "<h1>nkisim against hardware</h1>"
+        f"<p>{escape(head)}. {escape(told)}</p><table><tr><th>case<th>target<th>"
         "outputs<th>predicted us<th>measured us<th>error<th></tr>" + "".join(body) + "</table>"
         f"<h2>Proposal for constants</h2><pre>{escape(proposal)}</pre></html>\n")
 
@@ -242,6 +248,7 @@ def verify_sim(argv: Sequence[str] | None = None, run: Runner | None = None) -> 
                         help="compare these (default: all that are here)")
     parser.add_argument("--full", action="store_true", help="all cases, not only the quick ones")
     parser.add_argument("--out", type=Path, default=OUT, metavar="FOLDER")
+    add_host_flags(parser)
     args = parser.parse_args(argv)
     backends = tuple(dict.fromkeys(("sim", *(args.backend or BACKENDS))))
     if run is None and "hw" in backends and not has_neuron_devices():
@@ -253,7 +260,10 @@ def verify_sim(argv: Sequence[str] | None = None, run: Runner | None = None) -> 
     chosen = args.labs or [*names, "micro"]
     ours = [name for name in chosen if name != "micro"]
     every = [*(load(ours) if ours else ()), *([micro_lab()] if "micro" in chosen else ())]
-    labs = {lab.name: lab for lab in every}
+    # an SDK speaks one of them; without an SDK all kernels that there are
+    spoken = {nkisim.installed_dialect()} if sdk_version() else set(DIALECTS)
+    labs = {one.label: one for lab in every for dialect in lab.dialects if dialect in spoken
+            for one in [lab.speaking(dialect)]}
     fleet, target = "full" if args.full else "quick", args.target or "trn1"
     console, rows, runners = terminal(), [], Runners()
     todo = [(lab, case) for lab in labs.values() for case in lab.cases
@@ -278,7 +288,7 @@ def report(rows: Sequence[Row], labs: dict[str, Lab], backends: Sequence[str], t
     from ..load import labs_root
     root = labs_root().resolve().parent
     first = next(iter(labs.values()))
-    facts = provenance(first.folder, "hw" if "hw" in backends else "sdk-sim", target, first.seed)
+    facts = provenance(first, "hw" if "hw" in backends else "sdk-sim", target, first.seed)
     out.mkdir(parents=True, exist_ok=True)
     (out / "verify_sim.json").write_text(json.dumps(
         {**facts, "backends": list(backends), "cases": [r.to_dict() for r in rows]}, indent=1)

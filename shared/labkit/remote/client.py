@@ -35,7 +35,7 @@ NEEDS = {"numpy": "numpy>=1.26", "ml_dtypes": "ml_dtypes>=0.5", "rich": "rich>=1
          "filelock": "filelock>=3.12"}
 PASSED_ON = ("NKI_PRECISE_FP", "NEURON_PLATFORM_TARGET_OVERRIDE", "NEURON_RT_VISIBLE_CORES",
              "TRAINIUM_LABS_LOCKS", "LABKIT_STUDENT", "COLUMNS", "NKI_BANNER")
-ENDS = {"time": "the run was ended at its time limit; --time-limit MINUTES allows more",
+ENDS = {"time": "the run was ended at its time limit; --run-limit MINUTES allows more",
         "stopped": "the run was stopped",
         "killed": "the run was killed on the other machine (out of memory?) before its end",
         "restarted": "the other machine was restarted or stopped while the run went on"}
@@ -49,7 +49,7 @@ class Job:
     cwd: str
     results: Path
     backend: str = "hw"
-    dialect: str = "neuronxcc.nki"
+    dialect: str = ""           # "neuronxcc.nki", "nki"; "": what the machine speaks
     limit_s: float = 3600.0
     env: dict[str, str] = field(default_factory=dict)
 
@@ -96,6 +96,11 @@ def choose_python(facts: dict[str, Any], job: Job, host: str) -> str:
     if not neuron:
         raise RemoteError(f"{host} has no Neuron environment ({', '.join(patterns())}). Use a "
                           "Neuron machine image, or add --backend sim to run the simulator there.")
+    # SDK 2.30 (neuronx-cc 2.25, NKI 0.4) refuses neuronxcc.nki inside kernels (release notes)
+    older = [v for v in neuron if v["neuronx-cc"] and number(v["neuronx-cc"]) < (2, 25)
+             and not number(v["nki"]) >= (0, 4)]
+    if not job.dialect:         # benchmark and verify_sim take the kernels that the SDK speaks
+        return (older or neuron)[0]["python"]
     if job.dialect == "nki":
         fit = [v for v in neuron if v["nki"]]
         if not fit:
@@ -103,8 +108,7 @@ def choose_python(facts: dict[str, Any], job: Job, host: str) -> str:
                               "with SDK 2.27. Run the neuronxcc.nki kernels, or take a newer "
                               "image.")
     else:
-        # NKI 0.4 (SDK 2.30) refuses neuronxcc.nki inside kernels (release notes of NKI)
-        fit = [v for v in neuron if v["neuronx-cc"] and not number(v["nki"]) >= (0, 4)]
+        fit = older
         if not fit:
             raise RemoteError(f"the SDK of {host} is too new for these kernels: from 2.30 on it "
                               "refuses neuronxcc.nki. Run them as nki (--dialect nki), or take an "
@@ -149,6 +153,7 @@ class Run:
             self.link.call("put", data=self.tree.pack(there["missing"]))
         env = {**{k: os.environ[k] for k in PASSED_ON if k in os.environ}, **job.env,
                "LABKIT_GIT_COMMIT": self.tree.commit, "LABKIT_HISTORY": "off",
+               "LABKIT_HOST_NAME": self.host.name,
                "TERM": os.environ.get("TERM", "dumb"), "PYTHONUNBUFFERED": "1"}
         size = shutil.get_terminal_size()
         tty = [size.lines, size.columns] if console and console.is_terminal else None

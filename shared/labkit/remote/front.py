@@ -10,10 +10,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
+from ..dialect import PACKAGE
 from ..hostflags import add_host_flags
 from . import hosts
 from .client import Job, Report, Run, to_terminal
-from .ssh import RemoteError
+from .ssh import Lost, RemoteError
 from .tree import Tree, read_tree
 
 RESULTS = Path("results") / "results.json"
@@ -43,9 +44,10 @@ def job_of(program: Sequence[str], rest: Sequence[str], args: argparse.Namespace
     extra = []
     if not backend:
         backend = seen.backend or "hw"
-        extra = [] if seen.backend else ["--backend", "hw"]
-    dialect = "nki" if seen.dialect in ("nki", "beta2", "new") else "neuronxcc.nki"
-    return Job((*argv, *rest, *extra), cwd, args.results, backend, dialect, args.time_limit * 60)
+        # verify_sim takes all backends by itself
+        extra = [] if seen.backend or program[-1] == "verify_sim" else ["--backend", "hw"]
+    dialect = PACKAGE.get(seen.dialect or "", "")
+    return Job((*argv, *rest, *extra), cwd, args.results, backend, dialect, args.run_limit * 60)
 
 
 def elsewhere(program: Sequence[str], argv: Sequence[str]) -> int:
@@ -58,13 +60,22 @@ def elsewhere(program: Sequence[str], argv: Sequence[str]) -> int:
     job = job_of(program, rest, args, tree)
     err = Console(stderr=True, highlight=False)
     found, after = hosts.resolve(args.host, args, tree, err)
+    left = False
     try:
         if len(found) > 1:
             from .many import on_all
             return on_all(found, job, tree, err)
         return one(found[0], job, tree, err)
+    except (Left, Lost) as error:
+        left = True
+        err.print(escape(str(error)), soft_wrap=True)
+        return 2
     finally:
-        after()
+        after(left)
+
+
+class Left(Exception):
+    """You have left a run that goes on; the text says how to come back."""
 
 
 def one(host: hosts.Host, job: Job, tree: Tree, err: Console) -> int:
@@ -81,10 +92,9 @@ def one(host: hosts.Host, job: Job, tree: Tree, err: Console) -> int:
     except KeyboardInterrupt:
         if not begun:
             raise
-        err.print(f"\nYou have left the run {begun}; it goes on on {escape(host.name)}. The same "
-                  f"command picks it up; so does  python -m labkit remote attach {begun} --host "
-                  f"{escape(host.name)}  and  stop  instead of attach ends it.", soft_wrap=True)
-        return 2
+        raise Left(f"\nYou have left the run {begun}; it goes on on {host.name}. The same command "
+                   f"picks it up; so does  python -m labkit remote attach {begun} --host "
+                   f"{host.name}  and  stop  instead of attach ends it.") from None
     tell(report, err, job.results)
     for page in pages(report.files, tree.root):
         err.print(escape(page), soft_wrap=True)

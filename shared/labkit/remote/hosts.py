@@ -47,8 +47,11 @@ def remembered(tree: Tree) -> list[Host]:
 
 
 def resolve(name: str, args: argparse.Namespace, tree: Tree, err: Console
-            ) -> tuple[list[Host], Callable[[], None]]:
-    """Return the hosts of a name, and what to do afterwards (stop what was started)."""
+            ) -> tuple[list[Host], Callable[[bool], None]]:
+    """Return the hosts of a name, and what to do afterwards: stop what was started.
+
+    What is done afterwards is told whether a run still goes on there.
+    """
     if not name or name.startswith("-"):
         raise RemoteError("--host needs a name")
     if name not in ("auto", "all"):
@@ -56,9 +59,9 @@ def resolve(name: str, args: argparse.Namespace, tree: Tree, err: Console
             raise RemoteError("--keep is for --host auto: other hosts are never stopped")
         known = {h.name: h for h in remembered(tree)}
         names = [n.strip() for n in name.split(",") if n.strip()]
-        return [known.get(n, Host(n)) for n in dict.fromkeys(names)], lambda: None
+        return [known.get(n, Host(n)) for n in dict.fromkeys(names)], lambda left: None
     room = Class(args.class_file, args.student, tree, err)
-    return room.mine(args.keep) if name == "auto" else (room.all(), lambda: None)
+    return room.mine(args.keep) if name == "auto" else (room.all(), lambda left: None)
 
 
 class Class:
@@ -111,15 +114,20 @@ class Class:
             raise RemoteError("no machine of the class is running: classroom start does it")
         return [self.host(m) for m in up]
 
-    def mine(self, keep: bool) -> tuple[list[Host], Callable[[], None]]:
-        """Return the student's own machine, started if need be, and how to stop it again."""
+    def mine(self, keep: bool) -> tuple[list[Host], Callable[[bool], None]]:
+        """Return the student's own machine, started if need be, and how to stop it again.
+
+        That we started it is noted, so that a later call stops it if this one is cut.
+        """
         limit = ("--limit", self.student)
         found = self.machines(*limit)
         if len(found) != 1:
             raise RemoteError(f"the class has {len(found)} machines for {self.student}; --student "
                               "NAME says who you are in the roster")
-        started = found[0]["state"] in ("stopped", "stopping")
-        if started:
+        note = self.tree.notes / f"started-{found[0]['id']}"
+        if found[0]["state"] in ("stopped", "stopping"):
+            self.tree.notes.mkdir(parents=True, exist_ok=True)
+            note.touch()
             self.err.print(f"[dim]starting {escape(found[0]['name'])}[/]")
             answer = self.ask("start", *limit)
             if answer.get("exit_code"):
@@ -128,8 +136,15 @@ class Class:
         if found[0]["state"] != "running" or not found[0]["ip"]:
             raise RemoteError(f"your machine is {found[0]['state']}; try again in a minute")
 
-        def after() -> None:
-            if started and not keep and len(found[0]["students"]) == 1:
+        def after(left: bool) -> None:
+            if left and note.exists():
+                self.err.print("Your machine is left on, as the run goes on there. The same command"
+                               " stops it after the run; if nobody comes back, its guards do.",
+                               soft_wrap=True)
+            elif keep:
+                note.unlink(missing_ok=True)
+            elif note.exists() and len(found[0]["students"]) == 1:
                 self.err.print(f"[dim]stopping {escape(found[0]['name'])} (--keep leaves it on)[/]")
                 self.ask("stop", *limit)
+                note.unlink(missing_ok=True)
         return [self.host(found[0])], after

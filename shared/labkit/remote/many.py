@@ -1,6 +1,8 @@
 """Several hosts at once: the same run on each, one table."""
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -58,8 +60,14 @@ def on_all(found: list[Host], job: Job, tree: Tree, err: Console) -> int:
         hosts.remember(tree, host)
     tree.origin()
     with Live(get_renderable=table, console=err, refresh_per_second=4,
-              transient=not err.is_terminal), ThreadPoolExecutor(AT_ONCE) as pool:
-        reports = list(pool.map(work, found))
+              transient=not err.is_terminal) as live, ThreadPoolExecutor(AT_ONCE) as pool:
+        try:
+            reports = list(pool.map(work, found))
+        except KeyboardInterrupt:
+            live.stop()
+            err.print("You have left the runs; they go on. The same command picks them up.")
+            sys.stderr.flush()
+            os._exit(2)     # threads wait for the network; a kill at any point loses nothing
     if not err.is_terminal:
         err.print(table())
     codes = {r.code for r in reports}

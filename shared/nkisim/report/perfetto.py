@@ -165,7 +165,7 @@ def _instructions(report: Report, interned: _Interned) -> Iterator[bytes]:
     arrows = _arrows(pred)
     trigger = _field(NAME, interned(NAMES, "trigger")) \
         + _field(CATEGORY, interned(CATEGORIES, "trigger"))
-    for n in np.lexsort((stop, start, tracks)).tolist():
+    for n in np.lexsort((np.asarray(stop), np.asarray(start), tracks)).tolist():
         if n < count:
             body = of_kind[kinds[n]] + interned.note("instruction", n) + places[lines[n]] \
                 + interned.note("waited_for", pred[n]) + interned.note("ends_us", ends[n]) \
@@ -227,7 +227,7 @@ def _segments(report: Report, interned: _Interned) -> Iterator[bytes]:
     dma = _field(CATEGORY, interned(CATEGORIES, "dma"))
     names = [_field(NAME, interned(NAMES, k["name"])) + dma for k in report.head["kinds"]]
     kind, size = col["kind"].tolist(), col["seg_bytes"].tolist()
-    for n in np.lexsort((stop, start, tracks)).tolist():
+    for n in np.lexsort((np.asarray(stop), np.asarray(start), tracks)).tolist():
         body = names[kind[of[n]]] + interned.note("instruction", of[n]) \
             + interned.note("bytes", size[n])
         yield from _slice(int(tracks[n]), start[n], stop[n], body)

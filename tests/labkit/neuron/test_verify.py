@@ -22,7 +22,7 @@ class FakeChip:
 
     def run(self, backend, lab, case, target):
         reply = self.worker.receive(self.worker.send(verify.job_of(
-            case, kernels=str(lab.folder / "kernels.py"), backend="sim", target=target,
+            case, kernels=str(lab.kernels), backend="sim", target=target, dialect=lab.dialect,
             seed=lab.seed, measure=True, profile="")), 60)
         if backend == "hw" and "latency" in reply:
             reply["latency"] = {k: v + self.added for k, v in reply["latency"].items()}

@@ -12,13 +12,10 @@ import pytest
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
-from local_host import LocalHost, why_not  # noqa: E402
+from local_host import DRIVER, LocalHost, why_not  # noqa: E402
 
 ROOT = HERE.parents[2]
 JOB = HERE / "job_for_tests.py"
-#: What a tester does: hand over to --host, or run.
-DRIVER = ("import sys; from labkit.cli import guarded; "
-          "sys.exit(guarded(None, sys.argv[1:], ('job.py',)))")
 
 
 @dataclass

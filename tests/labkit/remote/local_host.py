@@ -14,6 +14,9 @@ import sys
 import time
 from pathlib import Path
 
+#: What a tester does: hand over to --host, or run.
+DRIVER = ("import sys; from labkit.cli import guarded; "
+          "sys.exit(guarded(None, sys.argv[1:], ('job.py',)))")
 SSHD = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin")
 SFTP_SERVER = next((p for p in ("/usr/lib/openssh/sftp-server", "/usr/libexec/sftp-server",
                                 "/usr/lib/ssh/sftp-server") if Path(p).exists()), "internal-sftp")

@@ -74,6 +74,7 @@ NEW = {**OLD, "python": "/opt/c/bin/python", "neuronx-cc": "2.25", "nki": "0.4.0
 @pytest.mark.parametrize("venvs, dialect, expected", [
     ([OLD], "neuronxcc.nki", "/opt/a/bin/python"), ([BOTH], "neuronxcc.nki", "/opt/b/bin/python"),
     ([NEW, OLD], "neuronxcc.nki", "/opt/a/bin/python"), ([OLD, NEW], "nki", "/opt/c/bin/python"),
+    ([NEW, OLD], "", "/opt/a/bin/python"), ([NEW], "", "/opt/c/bin/python"),
     ([NEW], "neuronxcc.nki", "too new"), ([OLD], "nki", "came with SDK 2.27"),
     ([], "nki", "no Neuron environment")])
 def test_the_environment_of_the_dialect(venvs, dialect, expected):
@@ -183,7 +184,7 @@ def test_a_terminal_gets_a_terminal(desk):
 
 
 def desk_popen_on(desk, fd: int) -> subprocess.Popen:
-    from conftest import DRIVER  # type: ignore[import-not-found]
+    from local_host import DRIVER
     return subprocess.Popen([sys.executable, "-c", DRIVER, "--host", "chip", "--backend", "sim"],
                             cwd=desk.repo, env=desk.env, stdin=subprocess.DEVNULL, stdout=fd,
                             stderr=subprocess.DEVNULL)

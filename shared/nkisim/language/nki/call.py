@@ -162,7 +162,7 @@ def instruction(own: Row, adapt: Adapter) -> Any:
         except (TypeError, ValueError, KeyError, AttributeError, IndexError) as exc:
             if hasattr(exc, "nki_error"):
                 raise
-            raise own.misuse(exc) from None
+            raise own.misuse(exc, kw) from None
         return NkiInstruction(len(m.trace.starts), values[-1])
 
     return _named(function, form, own.doc, own)
