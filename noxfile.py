@@ -38,6 +38,13 @@ def profile(session: nox.Session) -> None:
     session.run("python", "-m", "labkit", "profile", *session.posargs)
 
 
+@nox.session(default=False)
+def verify_sim(session: nox.Session) -> None:
+    """On a Neuron machine: chip, SDK's simulator and nkisim compared, constants proposed."""
+    session.install("-e", ".[labs]", silent=True)
+    session.run("python", "-m", "labkit", "verify_sim", *session.posargs)
+
+
 def results(name: str) -> list[str]:
     """Return pytest's arguments that leave its results where CI collects them, if it does."""
     folder = os.environ.get("TRAINIUM_LABS_REPORTS")
@@ -55,7 +62,7 @@ def conformance(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the test suite, on all cores; arguments go to pytest."""
     torch = ",torch" if os.environ.get("TRAINIUM_LABS_TORCH") == "1" else ""
-    session.install("-e", f".[labs,test,infra{torch}]", silent=True)
+    session.install("-e", f".[labs,grade,test,infra,history,neuron{torch}]", silent=True)
     if session.posargs:
         session.run("python", "-m", "pytest", *session.posargs)
         return
@@ -71,7 +78,7 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style (ruff) and types (mypy)."""
-    session.install("-e", ".[labs,infra,lint]", silent=True)
+    session.install("-e", ".[labs,grade,infra,lint]", silent=True)
     session.run("ruff", "check", ".")
     session.run("mypy", "shared/labkit", "shared/nkisim", "conformance")
     session.run("mypy", "infra/classroom")
@@ -79,6 +86,57 @@ def lint(session: nox.Session) -> None:
         with session.chdir(spec.parent):
             session.run("mypy", "--config-file", "../../pyproject.toml", "spec.py",
                         "reference.py", "tester.py")
+
+
+@nox.session(default=False)
+def starter(session: nox.Session) -> None:
+    """Export the students' repository to dist/starter: -- --lab NAME, --dialect nki, --out DIR."""
+    session.install("-e", ".[labs]", "build", silent=True)
+    session.run("python", "-m", "labkit", "starter", *session.posargs)
+
+
+def staff(session: nox.Session, command: str) -> None:
+    """Run a command of labkit that course staff use."""
+    session.install("-e", ".[labs,grade]", "build", silent=True)
+    session.run("python", "-m", "labkit", command, *session.posargs)
+
+
+@nox.session(default=False)
+def grade(session: nox.Session) -> None:
+    """Grade a class in a sandbox: -- SUBMISSIONS --lab NAME --out DIR."""
+    staff(session, "grade")
+
+
+@nox.session(default=False)
+def gradescope(session: nox.Session) -> None:
+    """Build the autograder's archive for Gradescope: -- --lab NAME."""
+    staff(session, "gradescope")
+
+
+@nox.session(default=False)
+def leaderboard(session: nox.Session) -> None:
+    """Sign verdicts, build the contest's page, or serve it live: -- sign|page|live|key."""
+    staff(session, "leaderboard")
+
+
+@nox.session(default=False)
+def submit(session: nox.Session) -> None:
+    """Pack what a lab asks for, and say what is missing: -- NAME."""
+    session.install("-e", ".[labs]", silent=True)
+    session.run("python", "-m", "labkit", "submit", *session.posargs)
+
+
+@nox.session(default=False)
+def build(session: nox.Session) -> None:
+    """Build wheel and sdist into dist/, check them, and try them in empty environments."""
+    session.install("build", "twine", silent=True)
+    folder = Path("dist")
+    for old in (*folder.glob("*.whl"), *folder.glob("*.tar.gz")):
+        old.unlink()
+    session.run("python", "-m", "build", "--outdir", str(folder), silent=True)
+    files = [str(p.resolve()) for p in (*folder.glob("*.whl"), *folder.glob("*.tar.gz"))]
+    session.run("twine", "check", "--strict", *files)
+    session.run("python", "tests/labkit/try_wheel.py", *files)
 
 
 @nox.session(default=False)

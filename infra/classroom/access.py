@@ -16,8 +16,6 @@ from .cloud import code_of, doing
 from .problems import ClassroomError
 from .run import Run
 
-LATE_READS = 8  # EC2 is eventually consistent (documented): a new thing shows up within seconds
-
 
 @dataclass(frozen=True)
 class Network:
@@ -158,11 +156,7 @@ def _security_group(run: Run, region: str, vpc: str) -> str:
             run.do(f"{region}: create security group {name}", create)
         if run.check:
             return "sg-would-be-created"
-        for k in range(LATE_READS):  # what was just made is not seen at once everywhere
-            group = find()
-            if group is not None:
-                break
-            pace.sleep(min(2**k * 0.5, 5))
+        group = pace.seen(find)
         if group is None:
             raise ClassroomError(
                 f"{region}: the security group {name} was created, but AWS does not show it yet.",

@@ -204,66 +204,62 @@ def _delete(run: Run, names: list[str]) -> None:
             )
 
 
-def stop_actions(run: Run, role: str, machines: dict[str, list[str]]) -> None:
-    """Let the class budget stop every machine at 100 %: region -> machine ids, at most 100 in an
-    action."""
-    client, account, name = run.cloud.client("budgets"), run.cloud.account, class_budget_name(run)
-    with doing("read the budget's stop actions"):
-        try:
-            have = run.cloud.pages(
-                "budgets",
-                GLOBAL,
-                "describe_budget_actions_for_budget",
-                "Actions",
-                AccountId=account,
-                BudgetName=name,
-            )
-        except client.exceptions.NotFoundException:
-            have = []
+Stops = dict[str, dict[str, list[str]]]  # budget -> region -> ids of the machines that it stops
+
+
+def stop_actions(run: Run, role: str, machines: Stops) -> None:
+    """Let budgets stop machines at 100 %: the class's all of them, a student's that student's, if
+    class.yml asks for it. At most 100 machines in an action; those of others are removed."""
+    client, account, prefix = run.cloud.client("budgets"), run.cloud.account, tags.prefix(run.spec)
+    with doing("read the budgets' stop actions"):
+        found = run.cloud.pages(
+            "budgets", GLOBAL, "describe_budget_actions_for_account", "Actions", AccountId=account
+        )
     wanted = {
-        (region, tuple(ids[i : i + ACTION_IDS]))
-        for region, all_ids in machines.items()
+        (name, region, tuple(ids[i : i + ACTION_IDS]))
+        for name, by_region in machines.items()
+        for region, all_ids in by_region.items()
         for ids in [sorted(all_ids)]
         for i in range(0, len(ids), ACTION_IDS)
     }
-    kept: set[tuple[str, tuple[str, ...]]] = set()
+    kept: set[tuple[str, str, tuple[str, ...]]] = set()
     stale, used = [], []
-    for action in have:
+    for action in (a for a in found if a["BudgetName"].startswith(prefix)):
         ssm = action["Definition"].get("SsmActionDefinition", {})
-        key = (ssm.get("Region", ""), tuple(sorted(ssm.get("InstanceIds", []))))
+        ids = tuple(sorted(ssm.get("InstanceIds", [])))
+        key = (action["BudgetName"], ssm.get("Region", ""), ids)
         if key in wanted and key not in kept and action["ExecutionRoleArn"] == role:
             kept.add(key)
             used += [action] if action["Status"] in EXECUTED else []
         else:
             stale.append(action)
-    with doing("write the budget's stop action"):
-        for region, ids in sorted(
-            wanted - kept
-        ):  # new ones first: at no moment is a machine without
-            run.do(
-                f"{region}: budget stops {len(ids)} machines at 100 %",
-                partial(_create_action, run, client, name, role, region, ids),
-            )
-        for action in used:  # one that has stopped the class once does not act again by itself
+
+    def make(item: tuple[str, str, tuple[str, ...]]) -> None:
+        name, region, ids = item
+        run.do(
+            f"{region}: budget {name} stops {len(ids)} machines at 100 %",
+            partial(_create_action, run, client, name, role, region, ids),
+        )
+
+    def place(action: dict[str, Any]) -> dict[str, str]:
+        ids = {"BudgetName": action["BudgetName"], "ActionId": action["ActionId"]}
+        return {"AccountId": account, **ids}
+
+    with doing("write the budgets' stop actions"):
+        every(make, sorted(wanted - kept))  # new ones first: at no moment is a machine without
+        for action in used:  # one that has acted once does not act again by itself
             run.do(
                 "let the budget's stop act again",
                 partial(
                     client.execute_budget_action,
-                    AccountId=account,
-                    BudgetName=name,
-                    ActionId=action["ActionId"],
+                    **place(action),
                     ExecutionType="RESET_BUDGET_ACTION",
                 ),
             )
         for action in stale:
             run.do(
                 "delete a budget action that is out of date",
-                partial(
-                    client.delete_budget_action,
-                    AccountId=account,
-                    BudgetName=name,
-                    ActionId=action["ActionId"],
-                ),
+                partial(client.delete_budget_action, **place(action)),
             )
 
 

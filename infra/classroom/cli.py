@@ -125,7 +125,7 @@ def show(result: dict, out: Console) -> None:
             t.add_row(*map(str, row))
         out.print(t)
     for line in result.get("lines", []):
-        out.print(line, markup=False)
+        out.print(line, markup=False, soft_wrap=True)  # policies are copied from here
     for line in result.get("changes", []):
         out.print(("would " if result.get("check") else "") + line, markup=False)
     for line in result.get("warnings", []):

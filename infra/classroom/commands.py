@@ -19,11 +19,12 @@ from . import (
     fields,
     fleet,
     forecast,
+    hosts,
     keys,
     lock,
     pages,
+    policies,
     power,
-    preflight,
     prices,
     provision,
     spot,
@@ -35,7 +36,7 @@ from . import (
     yamllines,
 )
 from . import spec as specs
-from .cloud import Cloud
+from .cloud import Cloud, doing
 from .fleet import Machine
 from .options import COMMANDS, refused
 from .problems import ClassroomError
@@ -44,7 +45,7 @@ from .run import Run
 Result = dict[str, Any]
 WITHOUT_AN_ACCOUNT = ("check", "forecast", "prices", "doctor")  # doctor says it in its table
 BILLS = ("instance ", "spot-request ", "elastic-ip ", "volume ", "snapshot ")  # kinds, as reported
-AFTER_THE_END = ("status", "cost", "prices", "stop", "doctor", "pages", "save_work")
+AFTER_THE_END = ("status", "hosts", "cost", "prices", "stop", "doctor", "pages", "save_work")
 
 
 def run(
@@ -56,7 +57,20 @@ def run(
     say: Callable[[str], None] = lambda _: None,
     **options: Any,
 ) -> Result:
-    """Run one command and return its result."""
+    """Run one command and return its result. Whatever AWS throws is a ClassroomError: calls say
+    what they were doing, and one that does not is said here."""
+    with doing(f"finish {command}"):
+        return _run(command, class_file, limit, check, say, options)
+
+
+def _run(
+    command: str,
+    class_file: str,
+    limit: list[str] | None,
+    check: bool,
+    say: Callable[[str], None],
+    options: Result,
+) -> Result:
     if command not in COMMANDS:
         raise ClassroomError(f"There is no command {command!r}.", f"Use {', '.join(COMMANDS)}.")
     wrong = refused(command, options)
@@ -66,7 +80,7 @@ def run(
     if command == "teardown":
         return _teardown(cloud, class_file, limit, check, say, **options)
     if command == "doctor" and options.get("policy"):
-        return {"lines": [yaml.safe_dump(preflight.policy(), sort_keys=False)]}
+        return policies.printed()
     spec = specs.load(_path(class_file), cloud.now(), ended_ok=command in AFTER_THE_END)
     if command not in WITHOUT_AN_ACCOUNT:
         lock.check_account(spec.folder, cloud.account, spec.account)
@@ -448,6 +462,7 @@ _COMMANDS: dict[str, Callable[[Run, Result], Result]] = {
     "forecast": _forecast,
     "prices": _prices,
     "status": _status,
+    "hosts": lambda r, _: hosts.look(r),
     "cost": _cost,
     "start": _start,
     "stop": _stop,

@@ -135,7 +135,7 @@ def _armed(run: Run, m: Machine) -> str:
 
 def _budget_stop(run: Run, m: Machine) -> str:
     role = f"arn:aws:iam::{run.cloud.account}:role/{roles.guard_role(run)}"
-    budgets.stop_actions(run, role, {m.region: [m.id]})
+    budgets.stop_actions(run, role, {budgets.class_budget_name(run): {m.region: [m.id]}})
     client, name = run.cloud.client("budgets"), budgets.class_budget_name(run)
     with doing("read the budget's stop action"):
         found = client.describe_budget_actions_for_budget(

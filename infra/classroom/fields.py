@@ -133,7 +133,8 @@ def repository(value: str) -> str:
         raise refusal(
             "The lab repository is not an https:// or git@ address (one with a password in it is"
             " refused).",
-            "Write it as https://github.com/course/labs.git; use a deploy key for private ones.",
+            "Write it as https://github.com/course/labs.git, a private one as"
+            " git@github.com:course/labs.git: configure reads that with your own key.",
         )
     return value
 

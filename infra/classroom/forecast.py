@@ -18,6 +18,7 @@ from .spec import ClassSpec
 DAYS_PER_MONTH = 30.4
 # AWS-StopEC2Instance takes two steps for each machine that it is aimed at, running or not.
 STEPS_PER_NIGHT = 2
+FREE_ACTION_BUDGETS = 2  # in an account (Budgets pricing page)
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Forecast:
     address_usd: float
     alarm_usd: float
     step_usd: float
+    stop_usd: float
     worst_usd: float
     hours_in_budget: float
     sources: dict[str, str]  # what -> where its price comes from and how old it is
@@ -38,7 +40,7 @@ class Forecast:
     @property
     def beside_usd(self) -> float:
         """Return what comes on top of the machines' hours."""
-        return self.disk_usd + self.address_usd + self.alarm_usd + self.step_usd
+        return self.disk_usd + self.address_usd + self.alarm_usd + self.step_usd + self.stop_usd
 
     @property
     def total_usd(self) -> float:
@@ -63,16 +65,15 @@ def forecast(spec: ClassSpec, now: dt.datetime, live_hourly: float | None = None
     months = days / DAYS_PER_MONTH
     machine = prices.hourly_price(spec)
     rate = live_hourly or machine.usd
-    gp3, ipv4, alarm, step = (
-        prices.price(table, f)
-        for f in ("gp3_gib_month", "public_ipv4_hour", "alarm_month", "automation_step")
-    )
+    gp3, ipv4, alarm, step, stop = (prices.price(table, f) for f in prices.USED)
+    stopping = 1 + n if spec.budget.stop_each else 1  # the class's budget, and one each
     address_hours = days * 24.0 if spec.elastic_ip else spec.hours_per_student
     parts = {
         "disk_usd": n * spec.disk_gib * gp3.usd * months,
         "address_usd": n * ipv4.usd * address_hours,
         "alarm_usd": n * alarm.usd * months,
         "step_usd": n * step.usd * STEPS_PER_NIGHT * days,
+        "stop_usd": max(0, stopping - FREE_ACTION_BUDGETS) * stop.usd * days,
     }
     hour, minute = map(int, spec.stop_nightly.split(":"))
     awake = (
@@ -88,6 +89,7 @@ def forecast(spec: ClassSpec, now: dt.datetime, live_hourly: float | None = None
         "address": ipv4.told(today),
         "alarm": alarm.told(today),
         "step": step.told(today),
+        "stop": stop.told(today),
     }
     return Forecast(
         machines=n,
@@ -119,6 +121,7 @@ def show(run: Run) -> dict[str, Any]:
         ),
         (f"idle alarms, one for each machine {until}", f.alarm_usd, s["alarm"]),
         ("automation steps of the nightly stop", f.step_usd, s["step"]),
+        *[("budgets that stop one student each", f.stop_usd, s["stop"])] * spec.budget.stop_each,
         ("planned, in all", f.total_usd, ""),
         ("worst case: everybody from 08:00 to the nightly stop, every day", f.worst_usd, ""),
         ("class budget, at which all machines are stopped", spec.budget.class_usd, "class.yml"),
@@ -126,6 +129,12 @@ def show(run: Run) -> dict[str, Any]:
     rows = [[what, f"${usd:,.2f}", source] for what, usd, source in amounts]
     student = f"hours that ${spec.budget.per_student_usd:g} buy one student"
     rows.append([student, f"{f.hours_in_budget:.1f}", s["machine"]])
+    if spec.market == "capacity-block":
+        run.warn(
+            "The hours of a capacity block are paid for whether machines run or not: the nightly"
+            " stop and the idle guards save nothing there. Put `stop_nightly` where nobody works,"
+            " raise `idle.minutes`, and `start` again what was stopped."
+        )
     if f.total_usd > spec.budget.class_usd:
         run.warn(
             "The plan costs more than the class budget: machines will be stopped before the end of"

@@ -16,9 +16,16 @@ import json
 from functools import partial
 from typing import Any
 
-from . import tags
+from . import pace, tags
 from .alarms import REARM, alarm_name, alarms, delete_alarms, read_alarms, rearm
-from .budgets import ALERTS, budgets, class_budget_name, delete_budgets, stop_actions
+from .budgets import (
+    ALERTS,
+    budgets,
+    class_budget_name,
+    delete_budgets,
+    owner_budget,
+    stop_actions,
+)
 from .cloud import aware, doing, every, when_assumable
 from .problems import ClassroomError
 from .run import Run
@@ -220,10 +227,16 @@ def verify(run: Run, region: str, role: str) -> None:
         elif not _same(have[name], arguments):
             missing.append(f"schedule {name} in {region} differs from what it should be")
     iam, client = run.cloud.client("iam"), run.cloud.client("budgets")
-    with doing("verify the guards", region):
+
+    def written() -> bool:
         try:
             iam.get_role_policy(RoleName=role.rsplit("/", 1)[1], PolicyName="guard")
         except iam.exceptions.NoSuchEntityException:
+            return False
+        return True
+
+    with doing("verify the guards", region):
+        if not pace.seen(written, tries=4):
             missing.append("the guards' role")
         try:
             found = client.describe_notifications_for_budget(
@@ -244,8 +257,10 @@ __all__ = [
     "alarms",
     "budgets",
     "delete_alarms",
+    "class_budget_name",
     "delete_budgets",
     "desired",
+    "owner_budget",
     "read_alarms",
     "read_schedules",
     "rearm",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 # Replaced in rehearsals on a virtual clock.
@@ -37,6 +38,19 @@ LIMITS: dict[tuple[str, str], tuple[float, float]] = {
     ("budgets", "*"): (10, 5),
 }
 SHARE = 0.9  # of the documented rate: others ask in the same account, too
+
+
+LATE_READS = 8
+
+
+def seen(find: Callable[[], Any], tries: int = LATE_READS) -> Any:
+    """Return what `find` finds, asking again for some seconds while it finds nothing (false): what
+    was just made is not seen at once everywhere."""
+    for k in range(tries):
+        if found := find():
+            return found
+        sleep(min(2**k * 0.5, 5))
+    return None
 
 
 class Bucket:

@@ -108,6 +108,9 @@ def stop(run: Run) -> list[Machine]:
     machines = chosen_whole(run, "be stopped")
     for region in sorted({m.region for m in machines}):
         running = [m for m in machines if m.region == region and m.state in ("running", "pending")]
+        # AWS refuses a whole call if one of its machines is still pending.
+        begun = {"running", "stopping", "stopped", "terminated"}
+        launch.wait(run, region, [m.id for m in running if m.state == "pending"], begun)
         for chunk in (running[i : i + 100] for i in range(0, len(running), 100)):
             with doing("stop machines", region):
                 run.do(

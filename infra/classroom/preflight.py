@@ -4,149 +4,26 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import botocore.exceptions as be
 
 from . import machines, tags
 from .cloud import DENIED, code_of, doing
+from .policies import ACTIONS, policy
 from .problems import ClassroomError
 from .run import Run
 
-# Every action that bringing up, guarding and tearing down a class takes. doctor --policy prints it
-# as a policy.
-ACTIONS = {
-    "ec2": [
-        "Describe*",
-        "RunInstances",
-        "StartInstances",
-        "StopInstances",
-        "TerminateInstances",
-        "CreateTags",
-        "DeleteTags",
-        "CreateSecurityGroup",
-        "AuthorizeSecurityGroupIngress",
-        "RevokeSecurityGroupIngress",
-        "DeleteSecurityGroup",
-        "ImportKeyPair",
-        "DeleteKeyPair",
-        "CreateLaunchTemplate",
-        "CreateLaunchTemplateVersion",
-        "DeleteLaunchTemplate",
-        "AllocateAddress",
-        "AssociateAddress",
-        "DisassociateAddress",
-        "ReleaseAddress",
-        "DeleteVolume",
-        "DeleteSnapshot",
-        "DeleteNetworkInterface",
-        "CancelSpotInstanceRequests",
-        "PurchaseCapacityBlock",
-        "PurchaseCapacityBlockExtension",
-    ],
-    "iam": [
-        "GetRole",
-        "CreateRole",
-        "DeleteRole",
-        "TagRole",
-        "UpdateAssumeRolePolicy",
-        "GetRolePolicy",
-        "PutRolePolicy",
-        "DeleteRolePolicy",
-        "ListRoles",
-        "ListRoleTags",
-        "ListRolePolicies",
-        "ListAttachedRolePolicies",
-        "DetachRolePolicy",
-        "GetInstanceProfile",
-        "CreateInstanceProfile",
-        "TagInstanceProfile",
-        "AddRoleToInstanceProfile",
-        "RemoveRoleFromInstanceProfile",
-        "DeleteInstanceProfile",
-        "ListInstanceProfiles",
-        "ListInstanceProfileTags",
-        "PassRole",
-    ],
-    "scheduler": [
-        "GetSchedule",
-        "ListSchedules",
-        "CreateSchedule",
-        "UpdateSchedule",
-        "DeleteSchedule",
-        "GetScheduleGroup",
-        "ListScheduleGroups",
-        "CreateScheduleGroup",
-        "DeleteScheduleGroup",
-        "TagResource",
-        "ListTagsForResource",
-    ],
-    "cloudwatch": [
-        "DescribeAlarms",
-        "PutMetricAlarm",
-        "DeleteAlarms",
-        "SetAlarmState",
-        "GetMetricData",
-        "TagResource",
-        "ListTagsForResource",
-    ],
-    "budgets": [
-        "ViewBudget",
-        "ModifyBudget",
-        "CreateBudgetAction",
-        "DeleteBudgetAction",
-        "DescribeBudgetActionsForBudget",
-        "ExecuteBudgetAction",
-        "TagResource",
-        "ListTagsForResource",
-    ],
-    "ssm": ["GetParameter", "DescribeAutomationExecutions", "GetAutomationExecution"],
-    "servicequotas": [
-        "GetServiceQuota",
-        "RequestServiceQuotaIncrease",
-        "ListRequestedServiceQuotaChangeHistoryByQuota",
-    ],
-    "pricing": ["GetProducts"],
-    "ce": ["ListCostAllocationTags"],
-}
 
-
-SERVICES = ("ec2", "scheduler", "ssm", "budgets")  # what the class's roles are passed to
-LINKED = ("events.amazonaws.com", "spot.amazonaws.com")  # alarms that stop, spot requests
-EVERYWHERE = ("ListRoles", "ListInstanceProfiles")  # IAM knows these without a resource only
-
-
-def policy() -> dict:
-    """Return the policy that whoever runs these commands needs. In IAM it reaches what is named
-    trainium-labs.* only."""
-    names = ("role", "instance-profile")
-    own = [f"arn:aws:iam::*:{kind}/trainium-labs.*" for kind in names]
-    rest = [f"{s}:{a}" for s, actions in ACTIONS.items() if s != "iam" for a in actions]
-    iam = [f"iam:{a}" for a in ACTIONS["iam"] if a not in (*EVERYWHERE, "PassRole")]
-    passed = {"StringEquals": {"iam:PassedToService": [f"{s}.amazonaws.com" for s in SERVICES]}}
-    linked = {"StringEquals": {"iam:AWSServiceName": list(LINKED)}}
-    aws = "arn:aws:iam::*:role/aws-service-role/*"
-    return {
-        "Version": "2012-10-17",
-        "Statement": [
-            _allow(sorted(rest) + [f"iam:{a}" for a in EVERYWHERE], "*"),
-            _allow(sorted(iam), own),
-            _allow("iam:PassRole", own[0], passed),
-            # The first alarm that stops a machine, and the first spot request, make AWS's own role.
-            _allow("iam:CreateServiceLinkedRole", aws, linked),
-        ],
-    }
-
-
-def _allow(action: list[str] | str, resource: list[str] | str, condition: Any = None) -> dict:
-    statement = {"Effect": "Allow", "Action": action, "Resource": resource}
-    return {**statement, "Condition": condition} if condition else statement
-
-
-def _questions(account: str) -> list[tuple[list[str], list[str]]]:
-    """Return (actions, resources) to ask AWS's simulator about, as a class uses them."""
+def _questions(account: str) -> list[tuple[list[str], list[str], dict[str, str]]]:
+    """Return (actions, resources, condition keys) to ask AWS's simulator about, as a class uses
+    them: the first value that each condition of the printed policy names."""
     asked = []
-    for statement in policy()["Statement"][:3]:
+    for statement in policy()["Statement"][:-1]:
+        keys = {
+            key: (value if isinstance(value, str) else value[0]).replace("::*:", f"::{account}:")
+            for conditions in statement.get("Condition", {}).values()
+            for key, value in conditions.items()
+        }
         actions = statement["Action"]
         actions = [actions] if isinstance(actions, str) else actions
         resources = statement["Resource"]
@@ -158,7 +35,7 @@ def _questions(account: str) -> list[tuple[list[str], list[str]]]:
         kinds["role"] = [a for a in wanted if a not in kinds["instance-profile"]]
         for arn in arns:
             kind = arn.rsplit(":", 1)[-1].split("/")[0]
-            asked.append((kinds.get(kind, wanted), [] if resources == ["*"] else [arn]))
+            asked.append((kinds.get(kind, wanted), [] if resources == ["*"] else [arn], keys))
     return asked
 
 
@@ -173,19 +50,18 @@ def permissions(run: Run) -> list[str]:
     if arn.endswith(":root"):
         return []
     region = run.spec.regions[0]
-    context = {
-        "ContextKeyName": "aws:RequestedRegion",
-        "ContextKeyValues": [region],
-        "ContextKeyType": "string",
-    }
     denied = []
     try:
-        for actions, resources in _questions(who["Account"]):
+        for actions, resources, keys in _questions(who["Account"]):
+            context = [
+                {"ContextKeyName": k, "ContextKeyValues": [v], "ContextKeyType": "string"}
+                for k, v in {"aws:RequestedRegion": region, **keys}.items()
+            ]
             for i in range(0, len(actions), 50):
                 answer = run.cloud.client("iam").simulate_principal_policy(
                     PolicySourceArn=arn,
                     ActionNames=actions[i : i + 50],
-                    ContextEntries=[context],
+                    ContextEntries=context,
                     **({"ResourceArns": resources} if resources else {}),
                 )
                 denied += [
@@ -202,18 +78,18 @@ def permissions(run: Run) -> list[str]:
 
 def try_launch(run: Run, region: str, image: str) -> None:
     """Ask EC2 itself, without launching, whether the caller may launch; raise if it says no."""
-    try:
-        run.cloud.ec2(region).run_instances(
-            DryRun=True,
-            ImageId=image,
-            InstanceType=run.spec.instance_type,
-            MinCount=1,
-            MaxCount=1,
-            TagSpecifications=tags.spec_for(["instance", "volume"], tags.common(run.spec)),
-        )
-    except be.ClientError as error:
-        if code_of(error) in DENIED:  # anything else says nothing about permissions
-            with doing("launch a machine (asked without launching one)", region):
+    with doing("launch a machine (asked without launching one)", region):
+        try:
+            run.cloud.ec2(region).run_instances(
+                DryRun=True,
+                ImageId=image,
+                InstanceType=run.spec.instance_type,
+                MinCount=1,
+                MaxCount=1,
+                TagSpecifications=tags.spec_for(["instance", "volume"], tags.common(run.spec)),
+            )
+        except be.ClientError as error:
+            if code_of(error) in DENIED:  # anything else says nothing about permissions
                 raise
 
 
@@ -236,25 +112,21 @@ def room(run: Run, region: str, live: int) -> Room:
     if not found:
         return Room(region, 10_000, None, "", "")
     code, name = found
-    try:
-        value = float(
-            run.cloud.client("service-quotas", region).get_service_quota(
-                ServiceCode="ec2", QuotaCode=code
-            )["Quota"]["Value"]
-        )
-    except be.ClientError as error:
-        if code_of(error) not in (
-            "AccessDeniedException",
-            "NoSuchResourceException",
-            "AccessDenied",
-        ):
-            with doing("read the vCPU quota", region):
+    with doing("read the vCPU quota", region):
+        try:
+            value = float(
+                run.cloud.client("service-quotas", region).get_service_quota(
+                    ServiceCode="ec2", QuotaCode=code
+                )["Quota"]["Value"]
+            )
+        except be.ClientError as error:
+            if code_of(error) not in (*DENIED, "NoSuchResourceException"):
                 raise
-        run.warn(
-            f"{region}: the vCPU quota could not be read ({code_of(error)}); going on without the"
-            " check."
-        )
-        return Room(region, 10_000, None, code, name)
+            run.warn(
+                f"{region}: the vCPU quota could not be read ({code_of(error)}); going on without"
+                " the check."
+            )
+            return Room(region, 10_000, None, code, name)
     return Room(region, max(0, int(value // machine.vcpus) - live), value, code, name)
 
 

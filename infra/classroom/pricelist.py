@@ -54,6 +54,7 @@ NOT_LISTED = {
     "capacity_block_hour": "each block has a price of its own, told when it is offered",
     "spot_share": "spot moves all the time; it is an assumption",
     "automation_step": "its name in the list is not known to us",
+    "action_budget_day": "its name in the list is not known to us",
 }
 
 

@@ -25,7 +25,10 @@ UNITS = {
     "public_ipv4_hour": "an hour",
     "alarm_month": "a month",
     "automation_step": "a step",
+    "action_budget_day": "a day",
 }
+# What every forecast uses besides the machine; the last for budgets that stop one student only.
+USED = ("gp3_gib_month", "public_ipv4_hour", "alarm_month", "automation_step", "action_budget_day")
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ def about(spec: ClassSpec, now: dt.datetime) -> list[str]:
     to refresh them; [] when they are young and were read from their source."""
     used = [hourly_price(spec)] + [
         price(table(spec), n)
-        for n in ("gp3_gib_month", "public_ipv4_hour", "alarm_month", "automation_step")
+        for n in USED[: None if spec.budget.stop_each else -1]
     ]
     name, today = spec.prices or "infra/classroom/prices.yml", now.date()
     undated = [p.figure for p in used if p.as_of is None]

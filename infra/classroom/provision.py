@@ -20,6 +20,7 @@ from . import (
     preflight,
     roles,
     spot,
+    tags,
     watch,
     work,
 )
@@ -277,11 +278,14 @@ def _launch(
 
 
 def _stop_actions(run: Run, role: str, machines: list[Machine]) -> None:
-    by_region: dict[str, list[str]] = {}
+    stops: dict[str, dict[str, list[str]]] = {}
     for m in machines:
-        if m.id:
-            by_region.setdefault(m.region, []).append(m.id)
-    guards.stop_actions(run, role, by_region)
+        owner = m.tags.get(tags.OWNER, m.name)
+        names = [guards.class_budget_name(run)]
+        names += [guards.owner_budget(run, owner)] * run.spec.budget.stop_each
+        for name in names if m.id else ():
+            stops.setdefault(name, {}).setdefault(m.region, []).append(m.id)
+    guards.stop_actions(run, role, stops)
 
 
 def remember(run: Run, machines: list[Machine]) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from . import tags
-from .cloud import doing
+import botocore.exceptions as be
+
+from . import policies, tags
+from .cloud import DENIED, code_of, doing
 from .problems import ClassroomError
 from .run import Run
 
@@ -41,7 +43,8 @@ def roles(run: Run) -> str:
             }
         ],
     }
-    _role(run, role, trust, guard_policy(run))
+    boundary = _boundary(run)
+    _role(run, role, trust, guard_policy(run), boundary)
     # The machines' role holds no permission at all: a student on the machine can do nothing in AWS.
     ec2_trust = {
         "Version": "2012-10-17",
@@ -53,7 +56,7 @@ def roles(run: Run) -> str:
             }
         ],
     }
-    _role(run, machine_role(run), ec2_trust, None)
+    _role(run, machine_role(run), ec2_trust, None, boundary)
     _profile(run, machine_role(run))
     return f"arn:aws:iam::{account}:role/{role}"
 
@@ -61,59 +64,37 @@ def roles(run: Run) -> str:
 def guard_policy(run: Run) -> dict[str, Any]:
     """Return what the guards may do: stop, end and release what carries the class's tag, nothing
     else."""
-    account, own = (
-        run.cloud.account,
-        {"StringEquals": {f"aws:ResourceTag/{tags.CLASS}": run.spec.name}},
-    )
-    documents = ("AWS-StopEC2Instance", "AWS-TerminateEC2Instance", "AWS-ReleaseElasticIP")
+    account = run.cloud.account
+    own = {"StringEquals": {f"aws:ResourceTag/{tags.CLASS}": run.spec.name}}
+    role = f"arn:aws:iam::{account}:role/{guard_role(run)}"
     return {
         "Version": "2012-10-17",
-        "Statement": [
-            {
-                "Effect": "Allow",
-                "Action": ["ec2:StopInstances", "ec2:TerminateInstances", "ec2:ReleaseAddress"],
-                "Resource": "*",
-                "Condition": own,
-            },
-            {
-                "Effect": "Allow",
-                "Action": [
-                    "ec2:DescribeInstances",
-                    "ec2:DescribeInstanceStatus",
-                    "ec2:DescribeAddresses",
-                    "tag:GetResources",
-                    "ssm:GetAutomationExecution",
-                ],
-                "Resource": "*",
-            },
-            {
-                "Effect": "Allow",
-                "Action": "cloudwatch:SetAlarmState",
-                "Resource": f"arn:aws:cloudwatch:*:{account}:alarm:{tags.prefix(run.spec)}*",
-            },
-            # AWS asks about the runbook under both of its names, and about the execution; with one
-            # of the three missing every schedule and the budget's stop are refused, silently.
-            {
-                "Effect": "Allow",
-                "Action": "ssm:StartAutomationExecution",
-                "Resource": [
-                    *(f"arn:aws:ssm:*:*:automation-definition/{d}:*" for d in documents),
-                    *(f"arn:aws:ssm:*:*:document/{d}" for d in documents),
-                    f"arn:aws:ssm:*:{account}:automation-execution/*",
-                ],
-            },
-            {
-                "Effect": "Allow",
-                "Action": "iam:PassRole",
-                "Resource": f"arn:aws:iam::{account}:role/{guard_role(run)}",
-                "Condition": {"StringEquals": {"iam:PassedToService": "ssm.amazonaws.com"}},
-            },
-        ],
+        "Statement": policies.guarding(own, account, role, tags.prefix(run.spec) + "*"),
     }
 
 
-def _role(run: Run, name: str, trust: dict[str, Any], policy: dict[str, Any] | None) -> None:
+def _boundary(run: Run) -> str | None:
+    """Return the ARN of the permissions boundary, if the account's owner has made it: whoever has
+    the printed policy can make roles under it only, and an administrator needs none."""
+    iam, arn = run.cloud.client("iam"), policies.boundary_arn(run.cloud.account)
+    with doing("read the permissions boundary"):
+        try:
+            return iam.get_policy(PolicyArn=arn)["Policy"]["Arn"]
+        except be.ClientError as error:
+            if code_of(error) not in (*DENIED, "NoSuchEntity"):
+                raise
+    return None
+
+
+def _role(
+    run: Run,
+    name: str,
+    trust: dict[str, Any],
+    policy: dict[str, Any] | None,
+    boundary: str | None,
+) -> None:
     iam = run.cloud.client("iam")
+    bound = {"PermissionsBoundary": boundary} if boundary else {}
     with doing("read the roles"):
         try:
             role = iam.get_role(RoleName=name)["Role"]
@@ -130,16 +111,34 @@ def _role(run: Run, name: str, trust: dict[str, Any], policy: dict[str, Any] | N
                         Tags=tags.as_list(tags.common(run.spec)),
                         Description="trainium-labs",
                         MaxSessionDuration=3600,
+                        **bound,
                     )
                 except iam.exceptions.EntityAlreadyExistsException:
                     pass
+                except be.ClientError as error:
+                    if code_of(error) not in DENIED or boundary:
+                        raise
+                    raise ClassroomError(
+                        f"You may not create the role {name}. With the printed policy, roles are"
+                        f" made under the permissions boundary {policies.BOUNDARY}, which this"
+                        " account does not have (or you may not see it).",
+                        "Ask the account's owner to make it once: `python -m classroom doctor"
+                        " --policy` prints it.",
+                    ) from error
 
             run.do(f"create role {name}", create)
         elif not tags.ours(role.get("Tags"), run.spec.name):
             raise ClassroomError(
                 f"A role {name} exists that is not tagged as this class's.", "Rename or delete it."
             )
-        elif role["AssumeRolePolicyDocument"] != trust:
+        if role and boundary and boundary != _bounded(role):
+            run.do(
+                f"put role {name} under the permissions boundary",
+                lambda: iam.put_role_permissions_boundary(
+                    RoleName=name, PermissionsBoundary=boundary
+                ),
+            )
+        if role and role["AssumeRolePolicyDocument"] != trust:
             run.do(
                 f"repair who may use role {name}",
                 lambda: iam.update_assume_role_policy(
@@ -163,6 +162,10 @@ def _role(run: Run, name: str, trust: dict[str, Any], policy: dict[str, Any] | N
                     RoleName=name, PolicyName="guard", PolicyDocument=json.dumps(policy)
                 ),
             )
+
+
+def _bounded(role: dict[str, Any]) -> str:
+    return (role.get("PermissionsBoundary") or {}).get("PermissionsBoundaryArn", "")
 
 
 def _profile(run: Run, name: str) -> None:

@@ -88,6 +88,16 @@ def ubuntu_for(version: str) -> str:
     return "22.04" if parse(version)[:2] < (2, 27) else "24.04"
 
 
+def tools_of(version: str) -> str:
+    """Return the release ("2.26") of the package aws-neuronx-tools that belongs to an SDK.
+
+    The Neuron documentation's "Release Content" lists it with the SDK's own first two numbers from
+    2.22 on; 2.21 came with tools 2.20.
+    """
+    major, minor, _ = parse(version)
+    return f"{major}.{minor}" if (major, minor) >= (2, 22) else "2.20"
+
+
 @dataclass(frozen=True)
 class ImageQuery:
     """Say how to find the image of one SDK: by name pattern, by what its description says, else

@@ -40,6 +40,7 @@ class Budget(_Strict):
 
     per_student_usd: Annotated[float, Field(gt=0, le=10_000)] = 50
     class_usd: Annotated[float, Field(gt=0, le=1_000_000)]
+    stop_each: bool = False  # AWS stops a student's machine at per_student_usd; it charges for it
 
 
 class Idle(_Strict):

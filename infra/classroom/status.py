@@ -32,6 +32,14 @@ def look(run: Run) -> dict[str, Any]:
         *blind,
         *([budget["tags"]] if budget["visible"] is not True else []),
     ]
+    if existing and not budget["stops"]:
+        warnings.append("The class budget stops nothing: run provision again.")
+    failed = [s for s in budget["stops"] if s.endswith("FAILURE")]
+    if failed:
+        warnings.append(
+            f"The class budget was to stop the machines and could not ({', '.join(failed)}): stop"
+            " them, and run `doctor`."
+        )
     if used >= run.spec.budget.class_usd:
         warnings.append(
             f"${used:,.2f} of ${run.spec.budget.class_usd:,.2f} are used: start refuses now."

@@ -12,8 +12,8 @@ OWNER = "trainium-labs:owner"
 BUDGET = "trainium-labs:budget"  # class and owner in one, for a budget filters by one tag
 EXPIRES = "trainium-labs:expires"
 MACHINE = "trainium-labs:machine"
-# `pending(spec)` until the alarm and the budget's stop action that name the machine are verified,
-# then `ARMED`. The `unarmed` schedule stops every pending machine, whoever launched it and whatever
+# `pending(spec)` until the alarm that names the machine is read back, then `ARMED`. The `unarmed`
+# schedule stops every pending machine, whoever launched it and whatever
 # happened to the laptop.
 GUARD = "trainium-labs:guard"
 ARMED = "armed"

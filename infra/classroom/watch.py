@@ -150,7 +150,29 @@ def last(run: Run, region: str) -> list[Seen]:
     tried, refused = refusals(run, region)
     words = f"{tried} invocations in 24 hours, {refused} refused"
     out.append(Seen("scheduler", region, None, "refused" if refused else "Success", words))
-    return out
+    return [*out, alarms(run, region)]
+
+
+def alarms(run: Run, region: str, hours: float = 26) -> Seen:
+    """Return the last stop by an idle alarm of the class, or the last that failed, if any did."""
+    with doing("read what the alarms did", region):
+        items = run.cloud.pages(
+            "cloudwatch",
+            region,
+            "describe_alarm_history",
+            "AlarmHistoryItems",
+            HistoryItemType="Action",
+            StartDate=run.cloud.now() - dt.timedelta(hours=hours),
+            ScanBy="TimestampDescending",
+        )
+    mine = [i for i in items if i["AlarmName"].startswith(tags.prefix(run.spec))]
+    failed = [i for i in mine if "fail" in i["HistorySummary"].lower()]
+    if not mine:
+        return Seen("idle alarms", region, None, f"none acted in the last {hours:.0f} hours")
+    one = (failed or mine)[0]
+    words = f"{one['AlarmName']}: {one['HistorySummary']}"
+    status = f"{len(failed)} of {len(mine)} failed" if failed else "Success"
+    return Seen("idle alarms", region, aware(one["Timestamp"]), status, words)
 
 
 def cost_tags(run: Run) -> tuple[bool | None, str]:
@@ -160,10 +182,11 @@ def cost_tags(run: Run) -> tuple[bool | None, str]:
         found = run.cloud.client("ce").list_cost_allocation_tags(
             TagKeys=[tags.CLASS, tags.BUDGET], Type="UserDefined"
         )["CostAllocationTags"]
-    except be.ClientError as error:
+    except (be.ClientError, be.BotoCoreError) as error:
         return None, (
             "Whether budgets see the class's tags cannot be asked from this account"
-            f" ({code_of(error)}): ask whoever pays to look at Billing > Cost allocation tags."
+            f" ({code_of(error) or type(error).__name__}): ask whoever pays to look at Billing >"
+            " Cost allocation tags."
         )
     active = {t["TagKey"] for t in found if t["Status"] == "Active"}
     missing = [k for k in (tags.CLASS, tags.BUDGET) if k not in active]

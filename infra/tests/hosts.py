@@ -135,8 +135,18 @@ def prepare(root: Path, staff_key: str, work: Path) -> dict[str, str]:
             root / f"opt/aws_neuronx_venv_{name}/bin/activate",
             f"VIRTUAL_ENV=/opt/aws_neuronx_venv_{name}; export VIRTUAL_ENV\n",
         )
+    _tools(root, work)
+    write(root / "srv/neuron-use", "0\n")
+    write(root / "srv/stat", "cpu  100 0 100 10000 0 0 0 0 0 0\n")
+    commit = _labs(root, work)
+    return {"commit": commit, **_packages(root, work)}
+
+
+def _tools(root: Path, work: Path) -> None:
+    """Install a package of stand-ins under the name and version of SDK 2.26's tools."""
+    tree = work / "deb-tools"
     write(
-        root / "opt/aws/neuron/bin/neuron-ls",
+        tree / "opt/aws/neuron/bin/neuron-ls",
         '#!/bin/sh\n# stand-in for tests\necho \'[{"neuron_device": 0, "nc_count": 2}]\'\n',
         0o755,
     )
@@ -146,11 +156,28 @@ def prepare(root: Path, staff_key: str, work: Path) -> dict[str, str]:
         ' {\\"neuroncores_in_use\\": {\\"0\\": {\\"neuroncore_utilization\\": $(cat'
         ' /srv/neuron-use)}}}}}]}"\nsleep 60\n'
     )
-    write(root / "opt/aws/neuron/bin/neuron-monitor", monitor, 0o755)
-    write(root / "srv/neuron-use", "0\n")
-    write(root / "srv/stat", "cpu  100 0 100 10000 0 0 0 0 0 0\n")
-    commit = _labs(root, work)
-    return {"commit": commit, **_packages(root, work)}
+    write(tree / "opt/aws/neuron/bin/neuron-monitor", monitor, 0o755)
+    _deb(tree, "aws-neuronx-tools", "2.26.14.0", root / "srv/tools.deb")
+    subprocess.run(
+        ["chroot", str(root), "dpkg", "--install", "/srv/tools.deb"],
+        check=True,
+        capture_output=True,
+    )
+
+
+def _deb(tree: Path, name: str, version: str, deb: Path) -> str:
+    """Build a package of stand-ins; return its control file."""
+    control = (
+        f"Package: {name}\nVersion: {version}\nArchitecture: all\nMaintainer: tests"
+        " <tests@example.edu>\nDescription: stand-in for tests\n"
+    )
+    write(tree / "DEBIAN/control", control)
+    subprocess.run(
+        ["dpkg-deb", "--root-owner-group", "--build", str(tree), str(deb)],
+        check=True,
+        capture_output=True,
+    )
+    return control
 
 
 def _environment(root: Path, name: str) -> None:
@@ -222,20 +249,11 @@ def _packages(root: Path, work: Path) -> dict[str, str]:
     unit = "[Service]\nExecStart=/usr/bin/influxd\n[Install]\nWantedBy=multi-user.target\n"
     for name, version in (("influxdb2", "2.7.12-1"), ("influxdb2-cli", "2.7.5-1")):
         tree = work / f"deb-{name}"
-        control = (
-            f"Package: {name}\nVersion: {version}\nArchitecture: all\nMaintainer: tests"
-            " <tests@example.edu>\nDescription: stand-in for tests\n"
-        )
-        write(tree / "DEBIAN/control", control)
         if name == "influxdb2":
             write(tree / "usr/bin/influxd", INFLUXD, 0o755)
             write(tree / "lib/systemd/system/influxdb.service", unit)
         deb = pool / f"{name}_{version}_all.deb"
-        subprocess.run(
-            ["dpkg-deb", "--root-owner-group", "--build", str(tree), str(deb)],
-            check=True,
-            capture_output=True,
-        )
+        control = _deb(tree, name, version, deb)
         data = deb.read_bytes()
         packages.append(
             control + f"Filename: pool/{deb.name}\nSize: {len(data)}\nSHA256:"
@@ -329,7 +347,7 @@ class Host:
             "-oUserKnownHostsFile=/dev/null",
             "-oLogLevel=ERROR",
             "-oBatchMode=yes",
-            "-oConnectTimeout=3",
+            "-oConnectTimeout=30",  # on a busy machine sshd takes its time to say hello
         ]
         done = subprocess.run(
             ["ssh", "-i", str(key or self.key), *options, f"{user}@{self.ip}", command],
@@ -341,17 +359,18 @@ class Host:
             raise AssertionError(f"{self.name}: {command}: {done.stderr}")
         return done.stdout.strip()
 
-    def wait(self, seconds: float = 30) -> None:
-        """Wait until SSH answers."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+    def wait(self, seconds: float = 120) -> None:
+        """Wait until SSH answers: a second on a quiet machine."""
+        end, said = time.monotonic() + seconds, ""
+        while time.monotonic() < end and self.process.poll() is None:
             try:
-                if self.ssh("echo up", check=False) == "up":
-                    return
-            except subprocess.TimeoutExpired:
-                pass
+                self.ssh("echo up")
+                return
+            except (AssertionError, subprocess.TimeoutExpired) as error:
+                said = str(error)
             time.sleep(0.3)
-        raise AssertionError(f"{self.name} did not answer")
+        state = "booted" if self.process.poll() is None else f"ended {self.process.returncode}"
+        raise AssertionError(f"{self.name} at {self.ip} ({state}) did not answer: {said}")
 
     def ended(self, seconds: float = 30) -> bool:
         """Say whether the host has powered off."""

@@ -33,8 +33,19 @@ def test_a_forecast_is_the_sum_of_its_parts_and_never_above_the_worst_case(
     assert f.alarm_usd == pytest.approx(4 * 0.10 * 55 / 30.4, rel=0.02)
     assert f.step_usd == pytest.approx(4 * 2 * 0.002 * 55, rel=0.03)
     assert f.hours_in_budget == pytest.approx(50 / 1.34375)
-    assert set(f.sources) == {"machine", "disk", "address", "alarm", "step"}
+    assert set(f.sources) == {"machine", "disk", "address", "alarm", "step", "stop"}
+    assert f.stop_usd == 0
     assert f.sources["disk"] == "from memory, 2025-11-01, 385 days ago"
+
+
+def test_a_stop_for_each_student_is_in_the_forecast(folder: ClassFolder) -> None:
+    """AWS charges for each budget with an action from the third on; the class's is one."""
+    for students, paid in ((1, 0), (4, 3)):
+        budget = {"per_student_usd": 50, "class_usd": 50 * students, "stop_each": True}
+        folder.write(students)
+        folder.write(budget=budget)
+        f = forecast.forecast(spec.load(folder.file, NOW), NOW)
+        assert f.stop_usd == pytest.approx(paid * 0.10 * 55, rel=0.03)
 
 
 def test_a_table_of_ones_own_counts(folder: ClassFolder) -> None:

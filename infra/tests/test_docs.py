@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from classroom import machines, preflight, problems
+from classroom import machines, policies, problems
 from conftest import INFRA, START, public_key
 from labcloud.client import LabCloud
 
@@ -46,7 +46,7 @@ def edit_as_a_lone_student(folder: Path, key: str) -> None:
     (folder / "class.yml").write_text(text, encoding="utf-8")
 
 
-@pytest.mark.parametrize("who", [pytest.param("staff", marks=pytest.mark.full), "lone student"])
+@pytest.mark.parametrize("who", ["staff", "lone student"])
 def test_every_command_of_the_documents_works(cloud: LabCloud, tmp_path: Path, who: str) -> None:
     home = tmp_path / "home"
     (home / ".ssh").mkdir(parents=True)
@@ -112,7 +112,7 @@ def test_the_policy_names_every_service_that_the_code_calls() -> None:
         called |= set(re.findall(r'client\("([a-z-]+)"', file.read_text(encoding="utf-8"))) | set(
             re.findall(r'pages\(\s*"([a-z0-9-]+)"', file.read_text(encoding="utf-8"))
         )
-    named = {s.replace("servicequotas", "service-quotas") for s in preflight.ACTIONS} | {"sts"}
+    named = {s.replace("servicequotas", "service-quotas") for s in policies.ACTIONS} | {"sts"}
     assert called <= named, called - named
 
 
@@ -126,6 +126,7 @@ def test_prices_in_the_documents_are_those_of_the_table() -> None:
         f"${prices['public_ipv4_hour']:g} an hour for each public address",
         f"${prices['alarm_month']:.2f} a month for each idle alarm",
         f"${prices['automation_step']:g} for each automation step",
+        f"${prices['action_budget_day']:.2f} a day\nfor each budget with an action",
     ):
         assert text in setup, text
     assert f"costs ${prices['alarm_month']:.2f} a month" in teardown

@@ -10,7 +10,7 @@ from typing import Any
 import boto3
 import pytest
 
-from classroom import preflight
+from classroom import policies
 from classroom.problems import ClassroomError
 from conftest import ClassFolder
 from labcloud.client import LabCloud
@@ -107,6 +107,30 @@ def test_status_tells_what_aws_answered_the_guards(
     assert any("scheduler in us-east-2 did not act: refused" in p for p in problems), problems
 
 
+def test_status_tells_what_the_alarms_did(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    cloud.post("set", cost_tags=TAGS)
+
+    def told() -> tuple[dict[str, Any], list[str]]:
+        status = classroom("status", folder.file)
+        return next(g for g in status["guards"] if g["guard"] == "idle alarms"), status["problems"]
+
+    assert told()[0]["at"] is None and "none acted" in told()[0]["status"] and told()[1] == []
+    cloud.post("advance", seconds=50 * 60)
+    seen, problems = told()
+    assert cloud.running() == [] and problems == []
+    assert seen["status"] == "Success" and "ec2:stop" in seen["answer"] and seen["at"]
+    # Somebody deletes the role that CloudWatch acts with: the alarm fires, and nothing stops.
+    boto3.client("iam").delete_role(RoleName="AWSServiceRoleForCloudWatchEvents")
+    classroom("start", folder.file)
+    cloud.post("advance", seconds=50 * 60)
+    seen, problems = told()
+    assert len(cloud.running()) == 2 and seen["status"] == "2 of 4 failed"
+    assert any("idle alarms in us-east-2 did not act: 2 of 4 failed" in p for p in problems)
+
+
 def test_status_counts_unguarded_minutes(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
@@ -171,6 +195,21 @@ def test_a_class_over_budget_is_not_started_again_until_the_budget_is_raised(
     assert len(cloud.running()) == 2
 
 
+def test_a_budget_that_could_not_stop_the_class_is_told(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(["alice", "bob"], stop_nightly="23:30")
+    folder.write(budget={"per_student_usd": 10, "class_usd": 10})
+    classroom("provision", folder.file)
+    cloud.post("set", cost_tags=TAGS)
+    keep_busy(cloud)
+    assert classroom("status", folder.file)["problems"] == []
+    guard_policy(definition_only)
+    cloud.post("advance", seconds=12.5 * 3600)
+    problems = classroom("status", folder.file)["problems"]
+    assert any("was to stop the machines and could not (EXECUTION_FAILURE)" in p for p in problems)
+
+
 def test_one_student_over_budget_does_not_stop_the_others(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
@@ -183,6 +222,32 @@ def test_one_student_over_budget_does_not_stop_the_others(
     done = classroom("start", folder.file)
     assert done["exit_code"] == 1 and len(cloud.running()) == 1
     assert any("alice" in line and "Raise budget.per_student_usd" in line for line in done["lines"])
+
+
+def test_a_student_over_budget_is_stopped_by_aws_if_the_class_asks_for_it(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    money = {"per_student_usd": 10, "class_usd": 20}
+    folder.write(["alice", "bob"])
+    folder.write(budget={**money, "stop_each": True})
+    classroom("provision", folder.file)
+    cloud.post("set", cost_tags=TAGS)
+    keep_busy(cloud)
+    classroom("stop", folder.file, limit=["bob"])
+    cloud.post("advance", seconds=12.5 * 3600)  # alice has used $16; Budgets looks now and then
+    stops = [e["budget"] for e in cloud.post("events") if e["kind"] == "budget-stop"]
+    assert stops == ["trainium-labs.lab.owner.alice"] and cloud.running() == []
+    classroom("start", folder.file, limit=["bob"])
+    cloud.post("advance", seconds=3600)
+    assert len(cloud.running()) == 1, "nobody else is stopped"
+    mark = len(cloud.log())
+    folder.write(budget={**money, "stop_each": False})
+    classroom("provision", folder.file)
+    assert cloud.writes(mark).count("DeleteBudgetAction") == 2
+    found = boto3.client("budgets", "us-east-1").describe_budget_actions_for_account(
+        AccountId=ACCOUNT
+    )["Actions"]
+    assert {a["BudgetName"] for a in found} == {"trainium-labs.lab.class"}
 
 
 def test_a_budget_is_one_period_and_one_students_in_one_class(
@@ -233,10 +298,17 @@ def test_students_of_a_shared_machine_get_the_mail_that_their_page_promises(
 # ---- who may ----
 
 
+def bounded(cloud: LabCloud, rules: dict[str, Any], **more: Any) -> None:
+    """Give the caller a policy, in an account whose owner has made the boundary."""
+    text = json.dumps(policies.boundary())
+    boto3.client("iam").create_policy(PolicyName=policies.BOUNDARY, PolicyDocument=text)
+    cloud.post("set", callers={"AKIAFAKE": {"policies": [rules]}}, **more)
+
+
 def test_the_printed_policy_is_enough_for_a_whole_class_and_for_nothing_else(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
-    cloud.post("set", callers={"AKIAFAKE": {"policies": [preflight.policy()]}})
+    bounded(cloud, policies.policy())
     folder.write(["alice", "bob"], elastic_ip=True, market="spot")
     for command in ("provision", "status", "stop", "start", "extend", "doctor", "teardown"):
         done = classroom(command, folder.file)
@@ -260,10 +332,10 @@ def test_a_policy_for_names_of_ours_is_not_refused_beforehand(
     """The simulator denies what it is asked about "*"; EC2's own dry run decides."""
     simulate = {"Effect": "Allow", "Action": "iam:SimulatePrincipalPolicy", "Resource": "*"}
     mfa = {"Bool": {"aws:MultiFactorAuthPresent": "true"}}
-    rules = preflight.policy()
+    rules = policies.policy()
     rules["Statement"] = [{**s, "Condition": {**s.get("Condition", {}), **mfa}}
                           for s in rules["Statement"]] + [simulate]
-    cloud.post("set", callers={"AKIAFAKE": {"policies": [rules]}}, mfa=True)
+    bounded(cloud, rules, mfa=True)
     done = classroom("provision", folder.file)
     assert done["exit_code"] == 0
     cloud.post("set", mfa=False)
@@ -275,9 +347,9 @@ def test_a_policy_for_names_of_ours_is_not_refused_beforehand(
 def test_no_service_linked_role_is_a_sentence_before_machines_are_unguarded(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
-    rules = preflight.policy()
+    rules = policies.policy()
     rules["Statement"] = rules["Statement"][:-1]
-    cloud.post("set", callers={"AKIAFAKE": {"policies": [rules]}})
+    bounded(cloud, rules)
     done = classroom("provision", folder.file)
     assert done["exit_code"] == 1 and "not armed" in done["lines"][0]
     cloud.post("advance", seconds=31 * 60)

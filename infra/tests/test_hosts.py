@@ -100,7 +100,7 @@ def bring_up(
     """Provision at the fake's addresses and boot the hosts there."""
     (folder.path / "staff.pub").write_text(setting.key.with_suffix(".pub").read_text())
     lab = {
-        "repository": "https://github.com/example/labs.git",
+        "repository": changes.pop("repository", "https://github.com/example/labs.git"),
         "commit": setting.variables["commit"],
         "extras": changes.pop("extras", []),
     }
@@ -143,7 +143,6 @@ def variables(setting: Setting, **more: str) -> list[str]:
     ]
 
 
-@pytest.mark.full
 def test_three_hosts_are_configured_twice_and_the_second_time_nothing_changes(
     folder: ClassFolder, cloud: LabCloud, setting: Setting
 ) -> None:
@@ -213,7 +212,6 @@ def test_three_hosts_are_configured_twice_and_the_second_time_nothing_changes(
     assert "inhibit" not in host.ssh("systemctl --failed --no-legend"), "no failed unit"
 
 
-@pytest.mark.full
 def test_an_idle_host_is_stopped_after_the_grace_and_busy_ones_never(setting: Setting) -> None:
     if not setting.hosts:
         pytest.skip("needs the hosts of the test before")
@@ -261,7 +259,6 @@ def decrypted(folder: ClassFolder, student: str, place: Path) -> Path:
     return path
 
 
-@pytest.mark.full
 def test_rotated_keys_replace_the_old_ones_on_the_machines(
     folder: ClassFolder,
     cloud: LabCloud,
@@ -331,27 +328,40 @@ def test_rotated_keys_replace_the_old_ones_on_the_machines(
     assert code == 0 and cloud.leftovers() == [], output
 
 
-@pytest.mark.full
 def test_a_lone_student_is_staff_and_class_in_one(
-    folder: ClassFolder, cloud: LabCloud, setting: Setting
+    folder: ClassFolder,
+    cloud: LabCloud,
+    setting: Setting,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     setting.close()
     cloud.post("reset", at=time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()))
     mine = " ".join(setting.key.with_suffix(".pub").read_text().split()[:2])
     folder.keys["me-alone"] = mine  # the same key in the roster as staff_key
-    bring_up(folder, cloud, setting, ["me-alone"])
+    private = "git@github.com:example/private-labs.git"  # only this computer has a key for it
+    config = tmp_path / "gitconfig"
+    config.write_text(f'[url "file://{setting.root}/srv/labs.git"]\n\tinsteadOf = {private}\n')
+    config.write_text(config.read_text() + "[safe]\n\tdirectory = *\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    bring_up(folder, cloud, setting, ["me-alone"], repository=private)
+    other = ("-e", "neuron_venv_tools_release=2.29")  # as if class.yml pinned SDK 2.29
+    code, output = play("configure", folder, cloud, setting.key, *variables(setting), *other)
+    said = " ".join(output.split())
+    assert code and "carries Neuron tools 2.26.14.0; SDK 2.26.1" in said, output
     for run in (1, 2):
         code, output = play("configure", folder, cloud, setting.key, *variables(setting))
         assert code == 0 and (run == 1 or set(changed(output).values()) == {0}), output
     code, output = play("rotate_keys", folder, cloud, setting.key)
     assert code == 0 and set(changed(output).values()) == {0}, output
     (host,) = setting.hosts.values()
+    assert host.ssh("git -C labs rev-parse HEAD") == setting.variables["commit"]
+    assert host.ssh("git -C labs remote get-url origin") == private
     assert host.ssh("wc -l < .ssh/authorized_keys") == "1"
     page = (folder.path / "out/lab/me-alone.md").read_text()
     assert f"HostName {host.ip}" in page and "User ubuntu" in page
 
 
-@pytest.mark.full
 def test_a_shared_host_gives_each_student_a_home_a_key_and_a_core(
     folder: ClassFolder, cloud: LabCloud, setting: Setting, tmp_path: Path
 ) -> None:

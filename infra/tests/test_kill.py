@@ -78,14 +78,15 @@ def test_a_killed_playbook_leaves_guarded_machines_and_a_clean_way_out(
     folder.write(6, elastic_ip=True)
     if not length:
         assert Playbook(folder, cloud).process.wait() == 0
-        length["calls"] = len(cloud.log())
+        # As many as faults count; a run asks a little more or less often whether a machine runs.
+        length["calls"] = int(0.95 * cloud.log()[-1]["n"])
         assert classroom("teardown", folder.file)["exit_code"] == 0
     cloud.post("reset", at=START, soft=True)
     (folder.path / "class.lock.yml").unlink(missing_ok=True)
     call = int((number + 0.5) * length["calls"] / KILLS)
     cloud.fault(skip=call, hang=True, drop=True, after=bool(number % 2))
     Playbook(folder, cloud).kill_at_a_call(cloud)
-    (hung,) = [i for i, c in enumerate(cloud.log()) if c.get("hung")]
+    (hung,) = [c["n"] for c in cloud.log() if c.get("hung")]
     assert abs(hung - call) <= WORKERS, "it waited for the call at which it was to die"
     cloud.post("clear")
     while any(c["status"] == 0 for c in cloud.log()):
@@ -121,7 +122,10 @@ def test_a_killed_playbook_leaves_guarded_machines_and_a_clean_way_out(
         assert not set(unarmed) & set(cloud.running()), (
             "the cloud itself stops what was left unarmed"
         )
-    assert classroom("teardown", folder.file)["exit_code"] == 0, number
+    begun = bool(cloud.writes())  # it may have died before it made anything
+    done = classroom("teardown", folder.file)
+    never = "nothing here says that it ever did" in done["summary"]
+    assert done["exit_code"] == 0 or (never and not begun), (number, done["summary"])
     assert cloud.leftovers() == [], number
 
 

@@ -208,3 +208,14 @@ def test_no_extension_to_be_had_is_said(
     cloud.post("set", no_extensions=True)
     warnings = classroom("extend", folder.file)["warnings"]
     assert any("offers no extension" in w for w in warnings) and bought(cloud) == 0
+
+
+def test_a_forecast_says_that_stops_save_nothing_in_a_block(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(**BLOCK, capacity_block={"hours": 24, "max_upfront_usd": 500})
+    told = classroom("forecast", folder.file)["warnings"]
+    assert any("paid for whether machines run or not" in w for w in told)
+    folder.write(market="on-demand", instance_type="trn1.2xlarge", regions=["us-east-2"])
+    told = classroom("forecast", folder.file)["warnings"]
+    assert not any("whether machines run or not" in w for w in told)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import boto3
 import pytest
 
 from classroom import launch, pace
@@ -14,7 +15,6 @@ from conftest import ClassFolder
 from labcloud.client import LabCloud
 
 Classroom = Callable[..., dict[str, Any]]
-ALWAYS = {"nightly", "teardown", "budget"}
 REFUSED = ("RequestLimitExceeded", "Throttling", "ThrottlingException")
 
 
@@ -40,11 +40,11 @@ def test_sixty_are_up_in_less_than_four_minutes(
     assert not [c for c in cloud.log() if c.get("error") in REFUSED], "it asks no faster than AWS"
 
 
-@pytest.mark.full
 def test_three_hundred_come_up_stop_start_and_end_in_one_run_each(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
     folder.write(300)
+    cloud.post("set", watching=True)
     took = {}
     for command, running in (("provision", 300), ("stop", 0), ("start", 300), ("teardown", 0)):
         mark = len(cloud.log())
@@ -53,12 +53,29 @@ def test_three_hundred_come_up_stop_start_and_end_in_one_run_each(
         took[command] = (len(cloud.log()) - mark, minutes(cloud.log(mark)))
         if command in ("provision", "start"):
             assert Counter(guards_of(cloud)) == {"armed": 300}
-    for event in cloud.post("events"):
-        if event["kind"] == "running":
-            guards = set(event["guards"])
-            assert guards >= ALWAYS and guards & {"unarmed", "alarm"}, event
+            cloud.post("advance", seconds=20 * 60)
+    seen = cloud.post("watched")
+    assert seen["unguarded"] == [], seen["unguarded"][:3]
+    assert seen["minutes"] >= 40 and seen["machine minutes"] >= 40 * 300
+    assert seen["longest wait"] <= 15, "minutes until a machine has the alarm that names it"
     assert cloud.leftovers() == []
     assert took["provision"][1] < 15, took
+    print("calls and virtual minutes:", took, "seen at every minute:", seen)  # shown with -s
+
+
+def test_a_minute_without_a_guard_is_seen(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    cloud.post("set", watching=True)
+    cloud.post("advance", seconds=120)
+    seen = cloud.post("watched")
+    assert seen["unguarded"] == [] and seen["machine minutes"] == 2 * seen["minutes"] >= 4
+    scheduler = boto3.client("scheduler", "us-east-2")
+    scheduler.delete_schedule(GroupName="trainium-labs.lab", Name="nightly")
+    cloud.post("advance", seconds=60)
+    bad = cloud.post("watched")["unguarded"]
+    assert len(bad) == 2 and all("nightly" not in b["guards"] for b in bad)
 
 
 def test_machines_that_the_guard_stops_while_they_are_armed_run_in_the_end(

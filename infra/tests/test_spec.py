@@ -274,3 +274,9 @@ def test_a_student_is_not_called_like_an_account_a_group_or_a_machine(
     assert any("account or group that exists" in p for p in problems(folder.file))
     folder.write(["alice", name + "x" if "-" not in name else "x" + name])
     assert problems(folder.file) == []
+
+
+def test_the_tools_on_a_machine_name_the_release_of_their_sdk() -> None:
+    assert [sdk.tools_of(v) for v in ("2.21.1", "2.22", "2.26.1", "2.32.0")] == [
+        "2.20", "2.22", "2.26", "2.32",
+    ]

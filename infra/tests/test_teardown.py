@@ -41,6 +41,7 @@ def test_teardown_touches_only_its_own_and_finds_far_regions(
             {"ResourceType": "volume", "Tags": [{"Key": "trainium-labs:class", "Value": "lab"}]}
         ],
     )  # left by an older class.yml
+    cloud.settle()
     listed = classroom("teardown", folder.file, dry_run=True)
     assert (
         any("ap-southeast-4" in line for line in listed["left"])
@@ -76,6 +77,7 @@ def test_teardown_looks_at_every_region_of_the_account_and_not_more_often_than_n
             {"ResourceType": "elastic-ip", "Tags": [{"Key": "trainium-labs:class", "Value": "lab"}]}
         ],
     )
+    cloud.settle()
     mark = len(cloud.log())
     result = classroom("teardown", folder.file)
     assert result["exit_code"] == 0 and f"from {len(everywhere)} regions" in result["summary"]

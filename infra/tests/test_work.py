@@ -107,7 +107,7 @@ def all_stopped(folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> N
 
 def stopping(folder: ClassFolder, cloud: LabCloud, classroom: Classroom) -> None:
     """Let the machines be on their way to stopped."""
-    cloud.post("set", stop_seconds=45)
+    cloud.post("set", turn_seconds={"pending": 4, "stopping": 45, "shutting-down": 4})
     boto3.client("ec2", "us-east-2").stop_instances(InstanceIds=list(ids(cloud).values()))
 
 

@@ -15,7 +15,6 @@ import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 
 P = 128  # partitions: channels are handled in groups of this size
-WIDE = 4096  # bytes per partition from which a DMA runs at full speed
 
 
 def check_shapes(X, W, bias, pool_size):
@@ -44,6 +43,10 @@ def check_shapes(X, W, bias, pool_size):
         f"X, W and bias must have one dtype; they have {X.dtype}, {W.dtype} and {bias.dtype}")
     assert X.dtype in (nl.float32, nl.float16, nl.bfloat16), (
         f"the dtype must be float32, float16 or bfloat16; it is {X.dtype}")
+
+
+# BEGIN SOLUTION step=1 stub=""
+WIDE = 4096  # bytes per partition from which a DMA runs at full speed
 
 
 def ceil_div(a, b):
@@ -159,6 +162,7 @@ def store_rows(out, o_sb, image, m, row, left, right, lo, hi):
     """Store rows lo to hi of the results of output-channel tile m, to columns left to right."""
     nisa.dma_copy(dst=out[image, m * P:(m + 1) * P, row + lo:row + hi, left:right],
                   src=o_sb[:, lo:hi])
+# END SOLUTION
 
 
 @nki.compiler.skip_middle_end_transformations
@@ -174,6 +178,7 @@ def fused_conv2d_maxpool(X, W, bias, pool_size=1):
     Returns: [batch, out_channels, (in_height - size + 1) / pool_size, (...width...) / pool_size].
     """
     check_shapes(X, W, bias, pool_size)
+    # BEGIN SOLUTION step=1 section="1. A kernel that is right"
     batch, c_in, in_height, in_width = X.shape
     c_out, size, dtype = W.shape[0], W.shape[2], X.dtype
     height, width = in_height - size + 1, in_width - size + 1
@@ -243,6 +248,7 @@ def fused_conv2d_maxpool(X, W, bias, pool_size=1):
                 if not last:
                     store_rows(out, o_sb, image, m, row // pool, left, right, 0, rows // pool)
     return out
+    # END SOLUTION
 
 
 @nki.compiler.skip_middle_end_transformations

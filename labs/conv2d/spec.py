@@ -4,7 +4,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from labkit import Case, Lab, RubricLine, Tensor
+from labkit import Case, Lab, RubricLine, Step, Tensor
+from labkit.spec import time_limit
 
 
 def conv_case(name: str, batch: int, c_in: int, c_out: int, size: int, height: int, width: int,
@@ -16,6 +17,8 @@ def conv_case(name: str, batch: int, c_in: int, c_out: int, size: int, height: i
     """
     inputs = (Tensor((batch, c_in, height, width), dtype),
               Tensor((c_out, c_in, size, size), dtype), Tensor((c_out,), dtype, high=bias))
+    products = batch * c_in * c_out * size * size * height * width
+    more.setdefault("timeout_s", time_limit(products))
     kernel = "conv2d_nki" if pool is None else "fused_conv2d_maxpool"
     return Case(name, kernel, "conv2d_exact", inputs,
                 kwargs={} if pool is None else {"pool_size": pool},
@@ -84,13 +87,13 @@ SMALL = tuple(f"small_in{i}_out{o}" for i in (128, 256) for o in (128, 256))
 
 def _stanford_right() -> tuple[Case, ...]:
     """Return Stanford's correctness tests: batch 4, fp32; small images, then large ones."""
-    small = tuple(conv_case(f"small_in{i}_out{o}", 4, i, o, 3, 32, 16, pool=1, bias=0.0,
+    small = tuple(conv_case(f"small_in{i}_out{o}", 4, i, o, 3, 32, 16, pool=1,
                             fleets=("quick", "full", "stanford", "stanford_pool"))
                   for i in (128, 256) for o in (128, 256))
     large = tuple(conv_case(name, 4, 256, 256, 3, 224, 224, pool=pool, bias=bias,
                             fleets=("full", "stanford_pool") + ("stanford",) * (pool == 1))
-                  for name, pool, bias in (("large", 1, 0.0), ("large_bias", 1, 1.0),
-                                           ("large_bias_pool", 2, 1.0)))
+                  for name, pool, bias in (("large", 1, 1.0), ("large_bias", 1, 50.0),
+                                           ("large_bias_pool", 2, 50.0)))
     return small + large
 
 
@@ -137,17 +140,34 @@ def _rubric() -> tuple[RubricLine, ...]:
     return tuple(lines)
 
 
+CASES = (
+    *_stanford_right(),
+    *(_stanford_speed(dtype, height, width, pool) for height, width in ((32, 16), (224, 224))
+      for dtype in ("float32", "float16") for pool in (1, 2)),
+    *(_berkeley(key, limit) for key, limit in BERKELEY.items()),
+    *_odd(),
+)
+
+
+def _steps() -> tuple[Step, ...]:
+    """Return the sections of the README; a case belongs to the first that it needs."""
+    pooled = [c for c in CASES if c.kwargs.get("pool_size") == 2]
+    rest = [c for c in CASES if c not in pooled]
+    fast = [c for c in rest if c.threshold_us]
+    large = [c for c in rest if c not in fast and c.inputs[0].shape[2] > 64]
+    small = [c for c in rest if c not in fast and c not in large]
+    sections = ("1. A kernel that is right", "2. A kernel for large images", "3. A fast kernel",
+                "4. Max-pool")
+    return tuple(Step(n, section, tuple(c.name for c in mine)) for n, (section, mine) in
+                 enumerate(zip(sections, (small, large, fast, pooled)), 1))
+
+
 LAB = Lab(
     name="conv2d",
     title="Convolution and max-pool",
     folder=Path(__file__).parent,
-    cases=(
-        *_stanford_right(),
-        *(_stanford_speed(dtype, height, width, pool) for height, width in ((32, 16), (224, 224))
-          for dtype in ("float32", "float16") for pool in (1, 2)),
-        *(_berkeley(key, limit) for key, limit in BERKELEY.items()),
-        *_odd(),
-    ),
+    cases=CASES,
     rubric=_rubric(),
+    steps=_steps(),
     seed=152,
 )

@@ -22,14 +22,13 @@ def cut(length, step):
 
 @nki.jit
 def nki_transpose(in_tensor):
-    """Transpose a 2-D tensor [rows, cols]; both must be multiples of 128.
-
-    Blocks of 1024 x 1024 make both the loads and the stores 4 KiB per partition (float32); inside,
-    the Tensor Engine turns tiles of 128 x 128, and one copy drains a PSUM bank full of them.
-    """
+    """Transpose a 2-D tensor [rows, cols]; both must be multiples of 128."""
     rows, cols = in_tensor.shape
     assert rows % P == 0 and cols % P == 0, (
         f"nki_transpose works in tiles of {P} x {P}; {rows} x {cols} is not a multiple of that")
+    # BEGIN SOLUTION step=2 section="2. nki_transpose"
+    # Blocks of 1024 x 1024 make both the loads and the stores 4 KiB per partition (float32);
+    # inside, the Tensor Engine turns tiles of 128 x 128, and one copy drains a PSUM bank of them.
     dtype = in_tensor.dtype
     out_tensor = nl.ndarray((cols, rows), dtype=dtype, buffer=nl.hbm)
     # the Tensor Engine of trn1 writes float32 only; that of trn2 keeps the dtype of a transpose
@@ -54,6 +53,7 @@ def nki_transpose(in_tensor):
                 nl.store(out_tensor[c0 + c * P:c0 + (c + 1) * P, r0:r0 + height],
                          value=turned[:, c])
     return out_tensor
+    # END SOLUTION
 
 
 @nki.jit
@@ -63,6 +63,7 @@ def nki_bias_add_act(A, b, act="relu"):
     assert b.shape[0] == 1 and b.shape[1] == width, (
         f"the bias must have one row of {width} elements, as A has columns; it is {b.shape}")
     assert act in ("relu", "softmax"), f"act must be 'relu' or 'softmax'; it is {act!r}"
+    # BEGIN SOLUTION step=3 section="3. nki_bias_add_act"
     result = nl.ndarray((height, width), dtype=A.dtype, buffer=nl.hbm)
     # Engines do not repeat a tile over partitions; it is done once, for all rows.
     bias = nl.broadcast_to(nl.load(b), shape=(P, width))
@@ -82,6 +83,7 @@ def nki_bias_add_act(A, b, act="relu"):
                      value=nisa.tensor_scalar(e, nl.multiply, nisa.reciprocal(total),
                                               dtype=A.dtype))
     return result
+    # END SOLUTION
 
 
 def check_matmul(lhsT, rhs):
@@ -216,9 +218,11 @@ def nki_forward(X, W1, b1, W2, b2, matmul_kernel="tiled"):
         raise ValueError(f"there is no matmul kernel {matmul_kernel!r}; there are "
                          f"{', '.join(MATMULS)}")
     nki_matmul = MATMULS[matmul_kernel]
+    # BEGIN SOLUTION step=4 section="4. nki_forward and nki_predict"
     hidden = nki_bias_add_act(nki_matmul(nki_transpose(X), W1), b1, act="relu")
     probs = nki_bias_add_act(nki_matmul(nki_transpose(hidden), W2), b2, act="softmax")
     return probs
+    # END SOLUTION
 
 
 @nki.jit
@@ -228,6 +232,7 @@ def nki_predict(X, W1, b1, W2, b2, matmul_kernel="tiled"):
     batch, classes = probs.shape
     assert 8 <= classes <= 16384, (
         f"max8 looks at 8 to 16384 values per partition; there are {classes} classes")
+    # BEGIN SOLUTION step=4 section="4. nki_forward and nki_predict"
     predictions = nl.ndarray((batch,), dtype=nl.int32, buffer=nl.hbm)
     row_blocks = cut(batch, P)
     for y in nl.static_range(len(row_blocks)):
@@ -237,3 +242,4 @@ def nki_predict(X, W1, b1, W2, b2, matmul_kernel="tiled"):
         places = nisa.nc_find_index8(data=rows, vals=largest)  # and where they are
         nl.store(predictions[r:r + n], value=nl.copy(places[:, 0:1], dtype=nl.int32))
     return predictions
+    # END SOLUTION

@@ -4,7 +4,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labkit import Case, Lab, RubricLine, Tensor
+from labkit import Case, Lab, RubricLine, Step, Tensor
+from labkit.spec import time_limit
 
 MATMULS = ("tiled", "hoist_load", "block_free_dimension", "fully_optimized")
 INPUTS = ("X", "W1", "b1", "W2", "b2")
@@ -44,6 +45,7 @@ def network_case(name: str, kernel: str, size: Network, *, dtype: str = "float32
                _weights((n.hidden, n.classes), dtype, files[3]),
                _weights((1, n.classes), dtype, files[4]))
     predict = kernel == "nki_predict"
+    more.setdefault("timeout_s", time_limit(n.batch * n.hidden * (n.inputs + n.classes)))
     return Case(name, kernel, "predict" if predict else "forward", tensors,
                 kernel_kwargs={"matmul_kernel": matmul}, accumulate=n.inputs + n.hidden,
                 roundings=3, output_dtype="int32" if predict else None, **more)
@@ -74,30 +76,37 @@ def matmul_case(which: str, k: int, m: int, n: int, dtype: str = "float32", **mo
 _FULL: dict[str, Any] = {"fleets": ("full", "lab")}
 _F = FULL_LAB
 
+CASES = (
+    transpose_case(128, 128),
+    transpose_case(384, 1280),
+    transpose_case(256, 1152, "bfloat16"),
+    transpose_case(_F.batch, _F.inputs, **_FULL),
+    transpose_case(_F.batch, _F.hidden, **_FULL),
+    bias_case("relu", 256, 1024),
+    bias_case("softmax", 256, 512),
+    bias_case("softmax", 200, 77),
+    bias_case("relu", _F.batch, _F.hidden, **_FULL),
+    bias_case("softmax", _F.batch, _F.classes, **_FULL),
+    *(matmul_case(which, 512, 640, 1536) for which in MATMULS),
+    *(matmul_case(which, 256, 128, 192, "float16") for which in MATMULS),
+    network_case("forward_small", "nki_forward", SMALL_LAB),
+    *(network_case(f"predict_small_{which}", "nki_predict", SMALL_LAB, matmul=which)
+      for which in MATMULS),
+    network_case("forward", "nki_forward", FULL_LAB, **_FULL),
+    *(network_case("predict" + (f"_{which}" if which != "tiled" else ""), "nki_predict",
+                   FULL_LAB, matmul=which, **_FULL) for which in MATMULS),
+)
+
+
+def _step(number: int, section: str, *kernels: str) -> Step:
+    return Step(number, section, tuple(c.name for c in CASES if c.kernel in kernels))
+
+
 LAB = Lab(
     name="ffnn",
     title="A feed-forward neural network",
     folder=Path(__file__).parent,
-    cases=(
-        transpose_case(128, 128),
-        transpose_case(384, 1280),
-        transpose_case(256, 1152, "bfloat16"),
-        transpose_case(_F.batch, _F.inputs, **_FULL),
-        transpose_case(_F.batch, _F.hidden, **_FULL),
-        bias_case("relu", 256, 1024),
-        bias_case("softmax", 256, 512),
-        bias_case("softmax", 200, 77),
-        bias_case("relu", _F.batch, _F.hidden, **_FULL),
-        bias_case("softmax", _F.batch, _F.classes, **_FULL),
-        *(matmul_case(which, 512, 640, 1536) for which in MATMULS),
-        *(matmul_case(which, 256, 128, 192, "float16") for which in MATMULS),
-        network_case("forward_small", "nki_forward", SMALL_LAB),
-        *(network_case(f"predict_small_{which}", "nki_predict", SMALL_LAB, matmul=which)
-          for which in MATMULS),
-        network_case("forward", "nki_forward", FULL_LAB, **_FULL),
-        *(network_case("predict" + (f"_{which}" if which != "tiled" else ""), "nki_predict",
-                       FULL_LAB, matmul=which, **_FULL) for which in MATMULS),
-    ),
+    cases=CASES,
     rubric=(
         RubricLine("nki_transpose", 6, (f"transpose_{_F.batch}x{_F.inputs}",
                                         f"transpose_{_F.batch}x{_F.hidden}")),
@@ -106,5 +115,8 @@ LAB = Lab(
         RubricLine("nki_forward", 8, ("forward",)),
         RubricLine("nki_predict", 8, ("predict",)),
     ),
+    steps=(_step(2, "2. nki_transpose", "nki_transpose"),
+           _step(3, "3. nki_bias_add_act", "nki_bias_add_act"),
+           _step(4, "4. nki_forward and nki_predict", "nki_forward", "nki_predict")),
     seed=152,
 )

@@ -142,7 +142,7 @@ def matrix_transpose(matrix):
     assert rows % tile == 0 and columns % tile == 0, \
         f"a {rows} x {columns} matrix does not divide into {tile} x {tile} tiles"
     out = nl.ndarray((columns, rows), dtype=matrix.dtype, buffer=nl.shared_hbm)
-    # BEGIN SOLUTION step=3
+    # BEGIN SOLUTION step=4 section="Step 4: transpose a matrix"
     # One store per strip of 128 output rows: a transfer costs about as much for 512 bytes per
     # partition as for many, so the strip is filled tile by tile in SBUF first.
     for c in nl.affine_range(columns // tile):

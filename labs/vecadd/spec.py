@@ -4,7 +4,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from labkit import Case, Lab, MustFailNumerically, MustRaise, Tensor
+from labkit import (
+    Case,
+    Lab,
+    MustFailNumerically,
+    MustRaise,
+    RubricLine,
+    Step,
+    Tensor,
+)
 
 KERNELS = {
     "naive": "vector_add_naive",
@@ -51,6 +59,7 @@ def _free_dim(kernel: str, size: int, free: int, **more: Any) -> Case:
     return add_case(kernel, size, constants={FREE_DIM_OF[kernel]: free}, **more)
 
 
+TRANSPOSES = ("transpose_128x128", "transpose_256x384", "transpose_1024x512")
 _TOO_MANY = {"expect": MustRaise(PARTITION_LIMIT, WHY_NAIVE)}
 _FULL: dict[str, Any] = {"fleets": ("full",)}
 
@@ -83,4 +92,6 @@ LAB = Lab(
         transpose_case(1024, 512),
         transpose_case(4096, 4096, **_FULL),
     ),
+    rubric=(RubricLine("matrix_transpose", 10, TRANSPOSES),),
+    steps=(Step(4, "Step 4: transpose a matrix", TRANSPOSES),),
 )

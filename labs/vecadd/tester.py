@@ -23,7 +23,13 @@ from labkit.cli import (
     run_fleet,
 )
 from labkit.evaluate import PASSED, exit_code
-from labkit.show import show_failures, show_findings, show_stats, terminal
+from labkit.show import (
+    show_failures,
+    show_findings,
+    show_printed,
+    show_stats,
+    terminal,
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -86,6 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.print(outcome.detail, highlight=False, soft_wrap=True, markup=False)
         console.print(f"\nWhy: {case.expect.why}", highlight=False)
     show_findings(console, outcome)
+    show_printed(console, outcomes)
     if args.profile or outcome.latency:
         show_stats(console, outcome)
         note_latency(console, outcomes)

@@ -13,9 +13,21 @@ import nkisim as _nkisim  # noqa: F401  (a door: installs the import rule for ne
 
 from .compare import AnyArgmax, Comparison, compare
 from .inputs import make_inputs
-from .spec import Case, Lab, MustFailNumerically, MustRaise, Passes, RubricLine, SpecError, Tensor
+from .mistakes import Mistake
+from .spec import (
+    Case,
+    Lab,
+    MustFailNumerically,
+    MustRaise,
+    Passes,
+    RubricLine,
+    SpecError,
+    Step,
+    Tensor,
+)
 from .tolerance import Tolerance, tolerance
 
-__all__ = ["AnyArgmax", "Case", "Comparison", "Lab", "MustFailNumerically", "MustRaise", "Passes",
-           "RubricLine", "SpecError", "Tensor", "Tolerance", "compare", "make_inputs",
+__all__ = ["AnyArgmax", "Case", "Comparison", "Lab", "Mistake", "MustFailNumerically", "MustRaise",
+           "Passes", "RubricLine", "SpecError", "Step", "Tensor", "Tolerance", "compare",
+           "make_inputs",
            "tolerance"]

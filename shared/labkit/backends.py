@@ -8,6 +8,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,8 @@ BACKENDS = ("sim", "sdk-sim", "hw")
 #: What NKI_BACKEND must be in the process that runs a backend.
 PROVIDER = {"sim": "sim", "sdk-sim": "sdk", "hw": "sdk"}
 WARMUP, ITERATIONS = 5, 20
+#: What is kept of the SDK's benchmark, and its percentile.
+PERCENTILES = {"p50": 50, "p99": 99, "min": 0, "p10": 10, "p90": 90, "max": 100}
 
 
 class BackendError(Exception):
@@ -40,24 +44,38 @@ class Ran:
 
 def run_kernel(backend: str, kernel: Callable[..., Any], args: Sequence[np.ndarray],
                kwargs: Mapping[str, Any], target: str, *, dialect: str = "beta1",
-               hw_options: Mapping[str, Any] = {},
-               measure: bool = False, profile: str = "") -> Ran:
+               hw_options: Mapping[str, Any] = {}, measure: bool = False, profile: str = "",
+               limit_us: float | None = None) -> Ran:
     """Run `kernel` and return its outputs and what is known about the run.
 
-    The package `nki` has nothing that measures: on the chip its latency is None.
+    If it takes longer than `limit_us`, the simulator says why (stats: "advice"). The package `nki`
+    has nothing that measures: on the chip its NEFF is profiled, and where that fails the latency is
+    None (stats: "not_measured").
     """
     if backend == "sim":
-        return _simulate(kernel, args, kwargs, target, measure, profile)
+        return _simulate(kernel, args, kwargs, target, measure, profile, limit_us)
     nki = _sdk(backend, dialect)
-    if dialect == "nki":
-        return Ran((nki.simulate(kernel) if backend == "sdk-sim" else kernel)(*args, **kwargs))
     if backend == "sdk-sim":
+        if dialect == "nki":
+            return Ran(nki.simulate(kernel)(*args, **kwargs))
         return Ran(nki.simulate_kernel(kernel, *args, **kwargs))
-    outputs = nki.baremetal(kernel, **hw_options)(*args, **kwargs)
-    latency = None
-    if measure or profile:
+    on_chip = kernel if dialect == "nki" else nki.baremetal(kernel, **hw_options)
+    latency, stats = None, {}
+    try:
+        if dialect == "nki" and (measure or profile):
+            from .neuron.profiles import measure as by_neff
+            outputs, latency, why = by_neff(lambda: on_chip(*args, **kwargs), profile)
+            stats = {"not_measured": why} if why else {}
+        else:
+            outputs = on_chip(*args, **kwargs)
+    except Exception as error:
+        if has_neuron_devices():
+            raise
+        raise BackendError("--backend hw needs a Neuron device, and this machine has none "
+                           f"(/dev/neuron0 is missing): {error}") from error
+    if dialect != "nki" and (measure or profile):
         latency = _measure(nki, kernel, args, kwargs, hw_options, profile)
-    return Ran(outputs, latency=latency, latency_kind="measured" if latency else None)
+    return Ran(outputs, stats, latency=latency, latency_kind="measured" if latency else None)
 
 
 def prepare_process(backend: str, dialect: str = "beta1") -> None:
@@ -69,7 +87,7 @@ def prepare_process(backend: str, dialect: str = "beta1") -> None:
 
 
 def _simulate(kernel: Callable[..., Any], args: Sequence[np.ndarray], kwargs: Mapping[str, Any],
-              target: str, measure: bool, profile: str) -> Ran:
+              target: str, measure: bool, profile: str, limit_us: float | None = None) -> Ran:
     """Run on the simulator; with `measure`, predict the latency of this very run as well.
 
     `profile` names the files that picture it: NAME.html and NAME.pftrace.
@@ -88,6 +106,8 @@ def _simulate(kernel: Callable[..., Any], args: Sequence[np.ndarray], kwargs: Ma
              "hbm_write_bytes": int(run.hbm_write_bytes)}
     if latency:
         stats["model_error"] = prediction.model_error
+    if latency and (profile or (limit_us is not None and latency["p50"] > limit_us)):
+        stats["advice"] = [str(a) for a in prediction.advice] or [prediction.verdict]
     if profile:
         prediction.save_html(f"{profile}.html")
         prediction.save_perfetto(f"{profile}.pftrace")
@@ -103,12 +123,25 @@ def _sdk(backend: str, dialect: str = "beta1") -> Any:
     try:
         nki = import_module(package)
     except ImportError as error:
+        if PathFinder.find_spec(package.split(".")[0]) is None:
+            raise _no_sdk(backend, package) from None
         raise BackendError(f"--backend {backend} needs the AWS Neuron SDK, which is not usable "
                            f"here: {error}\nWithout it, use --backend sim.") from None
     if getattr(nki, "__simulator__", False):
-        raise BackendError(f"--backend {backend} needs the AWS Neuron SDK, which is not installed "
-                           f"here ({package} is nkisim's). Use --backend sim.")
+        raise _no_sdk(backend, package)
     return nki
+
+
+def _no_sdk(backend: str, package: str) -> BackendError:
+    what = "a machine with Neuron devices and the AWS Neuron SDK" if backend == "hw" else \
+        "the AWS Neuron SDK"
+    return BackendError(f"--backend {backend} needs {what}; this Python has no package {package} "
+                        "of it. --backend sim (the default) simulates.")
+
+
+def has_neuron_devices() -> bool:
+    """Tell whether this machine has a Neuron device (the driver makes /dev/neuron0)."""
+    return Path("/dev/neuron0").exists()
 
 
 def _measure(nki: Any, kernel: Callable[..., Any], args: Sequence[np.ndarray],
@@ -123,5 +156,7 @@ def _measure(nki: Any, kernel: Callable[..., Any], args: Sequence[np.ndarray],
     bench(*args, **kwargs)
     if profile:
         os.replace("file.neff", f"{profile}.neff")
+        from .neuron.profiles import bring
+        bring(profile)
     latency = bench.benchmark_result.nc_latency
-    return {f"p{p}": float(latency.get_latency_percentile(p)) for p in (50, 99)}
+    return {name: float(latency.get_latency_percentile(p)) for name, p in PERCENTILES.items()}

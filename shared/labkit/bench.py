@@ -13,8 +13,10 @@ from rich.table import Table
 
 import nkisim
 
+from .backends import BACKENDS, has_neuron_devices
 from .cli import (
     RESULTS,
+    add_case_limit,
     add_language_flags,
     in_dialect_of,
     known_labs,
@@ -23,15 +25,11 @@ from .cli import (
     seed,
 )
 from .evaluate import PASSED, Outcome, exit_code
-from .show import show_failures, terminal, totals
+from .hostflags import add_host_flags
+from .show import show_failures, show_printed, show_slow, show_table, terminal, totals
 from .spec import FLEET_TARGETS, TARGETS, MustFailNumerically, MustRaise, SpecError
 
 PROFILES = Path("profiles")
-
-
-def has_neuron_devices() -> bool:
-    """Tell whether this machine has a Neuron device (the driver makes /dev/neuron0)."""
-    return Path("/dev/neuron0").exists()
 
 
 def latency_table(outcomes: Sequence[tuple[str, Outcome]], kind: str) -> Table:
@@ -71,8 +69,13 @@ def _parser(name: str, text: str, names: Sequence[str]) -> argparse.ArgumentPars
     parser.add_argument("--seed", type=seed, help="seed of the inputs (default: each lab's)")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE",
                         help="where results are appended (default: %(default)s)")
+    parser.add_argument("--backend", choices=[b for b in BACKENDS if b != "sdk-sim"],
+                        help="hw: measure on the chip; sim: predict (default: hw where a Neuron "
+                             "device is)")
     parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
     add_language_flags(parser, nkisim.installed_dialect())
+    add_case_limit(parser)
+    add_host_flags(parser)
     return parser
 
 
@@ -80,8 +83,8 @@ def _run(name: str, text: str, argv: Sequence[str] | None, folder: Path | None) 
     """Time the fleets; with `folder`, save a profile of each case there."""
     names, load = known_labs()
     args = _parser(name, text, names).parse_args(argv)
-    hw = has_neuron_devices()
-    args.backend, args.simulate = ("hw", False) if hw else ("sim", True)
+    args.backend = args.backend or ("hw" if has_neuron_devices() else "sim")
+    args.simulate = args.backend == "sim"
     console = terminal()
     labs = [in_dialect_of(lab, args) for lab in load(args.labs)]
     everything: list[tuple[str, Outcome]] = []
@@ -103,8 +106,11 @@ def _run(name: str, text: str, argv: Sequence[str] | None, folder: Path | None) 
         raise SpecError("no case fits these arguments" + (
             f": there is no case {', '.join(args.case)}" if args.case else ""))
     kinds = {o.latency_kind for o in outcomes if o.latency}
-    console.print(latency_table(everything, " and ".join(sorted(filter(None, kinds))) or "none"))
+    show_table(console, latency_table(everything,
+                                      " and ".join(sorted(filter(None, kinds))) or "none"))
     show_failures(console, outcomes)
+    show_printed(console, outcomes)
+    show_slow(console, outcomes)
     note_latency(console, outcomes)
     if folder:
         console.print(f"profiles in {folder}: open a .html in a browser, a .pftrace in Perfetto",

@@ -16,31 +16,38 @@ import nkisim
 from .backends import BACKENDS
 from .dialect import DIALECTS, KERNELS
 from .evaluate import Outcome, evaluate, exit_code, score
+from .hostflags import add_host_flags, asks_for_host
 from .load import discover, labs_root, load_lab
 from .results import ResultsError, append_run, provenance, write_times
 from .show import (
     case_table,
     progress,
     show_failures,
+    show_printed,
     show_score,
+    show_slow,
     show_stats,
+    show_steps,
+    show_table,
     summary_table,
     terminal,
     totals,
 )
-from .spec import FLEET_TARGETS, TARGETS, Case, Lab, SpecError
+from .spec import FLEET_TARGETS, TARGETS, TIME_LIMIT_S, Case, Lab, SpecError
 
 RESULTS = Path("results") / "results.json"
 
 
 def add_common_flags(parser: argparse.ArgumentParser, lab: Lab) -> None:
     """Add the flags that every lab's tester has."""
+    add_host_flags(parser)
     parser.add_argument("--target", choices=TARGETS, default="trn1",
                         help="generation to simulate (default: %(default)s)")
     parser.add_argument("--backend", choices=BACKENDS, default="sim",
                         help="sim: our simulator; sdk-sim: the SDK's; hw: the chip (default: sim)")
     parser.add_argument("--simulate", action="store_true", help="the same as --backend sim")
     add_language_flags(parser, nkisim.installed_dialect())
+    add_case_limit(parser)
     parser.add_argument("--seed", type=seed, default=lab.seed,
                         help="seed of the inputs (default: %(default)s)")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE",
@@ -60,6 +67,13 @@ def add_language_flags(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument("--language", choices=("teach", "strict", "off"),
                         help="what is done about Python that a compiler of NKI refuses: said (the "
                              "default), an error, nothing (docs/language-limits.md)")
+
+
+def add_case_limit(parser: argparse.ArgumentParser) -> None:
+    """Add the flag that says how long a case may run."""
+    parser.add_argument("--case-limit", type=positive, metavar="SECONDS",
+                        help=f"stop a kernel that runs longer (default: {TIME_LIMIT_S:.0f}; more "
+                             "for large cases, and where the SDK compiles first)")
 
 
 def in_dialect_of(lab: Lab, args: argparse.Namespace) -> Lab:
@@ -110,10 +124,19 @@ def seed_of(args: argparse.Namespace, lab: Lab) -> int:
     return lab.seed if args.seed is None else args.seed
 
 
-def guarded(main: Any, argv: Sequence[str] | None = None) -> int:
-    """Run a tester's main; turn what we know can go wrong into a sentence and exit code 2."""
+def guarded(main: Any, argv: Sequence[str] | None = None, program: Sequence[str] = (),
+            local: bool = False) -> int:
+    """Run a tester's main; turn what we know can go wrong into a sentence and exit code 2.
+
+    With --host it runs on another machine: `program` with the same arguments (default: the script
+    that was started). `local`: the program itself knows what --host means.
+    """
     console = Console(stderr=True)
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
+        if not local and asks_for_host(arguments) and not {"-h", "--help"} & set(arguments):
+            from .remote.front import elsewhere
+            return elsewhere(program or sys.argv[:1], arguments)
         return int(main(argv))
     except (SpecError, ResultsError) as error:
         console.print(f"[red]could not run:[/] {escape(str(error))}", highlight=False,
@@ -137,7 +160,9 @@ def run_cases(lab: Lab, runs: Sequence[tuple[Case, str]], args: argparse.Namespa
             task = bar.add_task(lab.label, total=len(runs))
             for outcome in evaluate(lab, runs, backend=backend, seed=args.seed,
                                     in_process=args.in_process, profile=profile,
-                                    measure=measure):
+                                    measure=measure, time_limit=args.case_limit):
+                if outcome.error and outcome.error["kind"] == "backend":
+                    raise SpecError(outcome.error["text"])      # nor can any other case
                 outcomes.append(outcome)
                 bar.advance(task)
     finally:
@@ -169,9 +194,12 @@ def run_fleet(labs: Sequence[Lab], fleet: str, targets: Sequence[str], args: arg
     outcomes = [o for _, o in everything]
     if not outcomes:
         raise SpecError(f"no case is in the fleet {fleet!r}")
-    console.print(summary_table(everything))
+    show_table(console, summary_table(everything))
     show_failures(console, outcomes)
+    show_printed(console, outcomes)
+    show_slow(console, outcomes)
     for lab in labs:
+        show_steps(console, lab, [o for n, o in everything if n == lab.label])
         if lab.rubric:
             show_score(console, lab, score(lab, [o for n, o in everything if n == lab.label]))
     note_latency(console, outcomes)
@@ -185,7 +213,7 @@ def run_tester(lab: Lab, cases: Sequence[Case], args: argparse.Namespace) -> int
     console = terminal()
     lab = in_dialect_of(lab, args)
     if args.list:
-        console.print(case_table(lab))
+        show_table(console, case_table(lab))
         return 0
     runs = [(case, args.target) for case in cases if args.target in case.targets]
     if not runs:
@@ -194,11 +222,14 @@ def run_tester(lab: Lab, cases: Sequence[Case], args: argparse.Namespace) -> int
     if profile and "{case}" not in profile and len(runs) > 1:
         profile += "_{case}"
     outcomes = run_cases(lab, runs, args, console, profile)
-    console.print(summary_table((lab.label, o) for o in outcomes))
+    show_table(console, summary_table((lab.label, o) for o in outcomes))
     show_failures(console, outcomes)
+    show_printed(console, outcomes)
+    show_slow(console, outcomes)
     if profile:
         for outcome in outcomes:
             show_stats(console, outcome)
+    show_steps(console, lab, outcomes)
     show_score(console, lab, score(lab, outcomes))
     if args.record:
         console.print(write_times(args.results.with_name("execution_times.json"), lab, outcomes,
@@ -251,6 +282,8 @@ def simulate(argv: Sequence[str] | None = None) -> int:
                         help="where results are appended (default: %(default)s)")
     parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
     add_language_flags(parser, "")
+    add_case_limit(parser)
+    add_host_flags(parser)
     args = parser.parse_args(argv, argparse.Namespace(backend="sim", simulate=True))
     labs = load(args.labs)
     if args.dialect is None:
@@ -262,10 +295,18 @@ def simulate(argv: Sequence[str] | None = None) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Dispatch `python -m labkit COMMAND`."""
     from .bench import benchmark, profile
-    commands = {"simulate": simulate, "benchmark": benchmark, "profile": profile}
+    from .course import COMMANDS
+    from .history.commands import history
+    from .neuron.commands import neuron
+    from .neuron.verify import verify_sim
+    from .remote.commands import remote
+    commands = {"simulate": simulate, "benchmark": benchmark, "profile": profile, "remote": remote,
+                "history": history, "neuron": neuron, "verify_sim": verify_sim, **COMMANDS}
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] in (["remote"], ["history"], ["neuron"]):
+        return guarded(commands[arguments[0]], arguments[1:], local=True)
     if arguments and arguments[0] in commands:
-        return guarded(commands[arguments[0]], arguments[1:])
+        return guarded(commands[arguments[0]], arguments[1:], ("-m", "labkit", arguments[0]))
     print(f"usage: python -m labkit {'|'.join(commands)} [LAB...] [--full] "
           f"[--target {'|'.join(TARGETS)}] [--seed N] [--results FILE]", file=sys.stderr)
     return 0 if arguments[:1] in (["-h"], ["--help"]) else 2

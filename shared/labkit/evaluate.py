@@ -1,7 +1,7 @@
 """The one evaluator: run a lab's cases on a backend and judge them. Labs add no code here."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -11,9 +11,19 @@ import numpy as np
 
 from .child import job_of
 from .compare import AnyArgmax, Comparison, compare
+from .diagnose import Alternative
 from .inputs import dtype_of, make_inputs
 from .load import load_module
-from .spec import Case, Lab, MustFailNumerically, MustRaise, RubricLine, SpecError
+from .mistakes import Mistakes
+from .spec import (
+    COMPILED_LIMIT_S,
+    Case,
+    Lab,
+    MustFailNumerically,
+    MustRaise,
+    RubricLine,
+    SpecError,
+)
 from .worker import Worker
 
 PASSED, FAILED, NOT_RUN = "passed", "failed", "could not run"
@@ -61,12 +71,14 @@ class Outcome:
 
 def evaluate(lab: Lab, runs: Iterable[tuple[Case, str]], *, backend: str = "sim",
              seed: int | None = None, in_process: bool = False, kernels: Path | None = None,
-             profile: str = "", measure: bool = False) -> Iterator[Outcome]:
+             profile: str = "", measure: bool = False, time_limit: float | None = None,
+             ) -> Iterator[Outcome]:
     """Run (case, target) pairs and yield an outcome each, in order.
 
     The kernels (default: the lab's, in its dialect) run in one child process per call; the verdict
     is computed here. Inputs come from `seed` (default: the lab's) on both sides. `measure` wants
-    the latency of every case, not only of those that are judged by it.
+    the latency of every case, not only of those that are judged by it. `time_limit`: the seconds
+    that a kernel may run (default: what the case says).
     """
     kernels = kernels or lab.kernels
     seed = lab.seed if seed is None else seed
@@ -76,45 +88,63 @@ def evaluate(lab: Lab, runs: Iterable[tuple[Case, str]], *, backend: str = "sim"
             request = job_of(case, kernels=str(kernels), backend=backend, target=target, seed=seed,
                              dialect=lab.dialect,
                              measure=measure or case.measure or target in case.threshold_us,
-                             profile=profile.replace("{case}", case.name))
+                             profile=profile.replace("{case}", case.name),
+                             limit_us=case.threshold_us.get(target))
             job = worker.send(request)
             # the reference is computed while the child runs the kernel
             expected = references.of(case) if not isinstance(case.expect, MustRaise) else ()
-            yield judge(case, target, worker.receive(job, case.timeout_s), expected, references)
+            limit = time_limit or max(case.timeout_s, 0 if backend == "sim" else COMPILED_LIMIT_S)
+            yield judge(case, target, worker.receive(job, limit), expected, references)
 
 
 class References:
-    """Computes expected outputs; keeps the last, as neighbours in a fleet often share it."""
+    """Computes expected outputs; keeps the last, as neighbours in a fleet often share it.
+
+    `module`: the lab's reference.py; the lab's known mistakes lie beside it.
+    """
 
     def __init__(self, module: ModuleType, seed: int):
         self.module, self.seed = module, seed
+        self._known: Mistakes | None = None
         self._last: tuple[Any, tuple[Any, ...]] = (None, ())
 
     def of(self, case: Case, swap: tuple[int, int] | None = None) -> tuple[Any, ...]:
         """Return the expected outputs; `swap=(i, j)`: as if input i held the values of input j."""
         key = (case.reference, case.inputs, repr(sorted(case.kwargs.items())), swap)
         if self._last[0] != key:
-            function = getattr(self.module, case.reference, None)
-            if not callable(function):
-                raise SpecError(f"case {case.name}: reference.py has no {case.reference}")
             inputs = make_inputs(case, self.seed)
             if swap is not None:
                 inputs[swap[0]] = inputs[swap[1]]
-            result = function(*inputs, **case.kwargs)
+            result = self._function(case)(*inputs, **case.kwargs)
             self._last = (key, result if isinstance(result, tuple) else (result,))
         return self._last[1]
 
-    def mistakes(self, case: Case, output: int) -> list[tuple[str, np.ndarray]]:
-        """Return what the output would be if one input had been overwritten by another."""
+    def _function(self, case: Case) -> Callable[..., Any]:
+        function = getattr(self.module, case.reference, None)
+        if not callable(function):
+            raise SpecError(f"case {case.name}: reference.py has no {case.reference}")
+        return function
+
+    def mistakes(self, case: Case, output: int, worst: tuple[int, ...]) -> list[Alternative]:
+        """Return what the output would be with the mistakes that are known of the case's lab.
+
+        And, for all labs: if one input had been overwritten by another. `worst`: the element that
+        the output is most wrong in; where the reference takes long, only its surroundings matter.
+        """
+        if self._known is None:
+            self._known = Mistakes.load(Path(self.module.__file__ or "").parent)
         found = []
         for i, one in enumerate(case.inputs):
             for j, other in enumerate(case.inputs):
                 if i != j and (one.shape, one.dtype) == (other.shape, other.dtype):
                     result = self.of(case, (i, j))[output]
                     if isinstance(result, np.ndarray):
-                        found.append((f"input {i} was overwritten by input {j} before it was used "
-                                      "(two tiles at one address?)", result))
-        return found
+                        found.append(Alternative(
+                            f"input {i} was overwritten by input {j} before it was used (two tiles "
+                            "at one address?)", result, kind="aliasing"))
+        return found + self._known.alternatives(case.reference, self._function(case),
+                                                make_inputs(case, self.seed), dict(case.kwargs),
+                                                output, worst)
 
 
 def judge(case: Case, target: str, reply: dict[str, Any], expected: tuple[Any, ...],
@@ -182,8 +212,8 @@ def _judge_outputs(outcome: Outcome, outputs: tuple[Any, ...], expected: tuple[A
         options: dict[str, Any] = {"accumulate": case.accumulate, "roundings": case.roundings,
                                    "dtype": None if isinstance(wanted, AnyArgmax) else dtype}
         result = compare(wanted, given, **options)
-        if result.worst and not isinstance(wanted, AnyArgmax):
-            mistakes = references.mistakes(case, place)
+        if result.worst:
+            mistakes = references.mistakes(case, place, result.worst)
             if mistakes:
                 result = compare(wanted, given, alternatives=mistakes, **options)
         outcome.comparisons.append(result)

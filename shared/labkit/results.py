@@ -11,6 +11,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from importlib import metadata
@@ -36,7 +37,9 @@ def provenance(lab: Lab, backend: str, target: str, seed: int) -> dict[str, Any]
     """Return where a result comes from: backend, versions, hash of the kernels, machine kind."""
     import nkisim
     return {
+        "id": uuid.uuid4().hex,
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "student": os.environ.get("LABKIT_STUDENT"),
         "backend": backend, "target": target, "seed": seed,
         "dialect": lab.dialect,
         "nkisim": nkisim.__version__ if backend == "sim" else None,
@@ -58,6 +61,10 @@ def sdk_version() -> str | None:
 
 def git_commit(folder: Path) -> str | None:
     """Return the commit of the working tree around `folder`, "+" appended if it is changed."""
+    sent = os.environ.get("LABKIT_GIT_COMMIT")     # a tree that was sent here has no repository
+    if sent is not None:
+        return sent or None
+
     def git(*args: str) -> str:
         return subprocess.run(["git", "-C", str(folder), *args], check=True, text=True,
                               capture_output=True, timeout=10).stdout.strip()
@@ -68,24 +75,37 @@ def git_commit(folder: Path) -> str | None:
 
 
 def append_run(path: Path, run: dict[str, Any]) -> list[str]:
-    """Append a run to a results file, atomically; return sentences that the user should see.
+    """Append a run to a results file; return sentences that the user should see."""
+    return append_runs(path, [run])[1]
 
-    Two processes may write at once (a lock), a kill leaves the old file or the new one (a rename),
-    and a file that we cannot read is kept under another name.
+
+def append_runs(path: Path, runs: Sequence[dict[str, Any]]
+                ) -> tuple[list[dict[str, Any]], list[str]]:
+    """Append runs to a results file, atomically; return those that were new, and notes for people.
+
+    A run whose "id" is in the file is there already: what is brought twice comes once. Two
+    processes may write at once (a lock), a kill leaves the old file or the new one (a rename), and
+    a file that we cannot read is kept under another name.
     """
     notes: list[str] = []
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(str(path) + ".lock", timeout=30):
             document = _read(path, notes)
-            document["runs"].append(run)
-            _write(path, document)
+            known = {run.get("id") for run in document["runs"]} - {None}
+            new = [run for run in runs if run.get("id") not in known]
+            document["runs"] += new
+            if new:
+                _write(path, document)
     except Timeout:
         raise ResultsError(f"{path} is locked by another run for more than 30 s; if none is "
                            f"running, delete {path}.lock") from None
     except OSError as error:
         raise ResultsError(f"cannot write {path}: {error.strerror or error}") from None
-    return notes
+    if os.environ.get("INFLUXDB_V2_URL"):
+        from .history.queue import after_a_run
+        notes += after_a_run(path)
+    return new, notes
 
 
 def _read(path: Path, notes: list[str]) -> dict[str, Any]:
@@ -124,6 +144,7 @@ def _write(path: Path, document: dict[str, Any]) -> None:
             file.write("\n")
             file.flush()
             os.fsync(file.fileno())
+        os.chmod(name, 0o644)       # a temporary file is its owner's alone
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
+from rich.padding import Padding
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -16,6 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from .evaluate import FAILED, NOT_RUN, PASSED, Outcome
 from .inputs import dtype_of
@@ -44,6 +47,31 @@ def expectation(case: Case) -> str:
     if isinstance(case.expect, MustRaise):
         return "refused"
     return "wrong" if isinstance(case.expect, MustFailNumerically) else "right"
+
+
+def show_table(console: Console, table: Table) -> None:
+    """Print a table; in a terminal that is too narrow, each row's name on a line of its own.
+
+    Names are in the first column; they are never broken, so that they can be copied.
+    """
+    names = table.columns[0]
+    names.no_wrap = True
+    names.min_width = max((Text.from_markup(str(name)).cell_len for name in names.cells), default=0)
+    wide = console.options.update(width=1000)
+    if Measurement.get(console, wide, table).minimum <= console.width:
+        console.print(table)
+        return
+    if table.title:
+        console.print(table.title, style="table.title")
+    others = [[str(cell) for cell in column.cells] for column in table.columns[1:]]
+    for name, *cells in zip(names.cells, *others):
+        console.print(name, soft_wrap=True)
+        values = [f"{column.header} {cell}" for column, cell in zip(table.columns[1:], cells)
+                  if cell]
+        if values:
+            console.print(Padding(",  ".join(values), (0, 0, 0, 4), expand=False), highlight=False)
+    if table.caption:
+        console.print(table.caption, style="table.caption")
 
 
 def summary_table(outcomes: Iterable[tuple[str, Outcome]]) -> Table:
@@ -85,21 +113,53 @@ def _counts(runs: Sequence[Outcome]) -> tuple[str, str, str]:
 
 def show_failures(console: Console, outcomes: Iterable[Outcome]) -> None:
     """Print the report of every case that did not pass; the same report only once."""
-    seen: set[str] = set()
+    seen: dict[str, str] = {}
+    last = ""
     for o in outcomes:
         if o.status == PASSED:
             continue
         report = o.detail if o.text in o.detail else "\n".join(filter(None, (o.text, o.detail)))
         console.print(f"\n[{_STYLE[o.status]}]{o.case.name} on {o.target}: {o.status}[/]")
         if report in seen:
-            console.print("  (the same report as above)")
+            as_that = "above" if report == last else f"that of {seen[report]}"
+            console.print(f"  (the same report as {as_that})", highlight=False, soft_wrap=True)
+            last = report
             continue
-        seen.add(report)
+        seen[report], last = f"{o.case.name} on {o.target}", report
         console.print(escape(report), highlight=False, soft_wrap=True)
         show_findings(console, o)
         if o.printed:
             console.print("printed by the kernel:\n" + escape(_tail(o.printed)), highlight=False,
                           soft_wrap=True)
+
+
+def show_printed(console: Console, outcomes: Sequence[Outcome]) -> None:
+    """Print what kernels printed in cases that passed; a failure's report has it already."""
+    last, lines = "", 200 if len(outcomes) == 1 else 20
+    for o in outcomes:
+        if o.status != PASSED or not o.printed:
+            continue
+        console.print(f"\n{o.case.name} on {o.target}, printed by the kernel:", highlight=False,
+                      soft_wrap=True)
+        console.print("  (the same as above)" if o.printed == last else
+                      escape(_tail(o.printed, lines)), highlight=False, soft_wrap=True)
+        last = o.printed
+
+
+def show_slow(console: Console, outcomes: Iterable[Outcome]) -> None:
+    """Say of every case that is right and too slow by how much, and what to change first."""
+    for o in outcomes:
+        if o.status == PASSED and o.meets_threshold is False and o.latency:
+            console.print(f"\n[yellow]{o.case.name} on {o.target}: right, but too slow[/], "
+                          f"{o.latency_kind} {o.latency[f'p{o.case.percentile}']:,.0f} of "
+                          f"{o.case.threshold_us[o.target]:,.0f} us", highlight=False)
+            show_advice(console, o)
+
+
+def show_advice(console: Console, outcome: Outcome) -> None:
+    """Print what to change first, where that is known."""
+    for sentence in outcome.stats.get("advice", ()):
+        console.print(f"  {escape(sentence)}", highlight=False, soft_wrap=True)
 
 
 def show_findings(console: Console, outcome: Outcome) -> None:
@@ -125,6 +185,7 @@ def show_stats(console: Console, outcome: Outcome) -> None:
         table.add_row("HBM bytes read", f"{outcome.stats['hbm_read_bytes']:,}")
         table.add_row("HBM bytes written", f"{outcome.stats['hbm_write_bytes']:,}")
     console.print(table)
+    show_advice(console, outcome)
     for name in outcome.stats.get("files", ()):
         console.print(f"wrote {name}", highlight=False, soft_wrap=True, markup=False)
 
@@ -151,6 +212,33 @@ def show_score(console: Console, lab: Lab,
         table.add_row("together", f"{sum(points or 0 for _, points, _ in mine):g}",
                       f"{sum(line.points for line, _, _ in mine):g}")
         console.print(table)
+
+
+def show_steps(console: Console, lab: Lab, outcomes: Sequence[Outcome]) -> None:
+    """Print which steps of a lab are not started, failing or passing, and what they are worth."""
+    table = Table(title=f"Steps of {lab.name}", title_justify="left", box=None)
+    for name in ("step", "section of README.md", "state", "points"):
+        table.add_column(name, overflow="fold")
+    for step in lab.steps:
+        mine = [o for o in outcomes if o.case.name in step.cases]
+        if not mine:
+            continue
+        state = step_state(mine)
+        color = {"passing": "green", "failing": "red"}.get(state, "yellow")
+        points = sum(line.points for line in lab.rubric if set(line.cases) <= set(step.cases))
+        table.add_row(str(step.number), step.section, f"[{color}]{state}[/]",
+                      f"{points:g}" if points else "-")
+    if table.row_count:
+        console.print(table)
+
+
+def step_state(outcomes: Sequence[Outcome]) -> str:
+    """Return "passing", "not started" or "failing" for the runs of a step's cases."""
+    if all(o.status == PASSED for o in outcomes):
+        return "passing"
+    wrong = [o for o in outcomes if o.status != PASSED]
+    unwritten = all((o.error or {}).get("name") == "not_written" for o in wrong)
+    return "not started" if unwritten else "failing"
 
 
 def case_table(lab: Lab) -> Table:
@@ -186,4 +274,5 @@ def _tail(text: str, lines: int = 20) -> str:
     all_lines = text.splitlines()
     if len(all_lines) <= lines:
         return text
-    return "\n".join([f"... ({len(all_lines) - lines} lines before)", *all_lines[-lines:]])
+    return "\n".join([f"... ({len(all_lines) - lines} lines before; --in-process shows all)",
+                      *all_lines[-lines:]])

@@ -20,6 +20,13 @@ TARGETS: tuple[str, ...] = nkisim.TARGETS
 FLEET_TARGETS = ("trn1", "trn2")
 #: The files that every lab folder has, under these names.
 FILES = ("README.md", "spec.py", "reference.py", "kernels.py", "tester.py")
+#: Seconds that a case may run: simulated, and where the SDK compiles it first.
+TIME_LIMIT_S, COMPILED_LIMIT_S = 60.0, 900.0
+
+
+def time_limit(products: float) -> float:
+    """Return the seconds that a case of so many products may run: 30 for each 10^10, and 60."""
+    return TIME_LIMIT_S + 30 * (products // 1e10)
 
 
 class SpecError(Exception):
@@ -85,7 +92,8 @@ class Case:
     (default: that of the first input). `hw_options` go to `nki.baremetal` on the chip. `fleets` are
     the named groups of cases that it belongs to. `threshold_us` is the latency, by target, that
     full credit asks for, and `relaxed_us` what a part of it asks for; both of `percentile`.
-    `measure` asks for a latency also where there is no threshold.
+    `measure` asks for a latency also where there is no threshold. `timeout_s` is how many seconds
+    the kernel may run in simulation; compiled, it may take `COMPILED_LIMIT_S` at least.
     """
 
     name: str
@@ -106,7 +114,7 @@ class Case:
     relaxed_us: Mapping[str, float] = field(default_factory=dict)
     percentile: int = 50
     measure: bool = False
-    timeout_s: float = 900.0
+    timeout_s: float = TIME_LIMIT_S
 
     def __post_init__(self) -> None:
         if not self.inputs:
@@ -136,6 +144,15 @@ class RubricLine:
 
 
 @dataclass(frozen=True)
+class Step:
+    """A step of a lab: a section of its README, and the cases that show that it is done."""
+
+    number: int
+    section: str
+    cases: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Lab:
     """A lab: its folder, its cases, what it is worth, and which files a student may edit."""
 
@@ -144,6 +161,7 @@ class Lab:
     folder: Path
     cases: tuple[Case, ...]
     rubric: tuple[RubricLine, ...] = ()
+    steps: tuple[Step, ...] = ()
     editable: tuple[str, ...] = ("kernels.py",)
     seed: int = 149
     dialect: str = "beta1"      # which of the kernel files is meant: see `speaking`
@@ -158,6 +176,11 @@ class Lab:
                 if name not in names:
                     raise SpecError(f"lab {self.name}: rubric line {line.text!r} names the case "
                                     f"{name!r}, which does not exist")
+        for step in self.steps:
+            for name in step.cases:
+                if name not in names:
+                    raise SpecError(f"lab {self.name}: step {step.number} names the case {name!r}, "
+                                    "which does not exist")
 
     @property
     def kernels(self) -> Path:

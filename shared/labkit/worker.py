@@ -84,7 +84,8 @@ class Worker:
             if time.monotonic() > end:
                 self._stop()
                 return {"error": {"kind": "crash", "text": f"the kernel ran for more than "
-                                  f"{timeout_s:.0f} s and was stopped"}}
+                                  f"{timeout_s:.0f} s, the limit of this case, and was stopped: "
+                                  "does a loop never end? --case-limit SECONDS allows more"}}
             time.sleep(pause)
             pause = min(0.02, pause * 1.5)
 

@@ -5,11 +5,14 @@ The rules themselves are in `rules.py`; `python -m nkisim explain ID` prints a r
 """
 from __future__ import annotations
 
+import functools
 import linecache
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType, TracebackType
+from typing import Any
 
 import numpy as np
 
@@ -84,6 +87,14 @@ class NkiError(ValueError):
         self._gave = given              # as the caller said, before the default
         self.hint = hint or (rule.hint if rule else "")
         super().__init__(what)
+        # what prints an exception (from Python 3.11 on) prints its notes
+        self.__notes__ = [f"  try: {self.hint}"] * bool(self.hint) + [
+            f"  more: python -m nkisim explain {id}"]
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython and notebooks show: they ask exceptions for this method."""
+        from .uncaught import told
+        return told(self, self.__traceback__)
 
     def at(self, where: Where | None) -> NkiError:
         """Move the error to another place in the user's code, and return it."""
@@ -138,6 +149,17 @@ def out_of_bound_at_run_time(index: int, size: int) -> IndexError:
         given=f"flattened element address {index}", limit=f"{size} elements",
         hint="clip the indices, or pass oob_mode=nisa.oob_mode.skip to drop such rows")
     return exc
+
+
+def complete(made: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function return AttributeErrors to whose text Python adds no suggestion of its own."""
+    @functools.wraps(made)
+    def finished(*args: Any, **kwargs: Any) -> Any:
+        error = made(*args, **kwargs)
+        if isinstance(error, AttributeError):
+            error.obj = ()      # Python fills in what it needs for that only where nothing is set
+        return error
+    return finished
 
 
 def trim(exc: BaseException) -> BaseException:

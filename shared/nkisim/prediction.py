@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from . import advice
 from .checks.finding import Finding
 from .chip import dtypes
 from .chip.hw import NeuronCore
@@ -22,6 +23,7 @@ from .chip.memory import HBM
 from .errors import Where, fail
 from .launch import Run, as_kernel, launch
 from .machine.machine import Machine
+from .machine.values import TileValues
 from .timing import compiler as compiling
 from .timing.schedule import ENGINES, Schedule, schedule
 from .trace.footprint import Dependencies
@@ -186,7 +188,8 @@ class Profile:
     """A kernel's predicted performance on a target (design.md 3.4)."""
 
     def __init__(self, run: Run, core: NeuronCore, descriptors: str, kernel_name: str,
-                 options: frozenset[str] = frozenset(compiling.DEFAULT)):
+                 options: frozenset[str] = frozenset(compiling.DEFAULT),
+                 tile_values: TileValues | None = None):
         self.kernel_name, self.hw, self.descriptors = kernel_name, core, descriptors
         self.trace, self.machine = run.trace, run.machine
         self.model_error = model_error() if core.calibrated else "not calibrated"
@@ -197,8 +200,10 @@ class Profile:
         plan = max(plans, key=_end)                         # of the core that takes longest
         self.cores = len(plans)
         self.compiler = tuple(name for name in compiling.OPTIONS if name in options)
+        self._options = options
         self.schedule = plan
         self.trace = plan.trace                             # with spills, if there are any
+        self.tile_values = tile_values if plan.trace is run.trace else None     # by its numbers
         self.spill_bytes = sum(p.spill_bytes for p in plans)
         for p in plans:
             for k, engine in enumerate(p.engines):          # they are chosen by now
@@ -230,6 +235,20 @@ class Profile:
     @property
     def target(self) -> str:
         return self.hw.name
+
+    @cached_property
+    def advice(self) -> list[advice.Advice]:
+        """Return what to change first: at most three sentences, each with what it would save.
+
+        Computed when it is first asked for: that takes a few more schedules.
+        """
+        return advice.advise(self.schedule, self.hw, dge=self.descriptors == "dge",
+                             on=self._options, latency_us=self.latency_us)
+
+    @property
+    def verdict(self) -> str:
+        """Return a sentence if there is no advice, else ""."""
+        return "" if self.advice else advice.verdict(self.schedule, self.hw)
 
     @property
     def sbuf_peak_lines(self) -> list[Peak]:
@@ -292,6 +311,7 @@ class Profile:
             "sbuf_peak_lines": [[place(p.where), p.amount] for p in self.sbuf_peak_lines],
             "psum_peak_lines": [[place(p.where), p.amount] for p in self.psum_peak_lines],
             "instructions": dict(self.instructions), "bound": self.bound,
+            "advice": [a.to_dict() for a in self.advice],
             "findings": [{"id": f.id, "severity": f.severity, "text": f.text,
                           "where": place(f.where), "other": place(f.other)}
                          for f in self.findings],
@@ -320,6 +340,10 @@ class Profile:
         """Write the profile as a trace for the Perfetto UI."""
         _report().save_perfetto(self, path)
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows of a profile: its page."""
+        return _report().inline(self)
+
     def __repr__(self) -> str:
         return (f"<profile of {self.kernel_name}: {self.latency_us:.1f} us predicted for "
                 f"{self.hw.name}, bound by {self.bound}>")
@@ -346,7 +370,7 @@ def descriptor_path(core: NeuronCore, options: str, wanted: str | None) -> str:
 
 def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = True,
             descriptors: str | None = None, compiler: Iterable[str] | None = None,
-            **kwargs: Any) -> Profile:
+            tile_values: bool = False, **kwargs: Any) -> Profile:
     """Predict how long a kernel takes, and where the time goes.
 
     Args:
@@ -358,6 +382,8 @@ def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = 
             `additional_compile_opt` has --disable-dge, else hardware descriptor generation.
         compiler: what the compiler is taken to do, names of `nkisim.compiler.OPTIONS`; default
             ("reorder", "engines", "rename"), () is strictly as written.
+        tile_values: True keeps for the page what each of the first instructions wrote: extremes,
+            NaNs, a histogram and a small picture.
 
     Raises: NkiError when the kernel breaks a rule of NKI or of the chip.
     """
@@ -366,8 +392,9 @@ def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = 
     core = inner.core(target)
     path = descriptor_path(core, options, descriptors)
     on = compiling.options(compiler)
-    run = launch(inner, args, kwargs, target=core.name, compute=compute)
-    return Profile(run, core, path, getattr(inner, "__name__", "kernel"), on)
+    watch = TileValues() if tile_values and compute else None
+    run = launch(inner, args, kwargs, target=core.name, compute=compute, watch=watch)
+    return Profile(run, core, path, getattr(inner, "__name__", "kernel"), on, watch)
 
 
 __all__ = ["ENGINES", "Memory", "Peak", "Profile", "Timeline", "profile"]

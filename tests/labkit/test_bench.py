@@ -1,6 +1,7 @@
 """`nox -s benchmark` and `nox -s profile` where there is no hardware."""
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -8,9 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import nkisim
 from labkit.bench import has_neuron_devices
+from labkit.evaluate import evaluate
+from labkit.load import load_lab
+from labkit.show import show_slow
 from labkit.spec import FLEET_TARGETS, TARGETS
 
 ROOT = Path(__file__).parents[2]
@@ -73,3 +78,19 @@ def test_recorded_times_have_the_seed_of_the_run(tmp_path):
     times = json.loads((tmp_path / "results" / "execution_times.json").read_text())
     (run,) = json.loads((tmp_path / "results" / "results.json").read_text())["runs"]
     assert times["seed"] == run["seed"] == 7
+
+
+def test_a_kernel_that_is_too_slow_is_told_what_to_change_first():
+    lab = load_lab(ROOT / "labs" / "conv2d")
+    case = next(c for c in lab.cases if c.name == "speed_32x16_float16")
+    (outcome,) = evaluate(lab, [(case, "trn2")], in_process=True,
+                          kernels=lab.folder / "solutions" / "step1_naive.py")
+    assert outcome.status == "passed" and outcome.meets_threshold is False
+    console = Console(file=io.StringIO(), width=100)
+    show_slow(console, [outcome])
+    said = console.file.getvalue()
+    assert "right, but too slow, predicted" in said and "of 84 us" in said
+    assert "step1_naive.py:46: " in said and "less (predicted)" in said
+    assert outcome.to_dict()["stats"]["advice"]
+    (fast,) = evaluate(lab, [(case, "trn2")], in_process=True)
+    assert "advice" not in fast.stats

@@ -40,7 +40,9 @@ def test_what_overflows_fp16_must_come_out_as_inf():
     ("layout", lambda e: e.T.copy()),
     ("stale tile", lambda e: np.vstack([e[:1], e[:-1]])),
     ("scaled", lambda e: 2 * e),
-    ("rounding", lambda e: e.astype(np.float32) * (1 + 4e-6)),
+    ("rounding", lambda e: e * (1 + 4e-6 * RNG.standard_normal(e.shape))),
+    ("rounding", lambda e: e.astype(np.float16)),
+    ("accumulator", lambda e: np.cumsum(e.reshape(8, 16, 128), axis=0).reshape(e.shape)),
 ])
 def test_the_guess_names_the_mistake(kind, make):
     expected = RNG.random((128, 128)) + 0.5
@@ -51,6 +53,14 @@ def test_missing_terms_of_a_sum_are_recognised():
     a, b = RNG.random((64, 256)), RNG.random((256, 64))
     report = compare(a @ b, (a[:, :128] @ b[:128]).astype(np.float32), accumulate=256)
     assert report.guess.kind == "missing accumulation"
+
+
+@pytest.mark.parametrize("off", [0.5, 0.003, -0.02])
+def test_a_guess_that_says_nothing_is_not_made(off):
+    """Something small is missing: the elements are not "1 times" theirs, nor badly rounded."""
+    expected = RNG.random((128, 128)) + 300
+    guess = compare(expected, (expected + off * (1 + RNG.random(128))).astype(np.float32)).guess
+    assert guess is None
 
 
 @pytest.mark.parametrize("actual, says", [

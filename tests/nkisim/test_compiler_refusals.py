@@ -118,6 +118,25 @@ def test_a_sum_is_read_when_it_is_complete(read, onto, found):
     assert said(partial_sums, X, read, onto) == found
 
 
+@nki.jit
+def banks(x):
+    """Two sums in one tensor: one is drained while the other goes on."""
+    t = nl.load(x)
+    both = nl.ndarray((64, 2, 64), dtype=nl.float32, buffer=nl.psum)
+    u = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+    for k in range(2):
+        nisa.nc_matmul(dst=both[:, 0], stationary=t, moving=t, accumulate=k > 0)
+        nisa.nc_matmul(dst=both[:, 1], stationary=t, moving=t, accumulate=k > 0)
+    nisa.tensor_copy(dst=u, src=both[:, 0])
+    nisa.nc_matmul(dst=both[:, 1], stationary=t, moving=t, accumulate=True)
+    nisa.tensor_tensor(dst=u, data1=u, data2=both[:, 1], op=nl.add)
+    return stored(u, (64, 64))
+
+
+def test_sums_beside_each_other_in_one_tensor_are_two():
+    assert said(banks, X) == []
+
+
 def test_strict_makes_errors_of_warnings_only_and_off_is_silent(monkeypatch):
     monkeypatch.setenv("NKI_LANGUAGE", "strict")
     with pytest.raises(nkisim.NkiError) as caught:
@@ -126,3 +145,49 @@ def test_strict_makes_errors_of_warnings_only_and_off_is_silent(monkeypatch):
     assert said(partial_sums, X, True, True) == [("NKI-R06", "note")]
     monkeypatch.setenv("NKI_LANGUAGE", "off")
     assert said(scaled, HALF, False) == []
+
+
+@nki.jit
+def output_in(x, buffer):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=buffer)
+    nisa.dma_copy(dst=out, src=x)
+    return out
+
+
+@nki.jit
+def its_own_input(x):
+    t = nl.load(x)
+    nl.store(x, nl.add(t, t))
+    return x
+
+
+def test_outputs_lie_in_shared_hbm():
+    assert said(output_in, X, nl.hbm) == [("NKI-R07", "warning")]
+    assert said(output_in, X, nl.shared_hbm) == []
+    assert said(its_own_input, X.copy()) == []
+
+
+# -- the first mistakes of somebody who comes from the older dialect -------------------------------
+
+@nki.jit
+def without_dst(x):
+    t = nl.load(x)
+    nisa.tensor_scalar(t, nl.multiply, 2.0)
+
+
+@nki.jit
+def of_both(x):
+    import neuronxcc.nki.language as old
+    return old.load(x)
+
+
+def test_who_forgets_the_destination_is_told_where_it_goes():
+    with pytest.raises(nkisim.NkiError) as caught:
+        nkisim.run(without_dst, X)
+    assert "nisa.tensor_scalar(dst=..., data=..., ...)" in caught.value.hint
+
+
+def test_who_mixes_the_dialects_is_told_so():
+    with pytest.raises(nkisim.NkiError) as caught:
+        nkisim.run(of_both, X)
+    assert "all from one of the two" in caught.value.hint

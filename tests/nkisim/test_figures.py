@@ -25,6 +25,8 @@ STRUCTURE = {
                   "2 * hw.dma_engines": "a DMA from HBM to HBM moves its bytes twice"},
     "schedule.py": {"[0, 1, 2, 3,": "numbers of queues", "ENGINES[:4]": "the compute engines",
                     ", 3), (e ==": "whole ns, so that equal loads are equal"},
+    "whatif.py": {"// 2)": "halves", "// 2": "halves", "% 2": "halves", "< 2 ": "a source",
+                  "reshape(-1, 2)": "pairs"},
     "spill.py": {"1 << 60": "later than everything"},
     "formulas.py": {
         "PACK = 4": "values in an element of an x4 dtype", "2 * PACK *": "a multiply-add is two",

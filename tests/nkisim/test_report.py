@@ -6,9 +6,11 @@ import gzip
 import hashlib
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
+import perfetto.protos.perfetto.trace.perfetto_trace_pb2 as perfetto
 import pytest
 
 from nkisim import report
@@ -54,7 +56,7 @@ def test_the_summary_says_first_that_it_is_predicted(add):
 
 
 def test_the_summary_is_alphabetical_one_metric_a_line(add):
-    lines = [line.split() for line in report.summary(add).splitlines()[1:]]
+    lines = [line.split() for line in report.summary(add).split("\n\n")[0].splitlines()[1:]]
     names = [name for name, _ in lines]
     assert names == sorted(names) and len(names) > 30
 
@@ -223,73 +225,125 @@ def test_a_page_does_not_say_where_on_the_disk_the_kernel_lies(tmp_path):
 
 # -- Perfetto ------------------------------------------------------------------------------------
 
-def events(path):
-    opened = gzip.open if path.suffix in (".gz", ".pftrace") else open
-    with opened(path, "rt", encoding="utf-8") as file:
-        return json.load(file)["traceEvents"]
+class Trace:
+    """A trace file, read with Perfetto's own messages: slices, counters and names of tracks."""
+
+    def __init__(self, path):
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rb") as file:
+            packets = perfetto.Trace.FromString(file.read()).packet
+        interned = packets[0].interned_data
+        assert packets[0].sequence_flags & perfetto.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
+        names = {e.iid: e.name for e in interned.event_names}
+        labels = {e.iid: e.name for e in interned.debug_annotation_names}
+        texts = {e.iid: e.str.decode() for e in interned.debug_annotation_string_values}
+        self.tracks = {p.track_descriptor.uuid: p.track_descriptor for p in packets
+                       if p.HasField("track_descriptor")}
+        self.slices, self.counters, running = [], {}, {}
+        for p in packets:
+            assert p.trusted_packet_sequence_id == 1
+            event = p.track_event
+            if not p.HasField("track_event"):
+                continue
+            assert event.track_uuid in self.tracks
+            assert p.sequence_flags & perfetto.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+            if event.type == event.TYPE_COUNTER:
+                self.counters.setdefault(event.track_uuid, []).append(event.counter_value)
+            elif event.type == event.TYPE_SLICE_BEGIN:
+                args = {labels[a.name_iid]: texts[a.string_value_iid] if a.string_value_iid else
+                        a.double_value if a.HasField("double_value") else a.int_value
+                        for a in event.debug_annotations}
+                assert event.track_uuid not in running      # they follow each other
+                running[event.track_uuid] = {
+                    "ns": p.timestamp, "name": names[event.name_iid], "args": args,
+                    "track": event.track_uuid, "starts": list(event.flow_ids),
+                    "ends": list(event.terminating_flow_ids)}
+            else:
+                slice = running.pop(event.track_uuid)
+                assert p.timestamp >= slice["ns"]
+                self.slices.append({**slice, "end": p.timestamp})
+        assert not running
+
+    def instructions(self):
+        """Return the slices of instructions by number."""
+        return {s["args"]["instruction"]: s for s in self.slices
+                if s["name"] != "trigger" and s["track"] < 1000}
 
 
-@pytest.mark.parametrize("name", ["t.json", "t.json.gz", "t.pftrace"])
-def test_a_trace_has_every_instruction_where_the_timeline_has_it(add, tmp_path, name):
-    report.save_perfetto(add, tmp_path / name)
-    slices = {e["args"]["instruction"]: e for e in events(tmp_path / name)
-              if e["ph"] == "X" and e["pid"] == 1 and e["name"] != "trigger"}
+@pytest.fixture
+def traced(tmp_path):
+    def read(prof, name="t.pftrace"):
+        report.save_perfetto(prof, tmp_path / name)
+        return Trace(tmp_path / name)
+    return read
+
+
+@pytest.mark.parametrize("name", ["t.pftrace", "t.pftrace.gz"])
+def test_a_trace_has_every_instruction_where_the_timeline_has_it(add, traced, name):
+    slices = traced(add, name).instructions()
     assert len(slices) == len(add.trace) == 8
-    for i, event in slices.items():
-        assert event["ts"] == pytest.approx(add.timeline.start_us[i], abs=1e-3)
-        assert event["args"]["ends_us"] == pytest.approx(add.timeline.end_us[i], abs=1e-3)
+    for i, s in slices.items():
+        assert s["ns"] / 1e3 == pytest.approx(add.timeline.start_us[i], abs=1e-3)
+        assert s["args"]["ends_us"] == pytest.approx(add.timeline.end_us[i], abs=1e-3)
     assert slices[2]["args"]["line"].startswith(KERNELS.name)
 
 
-def test_slices_of_a_thread_do_not_overlap(matmul, tmp_path):
-    report.save_perfetto(matmul, tmp_path / "t.json")
-    threads = {}
-    for e in events(tmp_path / "t.json"):
-        if e["ph"] == "X":
-            ns = round(e["ts"] * 1000)
-            assert e["ts"] == ns / 1000         # Perfetto counts whole nanoseconds
-            threads.setdefault((e["pid"], e["tid"]), []).append((ns, ns + round(e["dur"] * 1000)))
-    for slices in threads.values():
-        slices.sort()
+def test_slices_of_a_track_do_not_overlap(matmul, traced):
+    tracks = {}
+    for s in traced(matmul).slices:
+        tracks.setdefault(s["track"], []).append((s["ns"], s["end"]))
+    assert len(tracks) > 16
+    for slices in tracks.values():
+        assert slices == sorted(slices)
         assert all(a[1] <= b[0] for a, b in zip(slices, slices[1:]))
 
 
-def test_each_transfer_has_its_trigger_on_a_queue(add, tmp_path):
-    report.save_perfetto(add, tmp_path / "t.json")
-    triggers = [e for e in events(tmp_path / "t.json") if e["name"] == "trigger"]
-    assert sorted(e["args"]["of_instruction"] for e in triggers) == [0, 1, 3, 4, 5, 7]
-    for e in triggers:
-        i = e["args"]["of_instruction"]
-        assert e["ts"] == pytest.approx(add.timeline.issue_us[i], abs=1e-3)
-        assert e["tid"] == add.timeline.queue[i] + 1
+def test_each_transfer_has_its_trigger_on_a_queue(add, traced):
+    triggers = [s for s in traced(add).slices if s["name"] == "trigger"]
+    assert sorted(s["args"]["of_instruction"] for s in triggers) == [0, 1, 3, 4, 5, 7]
+    for s in triggers:
+        i = s["args"]["of_instruction"]
+        assert s["ns"] / 1e3 == pytest.approx(add.timeline.issue_us[i], abs=1e-3)
+        assert s["track"] == 2 + add.timeline.queue[i]
 
 
-def test_threads_have_names_and_none_is_zero(matmul, tmp_path):
-    report.save_perfetto(matmul, tmp_path / "t.json")
-    every = events(tmp_path / "t.json")
-    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in every if e["name"] == "thread_name"}
-    used = {(e["pid"], e["tid"]) for e in every if e["ph"] == "X"}
-    assert used <= names.keys() and all(tid > 0 for _, tid in used)
-    assert any("not measured" in e["args"]["name"] for e in every if e["name"] == "process_name")
+def test_tracks_have_names_and_stand_in_order_below_their_group(matmul, traced):
+    tracks = traced(matmul).tracks
+    (core,) = [t for t in tracks.values() if "not measured" in t.name]
+    below = sorted((t.sibling_order_rank, t.name) for t in tracks.values()
+                   if t.parent_uuid == core.uuid)
+    assert [name for _, name in below][:3] == ["Tensor Engine", "Vector Engine", "Scalar Engine"]
+    assert all(t.name for t in tracks.values())
+    assert sum(t.name.startswith("DMA engine ") for t in tracks.values()) == 16
 
 
-def test_arrows_begin_and_end_inside_the_slices_they_join(matmul, tmp_path):
-    report.save_perfetto(matmul, tmp_path / "t.json")
-    every = events(tmp_path / "t.json")
-    slices = {}
-    for e in every:
-        if e["ph"] == "X" and e["pid"] == 1:
-            slices.setdefault(e["tid"], []).append((e["ts"], e["ts"] + e["dur"]))
-    starts = {e["id"]: e for e in every if e["ph"] == "s"}
-    ends = {e["id"]: e for e in every if e["ph"] == "f"}
-    assert starts.keys() == ends.keys()
-    assert len(starts) == np.count_nonzero(matmul.timeline.pred >= 0)
-    for e in [*starts.values(), *ends.values()]:
-        assert any(a <= e["ts"] <= b for a, b in slices[e["tid"]])
+def test_arrows_lead_from_what_was_waited_for(matmul, traced):
+    slices = traced(matmul).instructions()
+    starts = {flow: i for i, s in slices.items() for flow in s["starts"]}
+    ends = {flow: i for i, s in slices.items() for flow in s["ends"]}
+    waits = {i: int(p) for i, p in enumerate(matmul.timeline.pred) if p >= 0}
+    assert starts.keys() == ends.keys() and waits
+    assert {ends[flow]: starts[flow] for flow in ends} == waits
 
 
-def test_counters_follow_the_memory(add, tmp_path):
-    report.save_perfetto(add, tmp_path / "t.json")
-    sbuf = [e["args"]["bytes per partition"] for e in events(tmp_path / "t.json")
-            if e["ph"] == "C" and e["name"].startswith("SBUF")]
+def test_counters_follow_the_memory(add, traced):
+    trace = traced(add)
+    (sbuf,) = [c for uuid, c in trace.counters.items()
+               if trace.tracks[uuid].name.startswith("SBUF")]
     assert max(sbuf) == add.sbuf_peak_bytes and sbuf[-1] == 0
+
+
+@pytest.mark.skipif(not shutil.which("trace_processor_shell"),
+                    reason="no trace_processor_shell: it is no package, perfetto.dev has it")
+def test_perfetto_itself_reads_the_trace(matmul, tmp_path):
+    from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig
+    report.save_perfetto(matmul, tmp_path / "t.pftrace")
+    config = TraceProcessorConfig(bin_path=shutil.which("trace_processor_shell"))
+    with TraceProcessor(trace=str(tmp_path / "t.pftrace"), config=config) as tp:
+        def count(query):
+            return next(iter(tp.query(query))).n
+        assert count("select count(*) n from slice where name = 'nc_matmul'") \
+            == matmul.instructions["nc_matmul"]
+        assert count("select count(*) n from flow") \
+            == np.count_nonzero(matmul.timeline.pred >= 0)
+        assert count("select count(*) n from stats where severity = 'error' and value > 0") == 0

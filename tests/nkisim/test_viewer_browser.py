@@ -5,6 +5,7 @@ Frame and loading times are printed (`pytest -s`), not judged: they are the mach
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 import time
@@ -293,3 +294,117 @@ def test_200_000_events_load_and_move(chromium, tmp_path, capsys):
         print(f"\n{events} events: page of {size / 1e6:.1f} MB written in {wrote:.1f} s, shown "
               f"after {page.js('return nkisim.loaded') / 1e3:.2f} s; median and 95th percentile: "
               f"{json.dumps(result)}")
+
+
+# -- what to change first, search, causes of waits -------------------------------------------------
+
+def test_the_page_begins_with_what_to_change_first(chromium, tmp_path):
+    kernel = load_kernel(f"{KERNELS}:matmul")
+    prof = profile(kernel, np.ones((256, 128), np.float32), np.ones((256, 4096), np.float32),
+                   target="trn2", compute=False)
+    report.save_html(prof, tmp_path / "p.html")
+    page = Page(chromium, tmp_path / "p.html")
+    told = page.text("advice")
+    assert prof.advice and all(a.place in told and a.text in told for a in prof.advice)
+    assert "less (predicted)" in told
+    chromium.find_element(By.CSS_SELECTOR, "#advice button").click()
+    marked = page.js("return document.querySelector('#source .on')?.innerText")
+    assert str(prof.advice[0].where.line) in marked
+    assert page.complaints() == []
+
+
+def search(page, words):
+    box = page.driver.find_element(By.ID, "search")
+    box.clear()
+    box.send_keys(words)
+    page.frame()
+    return page.js("return nkisim.found")
+
+
+def test_a_search_finds_instructions_by_name_line_tensor_and_time(page):
+    loads, adds = [0, 1, 4, 5], [2, 6]
+    assert sorted(search(page, "load")) == loads
+    assert page.text("found") == "4 found"
+    assert search(page, "vector") == search(page, "tensor_tensor") == adds
+    line = page.js("return nkisim.profile.head.lines[nkisim.profile.col.line[2]][1]")
+    assert search(page, f"line:{line}") == adds
+    assert sorted(search(page, "dma a_tile")) == [0, 4]
+    assert search(page, "#5") == [5]
+    slow = search(page, ">1us")
+    assert sorted(slow + search(page, "<1us")) == list(range(8)) and slow
+    assert search(page, "load nonsense") == [] and "Nothing fits" in page.text("panel")
+
+
+def test_enter_goes_through_what_was_found(page):
+    search(page, "vector")
+    box = page.driver.find_element(By.ID, "search")
+    chosen = []
+    for _ in range(3):
+        box.send_keys(Keys.ENTER)
+        chosen.append(page.js("return nkisim.timeline.selected"))
+    assert chosen == [2, 6, 2] and page.text("found") == "1 of 2"
+    box.send_keys(Keys.SHIFT, Keys.ENTER)
+    assert page.js("return nkisim.timeline.selected") == 6
+    box.send_keys(Keys.ESCAPE)
+    assert page.js("return nkisim.found") is None and page.text("found") == ""
+
+
+def reasons(page, i):
+    return page.js("return nkisim.profile.reasons(arguments[0])", i)
+
+
+def test_each_wait_says_its_cause_with_the_line(page, chromium, tmp_path):
+    at = page.js("return nkisim.profile.head.lines.map((l) => l[1])")
+    line = page.js("return Array.from(nkisim.profile.col.line)")
+    assert reasons(page, 2) == [f"waits for line {at[line[1]]}'s load to bring b_tile"]
+    assert reasons(page, 3) == [f"waits for line {at[line[2]]}'s tensor_tensor to compute total"]
+    a = np.ones(128 * 3000, np.float32)
+    prof = profile(model_kernels.add_in_place_of(1), a, a, target="trn2")
+    report.save_html(prof, tmp_path / "one.html")
+    one = Page(chromium, tmp_path / "one.html")
+    said = [reason for i in range(len(prof.trace)) for reason in reasons(one, i)]
+    assert any(s.startswith("waits for line") and "to free the buffer of" in s for s in said)
+
+
+def test_cards_and_metrics_show_the_same_numbers(page):
+    cards = page.js("return cardsOf(nkisim.profile).map((c) => c.slice(0, 2))")
+    metrics = page.js("return nkisim.profile.head.metrics")
+    active = {label.split()[0].lower(): text for label, text in cards if label.endswith("active")}
+    assert active
+    for name, text in active.items():
+        key = "dma_active_time_percent" if name == "dma" else f"{name}_engine_active_time_percent"
+        assert text == page.js("return percent(arguments[0])", metrics[key])
+
+
+def test_an_instruction_has_one_color_in_every_profile(page, chromium, saved, tmp_path):
+    def colors(p):
+        return p.js("return Object.fromEntries(nkisim.profile.top.map((r) => [r.label, r.color]))")
+    first = colors(page)
+    prof = profile(model_kernels.rounds, np.ones((128, 64), np.float32), target="trn2")
+    report.save_html(prof, tmp_path / "other.html")
+    second = colors(Page(chromium, tmp_path / "other.html"))
+    shared = first.keys() & second.keys()
+    assert len(shared) >= 3 and all(first[name] == second[name] for name in shared)
+
+
+def test_the_values_of_a_tile_are_shown_at_its_instruction(chromium, tmp_path):
+    add = load_kernel(f"{KERNELS}:add")
+    a = np.linspace(-2, 5, 256 * 100, dtype=np.float32).reshape(2, 128, 100)
+    b = np.zeros_like(a)
+    b[1, 3, 4] = np.nan
+    report.save_html(profile(add, a, b, target="trn2", tile_values=True), tmp_path / "v.html")
+    page = Page(chromium, tmp_path / "v.html")
+    page.js("nkisim.open('Values'); nkisim.select(6)")
+    told = page.text("panel")
+    assert "tensor_tensor" in told and "max 5" in told
+    assert re.search(r"NaN 1\b", told) and re.search(r"infinite 0\b", told)
+    assert page.js("return document.querySelectorAll('.heat .nan').length") == 1
+    assert page.js("return document.querySelectorAll('.histogram .bar').length") == 24
+    page.js("nkisim.select(2)")
+    assert re.search(r"NaN 0\b", page.text("panel")) and "min -2" in page.text("panel")
+    assert page.complaints() == []
+
+
+def test_a_profile_without_values_says_how_to_get_them(page):
+    page.js("nkisim.open('Values')")
+    assert "tile_values=True" in page.text("panel")

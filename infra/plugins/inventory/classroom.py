@@ -89,6 +89,8 @@ class InventoryModule(BaseInventoryPlugin):
 
     @staticmethod
     def _facts(loaded: Any, file: Path) -> dict[str, Any]:
+        from classroom import sdk
+
         keys = {}
         for student in loaded.students:
             generated = loaded.out / "keys" / f"{student.id}.pub"
@@ -120,6 +122,7 @@ class InventoryModule(BaseInventoryPlugin):
                 **settings,
                 "teardown": str(loaded.teardown),
                 "profiler": loaded.profiler_kind,
+                "sdk_tools": sdk.tools_of(loaded.sdk),
             },
         }
 

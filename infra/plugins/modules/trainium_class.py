@@ -25,6 +25,7 @@ options:
     - start
     - stop
     - status
+    - hosts
     - cost
     - extend
     - save_work

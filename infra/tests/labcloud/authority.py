@@ -7,6 +7,7 @@ pass a role to an AWS service" and "The confused deputy problem" (aws:SourceAcco
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
 from moto.iam.models import iam_backends
@@ -21,8 +22,8 @@ GLOBAL_SERVICES = ("iam", "sts", "budgets", "pricing", "ce")
 
 
 def caller(key: str) -> dict[str, Any]:
-    """Return who has an access key: {"account", "policies"}; a key that no test named is an
-    administrator's."""
+    """Return who has an access key: {"account", "policies", "boundary"}; a key that no test named
+    is an administrator's."""
     who = {"account": ACCOUNT, "policies": [ADMIN], **WORLD.callers.get(key, {})}
     if WORLD.denied:
         denied = {"Effect": "Deny", "Action": WORLD.denied, "Resource": "*"}
@@ -41,12 +42,17 @@ def circumstances(region: str, principal: str = "") -> dict[str, Any]:
     }
 
 
-def decide(request: Request, region: str, policies: list[dict[str, Any]]) -> Decision:
+def decide(
+    request: Request,
+    region: str,
+    policies: list[dict[str, Any]],
+    boundary: dict[str, Any] | None = None,
+) -> Decision:
     """Decide one question for an identity of the account."""
     full = Request(
         request.action, request.resource, {**circumstances(region), **request.context}
     )
-    return evaluate(full, policies, WORLD.organisation)
+    return evaluate(full, policies, WORLD.organisation, boundary)
 
 
 def refusal(key: str, service: str, region: str, op: str, params: dict[str, Any]) -> str:
@@ -56,7 +62,7 @@ def refusal(key: str, service: str, region: str, op: str, params: dict[str, Any]
     who = caller(key)
     where = "us-east-1" if service in GLOBAL_SERVICES else region
     for request in questions.asked(service, region, op, params):
-        decision = decide(request, where, who["policies"])
+        decision = decide(request, where, who["policies"], who.get("boundary"))
         if not decision.allowed:
             kind = "explicit deny" if "explicit" in decision.why else "implicit deny"
             layer = "service control policy" if "organ" in decision.why else "identity-based policy"
@@ -71,13 +77,29 @@ class Refused(Exception):
     """A service may not act with the role that it was given."""
 
 
-def _policies(arn: str) -> list[dict[str, Any]]:
-    role = next((r for r in iam_backends[ACCOUNT]["aws"].roles.values() if r.arn == arn), None)
+@cache
+def _parsed(text: str) -> dict[str, Any]:
+    return json.loads(text)
+
+
+def boundary(arn: str | None) -> dict[str, Any] | None:
+    """Return the default version of a managed policy that bounds a role."""
+    if not arn:
+        return None
+    versions = iam_backends[ACCOUNT]["aws"].get_policy(arn).versions
+    return _parsed(next(v.document for v in versions if v.is_default))
+
+
+def _policies(arn: str) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """Return the policies of a role, and its permissions boundary."""
+    iam = iam_backends[ACCOUNT]["aws"]
+    role = next((r for r in iam.roles.values() if r.arn == arn), None)
     if role is None:
         raise Refused(f"the role {arn} does not exist")
-    inline = [json.loads(text) for text in role.policies.values()]
-    attached = [json.loads(p.document) for p in role.managed_policies.values()]
-    return inline + attached
+    inline = [_parsed(text) for text in role.policies.values()]
+    attached = [_parsed(p.document) for p in role.managed_policies.values()]
+    limit = role.permissions_boundary_arn
+    return inline + attached, boundary(limit)
 
 
 def assume(arn: str, service: str) -> None:
@@ -97,9 +119,9 @@ def act(arn: str, region: str, requests: list[Request]) -> None:
     """Ask whether a role may do all of it; raise Refused at the first thing that it may not."""
     if not WORLD.strict["iam"]:
         return
-    policies = _policies(arn)
+    policies, limit = _policies(arn)
     for request in requests:
-        decision = decide(request, region, policies)
+        decision = decide(request, region, policies, limit)
         if not decision.allowed:
             raise Refused(
                 f"AccessDenied: {arn} is not authorized to perform {request.action} on"

@@ -131,7 +131,7 @@ def _do(document: str, region: str, one: str) -> int:
         if machine.state != "running":
             return 0
         machine.stop()
-    elif machine.state in ("running", "stopped", "stopping"):
+    elif machine.state not in ("terminated", "shutting-down"):
         machine.terminate()
     return 1
 

@@ -95,7 +95,7 @@ class LabCloud:
 
     def settle(self) -> None:
         """Let everybody see what was just made: a person's next command comes seconds later."""
-        self.post("advance", seconds=3)
+        self.post("advance", seconds=6)
 
     def leftovers(self) -> list[dict[str, Any]]:
         """Return everything that exists, read from the fake's memory."""

@@ -12,7 +12,7 @@ from moto.budgets.models import budgets_backends
 from moto.cloudwatch.models import cloudwatch_backends
 from moto.scheduler.models import scheduler_backends
 
-from . import authority, automation, gaps, guards, market, spending
+from . import authority, automation, guards, market, metrics, spending, states, watched
 from .iam import Request
 from .world import ACCOUNT, WORLD, utc
 
@@ -233,7 +233,7 @@ def evaluate_alarms(now: dt.datetime) -> None:
                                 ),
                                 None,
                             )
-                            if machine:
+                            if machine and metrics.acts(region, name, action):
                                 with guards.because(f"alarm {name}"):
                                     machine.stop()
 
@@ -296,6 +296,8 @@ def advance(seconds: float) -> dict[str, Any]:
     since = min(WORLD.played or WORLD.now(), WORLD.now())
     while True:
         step = min(goal, _ceil(since))
+        if WORLD.watching:
+            step = min(step, watched.next_minute(since))
         due: list[tuple[dt.datetime, str, Any, Any]] = []
         for region, backend in list(scheduler_backends[ACCOUNT].items()):
             for group in backend.schedule_groups.values():
@@ -318,9 +320,10 @@ def advance(seconds: float) -> dict[str, Any]:
                     and _next_fire(schedule, step) is None
                 ):
                     group.schedules.pop(schedule.name, None)
-        gaps.settle()
+        states.settle()
         market.tick(step, machine)
-        if int(step.timestamp()) % int(PERIOD.total_seconds()) == 0:
+        watched.look(step)
+        if step.timestamp() % PERIOD.total_seconds() == 0:  # that very moment, and so once
             evaluate_alarms(step)
             if int(step.timestamp()) % (8 * 3600) == 0:
                 evaluate_budgets()

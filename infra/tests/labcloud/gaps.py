@@ -32,7 +32,7 @@ from moto.servicequotas.models import ServiceQuotasBackend
 from moto.servicequotas.responses import ServiceQuotasResponse
 from moto.ssm.models import Parameter
 
-from . import authority, automation, guards, late, metrics, spending
+from . import authority, automation, guards, late, metrics, spending, states
 from . import market as sales
 from .iam import Request
 from .world import ACCOUNT, WORLD, tags_of
@@ -218,6 +218,7 @@ def run_backend(
             sales.request_spot(instance, data, again)
         WORLD.awake[instance.id] = awake(data.get("UserData", ""), itype)
         WORLD.machine_started(instance, guards.covering(instance))
+        states.turn(instance, "pending")
     return reservation
 
 
@@ -243,13 +244,9 @@ def _state_hook(name: str) -> Any:
 
     def changed(self: Any) -> Any:
         before = self.state
-        if name == "start" and before == "terminated":
+        if name == "start" and before in ("terminated", "shutting-down"):
             raise EC2ClientError("IncorrectInstanceState", f"The instance {self.id} is terminated.")
-        if name == "start" and before == "stopping":
-            raise EC2ClientError(
-                "IncorrectInstanceState",
-                f"The instance '{self.id}' is not in a state from which it can be started.",
-            )
+        states.check(self, name)
         if name == "start":
             sales.may_start(self)
         result = original(self)
@@ -258,29 +255,23 @@ def _state_hook(name: str) -> Any:
                 if address.instance is self:  # an Elastic IP stays; moto hands out a new one
                     self.nics[0].public_ip = address.public_ip
             WORLD.machine_started(self, guards.covering(self))
-        elif name != "start" and before == "running":
+        elif name != "start" and before in ("running", "pending"):
             WORLD.machine_stopped(self, self.state, guards.reason())
-        elif name == "terminate" and before != "terminated":
+        elif name == "terminate" and before not in ("terminated", "shutting-down"):
             WORLD.note("terminated", instance=self.id, region=self.region_name, why=guards.reason())
         if self.state != before:
             sales.changed(self, name, guards.reason())
-        if name == "stop" and before == "running" and WORLD.strict["states"]:
-            # EC2 guide, "Instance lifecycle": a machine is `stopping` before it is `stopped`.
-            self._state.name, self._state.code = "stopping", 64
-            WORLD.stopping[self.id] = (WORLD.now() + dt.timedelta(seconds=WORLD.stop_seconds), self)
+        if name == "stop" and before == "running":
+            states.turn(self, "stopping")
+        elif name == "start" and before == "stopped":
+            states.turn(self, "pending")
+        elif name == "terminate" and before not in ("terminated", "shutting-down"):
+            states.turn(self, "shutting-down")
+        elif name == "terminate":
+            states.put(self, before)
         return result
 
     return changed
-
-
-def settle() -> None:
-    """Let machines that have been stopping long enough be stopped."""
-    for iid, (due, instance) in list(WORLD.stopping.items()):
-        if instance.state != "stopping":
-            WORLD.stopping.pop(iid, None)
-        elif due <= WORLD.now():
-            instance._state.name, instance._state.code = "stopped", 80
-            WORLD.stopping.pop(iid, None)
 
 
 _delete_group = SecurityGroupBackend.delete_security_group
@@ -293,6 +284,8 @@ def delete_security_group(self: Any, name: str | None = None, group_id: str | No
             raise EC2ClientError(
                 "DependencyViolation", f"resource {group_id} has a dependent object"
             )
+    if states.holds(group_id or ""):
+        raise EC2ClientError("DependencyViolation", f"resource {group_id} has a dependent object")
     return _delete_group(self, name, group_id)
 
 
@@ -432,6 +425,7 @@ def install() -> None:
     metrics.install()
     automation.install()
     late.install()
+    states.install()
 
 
 __all__ = ["EmptyResult", "image_id", "install", "preload_images", "tags_of"]

@@ -25,7 +25,7 @@ def everything() -> list[dict[str, Any]]:
         ec2 = ec2_backends[ACCOUNT][region]
         for reservation in ec2.reservations.values():
             for i in reservation.instances:
-                if i.state != "terminated":
+                if i.state not in ("terminated", "shutting-down"):  # on its way, not billed
                     add("instance", region, i.id, tags_of(i))
         for v in ec2.volumes.values():
             add("volume", region, v.id, tags_of(v))

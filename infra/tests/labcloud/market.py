@@ -11,7 +11,7 @@ from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.utils import convert_tag_spec
 
-from . import guards
+from . import guards, states
 from .world import WORLD, utc
 
 
@@ -191,6 +191,8 @@ def tick(now: dt.datetime, find: Callable[[str, str], Any]) -> None:
 def interrupt(instance: Any) -> None:
     """Take a spot machine back, as AWS does without free capacity."""
     with guards.because("spot interruption"):
+        if instance.state == "pending":
+            states.put(instance, "running")
         instance.stop()
 
 
@@ -199,7 +201,7 @@ def restore(instance: Any) -> None:
     request = _request_of(instance)
     assert request is not None
     request["Status"] = {"Code": "fulfilled", "Message": ""}
-    instance._state.name, instance._state.code = "stopped", 80  # long stopped by then
+    states.put(instance, "stopped")  # long stopped by then
     instance.start()
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from moto.cloudwatch.responses import CloudWatchResponse
 from moto.core.responses import ActionResult
+from moto.iam.models import iam_backends
 
-from .world import WORLD
+from .world import ACCOUNT, WORLD
 
 SAMPLES, PERIOD = 5, 300  # of a machine, in each period of that many seconds
 
@@ -31,7 +32,8 @@ def _cpu(region: str, query: dict[str, Any], start: dt.datetime, end: dt.datetim
     """Return the samples of a machine: of each whole five minutes that it ran."""
     instance = query["Metric"]["Dimensions"][0]["Value"]
     periods = round(WORLD.hours(instance, start, end) * 3600 / PERIOD)
-    return float(periods * SAMPLES) if query["Stat"] == "SampleCount" else 0.0
+    samples = SAMPLES if WORLD.strict["counts"] else 1
+    return float(periods * samples) if query["Stat"] == "SampleCount" else 0.0
 
 
 def _schedules(region: str, query: dict[str, Any], start: dt.datetime, end: dt.datetime) -> float:
@@ -77,6 +79,35 @@ def get_metric_data(self: Any) -> ActionResult:
     return ActionResult({"MetricDataResults": results})
 
 
+def acts(region: str, alarm: str, action: str) -> bool:
+    """Say whether CloudWatch may do an alarm's action, and write it into the alarm's history.
+
+    Source: CloudWatch guide, "Create alarms to stop, terminate, reboot, or recover an EC2
+    instance": it acts with the service-linked role; CloudWatch API reference, DescribeAlarmHistory.
+    """
+    roles = iam_backends[ACCOUNT]["aws"].roles.values()
+    role = any(r.name == "AWSServiceRoleForCloudWatchEvents" for r in roles)
+    may = role or not WORLD.strict["iam"]
+    said = "Successfully executed" if may else "Failed to execute"
+    item = {
+        "AlarmName": alarm,
+        "AlarmType": "MetricAlarm",
+        "Timestamp": WORLD.now(),
+        "HistoryItemType": "Action",
+        "HistorySummary": f"{said} action {action}",
+    }
+    WORLD.history.append((region, item))
+    return may
+
+
+def describe_alarm_history(self: Any) -> ActionResult:
+    """Answer what alarms did, the newest first."""
+    since = moment(self._get_param("StartDate"))
+    found = [i for r, i in WORLD.history if r == self.region and i["Timestamp"] >= since]
+    return ActionResult({"AlarmHistoryItems": found[::-1]})
+
+
 def install() -> None:
     """Patch moto's class."""
     CloudWatchResponse.get_metric_data = get_metric_data
+    CloudWatchResponse.describe_alarm_history = describe_alarm_history

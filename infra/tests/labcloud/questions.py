@@ -17,7 +17,7 @@ from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 
 from .iam import Request
-from .world import ACCOUNT
+from .world import ACCOUNT, WORLD
 
 # Signing name -> prefix of the actions.
 PREFIX = {"monitoring": "cloudwatch"}
@@ -69,8 +69,13 @@ KINDS = {  # the beginning of an id says what it is
 
 
 def ec2_tags(region: str, resource: str) -> dict[str, str]:
-    """Return the tags of an EC2 resource by its id."""
-    return dict(ec2_backends[ACCOUNT][region].tags.get(resource, {}))
+    """Return the tags of an EC2 resource by its id, or by the name that calls know it by."""
+    ec2 = ec2_backends[ACCOUNT][region]
+    if request := WORLD.spot.get(resource):
+        return {t["Key"]: t["Value"] for t in request["Tags"]}
+    named = [k.id for k in ec2.key_pairs.values() if k.key_name == resource]
+    named += [t.id for t in ec2.launch_templates.values() if t.name == resource]
+    return dict(ec2.tags.get((named or [resource])[0], {}))
 
 
 def tagged(tags: dict[str, str], kind: str = "Resource") -> dict[str, Any]:
@@ -125,6 +130,8 @@ def _ec2(region: str, op: str, params: dict[str, Any]) -> list[Request]:
         keys = {"ec2:CreateAction": op, "ec2:Region": region, **tagged(new, "Request")}
         kinds = {v for k, v in params.items() if k.endswith(".ResourceType")}
         out += [Request("ec2:CreateTags", arn(kind, "*"), keys) for kind in sorted(kinds)]
+    if op.endswith("SecurityGroupIngress"):
+        out.append(Request(f"ec2:{op}", arn("security-group-rule", "*"), {"ec2:Region": region}))
     if op == "RunInstances":
         out += _launching(region, params)
     return out
@@ -175,7 +182,10 @@ def _iam(op: str, params: dict[str, Any]) -> list[Request]:
     )
     arn = f"arn:aws:iam::{ACCOUNT}:{kind}/{name}" if name != "*" else "*"
     keys = tagged(_pairs(params), "Request") if op.startswith(("Create", "Tag")) else {}
-    out = [Request(f"iam:{op}", arn, keys)]
+    if "PolicyArn" in params and op in ("GetPolicy", "CreatePolicyVersion", "DeletePolicy"):
+        arn = params["PolicyArn"]
+    bound = _bound(op, params)
+    out = [Request(f"iam:{op}", arn, {**keys, **bound})]
     if op in ("CreateRole", "CreateInstanceProfile") and keys:
         tag = "iam:TagRole" if kind == "role" else "iam:TagInstanceProfile"
         out.append(Request(tag, arn, keys))
@@ -183,6 +193,22 @@ def _iam(op: str, params: dict[str, Any]) -> list[Request]:
         role = f"arn:aws:iam::{ACCOUNT}:role/{params.get('RoleName')}"
         out.append(pass_role(role, "ec2.amazonaws.com"))
     return out
+
+
+def _bound(op: str, params: dict[str, Any]) -> dict[str, str]:
+    """Return the condition key iam:PermissionsBoundary of a call: the boundary that it sets, or
+    that the role has. (Service Authorization Reference, IAM: the actions that know the key.)"""
+    if op in ("CreateRole", "PutRolePermissionsBoundary"):
+        limit = params.get("PermissionsBoundary")
+    elif op in ("PutRolePolicy", "AttachRolePolicy", "DeleteRolePolicy", "DetachRolePolicy",
+                "DeleteRolePermissionsBoundary"):
+        roles = iam_backends[ACCOUNT]["aws"].roles.values()
+        limit = next(
+            (r.permissions_boundary_arn for r in roles if r.name == params.get("RoleName")), None
+        )
+    else:
+        limit = None
+    return {"iam:PermissionsBoundary": limit} if limit else {}
 
 
 def _scheduler(region: str, op: str, params: dict[str, Any]) -> list[Request]:
@@ -267,7 +293,7 @@ def _ssm(region: str, op: str, params: dict[str, Any]) -> list[Request]:
 
 def asked(service: str, region: str, op: str, params: dict[str, Any]) -> list[Request]:
     """Return every question that a call asks."""
-    if service == "sts" or op == "?":
+    if service == "sts":
         return []  # GetCallerIdentity needs no permission
     rooms = {
         "ec2": lambda: _ec2(region, op, params),

@@ -30,7 +30,17 @@ from moto.server import DomainDispatcherApplication, create_backend_app  # noqa:
 from moto.ssm.models import ssm_backends  # noqa: E402
 from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: E402
 
-from . import authority, clock, gaps, leftovers, market, rates  # noqa: E402
+from . import (  # noqa: E402
+    authority,
+    clock,
+    gaps,
+    late,
+    leftovers,
+    market,
+    rates,
+    states,
+    watched,
+)
 from .world import ACCOUNT, WORLD  # noqa: E402
 
 REST = [
@@ -64,7 +74,8 @@ def identify(env: dict[str, Any], body: bytes) -> tuple[str, str, str, dict[str,
         return service, region, target.split(".")[-1], params
     for method, path, name in REST:
         if env["REQUEST_METHOD"] == method and re.fullmatch(path, env["PATH_INFO"]):
-            return service, region, name, {**params, "path": env["PATH_INFO"]}
+            query = dict(urllib.parse.parse_qsl(env.get("QUERY_STRING", "")))
+            return service, region, name, {**query, **params, "path": env["PATH_INFO"]}
     return service, region, "?", params
 
 
@@ -167,20 +178,24 @@ class App:
                 service,
                 {"code": "AuthFailure", "status": 401, "message": "region not enabled"},
             )
-        late = rates.throttled(authority.caller(key)["account"], service, region, op)
-        if late:
-            return self.fail(env, start, entry, service, late)
+        too_fast = rates.throttled(authority.caller(key)["account"], service, region, op)
+        if too_fast:
+            return self.fail(env, start, entry, service, too_fast)
         why = authority.refusal(key, service, region, op, params)
         if why:
             code = "UnauthorizedOperation" if service == "ec2" else "AccessDenied"
             refusal = {"code": code, "status": 403, "message": why}
             return self.fail(env, start, entry, service, refusal)
+        unseen = late.refusal(service, region, op, params)
+        if unseen:
+            return self.fail(env, start, entry, service, unseen)
         fault = pick_fault(service, region, shown, params)
         if fault and not fault.get("after"):
             self.hang(fault, entry)
             return self.fail(env, start, entry, service, fault)
         status: list[Any] = []
-        gaps.settle()
+        states.settle()
+        late.asks(op)
         with WORLD.lock:  # the clock may be moved by another caller meanwhile
             chunks = list(self.moto(env, lambda s, h, *_: status.append((s, h))))
         if op == "CreateSchedule" and status[0][0].startswith("200"):
@@ -253,6 +268,7 @@ def control(what: str, j: dict[str, Any]) -> Any:
         with WORLD.lock:
             return clock.advance(max(0.0, j["at"] - WORLD.now().timestamp()))
     elif what == "state":
+        states.settle()
         found = clock.machine(j["region"], j["instance"])
         return {"state": found.state if found is not None else "unknown"}
     elif what == "now":
@@ -270,6 +286,8 @@ def control(what: str, j: dict[str, Any]) -> Any:
         return sorted(r.name for r in RegionsAndZonesBackend.regions if "-gov-" not in r.name)
     elif what == "pay":
         market.pay()
+    elif what == "watched":
+        return watched.report()
     elif what == "hours":
         return {i: WORLD.hours(i) for i in WORLD.usage}
     elif what == "leftovers":

@@ -45,6 +45,10 @@ def describe_budget_actions_for_budget(self: Any) -> str:
     return json.dumps({"Actions": _actions(self)})
 
 
+def describe_budget_actions_for_account(self: Any) -> str:
+    return json.dumps({"Actions": [a for some in WORLD.budget_actions.values() for a in some]})
+
+
 def delete_budget_action(self: Any) -> str:
     actions, wanted = _actions(self), self._get_param("ActionId")
     found = [a for a in actions if a["ActionId"] == wanted]
@@ -170,6 +174,7 @@ def install() -> None:
     for f in (
         create_budget_action,
         describe_budget_actions_for_budget,
+        describe_budget_actions_for_account,
         delete_budget_action,
         update_budget,
         create_budget,

@@ -12,7 +12,7 @@ from freezegun import freeze_time
 
 ACCOUNT = "123456789012"
 HOUR_USD = {"trn1.2xlarge": 1.34375, "trn1.32xlarge": 21.50, "inf2.xlarge": 0.7582}
-STRICT = ("iam", "rates", "states", "gaps", "zones", "cost tags", "late reads")
+STRICT = ("iam", "rates", "states", "gaps", "zones", "counts", "cost tags", "late reads")
 DEFAULT_REGIONS = ["us-east-1", "us-east-2", "us-west-2", "ap-southeast-4"]
 
 
@@ -54,13 +54,19 @@ class World:
     callers: dict[str, dict[str, Any]] = field(default_factory=dict)  # access key -> who has it
     organisation: list[dict[str, Any]] | None = None  # service control policies
     mfa: bool = False  # whether callers signed in with a second factor
-    stopping: dict[str, tuple[dt.datetime, Any]] = field(default_factory=dict)
+    # id -> (when it arrives, machine, the state that it is in until then)
+    turning: dict[str, tuple[dt.datetime, Any, str]] = field(default_factory=dict)
+    watching: bool = False  # look at every machine at every virtual minute
+    watched: dict[str, Any] = field(default_factory=dict)
     played: dt.datetime | None = None  # until when everything that was due has happened
-    stop_seconds: float = 4.0
+    turn_seconds: dict[str, float] = field(
+        default_factory=lambda: {"pending": 4.0, "stopping": 4.0, "shutting-down": 4.0}
+    )
     born: dict[str, float] = field(default_factory=dict)  # when it was made, in virtual time
     late_seconds: float = 2.0
     buckets: dict[tuple, tuple[float, float]] = field(default_factory=dict)  # tokens, since when
     executions: list[dict[str, Any]] = field(default_factory=list)  # automations that ran
+    history: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # what alarms did
     invocations: list[dict[str, Any]] = field(default_factory=list)  # of schedules
     lock: Any = field(default_factory=threading.RLock)
     frozen: Any = None

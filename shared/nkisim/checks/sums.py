@@ -35,7 +35,8 @@ def check_sums(m: Launch) -> None:
     every, stores = trace.operands(), trace.storages.table()
     open_ = np.zeros(len(stores.psum), bool)            # storages that matmuls add to
     open_[every.storage[adds[every.form]]] = True
-    mine = np.flatnonzero(open_[every.storage] & stores.psum[every.storage])
+    placed = stores.psum & ~stores.arena                # where the kernel places tiles, they share
+    mine = np.flatnonzero(open_[every.storage] & placed[every.storage])
     # an instruction reads before it writes
     order = np.lexsort((every.instr[mine] * 2 + every.write[mine], every.lowest[mine],
                         every.storage[mine]))

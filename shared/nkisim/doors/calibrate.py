@@ -22,7 +22,7 @@ from ..chip import hw
 from ..errors import NkiError
 from ..prediction import Profile, profile
 from ..timing import compiler as compiling
-from . import records
+from . import fit, records
 from .records import METRICS, Record, Skipped
 
 #: numbers that differ by less than this are the same: repeated runs differ by so much
@@ -244,7 +244,13 @@ def command(argv: list[str]) -> int:
     parser.add_argument("--target", help="only records of this target")
     parser.add_argument("--only", metavar="TEXT", action="append", default=[],
                         help="only records whose id contains this (may be repeated)")
+    parser.add_argument("--fit", metavar="FILE", nargs="+", default=[],
+                        help="propose constants from these records (those of verify_sim); "
+                             "--write FILE keeps the proposal")
+    parser.add_argument("--constants", metavar="NAMES", help="with --fit: only these, with commas")
     options = parser.parse_args(argv)
+    if options.fit:
+        return _fit(options)
     try:
         wanted = records.load(options.measurements)
         target = hw.get(options.target).name if options.target else None
@@ -281,6 +287,25 @@ def command(argv: list[str]) -> int:
     if options.write and any(o.predicted_us is not None for o in outcomes):
         write(options.write, outcomes, twins)
     return 0 if any(o.predicted_us is not None for o in asked) else 2
+
+
+def _fit(options: argparse.Namespace) -> int:
+    names = [n.strip() for n in options.constants.split(",")] if options.constants else None
+    try:
+        target = hw.get(options.target).name if options.target else None
+        proposals, notes = fit.propose(options.fit, Path(options.sources or "."), target, names)
+    except (NkiError, fit.Refusal) as exc:
+        print(f"nkisim calibrate: {exc}", file=sys.stderr)
+        return 2
+    if options.json:
+        print(json.dumps([p.to_dict() for p in proposals], indent=1))
+    else:
+        print("\n\n".join("\n".join(fit.lines(p)) for p in proposals))
+    for note in notes:
+        print(f"left out: {note}", file=sys.stderr)
+    if options.write:
+        fit.save(proposals, options.write)
+    return 0
 
 
 def _name(target: str) -> str:

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.markup import escape
-from rich.text import Text
 
 from nkisim import __version__, launch
 from nkisim.checks.finding import SEVERITIES, Finding, as_finding, worst_first
@@ -24,7 +21,7 @@ from nkisim.rules import RULES
 
 #: level -> the least severity that makes the exit code 1
 LEVELS = {"teach": "error", "strict": "warning", "off": ""}
-_COLOURS = {"error": "bold red", "warning": "bold yellow", "note": "bold blue"}
+_COLOURS = {"error": "31", "warning": "33", "note": "34"}        # of ANSI terminals
 _PLACES = 5             # of a rule and sentence that are listed
 
 
@@ -119,26 +116,29 @@ def _write(findings: list[Finding], options: argparse.Namespace, runs: int) -> N
     if options.json:
         print(json.dumps([as_dict(f) for f in findings], indent=1))
         return
-    console = Console(highlight=False, soft_wrap=True)
     for (severity, id, text), places in _grouped(findings).items():
         rule = RULES.get(id)
-        console.print(Text.assemble((severity, _COLOURS[severity]), f" {id}  ",
-                                    (rule.title if rule else "", "bold")))
-        console.print(f"  {escape(text)}")
+        print(f"{_coloured(severity)} {id}  {rule.title if rule else ''}\n  {text}")
         for f in places[:_PLACES]:
             for label, place in (("at", f.where), ("and", f.other)):
                 if place is not None and not (label == "and" and place == f.where):
-                    console.print(f"  {label} {escape(str(place))}: {escape(place.text)}",
-                                  style="dim")
+                    print(f"  {label} {place}: {place.text}")
         if len(places) > _PLACES:
-            console.print(f"  and {len(places) - _PLACES} more places", style="dim")
+            print(f"  and {len(places) - _PLACES} more places")
         if hint := suggestion(places[0]):
-            console.print(f"  try: {escape(hint)}")
-        console.print(f"  more: python -m nkisim explain {id}\n")
+            print(f"  try: {hint}")
+        print(f"  more: python -m nkisim explain {id}\n")
     counts = [f"{n} {s}{'s' if n != 1 else ''}" for s in SEVERITIES
               if (n := sum(f.severity == s for f in findings))]
-    console.print(f"{runs} kernel run{'s' if runs != 1 else ''}: "
-                  + (", ".join(counts) or "no findings" if runs else "the script has run none"))
+    print(f"{runs} kernel run{'s' if runs != 1 else ''}: "
+          + (", ".join(counts) or "no findings" if runs else "the script has run none"))
+
+
+def _coloured(severity: str) -> str:
+    """Return the word, coloured on a terminal that is not asked for none (no-color.org)."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return severity
+    return f"\033[1;{_COLOURS[severity]}m{severity}\033[0m"
 
 
 def _grouped(findings: list[Finding]) -> dict[tuple[str, str, str], list[Finding]]:

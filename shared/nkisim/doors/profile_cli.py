@@ -16,10 +16,10 @@ from types import ModuleType
 from typing import Any
 
 from nkisim.doors.cli import did_you_mean
-from nkisim.doors.script import trim
 from nkisim.errors import NkiError
 from nkisim.finder import install
 from nkisim.timing import compiler
+from nkisim.uncaught import trim
 
 _EXAMPLE = """example:
   python -m nkisim profile kernels.py:vector_add_stream --arg 256000:float32 --arg 256000:float32 \\
@@ -90,7 +90,8 @@ def _profile(options: argparse.Namespace) -> int:
     try:
         prof = profile(kernel, *args, target=core.name if core else None,
                        compute=not options.no_compute, compiler=on,
-                       descriptors=options.descriptors, **kwargs)
+                       descriptors=options.descriptors, tile_values=options.html is not None,
+                       **kwargs)
     except BaseException as error:
         return _failed(error)
     text = report.summary(prof)

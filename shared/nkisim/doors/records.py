@@ -8,6 +8,7 @@ Kernels of other people are executed: only point `--sources` at repositories tha
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import linecache
 import math
@@ -25,6 +26,7 @@ from ..errors import NkiError
 METRICS = {"nc_latency": "latency_us", "kernel_body": "body_us",
            "profile_total": "profile_total_us"}
 SCHEMA = 1
+HERE = "."                      # source.repo of a kernel that is measured where it is developed
 
 
 class Skipped(Exception):
@@ -121,6 +123,8 @@ def _record(number: int, fields: Any) -> Record:
 def source_text(record: Record, sources: Path) -> str:
     """Return the recorded version of the kernel's file."""
     src = record.source
+    if src["repo"] == HERE:
+        return _text_here(src, sources)
     repo = sources / src["repo"].replace("/", "+")
     if not repo.is_dir():
         raise Skipped(f"{src['repo']} is not checked out at {repo}")
@@ -139,6 +143,20 @@ def source_text(record: Record, sources: Path) -> str:
         raise Skipped(f"{src['path']} of {src['commit'][:10]}: "
                       + (got.stderr.strip().splitlines() or ["git show failed"])[-1])
     return got.stdout
+
+
+def _text_here(src: dict[str, Any], root: Path) -> str:
+    """Return a file of the working tree itself, if it is what was measured (its SHA-256)."""
+    path = (root / src["path"]).resolve()
+    if not path.is_relative_to(root.resolve()):
+        raise Skipped(f"{src['path']} is not below {root}")
+    try:
+        data = path.read_bytes()
+    except OSError as exc:
+        raise Skipped(f"{src['path']} cannot be read: {exc.strerror}") from None
+    if src.get("sha256") != hashlib.sha256(data).hexdigest():
+        raise Skipped(f"{src['path']} has changed since it was measured")
+    return data.decode("utf-8", "replace")
 
 
 def candidate(text: str, number: int) -> str:

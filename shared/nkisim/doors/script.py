@@ -14,15 +14,17 @@ import importlib.util
 import os
 import runpy
 import sys
-import sysconfig
 from collections.abc import Callable
-from types import CodeType, ModuleType, TracebackType
+from types import CodeType, ModuleType
 
-from nkisim.errors import NkiError, is_ours
+from nkisim.chip.hw import TARGET_VARIABLE, TARGETS, get
+from nkisim.errors import NkiError
 from nkisim.finder import install
+from nkisim.uncaught import trim
 
-_USAGE = """python -m nkisim run [--full-traceback] [--language LEVEL] script.py [args ...]
-       python -m nkisim run [--full-traceback] [--language LEVEL] -m module [args ...]"""
+_USAGE = """python -m nkisim run [OPTION ...] script.py [args ...]
+       python -m nkisim run [OPTION ...] -m module [args ...]"""
+_WITH_VALUE = ("--language", "--target")
 
 
 class CannotRun(Exception):
@@ -39,6 +41,9 @@ def command(argv: list[str]) -> int:
     parser.add_argument("--language", choices=("teach", "strict", "off"),
                         help="what is done about Python that a compiler of NKI refuses: reported "
                              "(the default), an error, nothing (sets NKI_LANGUAGE)")
+    parser.add_argument("--target", metavar="NAME",
+                        help=f"the generation that is simulated: {', '.join(TARGETS)} (sets "
+                             f"{TARGET_VARIABLE}; default: trn1)")
     parser.add_argument("-m", dest="module", help="run a module, as python -m does")
     parser.add_argument("script", nargs="?")
     # Everything from the script's name on belongs to the script, so argparse must not see it.
@@ -50,6 +55,12 @@ def command(argv: list[str]) -> int:
         return 2
     if options.language:
         os.environ["NKI_LANGUAGE"] = options.language
+    if options.target:
+        try:
+            os.environ[TARGET_VARIABLE] = get(options.target).name
+        except NkiError as error:
+            print(error.render(), file=sys.stderr)
+            return 2
     install()
     try:
         if options.module is not None:
@@ -65,7 +76,7 @@ def command(argv: list[str]) -> int:
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
     """Cut the arguments behind the name of the script or module."""
     for i, word in enumerate(argv):
-        if i and argv[i - 1] == "--language":
+        if i and argv[i - 1] in _WITH_VALUE:
             continue
         if word == "-m":
             return argv[:i + 2], argv[i + 2:]
@@ -178,42 +189,3 @@ def _flush_stdout() -> None:
         sys.stdout.flush()
     except (AttributeError, OSError, ValueError):
         pass  # none there, closed pipe, closed file
-
-
-def trim(error: BaseException) -> None:
-    """Drop the frames of the simulator from an exception and from those it came from."""
-    todo: list[BaseException | None] = [error]
-    seen: set[int] = set()
-    while todo:
-        one = todo.pop()
-        if one is None or id(one) in seen:
-            continue
-        seen.add(id(one))
-        one.__traceback__ = _users_frames(one.__traceback__)
-        todo += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
-
-
-def _users_frames(traceback: TracebackType | None) -> TracebackType | None:
-    """Keep the user's frames, and those of libraries that the user, not the simulator, called."""
-    kept: list[TracebackType] = []
-    in_simulator = True  # every traceback begins in the run door
-    while traceback is not None:
-        filename = traceback.tb_frame.f_code.co_filename
-        if is_ours(filename) or filename == runpy.__file__:
-            in_simulator = True
-        elif not (in_simulator and _is_library(filename)):
-            in_simulator = False
-            kept.append(traceback)
-        traceback = traceback.tb_next
-    rebuilt = None
-    for part in reversed(kept):
-        rebuilt = TracebackType(rebuilt, part.tb_frame, part.tb_lasti, part.tb_lineno)
-    return rebuilt
-
-
-def _is_library(filename: str) -> bool:
-    paths = sysconfig.get_paths()
-    folders = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
-    parts = ("site-packages", "dist-packages")  # of users, and of the Python below a venv
-    return (filename.startswith(tuple(os.path.join(folder, "") for folder in folders))
-            or any(part in filename.split(os.sep) for part in parts))

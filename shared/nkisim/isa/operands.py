@@ -11,6 +11,7 @@ import numpy as np
 from ..chip import dtypes, ops
 from ..chip.memory import HBM, PSUM, SBUF, merge_dims
 from ..errors import fail
+from ..machine import refuse
 from ..machine.geometry import moved
 from ..machine.indirect import Indirect
 from ..machine.machine import Machine
@@ -163,8 +164,8 @@ class Operand:
             if self.memories == (HBM,):
                 raise fail("NKI-M02", f"operand {self.name} of {api} is not an HBM tensor",
                            given=type(x).__name__,
-                           hint="kernel arguments and nl.ndarray(..., buffer=nl.shared_hbm) are "
-                                "in HBM")
+                           hint=refuse.of_other_dialect(x) or "kernel arguments and nl.ndarray"
+                                "(..., buffer=nl.shared_hbm) are in HBM")
             m.tile(x, self.name)
         if self.copied and x.kind is PSUM and isinstance(x, Tensor) and not idle:
             m.find("NKI-M09", "note", f"{api}: {self.name} lies in PSUM, which DMA reads in SDK "

@@ -35,7 +35,15 @@ def not_a_tile(x: Any, name: str) -> NoReturn:
         raise fail("NKI-M02", f"operand {name} is an index expression, not a tile",
                    hint="nisa.iota(expr, dtype) turns it into a tile")
     raise fail("NKI-M02", f"operand {name} is not a tile", given=f"{type(x).__name__}",
-               limit="a tensor in SBUF or PSUM")
+               limit="a tensor in SBUF or PSUM", hint=of_other_dialect(x))
+
+
+def of_other_dialect(x: Any) -> str:
+    """Return what to do about a tensor of the package nki in a call of neuronxcc.nki, else ""."""
+    if type(x).__name__ != "NkiTensor":
+        return ""
+    return ("the kernel is one of the package nki, the function one of neuronxcc.nki: import nki, "
+            "nki.isa and nki.language, all from one of the two")
 
 
 def rank(m: Machine, x: Tensor, name: str) -> None:

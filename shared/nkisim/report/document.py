@@ -10,9 +10,11 @@ import numpy as np
 
 from nkisim.chip import dtypes
 from nkisim.chip.memory import HBM, PSUM, SBUF
+from nkisim.timing.cost import trigger_us
 
 from .columns import DMA, Report, ReportError
 from .metrics import metrics
+from .reasons import reasons
 
 FINEST_TICK_US = 1e-4           # times are whole ticks, so that a column is 4 bytes an event
 CONTEXT_LINES = 30              # of source around the lines in use, in a file too long to embed
@@ -62,13 +64,14 @@ def _build(prof: Any) -> Report:
         "node_iter": np.array(trace.node_iter, np.int32),
     }
     names, tensors = _tensors(trace, lines, line_of)
-    columns.update(tensors, **_lifetimes(prof, ticks, line_of))
+    columns.update(tensors, **_lifetimes(prof, ticks, line_of), **reasons(prof), **_values(prof))
     where = {key: i for i, key in enumerate(lines)}
     files = sorted({file for file, _, _ in lines})
     short = _short_names(files)
     hw = prof.hw
     head = {
         "kernel": prof.kernel_name, "target": hw.name, "generation": hw.generation,
+        "descriptors": str(prof.descriptors),
         "calibrated": bool(hw.calibrated), "model_error": _model_error(prof), "tick_us": tick,
         "latency_us": float(prof.latency_us), "body_us": float(prof.body_us),
         "profile_total_us": float(prof.profile_total_us), "bound": str(prof.bound),
@@ -80,15 +83,18 @@ def _build(prof: Any) -> Report:
         "hbm_gbps": float(hw.hbm_gbps_per_core), "peak_tflops": dict(hw.peak_tflops),
         "elementwise_tflops": hw.pmax * hw.dve_ghz / 1e3,
         "sbuf_bytes": int(hw.sbuf_usable_bytes), "psum_banks": int(hw.psum_banks),
-        "dma_engines": int(hw.dma_engines),
+        "dma_engines": int(hw.dma_engines), "dma_start_us": float(hw.timing.dma_start_us),
+        "psum_bank_bytes": int(hw.psum_bank_bytes),
         "sbuf_peak_bytes": int(np.max(columns["mem_sbuf"], initial=0)),
         "psum_peak_banks": int(np.max(columns["mem_psum"], initial=0)),
-        "kinds": [_kind(k) for k in trace.kinds],
+        "kinds": [_kind(k, x) for k, x in zip(trace.kinds, prof.schedule.transfers)],
         "loops": list(trace.loop_kind),
         "names": names,
         "lines": [[file, line, function] for file, line, function in lines],
         "files": _files(lines),
         "findings": [_finding(f, where, short) for f in prof.findings],
+        "values": _which_values(prof),
+        "advice": [_advice(a, where) for a in prof.advice], "verdict": prof.verdict,
     }
     for line in head["lines"]:
         line[0] = files.index(line[0])
@@ -152,13 +158,41 @@ def _finding(f: Any, where: dict[tuple[str, int, str], int],
             "other_line": place(f.other), "other": text(f.other)}
 
 
-def _kind(kind: Any) -> dict[str, Any]:
+def _advice(a: Any, where: dict[tuple[str, int, str], int]) -> dict[str, Any]:
+    """Return a piece of advice: the sentence without its place, the place, what it would save."""
+    line = where.get((a.where.file, a.where.line, a.where.function), -1) if a.where else -1
+    return {"cause": a.cause, "text": a.sentence, "line": line, "place": a.place,
+            "saves_us": float(a.saves_us), "latency_us": float(a.latency_us)}
+
+
+def _values(prof: Any) -> dict[str, np.ndarray]:
+    """Return what tiles held, as flat columns; none if it was not kept."""
+    kept = getattr(prof, "tile_values", None)
+    if kept is None:
+        return {}
+    rows = kept.rows
+    return {f"val_{name}": np.ascontiguousarray(rows[name]).reshape(-1)
+            for name in rows.dtype.names}
+
+
+def _which_values(prof: Any) -> dict[str, Any]:
+    """Return the sizes of histograms and pictures, and whether every instruction has them."""
+    kept = getattr(prof, "tile_values", None)
+    if kept is None:
+        return {}
+    rows, columns = kept.rows["picture"].shape[1:]
+    return {"bins": int(kept.rows["histogram"].shape[1]), "rows": int(rows),
+            "columns": int(columns), "complete": bool(kept.complete)}
+
+
+def _kind(kind: Any, transfer: Any) -> dict[str, Any]:
     """Return one kind of instruction: its name, engine, operands and work."""
     flops, useful = kind.row.flops(kind)
     return {"name": kind.row.name, "engine": kind.engine, "outputs": kind.outputs,
             "accumulate": bool(kind.accumulate),
             "operands": [[p.kind, dtypes.name(p.dtype), list(p.shape)] for p in kind.operands],
             "moves": _direction(kind), "bytes": int(kind.operands[0].nbytes),
+            "descriptors": int(transfer.descriptors) if transfer else 0,
             "flops": flops, "useful": useful, "elementwise": _elementwise(kind)}
 
 
@@ -180,10 +214,8 @@ def _direction(kind: Any) -> str:
 
 def _triggers(prof: Any, ticks: Any) -> np.ndarray:
     """Return how long each DMA's trigger keeps its queue busy (0 for other instructions)."""
-    timing, dge = prof.hw.timing, prof.descriptors == "dge"
-    per_kind = [0.0 if x is None else
-                timing.dge_issue_us + timing.dge_row_us * x.rows if dge else timing.dma_trigger_us
-                for x in prof.schedule.transfers]
+    dge = prof.descriptors == "dge"
+    per_kind = [0.0 if x is None else trigger_us(x, prof.hw, dge) for x in prof.schedule.transfers]
     return ticks(np.array(per_kind)[np.asarray(prof.timeline.kind, np.int64)])
 
 

@@ -39,6 +39,16 @@ class Transfer:
     nbytes: int
     hbm_read: int
     hbm_write: int
+    triggers: float = 1.0       # less: a share of a larger DMA, and of its trigger
+
+
+def trigger_us(x: Transfer, hw: NeuronCore, dge: bool) -> float:
+    """Return how long the trigger of a DMA keeps its queue, in microseconds.
+
+    `dge`: the hardware makes the descriptors, while the queue waits.
+    """
+    t = hw.timing
+    return x.triggers * (t.dge_issue_us + t.dge_row_us * x.rows if dge else t.dma_trigger_us)
 
 
 def work(kind: Kind, hw: NeuronCore, engine: str) -> Work:

@@ -141,8 +141,7 @@ class _Run:
             PE: self.tensor, ACT: ScalarEngine(ACT, todo[ACT], window, costs, self.events, t)}
         engines = [special.get(q) or Engine(q, todo[q], window, costs, self.events)
                    for q in range(LOADS)]
-        trigger_us = [0.0 if x is None else t.dge_issue_us + t.dge_row_us * x.rows if dge
-                      else t.dma_trigger_us for x in transfers]
+        trigger_us = [0.0 if x is None else cost.trigger_us(x, hw, dge) for x in transfers]
         dma_queues = [DmaQueue(todo[q], trigger_us, self.kind_of, self.events, self.issue,
                                self.missing, t.dma_start_us, dge) for q in range(LOADS, QUEUES)]
         self.queues: list = [*engines, *dma_queues]

@@ -75,7 +75,7 @@ def assign_engines(kinds: list[Kind], counts: dict[int, int], hw: NeuronCore,
     return out
 
 
-def _queue_of(kind: Kind, engine: str) -> int:
+def queue_of(kind: Kind, engine: str) -> int:
     """Return the queue an instruction goes to."""
     if engine != "dma":
         return _QUEUE[engine]
@@ -106,9 +106,9 @@ def _plan(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> _Plan:
         is_dma = engine == "dma"
         works.append(None if is_dma else cost.work(kind, hw, engine))
         transfers.append(cost.transfer(kind, hw) if is_dma else None)
-    queue_of = np.array([_queue_of(k, e) for k, e in zip(trace.kinds, engines)] or [0], np.int64)
-    return _Plan(trace, engines, works, transfers, queue_of,
-                 analyse(trace, hw, queue_of, "rename" in on))
+    queues = np.array([queue_of(k, e) for k, e in zip(trace.kinds, engines)] or [0], np.int64)
+    return _Plan(trace, engines, works, transfers, queues,
+                 analyse(trace, hw, queues, "rename" in on))
 
 
 def schedule(trace: Trace, hw: NeuronCore, *, dge: bool = False,
@@ -123,7 +123,7 @@ def schedule(trace: Trace, hw: NeuronCore, *, dge: bool = False,
         written = compiler.rewrite(trace, hw, on)
         plan, times = _run(written, hw, dge, on)
         spilled = 0 if plan.trace is written else _hbm_bytes(plan.trace) - _hbm_bytes(written)
-    return _schedule(plan, times, hw, spilled)
+    return _schedule(plan, times, hw, spilled, dge)
 
 
 def _run(trace: Trace, hw: NeuronCore, dge: bool, on: frozenset[str]
@@ -152,7 +152,8 @@ def _hbm_bytes(trace: Trace) -> int:
                for k, n in trace.counts().items())
 
 
-def _schedule(plan: _Plan, times: events.Times, hw: NeuronCore, spilled: int) -> Schedule:
+def _schedule(plan: _Plan, times: events.Times, hw: NeuronCore, spilled: int, dge: bool
+              ) -> Schedule:
     """Gather what a run says."""
     deps, engines, works = plan.deps, plan.engines, plan.works
     code = np.array([ENGINES.index(e) for e in engines] or [0], np.int8)
@@ -164,7 +165,9 @@ def _schedule(plan: _Plan, times: events.Times, hw: NeuronCore, spilled: int) ->
     for e, name in enumerate(ENGINES[:4]):
         busy[name] = float(interval[deps.kind[ran_on == e]].sum())
     busy["tensor"] = times.pe_busy
-    busy["sync"] = hw.timing.dma_trigger_us * int((deps.queue == LOADS).sum())
+    trigger = np.array([cost.trigger_us(x, hw, dge) if x else 0.0 for x in plan.transfers] or [0.0])
+    for queue, engine in TRIGGERED_BY.items():          # a trigger is an instruction of the engine
+        busy[ENGINES[engine]] += float(trigger[deps.kind[deps.queue == queue]].sum())
     busy["dma"] = times.dma_busy / hw.dma_engines
     return Schedule(np.array(times.start), np.array(times.seen) - hop, np.array(times.issue),
                     np.array(times.pred, np.int32), ran_on, triggers[deps.queue], busy, times.dma,

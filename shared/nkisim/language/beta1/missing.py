@@ -4,6 +4,7 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
+from ...errors import complete
 from ...machine import habits
 
 # Names that the SDK has and this simulator does not model.
@@ -19,6 +20,7 @@ NOT_MODELLED = {
 }
 
 
+@complete
 def missing(module: str, name: str, names: dict[str, Any]) -> AttributeError:
     """Return the AttributeError for a name that a facade module does not have."""
     known = NOT_MODELLED.get(module, {})

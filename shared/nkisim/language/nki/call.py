@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from ...chip.memory import FULLY, PSUM
-from ...errors import NkiError, fail, user_frame
+from ...errors import NkiError, fail
 from ...isa.operands import regroup
 from ...isa.table import Row
 from ...machine.context import current, machine
@@ -77,7 +77,10 @@ class Signature:
             values[i] = v
         for i, v in enumerate(values):
             if v is _MISSING:
-                raise self.wrong(f"{self.api} was not given {self.names[i]}")
+                first = "the destination comes first: " \
+                    f"{self.api}(dst={', '.join(['...', *self.names[1:2]])}=..., ...)" \
+                    if self.names[0] == "dst" and "dst" not in kw else ""
+                raise self.wrong(f"{self.api} was not given {self.names[i]}", first)
         for i, enum in self.enums.items():
             if not isinstance(values[i], enum) and values[i] is not None:
                 raise self.not_a_member(self.names[i], values[i], enum)
@@ -159,7 +162,7 @@ def instruction(own: Row, adapt: Adapter) -> Any:
         except (TypeError, ValueError, KeyError, AttributeError, IndexError) as exc:
             if hasattr(exc, "nki_error"):
                 raise
-            raise own.misuse(exc) from None
+            raise own.misuse(exc, kw) from None
         return NkiInstruction(len(m.trace.starts), values[-1])
 
     return _named(function, form, own.doc, own)
@@ -169,7 +172,7 @@ def issue(m: Machine, row: Row, given: dict[str, Any]) -> None:
     """Plan an instruction and let it write `dst`, where its row does not say so itself."""
     takes_dst, takes_dtype = _takes(row)
     dst: Any = given.get("dst")
-    line = m.trace.line(user_frame(sys._getframe(1)))
+    line = m.trace.line(sys._getframe(1))
     refusals.look(m, row.name, given, line)
     refusals.read(m, given, m.psum_sums)
     if not takes_dst:
@@ -188,7 +191,7 @@ def issue(m: Machine, row: Row, given: dict[str, Any]) -> None:
     dst = place(row, ins, dst)
     if row.accumulates:
         ins.accumulate = accumulate is not False and not given.get("is_transpose")
-        refusals.added(m, dst.storage, ins.accumulate, m.psum_sums, line)
+        refusals.added(m, dst, ins.accumulate, m.psum_sums, line)
         _check_sum(m, ins, dst, accumulate)
     elif dst.kind is PSUM:
         m.psum_filled.add(dst.storage.id)

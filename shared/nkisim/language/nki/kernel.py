@@ -11,6 +11,7 @@ from ...errors import NkiError, fail, trim
 from ...machine.context import current
 from ...machine.index import as_int
 from ...machine.tensor import Tensor
+from . import refusals
 from .enums import MemoryRegion
 from .tensor import NkiTensor
 from .typing import Shape
@@ -66,6 +67,9 @@ class Kernel(launching.Kernel):
         if not isinstance(x._t, Tensor):
             raise fail("NKI-O02", f"{self.__name__} returns a view with a run-time offset",
                        limit="outputs are HBM tensors")
+        made = x._t.storage
+        if x.buffer is MemoryRegion.private_hbm and made is not None and made.where >= 0:
+            refusals.output(x._t.m, made.where)
         return x._t
 
 

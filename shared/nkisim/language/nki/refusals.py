@@ -116,7 +116,14 @@ OPEN = Refusal(
     "between two of them reads an open group. One team has met this code.",
     "read after the last product, or begin a new sum (accumulate=False) and add the two")
 
-for _row in (*TABLE, OPEN):
+OUTPUT = Refusal(
+    "NKI-R07", "release notes 0.3", "warning", "Outputs lie in shared_hbm", lambda m, given: None,
+    frozenset(),
+    "Since 0.3 a tensor that a kernel returns is made with buffer=nl.shared_hbm. nl.hbm is "
+    "nl.private_hbm, which belongs to one core and ends with the kernel.",
+    "out = nl.ndarray(shape, dtype=..., buffer=nl.shared_hbm)")
+
+for _row in (*TABLE, OPEN, OUTPUT):
     RULES.setdefault(_row.id, Rule(_row.id, _row.title, f"{_row.text} ({_row.code})\nTry: "
                                    f"{_row.remedy}.", hint=_row.remedy))
 
@@ -133,18 +140,31 @@ def _of(name: str) -> tuple[Refusal, ...]:
     return tuple(row for row in TABLE if not row.rows or name in row.rows)
 
 
-def read(m: Machine, given: dict[str, Any], open_sums: dict[int, bool]) -> None:
+#: storage -> where in a partition a sum begins -> has it been read since its last product?
+Sums = dict[int, dict[int, bool]]
+
+
+def read(m: Machine, given: dict[str, Any], sums: Sums) -> None:
     """Note which sums in PSUM an instruction reads."""
-    for t in _tiles({k: v for k, v in given.items() if k != "dst"}, PSUM):
-        if t.storage.id in open_sums:
-            open_sums[t.storage.id] = True
+    for name, t in given.items():
+        if name != "dst" and t.__class__ is Tensor and t.kind is PSUM and t.storage is not None \
+                and t.storage.id in sums:
+            end = t.offset + sum((n - 1) * s for n, s in zip(t.shape[1:], t.strides[1:]))
+            known = sums[t.storage.id]
+            known.update((at, True) for at in known if t.offset <= at <= end)
 
 
-def added(m: Machine, st: Any, onto: bool, open_sums: dict[int, bool], line: int) -> None:
+def added(m: Machine, dst: Tensor, onto: bool, sums: Sums, line: int) -> None:
     """Note a product in PSUM; say it if it is added to a sum that has been read since."""
-    if onto and open_sums.get(st.id):
+    known = sums.setdefault(dst.storage.id, {})
+    if onto and known.get(dst.offset):
         _say(m, OPEN, "a sum in PSUM is read between two of its products", line)
-    open_sums[st.id] = False
+    known[dst.offset] = False
+
+
+def output(m: Machine, line: int) -> None:
+    """Say that an output is not where outputs lie; `line`: where it is made."""
+    _say(m, OUTPUT, "an output lies in private_hbm", line)
 
 
 def _say(m: Machine, row: Refusal, what: str, line: int) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
+from ...errors import complete
+
 #: Arguments that are gone or came later, for all functions ("") or one.
 _ARGUMENTS: dict[tuple[str, str], str] = {
     ("", "mask"): "since 0.1 there is no mask=: slice the operands with min(), or select with "
@@ -67,6 +69,7 @@ def said_of(api: str, argument: str) -> str:
         _ARGUMENTS.get(("", argument), "") if api.startswith("nisa.") or argument == "mask" else "")
 
 
+@complete
 def missing(module: str, name: str, names: dict[str, Any]) -> Exception:
     """Return the exception for a name that a module of the facade does not have."""
     page = _PAGES[module]

@@ -127,6 +127,10 @@ function lanesOf(profile) {
     lane.gap = e === 0;
     lane.segments = true;
     lane.title = `DMA engine ${e}`;
+    if (isMeasured(profile)) {                   // the file need not say which engine moved what
+      lane.label = e ? "" : "DMA, side by side";
+      lane.title = "DMA";
+    }
     lanes.push(lane);
   });
   return lanes;
@@ -176,8 +180,10 @@ class Curve {
 
 function curvesOf(profile) {
   const { head, col, memTime, pending } = profile;
+  const waiting = new Curve("Pending DMAs", 30, pending.time, pending.value, 1, (v) => `${v}`);
+  if (isMeasured(profile)) return [waiting];     // it says nothing of SBUF and PSUM
   return [
-    new Curve("Pending DMAs", 30, pending.time, pending.value, 1, (v) => `${v}`),
+    waiting,
     new Curve("SBUF in use", 34, memTime, col.mem_sbuf, head.sbuf_bytes,
               (v) => `${(v / 1024).toFixed(1)} of ${Math.round(head.sbuf_bytes / 1024)} KiB`),
     new Curve("PSUM in use", 30, memTime, col.mem_psum, head.psum_banks,

@@ -17,14 +17,16 @@ class App {
       this.gestures(timeline, k);
       return timeline;
     });
-    this.tabs = ["Instructions", "Selected", "Memory", "Roofline", "Findings", "Metrics"];
+    this.measured = profiles.length > 1 && isMeasured(profiles[0]);
+    this.tabs = [...(this.measured ? ["Against hardware"] : []), "Instructions", "Selected", "Values", "Memory", "Roofline", "Findings", "Metrics"];
     const wrong = profiles[0].head.findings.some((f) => f.severity === "error");
-    this.tab = profiles.length > 1 ? "Metrics" : wrong ? "Findings" : "Instructions";
+    this.tab = this.measured ? "Against hardware" : profiles.length > 1 ? "Metrics" : wrong ? "Findings" : "Instructions";
     this.focus(0, true);
     for (const button of document.querySelectorAll("[data-do]")) {
       button.addEventListener("click", () => this.act(button.dataset.do));
     }
     document.addEventListener("keydown", (event) => this.key(event));
+    this.searching();
     const range = () => { $("range").textContent = `${time(this.view.t0 > 0 ? this.view.t0 : 0)} \u2013 ${time(this.view.t1)}`; };
     this.view.watchers.push(range);
     range();
@@ -40,6 +42,7 @@ class App {
     this.at = k;
     this.timelines.forEach((t, i) => t.box.classList.toggle("current", i === k && this.timelines.length > 1));
     drawSource($("source"), this.profile, (place) => this.showPlace(place));
+    drawAdvice($("advice"), this.profile, this);
     this.drawTabs();
   }
 
@@ -55,10 +58,12 @@ class App {
 
   drawPanel() {
     const { profile } = this;
-    const draw = { Instructions: () => topPanel(profile, this),
+    const draw = { "Against hardware": () => measuredPanel(this),
+                   Instructions: () => this.found ? foundPanel(profile, this) : topPanel(profile, this),
                    Selected: () => selectedPanel(profile, this.timeline.selected, this),
+                   Values: () => valuesPanel(profile, this.timeline.selected),
                    Memory: () => memoryPanel(profile, this.memoryTime ?? profile.total / 2),
-                   Roofline: () => rooflinePanel(this.profiles),
+                   Roofline: () => rooflinePanel(this.profiles.filter((p) => !isMeasured(p))),
                    Findings: () => findingsPanel(profile, this),
                    Metrics: () => metricsPanel(this.profiles[0], this.profiles[1]) };
     $("panel").replaceChildren(...draw[this.tab]());
@@ -66,9 +71,10 @@ class App {
 
   select(i) {
     this.timeline.select(i);
+    selectPartner(this, i);
     const line = i < 0 ? -1 : this.profile.col.line[i];
     markSource($("source"), this.profile, line < 0 ? null : this.profile.placeOf[line]);
-    if (i >= 0) this.open("Selected"); else this.drawPanel();
+    if (i >= 0 && this.tab !== "Values") this.open("Selected"); else this.drawPanel();
   }
 
   zoomTo(i) { this.timeline.zoomTo(i); }
@@ -87,8 +93,43 @@ class App {
     this.timeline.show((i) => profile.name(i) === label);
   }
 
+  // -- search ------------------------------------------------------------------------------------
+
+  searching() {
+    const box = $("search");
+    box.addEventListener("input", () => this.search(box.value));
+    box.addEventListener("keydown", (event) => {
+      event.stopPropagation();
+      if (event.key === "Enter") this.nextFound(event.shiftKey ? -1 : 1);
+      if (event.key === "Escape") { box.value = ""; this.search(""); box.blur(); }
+    });
+  }
+
+  /** Show only the instructions that a query finds, and how many there are. */
+  search(query) {
+    const { profile, timeline } = this;
+    this.shown = null;
+    this.found = query.trim() ? find(profile, query) : null;
+    const chosen = this.found && new Set(this.found);
+    timeline.show(chosen && ((i) => chosen.has(i)));
+    $("found").textContent = this.found ? `${this.found.length.toLocaleString("en")} found` : "";
+    if (this.found) this.open("Instructions");
+  }
+
+  /** Select the next of what was found, from the one that is selected. */
+  nextFound(step) {
+    const list = this.found;
+    if (!list?.length) return;
+    const at = list.indexOf(this.timeline.selected);
+    const k = at < 0 ? (step > 0 ? 0 : list.length - 1) : (at + step + list.length) % list.length;
+    this.select(list[k]);
+    $("found").textContent = `${k + 1} of ${list.length.toLocaleString("en")}`;
+  }
+
   clear() {
     this.shown = null;
+    this.found = null;
+    $("search").value = $("found").textContent = "";
     for (const t of this.timelines) { t.measure = null; t.show(null); t.select(-1); }
     markSource($("source"), this.profile, null);
     this.drawPanel();
@@ -109,8 +150,9 @@ class App {
                    s: () => this.view.zoom(1.4), "-": () => this.view.zoom(1.4), a: () => this.view.pan(-0.2),
                    d: () => this.view.pan(0.2), 0: () => this.view.fit(), c: () => this.act("chain"),
                    Escape: () => this.clear(), f: () => this.timeline.selected >= 0 && this.zoomTo(this.timeline.selected),
-                   p: () => this.step("pred"), n: () => this.step("succ") };
+                   "/": () => $("search").focus(), p: () => this.step("pred"), n: () => this.step("succ") };
     if (!inText) Object.assign(keys, { ArrowLeft: () => this.step(-1), ArrowRight: () => this.step(1) });
+    if (event.target.closest?.("input")) return;
     const action = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (!action) return;
     event.preventDefault();
@@ -236,6 +278,7 @@ function measured(timeline) {
 
 function banner(profile) {
   const { head } = profile;
+  if (head.measured) return measuredBanner(profile);
   let text = `Predicted by nkisim for ${head.target} \u2013 not measured`;
   if (!head.calibrated) text += `; the model is not calibrated for ${head.target}`;
   else if (head.model_error) text += `; error of the model: ${head.model_error}`;
@@ -248,7 +291,7 @@ async function main() {
     const names = profiles.map((p) => p.head.kernel);
     $("title").textContent = names[1] ? `${names[0]} (A) and ${names[1]} (B)` : names[0];
     $("banner").textContent = [...new Set(profiles.map(banner))].join(" / ");
-    drawCards($("cards"), ...profiles);
+    (profiles[1] && isMeasured(profiles[0]) ? measuredCards : drawCards)($("cards"), ...profiles);
     window.nkisim = new App(profiles);
     window.nkisim.loaded = performance.now();
   } catch (error) {

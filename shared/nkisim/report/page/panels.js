@@ -20,7 +20,8 @@ const num = (text) => td(text, "num");
 // -- key figures ---------------------------------------------------------------------------------
 
 function cardsOf(profile) {
-  const { head } = profile, m = head.metrics, busy = head.engine_busy;
+  const { head } = profile, m = head.metrics;
+  const busy = Object.fromEntries(ENGINES.map((name) => [name, m[`${name === "dma" ? "dma" : `${name}_engine`}_active_time_percent`]]));
   const list = [
     ["latency (nki.benchmark)", time(head.latency_us), head.latency_us, -1],
     ["total_time (profile)", time(head.profile_total_us), head.profile_total_us, -1],
@@ -28,15 +29,26 @@ function cardsOf(profile) {
   ];
   for (const name of [...ENGINES].sort((a, b) => (busy[b] ?? 0) - (busy[a] ?? 0)).slice(0, 3)) {
     if ((busy[name] ?? 0) > 0.004) {
-      list.push([`${ENGINE_NAMES[ENGINES.indexOf(name)]} busy`, percent(busy[name])]);
+      list.push([`${ENGINE_NAMES[ENGINES.indexOf(name)]} active`, percent(busy[name])]);
     }
   }
-  if (head.flops) list.push(["MFU", percent(head.mfu), head.mfu, 1]);
+  if (head.flops) list.push(["MFU (of bf16)", percent(m.mfu_estimated_percent), m.mfu_estimated_percent, 1]);
   list.push(["DMA transfers", `${head.dma_transfer_count}`, head.dma_transfer_count, 0],
             [`HBM read + write, ${percent(m.mbu_estimated_percent)} of peak`,
              `${bytes(head.hbm_read_bytes)} + ${bytes(head.hbm_write_bytes)}`],
             ["SBUF, PSUM peak", `${bytes(head.sbuf_peak_bytes)}, ${head.psum_peak_banks} bank${head.psum_peak_banks === 1 ? "" : "s"}`]);
   return list;
+}
+
+/** What to change first: at most three sentences, each with its line. */
+function drawAdvice(host, shown, app) {
+  const profile = app.profiles.find((p) => p === shown && !isMeasured(p)) ?? app.profiles.find((p) => !isMeasured(p)) ?? shown;
+  const { advice, verdict } = profile.head;
+  if (!advice?.length) { host.replaceChildren(el("p", { class: "dim" }, verdict ?? "")); return; }
+  const rows = advice.map((a) => el("li", {}, a.place ? el("button", { class: "mono",
+    onclick: () => { app.focus(app.profiles.indexOf(profile)); if (a.line >= 0) app.showPlace(profile.placeOf[a.line]); } }, a.place) : "", ` ${a.text}`));
+  const which = app.profiles.length > 1 ? ` in ${"AB"[app.profiles.indexOf(profile)]}` : "";
+  host.replaceChildren(el("h2", {}, `What to change first${which}`), el("ol", {}, ...rows));
 }
 
 function drawCards(host, profile, other) {
@@ -125,7 +137,8 @@ function describe(profile, i) {
     list.push([col.engine[i] === DMA ? "from trigger to first byte" : "in the queue", time(wait)]);
   }
   if (kind.moves) list.push(["moves", `${bytes(kind.bytes)}, ` +
-    `${(kind.bytes / Math.max(1e-6, profile.end[i] - profile.start[i]) / 1000).toFixed(1)} GB/s`]);
+    `${(kind.bytes / Math.max(1e-6, profile.end[i] - profile.start[i]) / 1000).toFixed(1)} GB/s` +
+    (kind.descriptors ? `, ${kind.descriptors.toLocaleString("en")} descriptor${kind.descriptors === 1 ? "" : "s"} of ${bytes(kind.bytes / kind.descriptors)}` : "")]);
   for (const { role, text } of profile.operands(i)) list.push([role, text]);
   if (col.line[i] >= 0) list.push([profile.place(col.line[i]), profile.sourceText(col.line[i])]);
   if (profile.loops(i)) list.push(["loop iteration", profile.loops(i)]);
@@ -133,6 +146,8 @@ function describe(profile, i) {
     list.push([queued ? "queued behind" : "waited for", `${profile.name(by)} (${ENGINE_NAMES[col.engine[by]]}, ` +
                `ends ${time(queued ? profile.leaves[by] : profile.end[by])}) ${profile.place(col.line[by])}`]);
   }
+  const why = profile.reasons(i);
+  if (why.length) list.push(["why", why.join("; ")]);
   return list;
 }
 

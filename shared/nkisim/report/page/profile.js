@@ -5,11 +5,20 @@ const ENGINES = ["tensor", "vector", "scalar", "gpsimd", "sync", "dma"];
 const ENGINE_NAMES = ["Tensor", "Vector", "Scalar", "GpSimd", "Sync", "DMA"];
 const DMA = 5;
 const PALETTE = ["#3b76c4", "#b55c00", "#257d4d", "#a8458f", "#857000", "#c23f35", "#6c5fc7",
-                 "#177784", "#856745", "#667084"];
-/** Place in the palette by name; the same in both profiles of a comparison. The last is for all the rest. */
-const COLORS = new Map([["load (DMA)", 0], ["store (DMA)", 1], ["nc_matmul", 2]]);
+                 "#177784", "#856745", "#667084", "#4d7a12", "#a02c5a"];
+/** Place in the palette of the commonest instructions; others have one by their name (colorOf). */
+const COLORS = new Map(Object.entries({
+  "load (DMA)": 0, "store (DMA)": 1, "nc_matmul": 2, "tensor_copy": 3, "nc_transpose": 4, "tensor_tensor": 5,
+  "activation": 6, "tensor_scalar": 7, "copy (DMA)": 8, "memset": 9, "tensor_reduce": 10, "activation_reduce": 11 }));
+
+/** Place in the palette of an instruction: by its name alone, so that it looks alike in every profile. */
+function colorOf(label) {
+  let hash = 2166136261;
+  for (const letter of label) hash = Math.imul(hash ^ letter.codePointAt(0), 16777619) >>> 0;
+  return COLORS.get(label) ?? 3 + hash % (PALETTE.length - 3);
+}
 const ARRAYS = { i1: Int8Array, i2: Int16Array, i4: Int32Array, u1: Uint8Array, u2: Uint16Array,
-                 u4: Uint32Array };
+                 u4: Uint32Array, f4: Float32Array };
 
 /** Decode a data block of the page; null if there is none. */
 async function readProfile(id) {
@@ -47,6 +56,7 @@ class Profile {
     this.memTime = us(c.mem_time);
     this.lifeFirst = us(c.life_first);
     this.lifeLast = us(c.life_last);
+    this.dge = this.head.descriptors === "dge";
     this.total = 0;
     for (const e of this.end) if (e > this.total) this.total = e;
     this.operandAt = new Int32Array(this.count);
@@ -96,6 +106,47 @@ class Profile {
     return { by: queued ? before : pred, queued };
   }
 
+  /** How long a transfer stood in line for the DMA engines, after its trigger had got to them. */
+  inLine(i) {
+    const lead = (this.head.dma_start_us ?? Infinity) + (this.dge ? this.triggered[i] - this.issue[i] : 0);
+    return this.col.engine[i] === DMA ? Math.max(0, this.start[i] - this.issue[i] - lead) : 0;
+  }
+
+  /** Why instruction i did not start earlier: a sentence for each wait, the first one first. */
+  reasons(i) {
+    const { by, queued } = this.blocker(i), c = this.col, out = [];
+    const who = (k) => `${c.line[k] < 0 ? "" : `line ${this.head.lines[c.line[k]][1]}'s `}${this.name(k).replace(" (DMA)", "")}`;
+    if (by >= 0 && queued) {
+      out.push(`waits for its turn on the queue of ${ENGINE_NAMES[this.queueOf(i)]}, behind ${who(by)}`);
+    } else if (by >= 0) {
+      const name = c.why_storage?.[i] >= 0 ? this.head.names[c.storage_name[c.why_storage[i]]] : "?";
+      const tile = name === "?" ? "a tile" : name === "input" ? "an input" : name.includes(" ") ? "a tile that is " + name : name;
+      const memory = ["SBUF", "PSUM", "HBM"][c.storage_memory[c.operand[this.operandAt[i]]]];
+      out.push([`waits for ${who(by)}`, `waits for ${who(by)} to ${c.engine[by] === DMA ? "bring" : "compute"} ${tile}`, `waits for ${who(by)} to free the buffer of ${tile}`,
+                `waits for ${who(by)} to write ${tile} first`,
+                `waits for ${who(by)} to leave its memory in ${memory}`][c.why?.[i] ?? 0]);
+    }
+    const free = Math.max(c.pred[i] >= 0 ? this.end[c.pred[i]] : 0, this.behind[i] >= 0 ? this.leaves[this.behind[i]] : 0);
+    if (c.engine[i] !== DMA && this.takes[i] - free > 0.06) {
+      const into = this.head.kinds[c.kind[i]].operands[0][0] === "psum";
+      out.push(into ? `then ${time(this.takes[i] - free)} for a bank of PSUM${this.left(this.takes[i])}`
+                    : `then ${time(this.takes[i] - free)} for an engine that shares its memory, or its table`);
+    }
+    if (this.inLine(i) > 0.05) out.push(`then ${time(this.inLine(i))} in line for the DMA engines, which serve earlier transfers`);
+    return out;
+  }
+
+  /** Who left PSUM last before a time, in words. */
+  left(t) {
+    const c = this.col;
+    let best = -1;
+    for (let k = 0; k < c.life_storage.length; k++) {
+      if (c.storage_memory[c.life_storage[k]] === 1 && this.lifeLast[k] <= t + 0.05 &&
+          (best < 0 || this.lifeLast[k] > this.lifeLast[best])) best = k;
+    }
+    return best < 0 || c.life_line[best] < 0 ? "" : `, which the tile of line ${this.head.lines[c.life_line[best]][1]} leaves`;
+  }
+
   /** Successors of instruction i: succ[succAt[i] .. succAt[i + 1]]. */
   _successors() {
     const pred = this.col.pred, at = new Int32Array(this.count + 1);
@@ -125,8 +176,7 @@ class Profile {
     }
     this.top = [...by.values()].filter((r) => r.count).sort((a, b) => b.time - a.time);
     for (const row of this.top) {
-      if (!COLORS.has(row.label)) COLORS.set(row.label, Math.min(COLORS.size, PALETTE.length - 1));
-      row.color = COLORS.get(row.label);
+      row.color = colorOf(row.label);
     }
     this.colorOfKind = rows.map((row) => row.color ?? 0);
     this.labels = labels;
@@ -207,13 +257,16 @@ class Profile {
   shares(chain) {
     const out = {}, { engine, queue } = this.col;
     let t = this.end[chain[0].by];
-    const add = (name, from) => { if (t > from) { out[name] = (out[name] ?? 0) + t - from; t = from; } };
+    const add = (name, from) => { if (t > from + 5e-4) { out[name] = (out[name] ?? 0) + t - from; t = from; } };
     for (const { by: k, queued } of chain) {
       const moves = engine[k] === DMA;
       if (queued && moves) { add(`triggers on the ${ENGINE_NAMES[queue[k]]} queue`, this.issue[k]); continue; }
       add("latency between instructions", this.end[k]);
       add(ENGINE_NAMES[engine[k]], this.start[k]);
-      if (moves) add("trigger to first byte", this.issue[k]);
+      if (moves) {
+        add("in line for the DMA engines", this.start[k] - this.inLine(k));
+        add("trigger to first byte", this.issue[k]);
+      }
     }
     return Object.fromEntries(Object.entries(out).sort((a, b) => b[1] - a[1]));
   }
@@ -262,7 +315,7 @@ const percent = (x) => `${(100 * x).toFixed(x < 0.0995 ? 1 : 0)} %`;
 
 /** Make an element; strings become text nodes, so nothing in them is ever markup. */
 function el(tag, attributes = {}, ...children) {
-  const svg = ["svg", "line", "path", "circle", "text"].includes(tag);
+  const svg = ["svg", "line", "path", "circle", "text", "rect"].includes(tag);
   const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag)
                    : document.createElement(tag);
   for (const [key, value] of Object.entries(attributes)) {

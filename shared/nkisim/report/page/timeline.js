@@ -53,7 +53,7 @@ class Timeline {
     this.over.style.pointerEvents = "none";
     this.base.setAttribute("aria-label",
       `Timeline of ${profile.head.kernel}: ${profile.count} instructions in ` +
-      `${time(profile.total)}, predicted. W and S zoom, A and D pan, arrows select.`);
+      `${time(profile.total)}, ${isMeasured(profile) ? "measured" : "predicted"}. W and S zoom, A and D pan, arrows select.`);
     this.box.append(this.base, this.over);
     host.append(this.box);
     this.strip = document.createElement("canvas");
@@ -184,7 +184,7 @@ class Timeline {
       g.fillStyle = this.css.dim;
       if (x > GUTTER + 14 && x < this.width - 22) g.fillText(tick(k * step, step), x, 9);
     }
-    g.fillText("predicted", GUTTER - 46, 9);
+    g.fillText(isMeasured(this.profile) ? "measured" : "predicted", GUTTER - 46, 9);
   }
 
   _curves(g, width, perPixel) {

@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 from neuronxcc import nki
 
-import mistakes
+import catalogue
 import nkisim
 
 X = np.random.default_rng(0).random((128, 512), dtype=np.float32) + 0.5
-CASES = [pytest.param(*m, id=m[2].__name__) for m in mistakes.MISTAKES]
+CASES = [pytest.param(*m, id=m[2].__name__) for m in catalogue.MISTAKES]
 
 
 def launched(body, bad):
-    grid = mistakes.a_grid.get(body.__name__)
+    grid = catalogue.GRIDS.get(body.__name__)
     kernel = nki.jit(body)
     return kernel[grid] if grid else kernel
 
 
 def test_the_catalogue_is_large_and_each_mistake_in_it_has_a_line():
     assert len(CASES) >= 60
-    for _, _, body in mistakes.MISTAKES:
+    for _, _, body in catalogue.MISTAKES:
         assert inspect.getsource(body).count("# BUG") == 1
 
 
@@ -51,6 +51,6 @@ def test_the_same_without_the_mistake_is_clean(id, says, body):
 
 
 def test_a_suggestion_is_never_of_another_kind():
-    for _, says, body in mistakes.MISTAKES:
+    for _, says, body in catalogue.MISTAKES:
         if says.startswith("nl.") and re.fullmatch(r"nl\.\w+", says):
             assert says.removeprefix("nl.") in inspect.getsource(body)

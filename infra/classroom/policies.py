@@ -1,0 +1,286 @@
+"""The policies that people need: what runs these commands, and the most that a role of ours can do.
+
+Whoever may make a role, write its policy and hand it to a service can do whatever that service can:
+that is the account. So roles are made under a *permissions boundary*: IAM allows a role what its
+policy and its boundary both allow. The printed policy lets roles be made and written with the
+boundary only, and does not let the boundary be changed. Source: IAM user guide, "Permissions
+boundaries for IAM entities", "Delegating responsibility to others using permissions boundaries".
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from . import tags
+
+# Every action that bringing up, guarding and tearing down a class takes. doctor --policy prints it
+# as a policy.
+ACTIONS = {
+    "ec2": [
+        "Describe*",
+        "RunInstances",
+        "StartInstances",
+        "StopInstances",
+        "TerminateInstances",
+        "CreateTags",
+        "DeleteTags",
+        "CreateSecurityGroup",
+        "AuthorizeSecurityGroupIngress",
+        "RevokeSecurityGroupIngress",
+        "DeleteSecurityGroup",
+        "ImportKeyPair",
+        "DeleteKeyPair",
+        "CreateLaunchTemplate",
+        "CreateLaunchTemplateVersion",
+        "DeleteLaunchTemplate",
+        "AllocateAddress",
+        "AssociateAddress",
+        "DisassociateAddress",
+        "ReleaseAddress",
+        "DeleteVolume",
+        "DeleteSnapshot",
+        "DeleteNetworkInterface",
+        "CancelSpotInstanceRequests",
+        "PurchaseCapacityBlock",
+        "PurchaseCapacityBlockExtension",
+    ],
+    "iam": [
+        "GetRole",
+        "CreateRole",
+        "DeleteRole",
+        "TagRole",
+        "UpdateAssumeRolePolicy",
+        "GetRolePolicy",
+        "PutRolePolicy",
+        "DeleteRolePolicy",
+        "ListRoles",
+        "ListRoleTags",
+        "ListRolePolicies",
+        "ListAttachedRolePolicies",
+        "DetachRolePolicy",
+        "GetInstanceProfile",
+        "CreateInstanceProfile",
+        "TagInstanceProfile",
+        "AddRoleToInstanceProfile",
+        "RemoveRoleFromInstanceProfile",
+        "DeleteInstanceProfile",
+        "ListInstanceProfiles",
+        "ListInstanceProfileTags",
+        "PassRole",
+        "PutRolePermissionsBoundary",
+        "GetPolicy",
+    ],
+    "scheduler": [
+        "GetSchedule",
+        "ListSchedules",
+        "CreateSchedule",
+        "UpdateSchedule",
+        "DeleteSchedule",
+        "GetScheduleGroup",
+        "ListScheduleGroups",
+        "CreateScheduleGroup",
+        "DeleteScheduleGroup",
+        "TagResource",
+        "ListTagsForResource",
+    ],
+    "cloudwatch": [
+        "DescribeAlarms",
+        "DescribeAlarmHistory",
+        "PutMetricAlarm",
+        "DeleteAlarms",
+        "SetAlarmState",
+        "GetMetricData",
+        "TagResource",
+        "ListTagsForResource",
+    ],
+    "budgets": [
+        "ViewBudget",
+        "ModifyBudget",
+        "CreateBudgetAction",
+        "DeleteBudgetAction",
+        "DescribeBudgetActionsForBudget",
+        "DescribeBudgetActionsForAccount",
+        "ExecuteBudgetAction",
+        "TagResource",
+        "ListTagsForResource",
+    ],
+    "ssm": ["GetParameter", "DescribeAutomationExecutions", "GetAutomationExecution"],
+    "servicequotas": [
+        "GetServiceQuota",
+        "RequestServiceQuotaIncrease",
+        "ListRequestedServiceQuotaChangeHistoryByQuota",
+    ],
+    "pricing": ["GetProducts"],
+    "ce": ["ListCostAllocationTags"],
+}
+
+
+SERVICES = ("ec2", "scheduler", "ssm", "budgets")  # what the class's roles are passed to
+LINKED = ("events.amazonaws.com", "spot.amazonaws.com")  # alarms that stop, spot requests
+EVERYWHERE = ("ListRoles", "ListInstanceProfiles")  # IAM knows these without a resource only
+BOUNDARY = "trainium-labs.boundary"  # a managed policy that the account's owner makes once
+BOUND = ("CreateRole", "PutRolePolicy", "PutRolePermissionsBoundary")  # with the boundary only
+# What changes or ends things in EC2: those that carry a class's tag only.
+OURS_ONLY = (
+    "StartInstances",
+    "StopInstances",
+    "TerminateInstances",
+    "DeleteTags",
+    "AuthorizeSecurityGroupIngress",
+    "RevokeSecurityGroupIngress",
+    "DeleteSecurityGroup",
+    "DeleteKeyPair",
+    "CreateLaunchTemplateVersion",
+    "DeleteLaunchTemplate",
+    "ReleaseAddress",
+    "DeleteVolume",
+    "DeleteSnapshot",
+    "DeleteNetworkInterface",
+    "CancelSpotInstanceRequests",
+)
+# What changes or ends things elsewhere: those whose name says that they are a class's. Of the
+# parameter store only what AWS publishes: everything else there may be secret.
+BY_NAME: dict[str, tuple[tuple[str, ...], list[str]]] = {
+    "scheduler": (
+        (
+            "CreateSchedule",
+            "UpdateSchedule",
+            "DeleteSchedule",
+            "CreateScheduleGroup",
+            "DeleteScheduleGroup",
+            "TagResource",
+        ),
+        [f"arn:aws:scheduler:*:*:{k}/trainium-labs.*" for k in ("schedule", "schedule-group")],
+    ),
+    "cloudwatch": (
+        ("PutMetricAlarm", "DeleteAlarms", "SetAlarmState", "TagResource"),
+        ["arn:aws:cloudwatch:*:*:alarm:trainium-labs.*"],
+    ),
+    "budgets": (
+        (
+            "ModifyBudget",
+            "CreateBudgetAction",
+            "DeleteBudgetAction",
+            "ExecuteBudgetAction",
+            "TagResource",
+        ),
+        ["arn:aws:budgets::*:budget/trainium-labs.*"],
+    ),
+    "ssm": (("GetParameter",), ["arn:aws:ssm:*::parameter/aws/service/*"]),
+}
+OURS = {"Null": {f"aws:ResourceTag/{tags.CLASS}": "false"}}
+DOCUMENTS = ("AWS-StopEC2Instance", "AWS-TerminateEC2Instance", "AWS-ReleaseElasticIP")
+LOOKS = [
+    "ec2:DescribeInstances",
+    "ec2:DescribeInstanceStatus",
+    "ec2:DescribeAddresses",
+    "tag:GetResources",
+    "ssm:GetAutomationExecution",
+]
+
+
+def policy() -> dict[str, Any]:
+    """Return the policy that whoever runs these commands needs. It changes and ends what is named
+    trainium-labs.* or, in EC2, what carries a class's tag; roles with the boundary only."""
+    names = ("role", "instance-profile")
+    own = [f"arn:aws:iam::*:{kind}/trainium-labs.*" for kind in names]
+    scoped = {"ec2:CreateTags", *(f"ec2:{a}" for a in OURS_ONLY)}
+    rest = {f"{s}:{a}" for s, actions in ACTIONS.items() if s != "iam" for a in actions}
+    named = {s: [f"{s}:{a}" for a in actions] for s, (actions, _) in BY_NAME.items()}
+    alone = (*EVERYWHERE, *BOUND, "PassRole", "GetPolicy")
+    iam = [f"iam:{a}" for a in ACTIONS["iam"] if a not in alone]
+    boundary = boundary_arn("*")
+    passed = {"StringEquals": {"iam:PassedToService": [f"{s}.amazonaws.com" for s in SERVICES]}}
+    linked = {"StringEquals": {"iam:AWSServiceName": list(LINKED)}}
+    aws = "arn:aws:iam::*:role/aws-service-role/*"
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            _allow(
+                sorted(rest - scoped - {a for some in named.values() for a in some})
+                + [f"iam:{a}" for a in EVERYWHERE],
+                "*",
+            ),
+            *(_allow(actions, BY_NAME[s][1]) for s, actions in named.items()),
+            _allow(sorted(scoped), "*", OURS),
+            # The rules of a group have no tag of their own; the group itself is asked about, too.
+            _allow(
+                ["ec2:AuthorizeSecurityGroupIngress", "ec2:RevokeSecurityGroupIngress"],
+                "arn:aws:ec2:*:*:security-group-rule/*",
+            ),
+            # Tags are given to what is being made; else anything could be called a class's.
+            _allow("ec2:CreateTags", "*", {"Null": {"ec2:CreateAction": "false"}}),
+            _allow(sorted(iam), own),
+            _allow(
+                [f"iam:{a}" for a in BOUND],
+                own[0],
+                {"StringLike": {"iam:PermissionsBoundary": boundary}},
+            ),
+            _allow("iam:GetPolicy", boundary),
+            _allow("iam:PassRole", own[0], passed),
+            # The first alarm that stops a machine, and the first spot request, make AWS's own role.
+            _allow("iam:CreateServiceLinkedRole", aws, linked),
+        ],
+    }
+
+
+def boundary_arn(account: str) -> str:
+    """Return the ARN of the permissions boundary in an account."""
+    return f"arn:aws:iam::{account}:policy/{BOUNDARY}"
+
+
+def boundary() -> dict[str, Any]:
+    """Return the most that any role of ours can do: what the guards of any class do."""
+    return {
+        "Version": "2012-10-17",
+        "Statement": guarding(
+            OURS, "*", "arn:aws:iam::*:role/trainium-labs.*", "trainium-labs.*"
+        ),
+    }
+
+
+def printed() -> dict[str, Any]:
+    """Return both policies as `doctor --policy` shows them."""
+    person, most = policy(), boundary()
+    words = (
+        f"1. The account's owner makes this managed policy once, named {BOUNDARY}: no role that"
+        " the commands make can ever do more.",
+        "2. And attaches this policy to whoever runs the commands. It makes roles under the"
+        " boundary only.",
+    )
+    return {
+        "lines": [
+            words[0], json.dumps(most, indent=1), words[1], json.dumps(person, indent=1)
+        ],
+        "policy": person,
+        "boundary": most,
+    }
+
+
+def guarding(own: dict[str, Any], account: str, role: str, alarms: str) -> list[dict[str, Any]]:
+    """Return the statements that guards need: stop, end and release what fits the condition `own`,
+    set alarms of that name, start AWS's documents with that role; nothing else."""
+    return [
+        _allow(["ec2:StopInstances", "ec2:TerminateInstances", "ec2:ReleaseAddress"], "*", own),
+        _allow(LOOKS, "*"),
+        _allow("cloudwatch:SetAlarmState", f"arn:aws:cloudwatch:*:{account}:alarm:{alarms}"),
+        # AWS asks about the runbook under both of its names, and about the execution; with one
+        # of the three missing every schedule and the budget's stop are refused, silently.
+        _allow(
+            "ssm:StartAutomationExecution",
+            [
+                *(f"arn:aws:ssm:*:*:automation-definition/{d}:*" for d in DOCUMENTS),
+                *(f"arn:aws:ssm:*:*:document/{d}" for d in DOCUMENTS),
+                f"arn:aws:ssm:*:{account}:automation-execution/*",
+            ],
+        ),
+        _allow(
+            "iam:PassRole", role, {"StringEquals": {"iam:PassedToService": "ssm.amazonaws.com"}}
+        ),
+    ]
+
+
+def _allow(action: list[str] | str, resource: list[str] | str, condition: Any = None) -> dict:
+    statement = {"Effect": "Allow", "Action": action, "Resource": resource}
+    return {**statement, "Condition": condition} if condition else statement

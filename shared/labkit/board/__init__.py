@@ -1,0 +1,1 @@
+"""The contest: signed entries, ranks, a page, and a small server for the lab session."""

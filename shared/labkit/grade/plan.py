@@ -1,0 +1,106 @@
+"""What is graded: a lab's visible cases, hidden ones, points, and what a late day costs.
+
+A lab's plan is `hidden/plan.py`, which is never exported: a function `plan(spec)` that gets the
+lab's spec module and returns a `Plan`. Without one the lab's own rubric is graded, on its quick
+cases and on all that the rubric names with --full.
+"""
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from ..load import load_lab, load_module
+from ..spec import FLEET_TARGETS, Case, Lab, RubricLine, SpecError
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a submission is judged by.
+
+    `rubric` names cases of the lab and of `hidden`; only those that it names run. `targets`: the
+    generations that lines without a target are judged on. `timeout_s`: wall time of a case, and
+    `total_s` of all of them together.
+    """
+
+    rubric: tuple[RubricLine, ...]
+    hidden: tuple[Case, ...] = ()
+    targets: tuple[str, ...] = ("trn2",)
+    timeout_s: float = 60.0
+    total_s: float = 600.0
+
+
+@dataclass(frozen=True)
+class Graded:
+    """A lab as it is graded: its cases are the plan's, in order; `secret` are the hidden names."""
+
+    lab: Lab
+    plan: Plan
+    secret: frozenset[str]
+
+    @property
+    def runs(self) -> list[tuple[Case, str]]:
+        """Return every (case, target) that a line of the rubric needs, each once."""
+        wanted: dict[tuple[str, str], None] = {}
+        for line in self.lab.rubric:
+            for target in (line.target,) if line.target else self.plan.targets:
+                for name in line.cases:
+                    if target in self.lab.case(name).targets:
+                        wanted[name, target] = None
+        return [(self.lab.case(name), target) for name, target in wanted]
+
+    @property
+    def points(self) -> float:
+        return sum(line.points for line in self.lab.rubric)
+
+
+def load_plan(folder: Path, full: bool = False) -> Graded:
+    """Return a lab with the plan that it is graded by; raise SpecError if they do not fit."""
+    lab = load_lab(folder)
+    path = folder / "hidden" / "plan.py"
+    if path.is_file() and not full:
+        made = load_module(path).plan(load_module(folder / "spec.py"))
+        if not isinstance(made, Plan):
+            raise SpecError(f"{folder.name}/hidden/plan.py: plan(spec) must return a Plan")
+    else:
+        quick = {c.name for c in lab.cases if full or "quick" in c.fleets}
+        made = Plan(tuple(line for line in lab.rubric if set(line.cases) <= quick),
+                    targets=FLEET_TARGETS, timeout_s=900, total_s=7200)
+    if not made.rubric:
+        raise SpecError(f"the lab {lab.name} has no rubric to grade by; write hidden/plan.py")
+    judged = dataclasses.replace(lab, cases=(*lab.cases, *made.hidden), rubric=made.rubric,
+                                 steps=())
+    return Graded(judged, made, frozenset(c.name for c in made.hidden))
+
+
+def digest(folder: Path, *more: str) -> str:
+    """Return the hash of what a verdict depends on besides the submission."""
+    hasher = hashlib.sha256()
+    for path in sorted([*folder.glob("*.py"), *folder.glob("hidden/*.py")]):
+        if path.name not in ("kernels.py", "kernels_nki.py"):       # the staff's solutions
+            hasher.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for text in more:
+        hasher.update(text.encode() + b"\0")
+    return hasher.hexdigest()
+
+
+@dataclass(frozen=True)
+class Late:
+    """What a late day costs: `per_day` of the points, begun days count, none after `days`."""
+
+    deadline: datetime | None = None
+    per_day: float = 0.1
+    days: int = 3
+
+    def share(self, submitted: datetime | None) -> tuple[float, str]:
+        """Return the share of the points that is left, and why."""
+        if self.deadline is None or submitted is None or submitted <= self.deadline:
+            return 1.0, ""
+        seconds = (submitted - self.deadline).total_seconds()
+        late = int(-(-seconds // 86400))
+        if late > self.days:
+            return 0.0, f"{late} days late: accepted until {self.days} days after the deadline"
+        return max(0.0, 1 - self.per_day * late), \
+            f"{late} day{'s' * (late > 1)} late: {100 * self.per_day * late:g} % less"

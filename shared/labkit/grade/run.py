@@ -1,0 +1,260 @@
+"""Grade a class: `nox -s grade -- SUBMISSIONS --lab NAME --out DIR`.
+
+A submission is a task: texts in, a verdict out, the same bytes on every machine. Tasks run on this
+machine's cores, or on a Dask cluster (`--scheduler`), whose workers may die. Each verdict is
+written when it is there, so a run that was stopped goes on where it was.
+"""
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import nkisim
+
+from ..cli import known_labs, positive
+from ..show import progress, terminal
+from ..spec import SpecError
+from . import intake, sandbox
+from .plan import Graded, Late, digest, load_plan
+from .report import write_reports
+
+Task = dict[str, Any]
+
+
+class Killed(RuntimeError):
+    """A judge was killed from outside: by a person, or by a machine that ran out of memory."""
+
+
+def grade_one(task: Task) -> dict[str, Any]:
+    """Judge one submission in a process of its own and return the verdict. Runs on any worker.
+
+    A judge that is killed says nothing about the submission: it is judged again.
+    """
+    for _ in range(3):
+        try:
+            return _judge(task)
+        except Killed:
+            continue
+    raise Killed(f"the judge of {task['student']} was killed three times; is there enough memory "
+                 "for --jobs at a time?")
+
+
+def _judge(task: Task) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="labkit-grade-") as scratch:
+        folder = Path(scratch) / "submission"
+        folder.mkdir()
+        for name, text in task["files"].items():
+            (folder / name).write_text(text, encoding="utf-8", errors="surrogateescape")
+        job = {**{k: v for k, v in task.items() if k not in ("files", "student")},
+               "submission": str(folder)}
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(
+            [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")])}
+        env.setdefault("OMP_NUM_THREADS", "1")
+        env["OPENBLAS_NUM_THREADS"] = "1"
+        if job["references"]:
+            try:
+                Path(job["references"]).mkdir(parents=True, exist_ok=True, mode=0o700)
+            except OSError:                     # a worker on another machine
+                job["references"] = None
+        process = subprocess.Popen([sys.executable, "-m", "labkit.grade.judge"], env=env,
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, cwd=scratch)
+        try:
+            out, err = process.communicate(json.dumps(job).encode(), timeout=task["patience_s"])
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            return _unjudged(task, "it took longer than all limits allow")
+        if process.returncode == 0:
+            return json.loads(out)
+        if process.returncode < 0:
+            raise Killed(f"signal {-process.returncode}")
+        raise RuntimeError("the judge failed; this is no fault of the submission:\n"
+                           + err.decode("utf-8", "replace")[-2000:])
+
+
+def _unjudged(task: Task, why: str) -> dict[str, Any]:
+    """Return the verdict on a submission that could not be run at all."""
+    return {"schema": "trainium-labs/verdict", "schema_version": 1, "lab": task["name"],
+            "key": task["key"], "submission_sha256": task["submission_sha256"],
+            "nkisim": nkisim.__version__, "backend": "sim", "latency_kind": "predicted",
+            "points": 0.0, "of": task["of"], "lines": [], "cases": [], "flags": [], "printed": "",
+            "problem": why}
+
+
+def seed_of(out: Path, lab: str) -> int:
+    """Return the secret seed of a lab; the secret is made once and kept in OUT/private."""
+    path = out / "private" / "secret"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.chmod(path.parent, 0o700)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "w") as file:
+            file.write(secrets.token_hex(16))
+    text = path.read_text().strip() + lab
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
+
+
+def make_tasks(folder: Path, graded: Graded, out: Path, args: argparse.Namespace
+               ) -> tuple[list[intake.Submission], list[Task]]:
+    """Take all submissions in and return them with a task for each that can be judged."""
+    lab = graded.lab
+    seed = seed_of(out, lab.name)
+    key = digest(lab.folder, nkisim.__version__, str(seed), str(args.full), args.kernels)
+    rows = intake.find(folder)
+    wanted = args.student or list(rows)
+    unknown = [s for s in wanted if s not in rows]
+    if unknown:
+        raise SpecError(f"there is no submission of {unknown[0]!r} in {folder}")
+    found, tasks = [], []
+    for student in sorted(wanted):
+        with tempfile.TemporaryDirectory(prefix="labkit-intake-") as scratch:
+            submission = intake.take(rows[student], folder, lab.name,
+                                     [f"{args.kernels}.py", *(e for e in lab.editable
+                                                              if e != f"{args.kernels}.py")],
+                                     args.late.deadline, Path(scratch))
+        found.append(submission)
+        files = {name: data.decode("utf-8", "surrogateescape")
+                 for name, data in submission.files.items()}
+        tasks.append({
+            "student": student, "name": lab.name, "lab": str(lab.folder.resolve()), "files": files,
+            "kernels": args.kernels, "sandbox": args.sandbox, "seed": seed, "full": args.full,
+            "submission_sha256": submission.sha256, "of": graded.points,
+            "key": hashlib.sha256(f"{key}{submission.sha256}".encode()).hexdigest(),
+            "references": str((out / "private" / "references" / key[:12]).resolve()),
+            "patience_s": graded.plan.total_s + 300})
+    ids = [s.id for s in found]
+    twice = next((i for i in ids if ids.count(i) > 1), None)
+    if twice:
+        raise SpecError(f"two students would have the file name {twice!r}")
+    return found, tasks
+
+
+def run_tasks(tasks: Sequence[Task], args: argparse.Namespace
+              ) -> Iterator[tuple[Task, dict[str, Any]]]:
+    """Yield tasks and their verdicts as they are done, from this machine or from a cluster."""
+    if args.scheduler:
+        yield from _on_cluster(tasks, args.scheduler)
+        return
+    with ThreadPoolExecutor(args.jobs or os.cpu_count() or 1) as pool:
+        futures = {pool.submit(grade_one, task): task for task in tasks}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _on_cluster(tasks: Sequence[Task], address: str) -> Iterator[tuple[Task, dict[str, Any]]]:
+    """Yield tasks and verdicts from a Dask cluster: its scheduler sends a dead worker's again."""
+    try:
+        from distributed import Client
+        from distributed import as_completed as completed
+    except ImportError:
+        raise SpecError("--scheduler needs Dask: pip install \"trainium-labs[grade]\"") from None
+    try:
+        client = Client(address, timeout="20s")
+    except (OSError, ValueError) as error:
+        raise SpecError(f"there is no Dask scheduler at {address}: {error}") from None
+    with client:
+        futures, task_of = [], {}
+        for task in tasks:
+            # pure=False: the same code handed in twice is judged twice
+            name = f"grade-{task['key'][:16]}-{intake.safe_id(task['student'])}"
+            futures.append(client.submit(grade_one, task, retries=3, pure=False, key=name))
+            task_of[name] = task
+        for future in completed(futures):
+            yield task_of[future.key], future.result()
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Write JSON whole or not at all, the same bytes for the same content."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    os.replace(part, path)
+
+
+def known_verdict(path: Path, key: str) -> bool:
+    """Tell whether a verdict of an earlier run is one on these very files, plan and seed."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))["key"] == key
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="nox -s grade --", description=grade.__doc__)
+    parser.add_argument("submissions", type=Path, help="a folder with a folder or archive for each "
+                                                       "student, or with submissions.csv")
+    parser.add_argument("--lab", required=True, metavar="NAME", help=f"one of {', '.join(names)}")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where results go")
+    parser.add_argument("--student", action="append", metavar="NAME",
+                        help="grade only this one again (may be repeated)")
+    parser.add_argument("--full", action="store_true",
+                        help="the lab's whole rubric at full size instead of its quick plan")
+    parser.add_argument("--kernels", default="kernels", choices=("kernels", "kernels_nki"),
+                        help="which file is graded (default: %(default)s)")
+    parser.add_argument("--sandbox", choices=sandbox.KINDS, default="auto",
+                        help="what strangers' code runs in (default: bubblewrap, or nothing runs)")
+    parser.add_argument("--jobs", type=positive, metavar="N", help="at a time (default: cores)")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="grade on this Dask cluster")
+    parser.add_argument("--deadline", type=intake.parse_time, metavar="TIME",
+                        help="such as 2026-05-01T23:59:00-07:00; times are in submissions.csv")
+    parser.add_argument("--late-per-day", type=float, default=0.1, metavar="SHARE",
+                        help="of the points that a late day costs (default: %(default)s)")
+    parser.add_argument("--late-days", type=int, default=3, metavar="N",
+                        help="days after which nothing is accepted (default: %(default)s)")
+    parser.add_argument("--again", action="store_true", help="judge also what has a verdict")
+    return parser
+
+
+def grade(argv: Sequence[str] | None = None) -> int:
+    """Grade submissions: verdicts, a report for each student, a summary and a gradebook."""
+    names, load = known_labs()
+    args = _parser(names).parse_args(argv)
+    args.late = Late(args.deadline, args.late_per_day, args.late_days)
+    args.sandbox = sandbox.choose(args.sandbox)
+    console = terminal()
+    graded = load_plan(load([args.lab])[0].folder, args.full)
+    out = args.out
+    submissions, tasks = make_tasks(args.submissions, graded, out, args)
+    by_id = {s.student: s for s in submissions}
+    todo = []
+    for task in tasks:
+        path = out / "verdicts" / f"{by_id[task['student']].id}.json"
+        if by_id[task["student"]].problem:
+            write_json(path, {**_unjudged(task, by_id[task["student"]].problem)})
+        elif args.again or not known_verdict(path, task["key"]):
+            todo.append(task)
+    failed = []
+    with progress(console) as bar:
+        counter = bar.add_task(f"grading {graded.lab.name}", total=len(tasks))
+        bar.advance(counter, len(tasks) - len(todo))
+        try:
+            for task, verdict in run_tasks(todo, args):
+                write_json(out / "verdicts" / f"{by_id[task['student']].id}.json", verdict)
+                bar.advance(counter)
+        except RuntimeError as error:
+            failed.append(str(error))
+    if failed:
+        raise SpecError(f"{failed[0]}\nWhat was judged before is kept; run the same command again")
+    rows = write_reports(out, graded, args.late, submissions)
+    reused = len(tasks) - len(todo) - sum(bool(s.problem) for s in submissions)
+    console.print(f"{len(rows)} submissions: {len(todo)} judged now, {reused} before, "
+                  f"{sum(bool(s.problem) for s in submissions)} could not be read", highlight=False)
+    console.print(f"sandbox: {args.sandbox}; gradebook {out / 'grades.csv'}, summary "
+                  f"{out / 'summary.html'}, reports in {out / 'reports'}", highlight=False,
+                  soft_wrap=True)
+    return 0

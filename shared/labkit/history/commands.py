@@ -1,0 +1,81 @@
+"""`labkit history`: latencies over time, in the terminal."""
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from .points import SECOND, points, series
+from .queue import runs_of, send, waiting
+from .server import HistoryError, configured
+
+RESULTS = Path("results") / "results.json"
+BARS = "▁▂▃▄▅▆▇█"
+WIDTH = 24
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Return the last values as bars, the largest a full one; a flat line is low."""
+    shown = list(values[-WIDTH:])
+    low, high = min(shown), max(shown)
+    span = high - low or 1.0
+    return "".join(BARS[round((v - low) / span * (len(BARS) - 1))] for v in shown)
+
+
+def history(argv: Sequence[str] | None = None) -> int:
+    """Show latencies over time, from the server if one is configured, else from results/."""
+    parser = argparse.ArgumentParser(prog="labkit history", description=history.__doc__)
+    parser.add_argument("labs", nargs="*", metavar="LAB", help="only these labs")
+    parser.add_argument("--case", help="only cases whose name contains this")
+    parser.add_argument("--target", help="only this generation")
+    parser.add_argument("--student", help="only this student")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE")
+    parser.add_argument("--here", action="store_true", help="from results/, server or not")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page as well")
+    args = parser.parse_args(argv)
+    console, server = Console(), None if args.here else configured()
+    source, found = f"{args.results}", []
+    if server is not None:
+        try:
+            send(args.results, server)
+            found, source = server.read(), server.url
+        except HistoryError as error:
+            console.print(f"[yellow]{escape(str(error))}[/]; shown is {args.results}, of which "
+                          f"{len(waiting(args.results, server))} runs wait to be sent",
+                          soft_wrap=True)
+    if not found:
+        found = [p for run in runs_of(args.results) for p in points(run)]
+    rows = {key: values for key, values in series(found).items()
+            if (not args.labs or key[1] in args.labs) and (args.case or "") in key[2]
+            and args.target in (None, key[3]) and args.student in (None, key[4])}
+    if not rows:
+        console.print(f"no right run with a latency in {source}; nox -s benchmark makes some",
+                      highlight=False)
+        return 2
+    table = Table(title=f"Latency over time, from {source}", title_justify="left", box=None,
+                  pad_edge=False)
+    for name in ("kind", "lab", "case", "target", "student"):
+        table.add_column(name, overflow="fold")
+    for name in ("runs", "first us", "last us", "best us"):
+        table.add_column(name, justify="right")
+    table.add_column("p50 over time")
+    table.add_column("last run (UTC)")
+    for key, values in rows.items():
+        us = [v for _, v in values]
+        when = datetime.fromtimestamp(values[-1][0] // SECOND, timezone.utc)
+        table.add_row(*key, str(len(us)), f"{us[0]:,.1f}", f"{us[-1]:,.1f}", f"{min(us):,.1f}",
+                      sparkline(us), f"{when:%Y-%m-%d %H:%M}")
+    console.print(table)
+    if any(key[0] == "predicted" for key in rows):
+        console.print("Latencies of the kind predicted are nkisim's, not measured.",
+                      highlight=False)
+    if args.html:
+        from .page import write_page
+        write_page(args.html, rows, source)
+        console.print(f"written: {args.html}", highlight=False, soft_wrap=True)
+    return 0

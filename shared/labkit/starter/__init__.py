@@ -1,0 +1,1 @@
+"""The students' repository, made from the staff's: export, leak check, updates."""

@@ -1,0 +1,231 @@
+"""Export the students' repository: `nox -s starter -- [--lab NAME] [--dialect nki] [--out DIR]`.
+
+Only what is listed here is exported; nothing is left out of a copy of everything. The result is
+the same bytes on every run: no times, no order of a file system, a commit with fixed dates.
+"""
+from __future__ import annotations
+
+import argparse
+import ast
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import nkisim
+
+from ..dialect import KERNELS
+from ..load import discover, load_lab
+from ..spec import FILES, SpecError
+from .leaks import Leak, find_leaks, secrets_of
+from .markers import MarkerError, Region, split_file
+
+TEMPLATE = Path(__file__).parent / "template"
+#: file of the export -> file of the template; the student's repository has these beside the labs
+TEMPLATES = {"README.md": "README.md", "noxfile.py": "noxfile.py.txt", ".gitignore": "gitignore",
+             ".github/workflows/ci.yml": "ci.yml"}
+MANIFEST = "starter.json"
+SCHEMA = "trainium-labs/starter"
+#: date of the one commit: it must not depend on when the export is made
+DATE = "2000-01-01T00:00:00+00:00"
+
+
+@dataclass
+class Export:
+    """What `export` made: the folder, the solutions that were taken out, and leaks, if any."""
+
+    folder: Path
+    regions: list[Region]
+    leaks: list[Leak]
+
+
+def lab_files(lab: Path, dialect: str) -> Iterator[tuple[str, Path]]:
+    """Yield (name in the export, file) of what students get of a lab."""
+    if dialect not in KERNELS:
+        raise SpecError(f"there is no dialect {dialect!r}; there are {' and '.join(KERNELS)}")
+    if not (lab / KERNELS[dialect]).is_file():
+        raise SpecError(f"the lab {lab.name} has no {KERNELS[dialect]}: it is not written in the "
+                        f"dialect {dialect}")
+    kernels = {KERNELS[dialect], "kernels.py"}      # a lab is known by kernels.py
+    for name in (*(f for f in FILES if f not in KERNELS.values()), *sorted(kernels)):
+        yield name, lab / name
+    if (lab / "writeup.md").is_file():
+        yield "writeup.md", lab / "writeup.md"
+
+
+def _staff_only(lab: Path) -> Iterator[Path]:
+    for folder in ("solutions", "hidden"):
+        yield from sorted((lab / folder).rglob("*.py"))
+
+
+def export(root: Path, out: Path, labs: Sequence[str] = (), dialect: str = "beta1",
+           wheel: Path | None = None) -> Export:
+    """Write the students' repository of the staff's at `root` to `out`, which must be new or empty.
+
+    Raises SpecError for what cannot be exported, MarkerError for markers that are not in order.
+    Leaks are returned; the caller refuses to publish an export that has any.
+    """
+    if out.exists() and any(out.iterdir()):
+        raise SpecError(f"{out} is not empty; give another --out, or remove it first")
+    names = discover(root / "labs")
+    unknown = [lab for lab in labs if lab not in names]
+    if unknown:
+        raise SpecError(f"there is no lab {unknown[0]!r}; the labs are {', '.join(names)}")
+    files: dict[str, bytes] = {}
+    editable: list[str] = []
+    regions: list[Region] = []
+    secret: list[tuple[str, tuple[str, ...]]] = []
+    given: list[str] = []
+    for name in labs or names:
+        lab = load_lab(root / "labs" / name)
+        for file, path in lab_files(root / "labs" / name, dialect):
+            text = path.read_text(encoding="utf-8")
+            if path.suffix == ".py":
+                text, found = split_file(path)
+                if file in KERNELS.values() and not found:
+                    raise SpecError(f"labs/{name}/{file} has no solution between markers: it "
+                                    "would be published as it is")
+                ast.parse(text, f"{name}/{file}")
+                regions += found
+                secret += [(f"{r.file}:{r.line}", r.lines) for r in found]
+            given.append(text)
+            files[f"labs/{name}/{file}"] = text.encode()
+        editable += [f"labs/{name}/{file}" for file in (*lab.editable, "writeup.md",
+                                                        KERNELS[dialect])
+                     if f"labs/{name}/{file}" in files]
+        secret += [(f"{name}/{p.parent.name}/{p.name}",
+                    tuple(p.read_text(encoding="utf-8").splitlines()))
+                   for p in _staff_only(root / "labs" / name)]
+        for other in KERNELS.values():                  # solutions of the dialect that stays here
+            if (root / "labs" / name / other).is_file():
+                secret += [(f"{r.file}:{r.line}", r.lines)
+                           for r in split_file(root / "labs" / name / other)[1]]
+    files[".github/workflows/classroom.yml"] = classroom(labs or names).encode()
+    for target, source in TEMPLATES.items():
+        text = (TEMPLATE / source).read_text(encoding="utf-8")
+        files[target] = text.replace("{version}", nkisim.__version__).encode()
+    files["LICENSE"] = (root / "LICENSE").read_bytes()
+    if wheel is not None:
+        files[f"wheels/{wheel.name}"] = wheel.read_bytes()
+    files[MANIFEST] = manifest(files, editable, dialect)
+    for target, data in sorted(files.items()):
+        path = out / target
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    # the helpers that labs and staff write alike are no secret: they are in what is given
+    given += [files[t].decode() for t in TEMPLATES if t != MANIFEST]
+    return Export(out, regions, find_leaks(out, secrets_of(secret, given)))
+
+
+def classroom(labs: Sequence[str]) -> str:
+    """Return the workflow for GitHub Classroom: a check a lab, reported together."""
+    steps, results = [], []
+    for lab in labs:
+        steps.append(f"      - name: {lab}\n        id: {lab}\n"
+                     "        uses: classroom-resources/autograding-command-grader@v1\n"
+                     f"        with:\n          test-name: {lab}\n"
+                     f"          command: python -m labkit simulate {lab}\n"
+                     "          timeout: 10\n          max-score: 1")
+        results.append(f"          {lab.upper()}_RESULTS: "
+                       f'"${{{{ steps.{lab}.outputs.result }}}}"')
+    text = (TEMPLATE / "classroom.yml").read_text(encoding="utf-8")
+    for name, value in (("{steps}", "\n".join(steps)), ("{results}", "\n".join(results)),
+                        ("{runners}", ",".join(labs)), ("{version}", nkisim.__version__)):
+        text = text.replace(name, value)
+    return text
+
+
+def manifest(files: dict[str, bytes], editable: Sequence[str], dialect: str) -> bytes:
+    """Return starter.json: the version, and the hash of every file that staff may replace."""
+    document = {"schema": SCHEMA, "schema_version": 1, "version": nkisim.__version__,
+                "dialect": dialect, "editable": sorted(set(editable)),
+                "files": {name: hashlib.sha256(data).hexdigest()
+                          for name, data in sorted(files.items())}}
+    return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode()
+
+
+def commit(folder: Path) -> str:
+    """Make the export a git repository with one commit, the same on every run; return its id."""
+    env = {**os.environ, "GIT_AUTHOR_DATE": DATE, "GIT_COMMITTER_DATE": DATE,
+           "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+    for name, value in (("NAME", "course staff"), ("EMAIL", "staff@example.invalid")):
+        env[f"GIT_AUTHOR_{name}"] = env[f"GIT_COMMITTER_{name}"] = value
+
+    def git(*args: str) -> str:
+        return subprocess.run(["git", "-C", str(folder), "-c", "core.autocrlf=false",
+                               "-c", "core.fileMode=false", "-c", "commit.gpgSign=false", *args],
+                              check=True, env=env, text=True, capture_output=True).stdout.strip()
+    git("init", "-q", "-b", "main", "--template=")
+    git("add", "-A")
+    git("commit", "-q", "-m", "The labs")
+    return git("rev-parse", "HEAD")
+
+
+def build_wheel(root: Path, out: Path) -> Path:
+    """Build the wheel of this repository's packages, the same bytes on every run; return it.
+
+    Raises SpecError if the build fails, with the last lines of what it said.
+    """
+    env = {**os.environ, "SOURCE_DATE_EPOCH": "946684800"}      # what DATE is, in seconds
+    with tempfile.TemporaryDirectory(prefix="labkit-build-") as scratch:
+        copy = Path(scratch) / "src"
+        ignore = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.pyc")
+        for name in ("pyproject.toml", "README.md", "LICENSE"):
+            copy.mkdir(exist_ok=True)
+            shutil.copyfile(root / name, copy / name)
+        shutil.copytree(root / "shared", copy / "shared", ignore=ignore, copy_function=_plain)
+        done = subprocess.run([sys.executable, "-m", "build", "--wheel", "--outdir", str(out),
+                               str(copy)], env=env, text=True, capture_output=True)
+    if done.returncode:
+        last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-8:])
+        raise SpecError(f"the wheel could not be built:\n{last}")
+    return next(iter(sorted(out.glob("*.whl"))))
+
+
+def _plain(source: str, target: str) -> str:
+    """Copy a file without its mode: a umask must not show in the wheel."""
+    shutil.copyfile(source, target)
+    os.chmod(target, 0o644)
+    return target
+
+
+def starter(argv: Sequence[str] | None = None) -> int:
+    """Export the students' repository and prove that no solution is in it."""
+    parser = argparse.ArgumentParser(prog="nox -s starter --", description=starter.__doc__)
+    parser.add_argument("--lab", action="append", default=[], metavar="NAME",
+                        help="export only this lab (may be repeated; default: all)")
+    parser.add_argument("--dialect", choices=tuple(KERNELS), default="beta1",
+                        help="the dialect that students write (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("dist") / "starter", metavar="DIR",
+                        help="where to, a new or empty folder (default: %(default)s)")
+    parser.add_argument("--no-git", action="store_true", help="write files, make no repository")
+    parser.add_argument("--no-wheel", action="store_true",
+                        help="leave out the simulator's wheel: students install it from an index")
+    args = parser.parse_args(argv)
+    root = Path(__file__).resolve().parents[3]
+    if not (root / "labs").is_dir():
+        raise SpecError("starters are exported from the staff's repository; run nox -s starter "
+                        "there, not from an installed package")
+    with tempfile.TemporaryDirectory(prefix="labkit-wheel-") as scratch:
+        wheel = None if args.no_wheel else build_wheel(root, Path(scratch))
+        try:
+            made = export(root, args.out, args.lab, args.dialect, wheel)
+        except (MarkerError, SyntaxError) as error:
+            raise SpecError(f"nothing was exported: {error}") from None
+    if not args.no_git:
+        commit(args.out)
+    for leak in made.leaks:
+        print(f"LEAK {leak}", file=sys.stderr)
+    if made.leaks:
+        print(f"{len(made.leaks)} leaks: do not publish {args.out}", file=sys.stderr)
+        return 1
+    steps = {(r.file, r.step) for r in made.regions}
+    print(f"{args.out}: {len(made.regions)} solutions of {len(steps)} steps were taken out, "
+          "and none of their lines or statements is left in any file or commit")
+    return 0

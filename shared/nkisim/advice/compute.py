@@ -1,0 +1,209 @@
+"""Causes that lie with the compute engines: what an instruction costs beyond its elements."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ..chip.hw import NeuronCore
+from ..timing import cost
+from ..timing.cost import Work
+from ..timing.schedule import ENGINES
+from ..trace.trace import Kind
+from .facts import Facts, is_transpose
+from .sign import Sign
+
+NAMES = {"vector": "Vector", "scalar": "Scalar", "gpsimd": "GpSimd", "tensor": "Tensor"}
+TENSOR = ENGINES.index("tensor")
+
+
+def _matmul(kind: Kind) -> bool:
+    return kind.engine == "tensor"
+
+
+def _moving(kind: Kind) -> int:
+    """Return the columns that a matmul streams."""
+    p = kind.operands[-1]
+    return p.elements // p.shape[0]
+
+
+def _signs(facts: Facts, hw: NeuronCore, wanted: np.ndarray) -> Iterator[tuple[int, float, int,
+                                                                              np.ndarray]]:
+    """Yield (line, time that another chip would save, most frequent kind, instructions)."""
+    saves = np.where(wanted, facts.cheaper(hw), 0.0)
+    mine = np.flatnonzero(saves[facts.kind] > 0.0)
+    for line, some in facts.by_line(mine):
+        kinds = facts.kind[some]
+        yield line, float(saves[kinds].sum()), int(np.bincount(kinds).argmax()), some
+
+
+def _on(facts: Facts, engine: str) -> np.ndarray:
+    return np.array([e == engine for e in facts.plan.engines] or [False])
+
+
+def _again(facts: Facts, sign: Sign, hw: NeuronCore) -> float:
+    """Return the body if a line's instructions cost what they do on another chip."""
+    engine = {id(k): e for k, e in zip(facts.kinds, facts.plan.engines)}
+    return facts.without(instrs=sign.instrs,
+                         work=lambda k, w: cost.work(k, hw, engine[id(k)]))
+
+
+# -- Tensor Engine -------------------------------------------------------------------------------
+
+def _one_pass(facts: Facts) -> NeuronCore:
+    return facts.faster(pe_wide_instructions=1, pe_wide_passes=1, pe_transpose_passes=1)
+
+
+def wide(facts: Facts) -> Iterator[Sign]:
+    """Matmuls of float32."""
+    wanted = _on(facts, "tensor") & ~np.array([is_transpose(k) for k in facts.kinds] or [False])
+    for line, most, _, some in _signs(facts, _one_pass(facts), wanted):
+        yield Sign(line, most, {"passes": facts.hw.timing.pe_wide_passes}, some)
+
+
+def narrow_dtype(facts: Facts, sign: Sign) -> float:
+    """With one pass."""
+    return _again(facts, sign, _one_pass(facts))
+
+
+def _free_loads(facts: Facts) -> NeuronCore:
+    return facts.faster(pe_load_cycles_per_column=0.0, pe_strided_load_cycles_per_byte=0.0)
+
+
+def reloads(facts: Facts) -> Iterator[Sign]:
+    """Matmuls that load the stationary operand for longer than they stream the moving one."""
+    for line, most, n, some in _signs(facts, _free_loads(facts), _on(facts, "tensor")):
+        kind = facts.kinds[n]
+        stationary = kind.operands[kind.outputs]
+        apart = stationary.strides[-1]
+        yield Sign(line, most, {
+            "rows": stationary.shape[0], "columns": stationary.elements // stationary.shape[0],
+            "moving": _moving(kind), "apart": f", its elements {apart} bytes apart"
+            if apart > stationary.dtype.itemsize else ""}, some)
+
+
+def no_reload(facts: Facts, sign: Sign) -> float:
+    """With weights that are there at once."""
+    return _again(facts, sign, _free_loads(facts))
+
+
+def transposes(facts: Facts) -> Iterator[Sign]:
+    """Transposes on the Tensor Engine, line by line."""
+    mine = facts.of_kinds(lambda k, n: is_transpose(k))
+    for line, some in facts.by_line(mine):
+        busy = float(facts.interval[facts.kind[some]].sum())
+        yield Sign(line, busy, {"count": f"{len(some):,}", "busy": busy / facts.body}, some)
+
+
+def no_transposes(facts: Facts, sign: Sign) -> float:
+    """Without them."""
+    return facts.without(instrs=sign.instrs, work=_nothing)
+
+
+def _nothing(kind: Kind, work: Work) -> Work:
+    return replace(work, interval_us=0.0, latency_us=0.0)
+
+
+def _first_warmup(facts: Facts) -> float:
+    """Return what the first warm-up of the Tensor Engine costs: nothing helps against that."""
+    t = facts.hw.timing
+    return t.pe_warmup_us * (1.0 - 1.0 / t.pe_cold_factor)
+
+
+def cold(facts: Facts) -> Iterator[Sign]:
+    """A Tensor Engine whose clock is not full, after its first warm-up."""
+    factor = facts.hw.timing.pe_cold_factor
+    mine = np.flatnonzero(facts.plan.engine == TENSOR)
+    lost = facts.plan.busy["tensor"] - float(facts.interval[facts.kind[mine]].sum()) \
+        - _first_warmup(facts)
+    if lost > 0.0 and factor > 1.0:
+        yield Sign(facts.busiest(mine, facts.interval), lost,
+                   {"factor": factor, "cold": lost * factor / (factor - 1.0)}, mine)
+
+
+def warm(facts: Facts, sign: Sign) -> float:
+    """With the full clock, once it is warm."""
+    return facts.without(hw=facts.faster(pe_cold_factor=1.0)) + _first_warmup(facts)
+
+
+# -- short instructions --------------------------------------------------------------------------
+
+def _no_gaps(facts: Facts) -> NeuronCore:
+    return facts.faster(pe_gap_cycles=0.0, min_interval_cycles=0, dve_gap_us=0.0, act_gap_us=0.0,
+                        pool_gap_us=0.0, pool_start_cycles=0)
+
+
+def short_matmuls(facts: Facts) -> Iterator[Sign]:
+    """Matmuls of few columns."""
+    hw = _no_gaps(facts)
+    saved = facts.cheaper(hw)
+    for line, most, n, some in _signs(facts, hw, _on(facts, "tensor")):
+        moving = _moving(facts.kinds[n])
+        if moving < facts.hw.gemm_moving_fmax:
+            yield Sign(line, most, {
+                "count": f"{len(some):,}", "moving": moving, "most": facts.hw.gemm_moving_fmax,
+                "fixed": float(saved[n]) * facts.hw.pe_ghz * 1e3}, some)
+
+
+def short_instructions(facts: Facts) -> Iterator[Sign]:
+    """Instructions of the other engines whose start takes longer than their elements."""
+    hw = _no_gaps(facts)
+    saved = facts.cheaper(hw)
+    short = (saved > 0.5 * facts.interval) & ~_on(facts, "tensor")
+    for line, most, n, some in _signs(facts, hw, short):
+        engine = facts.plan.engines[n]
+        out = facts.kinds[n].operands[0]
+        yield Sign(line, most, {
+            "count": f"{len(some):,}", "engine": NAMES[engine],
+            "elements": out.elements // out.shape[0],
+            "fixed": float(saved[n]) * facts.hw.ghz(engine) * 1e3}, some)
+
+
+def no_gaps(facts: Facts, sign: Sign) -> float:
+    """With instructions that follow each other at once."""
+    return _again(facts, sign, _no_gaps(facts))
+
+
+def idle_lanes(facts: Facts) -> Iterator[Sign]:
+    """Instructions on at most half of the partitions."""
+    lanes = np.array([max(p.shape[0] for p in k.operands) for k in facts.kinds] or [1])
+    few = (lanes <= facts.hw.pmax // 2) & (facts.interval > 0.0) & ~_on(facts, "tensor")
+    saves = np.where(few, facts.interval * (1.0 - lanes / facts.hw.pmax), 0.0)
+    mine = np.flatnonzero(saves[facts.kind] > 0.0)
+    for line, some in facts.by_line(mine):
+        n = int(np.bincount(facts.kind[some]).argmax())
+        yield Sign(line, float(saves[facts.kind[some]].sum()), {
+            "engine": NAMES[facts.plan.engines[n]], "partitions": int(lanes[n]),
+            "pmax": facts.hw.pmax}, some)
+
+
+def all_lanes(facts: Facts, sign: Sign) -> float:
+    """With the work spread over all partitions."""
+    def spread(kind: Kind, work: Work) -> Work:
+        share = max(p.shape[0] for p in kind.operands) / facts.hw.pmax
+        saved = work.interval_us * (1.0 - share)
+        return replace(work, interval_us=work.interval_us - saved,
+                       latency_us=work.latency_us - saved)
+    return facts.without(instrs=sign.instrs, work=spread)
+
+
+# -- Scalar Engine -------------------------------------------------------------------------------
+
+def tables(facts: Facts) -> Iterator[Sign]:
+    """Changes of the activation table."""
+    table = np.array([w.table if w else "" for w in facts.plan.works] or [""], object)
+    mine = np.flatnonzero(table[facts.kind] != "")
+    mine = mine[np.argsort(facts.plan.start[mine], kind="stable")]
+    used = table[facts.kind[mine]]
+    changes = mine[np.append(True, used[1:] != used[:-1])[:len(mine)]]
+    if len(changes) > 1:
+        each = facts.hw.timing.act_table_us
+        names = sorted(set(used.tolist()))
+        yield Sign(facts.busiest(changes, np.ones(len(facts.kinds))), each * len(changes),
+                   {"count": len(changes), "each": each, "functions": ", ".join(names)}, changes)
+
+
+def no_tables(facts: Facts, sign: Sign) -> float:
+    """With one table for all functions."""
+    return facts.without(hw=facts.faster(act_table_us=0.0))

@@ -1,0 +1,252 @@
+"""Causes that lie with DMAs: their number, their pieces, and bytes that need not be moved."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ..chip.memory import HBM, SBUF
+from ..timing import whatif
+from ..timing.cost import Transfer, trigger_us
+from ..trace.trace import Kind
+from .facts import Facts
+from .sign import Sign, size
+
+#: DMAs of one line below which their triggers are no pattern
+FEW = 4
+#: what takes so much of something else is worth being taken out with it
+NEARLY = 0.5
+#: an engine below this share of the time could do more
+BUSY = 0.75
+#: DMAs that spend no more of their time than this on other things than bytes are limited by bytes
+EFFICIENT = 0.3
+
+
+def _spilled(kind: Kind) -> bool:
+    return kind.row.name.startswith("spill_")
+
+
+def _plain(facts: Facts) -> np.ndarray:
+    """Return the DMAs that the kernel asked for."""
+    return facts.of_kinds(lambda k, n: facts.plan.transfers[n] is not None and not _spilled(k))
+
+
+def _transfer(facts: Facts, n: int) -> Transfer:
+    x = facts.plan.transfers[n]
+    assert x is not None
+    return x
+
+
+def _rates(facts: Facts, mine: np.ndarray) -> dict[str, float]:
+    """Return what a line's DMAs move a second, and what they could, in GB/s."""
+    moved, us = facts.nbytes[facts.kind[mine]].sum(), facts.dma_us[facts.kind[mine]].sum()
+    full = facts.hw.dma_engines * facts.hw.timing.dma_engine_gbps
+    return {"rate": moved / us / 1e3, "full": full}
+
+
+def _excess(facts: Facts, mine: np.ndarray) -> float:
+    """Return how much longer DMAs keep the DMA engines than their bytes need."""
+    ideal = facts.stream_us(int(facts.nbytes[facts.kind[mine]].sum()))
+    return float(facts.dma_us[facts.kind[mine]].sum()) - ideal
+
+
+# -- small pieces --------------------------------------------------------------------------------
+
+def transposing(facts: Facts) -> Iterator[Sign]:
+    """DMAs that transpose."""
+    mine = facts.of_kinds(lambda k, n: k.engine == "dma" and k.row.transposes)
+    for line, some in facts.by_line(mine):
+        item = facts.kinds[facts.kind[some[0]]].operands[0].dtype.itemsize
+        yield Sign(line, _excess(facts, some), {"item": item, **_rates(facts, some)}, some)
+
+
+def small_pieces(facts: Facts) -> Iterator[Sign]:
+    """DMAs whose descriptors take longer than their bytes."""
+    enough = facts.hw.timing.dma_small_write_bytes
+
+    def small(k: Kind, n: int) -> bool:
+        x = facts.plan.transfers[n]
+        return x is not None and not _spilled(k) and not k.row.transposes \
+            and x.nbytes // x.descriptors <= enough
+    for line, some in facts.by_line(facts.of_kinds(small)):
+        kinds = facts.kind[some]
+        n = int(np.bincount(kinds).argmax())
+        x = _transfer(facts, n)
+        load = facts.kinds[n].operands[0].kind is not HBM
+        yield Sign(line, _excess(facts, some),
+                   {"piece": size(x.nbytes // x.descriptors), "enough": size(enough),
+                    "verb": "read" if load else "write", **_rates(facts, some)}, some)
+
+
+def streaming(facts: Facts, sign: Sign) -> float:
+    """Without descriptors: all DMA engines move the bytes at their full rate."""
+    return facts.without(instrs=sign.instrs, transfer=lambda k, x: _streamed(facts, x))
+
+
+def _streamed(facts: Facts, x: Transfer) -> Transfer:
+    return replace(x, us=min(x.us, facts.stream_us(x.nbytes)), engines=facts.hw.dma_engines)
+
+
+def small_transfers(facts: Facts) -> Iterator[Sign]:
+    """DMAs that take their queue longer than the DMA engines need for the bytes, and not much
+    shorter than these take for the descriptors."""
+    ideal = np.array([facts.stream_us(n) for n in facts.nbytes])
+    short = facts.trigger_us > np.maximum(ideal, NEARLY * facts.dma_us)
+    for line, some in facts.by_line(_plain(facts)):
+        some = some[short[facts.kind[some]]]
+        if len(some) < FEW:
+            continue
+        kinds = facts.kind[some]
+        n = int(np.bincount(kinds).argmax())
+        pattern = next((p for p in facts.kinds[n].operands if p.kind is SBUF),
+                       facts.kinds[n].operands[0])
+        parts = pattern.shape[0]
+        most = float(facts.trigger_us[kinds].sum()) + _excess(facts, some)
+        yield Sign(line, most, {
+            "count": f"{len(some):,}", "nbytes": size(facts.nbytes[n]), "partitions": parts,
+            "pmax": facts.hw.pmax, "row": size(facts.nbytes[n] / parts),
+            "trigger": float(facts.trigger_us[n])}, some)
+
+
+def joined(facts: Facts, sign: Sign) -> float:
+    """As parts of DMAs so large that their queue is no slower than the DMA engines."""
+    def part(kind: Kind, x: Transfer) -> Transfer:
+        ideal, trigger = facts.stream_us(x.nbytes), trigger_us(x, facts.hw, facts.dge)
+        whole = x if kind.row.transposes else _streamed(facts, x)
+        return replace(whole, triggers=min(1.0, ideal / trigger))
+    return facts.without(instrs=sign.instrs, transfer=part)
+
+
+# -- bytes that need not be moved ----------------------------------------------------------------
+
+def spills(facts: Facts) -> Iterator[Sign]:
+    """What tiles that do not fit cost."""
+    mine = facts.of_kinds(lambda k, n: _spilled(k))
+    if len(mine):
+        us = facts.dma_us + facts.trigger_us + facts.interval
+        psum = not facts.nbytes[facts.kind[mine]].any()
+        yield Sign(facts.busiest(mine, us), float(us[facts.kind[mine]].sum()),
+                   {"memory": "PSUM" if psum else "SBUF", "nbytes":
+                    size(sum(facts.kinds[k].operands[0].nbytes for k in facts.kind[mine]))}, mine)
+
+
+def gone(facts: Facts, sign: Sign) -> float:
+    """Without the instructions: they take no time."""
+    return facts.without(instrs=sign.instrs, transfer=lambda k, x: _scaled(x, 0.0),
+                         work=lambda k, w: replace(w, interval_us=0.0, latency_us=0.0))
+
+
+def _scaled(x: Transfer, share: float) -> Transfer:
+    return replace(x, us=x.us * share, triggers=float(share > 0.0))
+
+
+def round_trips(facts: Facts) -> Iterator[Sign]:
+    """Tensors that the kernel writes to HBM and reads again."""
+    side, count = facts.hbm_side, len(facts.trace.storages)
+    ours = ~np.array([_spilled(k) for k in facts.kinds] or [False])[facts.kind[side["instr"]]]
+    wrote = np.bincount(side["storage"][side["write"] & ours], minlength=count) > 0
+    read = np.bincount(side["storage"][~side["write"] & ours], minlength=count) > 0
+    mine = (wrote & read)[side["storage"]] & ours
+    if not mine.any():
+        return
+    instrs, back = np.unique(side["instr"][mine]), side["instr"][mine & ~side["write"]]
+    line = facts.busiest(back, facts.dma_us + facts.trigger_us)
+    there = facts.busiest(side["instr"][mine & side["write"]], facts.dma_us + facts.trigger_us)
+    kinds = facts.kind[instrs]
+    place = facts.where(there)
+    yield Sign(line, float((facts.dma_us + facts.trigger_us)[kinds].sum()),
+               {"nbytes": size(int(facts.nbytes[kinds].sum())),
+                "other": f"stored by line {place.line}" if place else "stored before"}, instrs)
+
+
+def fused(facts: Facts, sign: Sign) -> float:
+    """Without the way to HBM and back: what uses the data does so as soon as they are there."""
+    return facts.without(deps=whatif.fused(facts.plan, sign.instrs, ~facts.reuse))
+
+
+def repeated_loads(facts: Facts) -> Iterator[Sign]:
+    """Bytes of HBM that one line loads again and again. `more`: the share of each DMA that is new.
+    """
+    side = facts.hbm_side
+    plain = ~np.array([_spilled(k) or k.indirect for k in facts.kinds] or [False])
+    loads = ~side["write"] & plain[facts.kind[side["instr"]]]
+    written = np.unique(side["storage"][side["write"]])
+    loads &= ~np.isin(side["storage"], written)         # what changes may have to be read again
+    side = {name: column[loads] for name, column in side.items()}
+    share = np.ones(len(facts.kind))
+    _identical(facts, side, share)
+    _overlapping(facts, side, share)
+    us = (facts.dma_us + facts.trigger_us)[facts.kind]
+    for line, some in facts.by_line(np.unique(side["instr"])):
+        again = some[share[some] < 1.0]
+        total = facts.nbytes[facts.kind[some]]
+        new = float((total * share[some]).sum())
+        most = float(((1.0 - share[some]) * us[some]).sum())
+        if len(again) and new:
+            yield Sign(line, most, {
+                "distinct": size(new), "times": f"{total.sum() / new:.3g}",
+                "nbytes": size(int(total.sum())), "count": f"{len(some):,}"}, again, share)
+
+
+def _identical(facts: Facts, side: dict[str, np.ndarray], share: np.ndarray) -> None:
+    """Note which loads are of a place that the same line has loaded before."""
+    key = np.stack([facts.line[side["instr"]], side["storage"], side["lowest"], side["form"]])
+    _, first = np.unique(key, axis=1, return_index=True)
+    again = np.ones(key.shape[1], bool)
+    again[first] = False
+    share[side["instr"][again]] = 0.0
+
+
+def _overlapping(facts: Facts, side: dict[str, np.ndarray], share: np.ndarray) -> None:
+    """Note how much of the loads that are left is new: windows of rows overlap.
+
+    Looked at are loads that are dense in each partition, whose partitions are equally far apart.
+    """
+    forms = facts.trace.forms()
+    dense = np.array([p.span(free=True) * p.shape[0] == p.nbytes for _, _, p in forms] or [False])
+    step = np.array([abs(p.strides[0]) for _, _, p in forms] or [0])
+    span = np.array([p.span(free=True) for _, _, p in forms] or [0])
+    mine = dense[side["form"]] & (share[side["instr"]] > 0.0)
+    form, instr, lowest = side["form"][mine], side["instr"][mine], side["lowest"][mine]
+    key = np.stack([facts.line[instr], side["storage"][mine], step[form]])
+    groups = np.unique(key, axis=1, return_inverse=True)[1].ravel()
+    for g in range(int(groups.max(initial=-1)) + 1):
+        some = np.flatnonzero(groups == g)
+        some = some[np.argsort(lowest[some], kind="stable")]
+        begin, length = lowest[some], span[form[some]]
+        reach = np.maximum.accumulate(begin + length)
+        covered = np.append(begin[0], reach[:-1])
+        new = np.clip(begin + length - np.maximum(begin, covered), 0, None)
+        share[instr[some]] = new / length
+
+
+def only_new(facts: Facts, sign: Sign) -> float:
+    """Without the bytes that were loaded before."""
+    share = sign.more[sign.instrs]
+    total = np.bincount(facts.kind[sign.instrs], share, len(facts.kinds))
+    count = np.bincount(facts.kind[sign.instrs], minlength=len(facts.kinds))
+    mean = dict(enumerate((total / np.maximum(1, count)).tolist()))
+    ids = {id(k): n for n, k in enumerate(facts.kinds)}
+    return facts.without(instrs=sign.instrs,
+                         transfer=lambda k, x: _scaled(x, mean[ids[id(k)]]))
+
+
+def wide(facts: Facts) -> Iterator[Sign]:
+    """A kernel that only its bytes limit, and whose elements have 32 bits."""
+    others = max(share for e, share in facts.share.items() if e != "dma")
+    every = _plain(facts)
+    if facts.share["dma"] < BUSY or others >= BUSY \
+            or _excess(facts, every) > EFFICIENT * float(facts.dma_us[facts.kind[every]].sum()):
+        return
+    mine = facts.of_kinds(lambda k, n: facts.plan.transfers[n] is not None
+                          and k.operands[0].dtype.itemsize == 4 and not _spilled(k))
+    if len(mine):
+        yield Sign(facts.busiest(mine, facts.dma_us),
+                   float(facts.dma_us[facts.kind[mine]].sum()) / 2,
+                   {"busy": facts.share["dma"], "other": others}, mine)
+
+
+def narrow(facts: Facts, sign: Sign) -> float:
+    """With half of the bytes."""
+    return facts.without(instrs=sign.instrs, transfer=lambda k, x: replace(x, us=x.us / 2))

@@ -1,0 +1,153 @@
+"""What the causes look at: one schedule, as arrays, and what it would take without some cost."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..chip.hw import NeuronCore
+from ..chip.memory import HBM
+from ..errors import Where
+from ..timing import cost, whatif
+from ..timing.schedule import ENGINES, Schedule
+from ..trace.trace import Kind, Operands
+
+DMA = ENGINES.index("dma")
+
+
+class Facts:
+    """A schedule and what is known about it; times in microseconds.
+
+    `kind`, `line`: of each instruction, as in the trace; `dge`, `on`: how it was scheduled.
+    """
+
+    def __init__(self, plan: Schedule, hw: NeuronCore, dge: bool, on: frozenset[str]):
+        self.plan, self.hw, self.dge, self.on = plan, hw, dge, on
+        self.trace, self.kinds = plan.trace, plan.trace.kinds
+        self.kind, self.line, _ = plan.trace.instructions()
+        self.body = whatif.body_us(plan)
+        self.share = {e: us / self.body if self.body else 0.0 for e, us in plan.busy.items()}
+
+    @property
+    def bound(self) -> str:
+        """Return the engine that is busy most."""
+        return max(self.share, key=lambda e: self.share[e])
+
+    def without(self, **what: Any) -> float:
+        """Return the body without some cost; arguments as of `timing.whatif.without`."""
+        hw = what.pop("hw", self.hw)
+        return whatif.without(self.plan, hw, dge=self.dge, on=self.on, **what)
+
+    def halved(self) -> float:
+        """Return the body with tiles of half the size."""
+        return whatif.halved(self.plan, self.hw, dge=self.dge, on=self.on)
+
+    def faster(self, **fields: Any) -> NeuronCore:
+        """Return the chip with other constants of time."""
+        return replace(self.hw, timing=replace(self.hw.timing, **fields))
+
+    def where(self, line: int) -> Where | None:
+        return self.trace.where(line)
+
+    # -- instructions ------------------------------------------------------------------------
+
+    def of_kinds(self, wanted: Any) -> np.ndarray:
+        """Return the instructions whose kind `wanted(kind, id)` accepts, in program order."""
+        chosen = np.array([bool(wanted(k, n)) for n, k in enumerate(self.kinds)] or [False])
+        return np.flatnonzero(chosen[self.kind])
+
+    def by_line(self, instrs: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield (line, its instructions) for those whose line is known."""
+        lines = self.line[instrs]
+        for line in np.unique(lines[lines >= 0]).tolist():
+            yield line, instrs[lines == line]
+
+    def busiest(self, instrs: np.ndarray, us: np.ndarray) -> int:
+        """Return the line of the instructions with the most time (`us` by kind), or -1."""
+        lines = self.line[instrs]
+        known = lines >= 0
+        if not known.any():
+            return -1
+        return int(np.bincount(lines[known], us[self.kind[instrs]][known]).argmax())
+
+    @cached_property
+    def interval(self) -> np.ndarray:
+        """Return how long an instruction of each kind keeps its engine (0 for DMAs)."""
+        return np.array([w.interval_us if w else 0.0 for w in self.plan.works] or [0.0])
+
+    def cheaper(self, hw: NeuronCore) -> np.ndarray:
+        """Return what an instruction of each kind would save its engine on another chip."""
+        mine = [cost.work(k, hw, e).interval_us if w else 0.0
+                for k, e, w in zip(self.kinds, self.plan.engines, self.plan.works)]
+        return self.interval - np.array(mine or [0.0])
+
+    # -- DMA ---------------------------------------------------------------------------------
+
+    def stream_us(self, nbytes: int) -> float:
+        """Return how long all DMA engines take for some bytes at their full rate."""
+        t = self.hw.timing
+        return nbytes / (self.hw.dma_engines * t.dma_engine_gbps * 1e3)
+
+    @cached_property
+    def dma_us(self) -> np.ndarray:
+        """Return, by kind, how long a DMA takes of all DMA engines together."""
+        return np.array([x.us * x.engines / self.hw.dma_engines if x else 0.0
+                         for x in self.plan.transfers] or [0.0])
+
+    @cached_property
+    def trigger_us(self) -> np.ndarray:
+        """Return, by kind, how long the trigger of a DMA keeps its queue."""
+        return np.array([cost.trigger_us(x, self.hw, self.dge) if x else 0.0
+                         for x in self.plan.transfers] or [0.0])
+
+    @cached_property
+    def nbytes(self) -> np.ndarray:
+        """Return, by kind, the bytes that a DMA moves."""
+        return np.array([x.nbytes if x else 0 for x in self.plan.transfers] or [0], np.int64)
+
+    @cached_property
+    def operands(self) -> Operands:
+        return self.trace.operands()
+
+    @cached_property
+    def hbm_side(self) -> dict[str, np.ndarray]:
+        """Return the operands of DMAs that lie in HBM, as columns of the access table."""
+        every = self.operands
+        forms = self.trace.forms()
+        hbm = np.array([p.kind is HBM and k.engine == "dma" for k, _, p in forms] or [False])
+        mine = hbm[every.form]
+        return {name: getattr(every, name)[mine] for name in every._fields}
+
+    # -- waits -------------------------------------------------------------------------------
+
+    @cached_property
+    def reuse(self) -> np.ndarray:
+        """Tell which waits (pairs of `plan.deps`) are for memory, not for data.
+
+        A wait is for data if the later instruction reads a tile that the earlier one writes.
+        """
+        deps, every = self.plan.deps, self.operands
+        adds = np.array([k.accumulate for k in self.kinds] or [False])[self.kind]
+        count = len(self.trace.storages) or 1
+        wrote = np.unique(every.instr[every.write] * count + every.storage[every.write])
+        reads = ~every.write | adds[every.instr]
+        order = np.argsort(every.instr[reads], kind="stable")
+        instr, storage = every.instr[reads][order], every.storage[reads][order]
+        first = np.searchsorted(instr, deps.after)
+        past = np.searchsorted(instr, deps.after, "right")
+        data = np.zeros(len(deps.after), bool)
+        for n in range(int((past - first).max(initial=0))):
+            there = first + n < past
+            key = deps.before[there] * count + storage[first[there] + n]
+            at = np.minimum(np.searchsorted(wrote, key), max(0, len(wrote) - 1))
+            data[there] |= (wrote[at] == key) if len(wrote) else False
+        return ~data
+
+
+def is_transpose(kind: Kind) -> bool:
+    """Tell whether an instruction is a transpose on the Tensor Engine."""
+    flops = kind.row.flops(kind)
+    return bool(flops.ops) and not flops.model

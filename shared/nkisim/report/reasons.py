@@ -1,0 +1,40 @@
+"""Why an instruction waited for what it waited for last: for data, or for memory."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+#: codes of the column "why"
+NOTHING, DATA, BUFFER, ORDER, SPACE = range(5)
+
+
+def reasons(prof: Any) -> dict[str, np.ndarray]:
+    """Return the columns "why" and "why_storage": what pairs (waited for, waits) have in common.
+
+    DATA: the later reads a tile that the earlier one writes; BUFFER: it overwrites what the
+    earlier one reads; ORDER: both write it; SPACE: no tile is common, so it needs the memory of
+    one that the earlier one was the last to use. The storage is that tile's, -1 if there is none.
+    """
+    pred = np.asarray(prof.timeline.pred, np.int64)
+    every = prof.trace.operands()
+    count = np.bincount(every.instr, minlength=len(pred))
+    first = np.cumsum(count) - count
+    adds = np.array([k.accumulate for k in prof.trace.kinds] or [False])[prof.timeline.kind]
+    waits = np.flatnonzero(pred >= 0)
+    before = pred[waits]
+    why = np.where(pred >= 0, SPACE, NOTHING).astype(np.uint8)
+    storage = np.full(len(pred), -1, np.int32)
+    for a in range(int(count[before].max(initial=0))):
+        for b in range(int(count[waits].max(initial=0))):
+            both = (a < count[before]) & (b < count[waits])
+            i, mine = waits[both], first[waits[both]] + b
+            his = first[before[both]] + a
+            same = every.storage[his] == every.storage[mine]
+            wrote, writes = every.write[his], every.write[mine]
+            code = np.where(wrote & (~writes | adds[i]), DATA,
+                            np.where(~wrote & writes, BUFFER, np.where(wrote, ORDER, SPACE)))
+            better = same & (code < why[i])
+            why[i[better]] = code[better]
+            storage[i[better]] = every.storage[mine][better]
+    return {"why": why, "why_storage": storage}

@@ -1,0 +1,158 @@
+"""How long a schedule would take without one of its costs: the same run, with that taken out.
+
+A cost is the time of some instructions, a constant of the chip, or waits for each other. What is
+compared is the body: from the first trigger to the last completion, in microseconds.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from ..chip.hw import NeuronCore
+from ..trace.footprint import Dependencies
+from ..trace.rewrite import Draft
+from ..trace.trace import Kind, Trace
+from . import compiler, cost, events
+from .schedule import Schedule, queue_of, schedule
+
+#: what an instruction costs -> what it would cost
+Cheaper = Callable[[Kind, cost.Work], cost.Work]
+Faster = Callable[[Kind, cost.Transfer], cost.Transfer]
+
+
+def body_us(plan: Schedule) -> float:
+    """Return the time from the first trigger to the last completion."""
+    return float(plan.end.max(initial=0.0) - plan.issue.min(initial=np.inf)) if len(plan.end) else 0
+
+
+def without(plan: Schedule, hw: NeuronCore, *, dge: bool, on: frozenset[str],
+            instrs: np.ndarray | None = None, work: Cheaper | None = None,
+            transfer: Faster | None = None, keep: np.ndarray | None = None,
+            deps: Dependencies | None = None) -> float:
+    """Return the body of a schedule when some things cost less.
+
+    `instrs` (numbers; default all) cost what `work` and `transfer` make of their costs; of the
+    waits only those are left that `keep` (bool, by pair of `plan.deps`) tells. `hw` may be a chip
+    that is faster than that of the schedule; `deps`: instead of `plan.deps`.
+    """
+    deps = deps or plan.deps
+    kinds, count = plan.trace.kinds, len(plan.trace.kinds)
+    kind = deps.kind
+    which = np.arange(len(kind)) if instrs is None else instrs
+    changed = np.unique(kind[which]).tolist()
+    place = {k: count + n for n, k in enumerate(changed)}   # the changed ones, after the others
+    again = np.arange(count)
+    again[changed] = [place[k] for k in changed]
+    kind = kind.copy()
+    kind[which] = again[kind[which]]
+    works, transfers = list(plan.works), list(plan.transfers)
+    for k in changed:
+        w, x = works[k], transfers[k]
+        works.append(work(kinds[k], w) if w and work else w)
+        transfers.append(transfer(kinds[k], x) if x and transfer else x)
+    queues = [queue_of(k, e) for k, e in zip(kinds, plan.engines)]
+    deps = replace(deps, kind=kind)
+    if keep is not None:
+        deps = replace(deps, before=deps.before[keep], after=deps.after[keep])
+    times = events.run(deps, [*queues, *(queues[k] for k in changed)], works, transfers, hw, dge,
+                       hw.timing.compiler_window if "reorder" in on else 1)
+    hop = np.where([x is None for x in transfers], hw.timing.hop_us, 0.0)[deps.kind]
+    return float((np.array(times.seen) - hop).max() - np.min(times.issue))
+
+
+def fused(plan: Schedule, gone: np.ndarray, data: np.ndarray) -> Dependencies:
+    """Return the dependencies without some instructions that only pass data on.
+
+    What uses the data waits for those who made them, and comes right after them in the program.
+    `data`: the waits (pairs of `plan.deps`) for data; the others of what is gone are not kept.
+    """
+    deps = plan.deps
+    n = len(deps.kind)
+    dropped = np.zeros(n, bool)
+    dropped[gone] = True
+    order = np.argsort(deps.after, kind="stable")
+    flows = list(zip(deps.before[order].tolist(), deps.after[order].tolist(),
+                     data[order].tolist()))
+    makers: dict[int, set[int]] = {i: set() for i in gone.tolist()}
+    pairs: set[tuple[int, int]] = set()
+    key, moved = list(range(n)), [False] * n
+    for b, a, flow in flows:
+        if not flow or not (b in makers or moved[b]):
+            if a in makers:
+                if flow:
+                    makers[a].add(b)
+            elif b not in makers:
+                pairs.add((b, a))
+            continue
+        mine = makers.get(b, {b})
+        if a in makers:
+            makers[a] |= mine
+        else:
+            pairs |= {(m, a) for m in mine}
+            if not moved[a]:                            # earlier than it stands
+                key[a], moved[a] = -1, True
+    for b, a in sorted(pairs, key=lambda pair: pair[1]):
+        if moved[a] and key[b] > key[a]:
+            key[a] = key[b]
+    rank = np.argsort(np.array(key), kind="stable")
+    rank = rank[~dropped[rank]]
+    place = np.full(n, -1)
+    place[rank] = np.arange(len(rank))
+    both = place[np.array(sorted(pairs), np.int64).reshape(-1, 2)]
+    both = both[both[:, 0] < both[:, 1]]
+    both = both[np.lexsort((both[:, 1], both[:, 0]))]
+    psum = np.argsort(place[deps.psum_instr], kind="stable")
+    return replace(
+        deps, kind=deps.kind[rank], queue=deps.queue[rank], before=both[:, 0], after=both[:, 1],
+        psum_instr=place[deps.psum_instr][psum], psum_version=deps.psum_version[psum],
+        contended={int(place[i]): bank for i, bank in deps.contended.items()})
+
+
+def halved(plan: Schedule, hw: NeuronCore, *, dge: bool, on: frozenset[str]) -> float:
+    """Return the body of a schedule whose tiles are cut in two along their last dim."""
+    cut = halves(plan.trace)
+    on = on & frozenset(compiler.DEFAULT)               # what changes the trace is done by now
+    return body_us(schedule(cut, hw, dge=dge, on=on))
+
+
+def halves(trace: Trace) -> Trace:
+    """Return a trace with two instructions for each that goes through tiles element by element.
+
+    First all of an iteration that work on first halves, then those on second halves, as in a loop
+    over tiles of half the size.
+    """
+    draft, cut = Draft(trace), [_half(k) for k in trace.kinds]
+    kinds, _, nodes = (a.tolist() for a in trace.instructions())
+    run: list[int] = []
+    for i in range(len(kinds) + 1):
+        if run and (i == len(kinds) or cut[kinds[i]] is None or nodes[i] != nodes[run[0]]):
+            for second in (False, True):
+                for j in run:
+                    half, shifts = cut[kinds[j]]        # type: ignore[misc]
+                    draft.put(run[0], j, half, [
+                        (s, at + second * shift) for (s, at), shift in
+                        zip((draft.operand(j, n) for n in range(len(shifts))), shifts)])
+            for j in run:
+                draft.drop(j)
+            run = []
+        if i < len(kinds) and cut[kinds[i]] is not None:
+            run.append(i)
+    return draft.finish()
+
+
+def _half(kind: Kind) -> tuple[Kind, list[int]] | None:
+    """Return half of an instruction, and how many bytes further each operand's other half is.
+
+    None for an instruction that cannot be cut: not every operand is as long, or one number.
+    """
+    n = kind.operands[0].shape[-1]
+    if kind.engine == "tensor" or kind.row.transposes or kind.indirect or kind.masked or n % 2 \
+            or len(kind.operands) < 2 or any(p.shape[-1] not in (1, n) for p in kind.operands):
+        return None
+    long = [p.shape[-1] == n for p in kind.operands]
+    operands = tuple(replace(p, shape=(*p.shape[:-1], n // 2)) if cut else p
+                     for p, cut in zip(kind.operands, long))
+    return (replace(kind, operands=operands),
+            [p.strides[-1] * (n // 2) if cut else 0 for p, cut in zip(kind.operands, long)])

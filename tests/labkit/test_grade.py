@@ -1,0 +1,322 @@
+"""Grading a class: verdicts, points, late days, reports; the same bytes however it was run."""
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import nkisim
+from grading import ROOT, SOLVED, hand_in, needs_sandbox, run, small_lab
+from labkit import SpecError, make_inputs
+from labkit.grade import intake, sandbox
+from labkit.grade.facade import Facade
+from labkit.grade.judge import Bench
+from labkit.grade.plan import Late, load_plan
+from labkit.grade.report import cell, markdown
+from labkit.grade.similar import pairs
+from labkit.load import load_lab, load_module
+from mutants import submissions
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="grading is not for Windows")
+
+STUBBED = "def matrix_transpose(m):\n    raise NotImplementedError('step 4 is not written yet')\n"
+
+
+@pytest.fixture
+def vecadd(tmp_path, monkeypatch):
+    """Make vecadd with a small plan the lab that is graded."""
+    monkeypatch.setenv("LABKIT_LABS", str(small_lab(tmp_path)))
+    return tmp_path
+
+
+def files(folder):
+    """Return name -> bytes of what a run leaves for people."""
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*"))
+            if p.is_file() and "private" not in p.parts}
+
+
+def same_secret(one, other):
+    """Let a second run have the secret of the first."""
+    (other / "private").mkdir(parents=True)
+    (other / "private" / "secret").write_bytes((one / "private" / "secret").read_bytes())
+
+
+# -- the facade over a pipe ------------------------------------------------------------------------
+
+@pytest.mark.parametrize("file", ["kernels", "kernels_nki"])
+@pytest.mark.parametrize("name", ["vecadd", "ffnn", "conv2d"])
+def test_a_kernel_over_the_pipe_is_the_kernel(name, file):
+    """Outputs, latency, findings and counts are those of a run in one process."""
+    lab = load_lab(ROOT / "labs" / name)
+    module = load_module(lab.folder / f"{file}.py", f"direct_{name}_{file}")
+    graded = load_plan(lab.folder)
+    bench = Bench({"submission": str(lab.folder), "sandbox": "none", "kernels": file,
+                   "seed": 3}, graded, Facade())
+    cases = {c.kernel: c for c in lab.cases if "quick" in c.fleets
+             and type(c.expect).__name__ != "MustRaise"
+             and all(t.shape[0] <= 26000 and t.shape[-1] <= 2000 for t in c.inputs)}
+    try:
+        for case in cases.values():
+            reply = bench.run(case, "trn2")
+            assert "error" not in reply, (case.name, reply)
+            for key, value in case.constants.items():
+                setattr(module, key, value)
+            direct = nkisim.profile(getattr(module, case.kernel), *make_inputs(case, 3),
+                                    target="trn2", **case.kwargs, **case.kernel_kwargs)
+            assert reply["latency"]["p50"] == direct.latency_us
+            assert np.array_equal(reply["outputs"].view(np.uint8),
+                                  direct.outputs.view(np.uint8))
+            assert [f["id"] for f in reply["findings"]] == [f.id for f in direct.findings]
+            assert reply["stats"]["instructions"] == dict(direct.instructions)
+    finally:
+        bench.stop()
+
+
+READ = '''
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def matrix_transpose(matrix):
+    tile = nl.ndarray((1, 4), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=matrix[0:1, 0:4].view(nl.int32))
+    register = nisa.register_alloc()
+    nisa.register_load(register, tile[0:1, 0:1])
+    found = []
+    for read in (bool, int, float, lambda r: r.value, lambda r: r == 0, repr, len):
+        try:
+            found.append(read(register))
+        except Exception as e:
+            pass
+    raise ValueError(f"found {[f for f in found if f is not NotImplemented]}")
+'''
+
+
+def test_a_register_does_not_carry_data_out(tmp_path):
+    (tmp_path / "kernels_nki.py").write_text(READ)
+    bench = Bench({"submission": str(tmp_path), "sandbox": "none", "kernels": "kernels_nki",
+                   "seed": 3}, load_plan(ROOT / "labs" / "vecadd"), Facade())
+    try:
+        reply = bench.run(bench.graded.lab.case("transpose_128x128"), "trn2")
+    finally:
+        bench.stop()
+    text = reply["error"]["text"]
+    assert "found [" in text and len(re.findall(r"\d{5,}|True|False|Virtual", text)) == 0, text
+
+
+def bench_of(tmp_path, text, name="vecadd"):
+    """Return a bench for one kernels.py."""
+    (tmp_path / "kernels.py").write_text(text)
+    graded = load_plan(ROOT / "labs" / name)
+    return Bench({"submission": str(tmp_path), "sandbox": "none", "kernels": "kernels", "seed": 3},
+                 graded, Facade()), graded
+
+
+@pytest.mark.parametrize("line, says", [
+    ("    t = nl.load(matrix[0:129, 0:8])", "NKI-P01"),
+    ("    t = nl.lod(matrix[0:128])", "lod"),
+    ("    t = 1 / 0", "ZeroDivisionError: division by zero"),
+])
+def test_errors_name_the_students_line(tmp_path, line, says):
+    text = SOLVED.replace("    # BEGIN SOLUTION step=4", line + "\n    #")
+    number = text.splitlines().index(line) + 1
+    bench, graded = bench_of(tmp_path, text)
+    try:
+        reply = bench.run(graded.lab.case("transpose_256x384"), "trn2")
+    finally:
+        bench.stop()
+    assert says in reply["error"]["text"] and f"kernels.py:{number}" in reply["error"]["text"]
+    assert line.strip() in reply["error"]["text"]
+
+
+def test_functions_of_the_kernel_may_choose_addresses(tmp_path):
+    text = SOLVED.replace("ncc.sbuf.mod_alloc(base_addr=0, num_free_tiles=(ALLOC_TILES,))",
+                          "ncc.sbuf.alloc(lambda i, p, f: (0, (i[0] % ALLOC_TILES) * f))", 1)
+    assert text != SOLVED
+    bench, graded = bench_of(tmp_path, text)
+    try:
+        reply = bench.run(graded.lab.case("alloc_25600_free50"), "trn2")
+    finally:
+        bench.stop()
+    assert "error" not in reply
+
+
+# -- a class -------------------------------------------------------------------------------------
+
+@needs_sandbox
+def test_a_small_class(vecadd, capsys):
+    subs = hand_in(vecadd / "subs", ann=SOLVED, bob=STUBBED, cy="def f(:\n")
+    (subs / "dee").mkdir()
+    (subs / "submissions.csv").write_text(
+        "student,source,submitted_at\nann,ann,2026-05-02T00:30:00Z\nbob,bob,2026-05-01T10:00:00Z\n"
+        "\"=cmd|' /C calc'!A0\",,\n")
+    assert run(subs, vecadd / "out", "--deadline", "2026-05-01T23:59:00Z") == 0
+    with open(vecadd / "out" / "grades.csv", newline="") as file:
+        rows = {r["student"]: r for r in csv.DictReader(file)}
+    assert rows["ann"]["points"] == "9" and rows["ann"]["before_late"] == "10"
+    assert rows["ann"]["late"] == "1 day late: 10 % less"
+    assert rows["bob"]["points"] == "0" and rows["dee"]["problem"].startswith("kernels.py is not")
+    assert "'=cmd|' /C calc'!A0" in rows
+    report = (vecadd / "out/reports/cy.md").read_text()
+    assert "not Python" in report and "kernels.py:1" in report
+    page = (vecadd / "out/reports/ann.html").read_text()
+    assert "predicted by the simulator, not measured" in page and "128x256" not in page
+    assert "step 4 is not written yet" in (vecadd / "out/reports/bob.html").read_text()
+    canvas = (vecadd / "out/canvas.csv").read_text().splitlines()
+    assert canvas[0] == "Student,ID,SIS User ID,SIS Login ID,Section,vecadd"
+    assert canvas[1] == "    Points Possible,,,,,10" and "ann,,,ann,,9" in canvas
+    assert (vecadd / "out/private/secret").stat().st_mode & 0o077 == 0
+
+
+@needs_sandbox
+def test_the_same_bytes_again_resumed_and_for_one_student(vecadd):
+    subs = hand_in(vecadd / "subs", **{s: t for s, t in submissions("vecadd", 6).items()})
+    one, two = vecadd / "one", vecadd / "two"
+    assert run(subs, one) == 0
+    same_secret(one, two)
+    code = ("import sys; from labkit.grade.run import grade; "
+            f"grade([{str(subs)!r}, '--lab', 'vecadd', '--out', {str(two)!r}, '--jobs', '1'])")
+    process = subprocess.Popen([sys.executable, "-c", code], env={
+        **os.environ, "PYTHONPATH": str(ROOT / "shared")})
+    while not len(list((two / "verdicts").glob("*.json"))) >= 2:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)     # in the middle
+    process.wait()
+    assert not (two / "grades.csv").exists()
+    assert run(subs, two) == 0
+    assert files(one) == files(two)
+    before = files(two)
+    assert run(subs, two, "--student", "student003", "--again") == 0
+    assert files(two) == before
+
+
+@needs_sandbox
+@pytest.mark.parametrize("count", [5, pytest.param(60, marks=pytest.mark.full)])
+def test_a_cluster_that_loses_a_worker_gives_the_same(vecadd, count):
+    distributed = pytest.importorskip("distributed")
+    subs = hand_in(vecadd / "subs", **submissions("vecadd", count))
+    one, two = vecadd / "one", vecadd / "two"
+    assert run(subs, one) == 0
+    same_secret(one, two)
+    os.environ["PYTHONPATH"] = os.pathsep.join((str(ROOT / "shared"),
+                                                os.environ.get("PYTHONPATH", "")))
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True,
+                                  dashboard_address=None) as cluster:
+        killed = []
+
+        def kill():
+            while not list((two / "verdicts").glob("*.json")):
+                time.sleep(0.02)
+            pid = next(iter(cluster.workers.values())).pid
+            os.kill(pid, signal.SIGKILL)
+            killed.append(pid)
+        import threading
+        thread = threading.Thread(target=kill)
+        thread.start()
+        assert run(subs, two, "--scheduler", cluster.scheduler_address) == 0
+        thread.join()
+    assert killed and files(one) == files(two)
+
+
+def test_strangers_code_is_not_run_without_a_sandbox(vecadd, monkeypatch):
+    monkeypatch.setattr(sandbox, "probe", lambda: "bubblewrap (bwrap) is not installed")
+    subs = hand_in(vecadd / "subs", ann=SOLVED)
+    with pytest.raises(SpecError, match="not run without one"):
+        run(subs, vecadd / "out")
+    assert not (vecadd / "out").exists()
+    assert run(subs, vecadd / "out", "--sandbox", "none") == 0
+
+
+def test_a_judge_that_is_killed_is_no_verdict(vecadd, monkeypatch):
+    from labkit.grade import run as module
+    calls = []
+
+    def judge(task):
+        calls.append(task["student"])
+        if len(calls) < 3:
+            raise module.Killed("signal 9")
+        return {"points": 1}
+    monkeypatch.setattr(module, "_judge", judge)
+    assert module.grade_one({"student": "ann"}) == {"points": 1} and len(calls) == 3
+
+
+# -- parts ---------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("hours, share", [(-1, 1), (0, 1), (1, 0.9), (24, 0.9), (25, 0.8),
+                                          (72, 0.7), (73, 0)])
+def test_late_days(hours, share):
+    from datetime import timedelta
+    deadline = intake.parse_time("2026-05-01T23:59:00-07:00")
+    late = Late(deadline, 0.1, 3)
+    assert late.share(deadline + timedelta(hours=hours))[0] == pytest.approx(share)
+    assert late.share(None)[0] == 1
+
+
+def git(folder, *args, **env):
+    subprocess.run(["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b", *args],
+                   check=True, capture_output=True, env={**os.environ, **env})
+
+
+def test_a_repository_is_read_at_a_commit_before_the_deadline(tmp_path):
+    repo = tmp_path / "repo"
+    (repo / "labs/vecadd").mkdir(parents=True)
+    git(tmp_path, "init", "-q", "repo")
+    hook = repo / ".git/hooks/post-checkout"
+    hook.write_text("#!/bin/sh\ntouch " + str(tmp_path / "hooked"))
+    hook.chmod(0o755)
+    for day, text in ((1, "early"), (9, "late")):
+        (repo / "labs/vecadd/kernels.py").write_text(text)
+        git(repo, "add", "-A")
+        date = f"2026-05-0{day}T12:00:00Z"
+        git(repo, "commit", "-qm", text, GIT_COMMITTER_DATE=date, GIT_AUTHOR_DATE=date)
+    row = {"student": "ann", "source": f"file://{repo}"}
+    deadline = intake.parse_time("2026-05-05T00:00:00Z")
+    for limit, text in ((deadline, b"early"), (None, b"late")):
+        (tmp_path / text.decode()).mkdir()
+        found = intake.take(row, tmp_path, "vecadd", ["kernels.py"], limit,
+                            tmp_path / text.decode())
+        assert found.files == {"kernels.py": text}, found.problem
+    for bad in ("--upload-pack=touch x", "ext::sh -c touch% x"):
+        found = intake.take({"student": "eve", "source": bad + "://x"}, tmp_path, "vecadd",
+                            ["kernels.py"], None, tmp_path)
+        assert found.problem and not found.files
+    assert not (tmp_path / "hooked").exists()
+
+
+def test_alike_submissions_are_found_and_others_not():
+    given = load_plan(ROOT / "labs/vecadd") and SOLVED.split("def matrix_transpose")[0]
+    renamed = SOLVED.replace("strip", "row_of_tiles").replace("block", "b").replace("tile", "t128")
+    other = given + "def matrix_transpose(m):\n" + "".join(
+        f"    x{i} = [m[{i}] for k in range(9) if k < {i} and not k == {i + 1}]\n"
+        for i in range(20))
+    found = pairs({"ann": SOLVED, "bob": renamed, "cy": other}, given)
+    assert [(a, b) for _, a, b in found] == [("ann", "bob")] and found[0][0] > 0.8
+
+
+def test_names_are_harmless_as_files_cells_and_markdown():
+    assert intake.safe_id("ann-1") == "ann-1"
+    for name in ("../x", "<b>eve", "a/b", "", "x" * 99, ".hidden", "ann\n"):
+        made = intake.safe_id(name)
+        assert "/" not in made and "<" not in made and not made.startswith(".") and made != name
+    assert cell("=1+1") == "'=1+1" and cell("") == "" and cell(-3.50) == "-3.5"
+    assert markdown("<b>[x](y)`\n#") == r"\<b\>\[x\]\(y\)\` \#"
+
+
+def test_a_verdict_says_what_it_was_made_from(vecadd):
+    subs = hand_in(vecadd / "subs", ann=SOLVED)
+    assert run(subs, vecadd / "out", "--sandbox", "none") == 0
+    verdict = json.loads((vecadd / "out/verdicts/ann.json").read_text())
+    assert verdict["latency_kind"] == "predicted" and verdict["backend"] == "sim"
+    assert [c["hidden"] for c in verdict["cases"]] == [False, True]
+    assert verdict["points"] == verdict["of"] == 10

@@ -1,0 +1,116 @@
+"""A kernel that never ends: its process ends with the tester, whatever ends that, or in time."""
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from labkit import Case, Lab, Tensor
+from labkit.child import job_of
+from labkit.evaluate import FAILED, evaluate
+from labkit.spec import COMPILED_LIMIT_S, TIME_LIMIT_S, time_limit
+from labkit.worker import Worker
+
+SHARED = str(Path(__file__).parents[2] / "shared")
+FOREVER = """
+import os, pathlib
+here = pathlib.Path(__file__).parent
+def k(a):
+    (here / "pid.part").write_text(str(os.getpid()))
+    (here / "pid.part").rename(here / "pid")
+    while True:
+        pass
+"""
+TESTER = """
+import pathlib
+from labkit import Case, Lab, Tensor
+from labkit.evaluate import evaluate
+case = Case("c", "k", "same", (Tensor((4, 4)),))
+list(evaluate(Lab("x", "", pathlib.Path("."), (case,)), [(case, "trn1")]))
+"""
+
+
+def until(what, seconds=60.0):
+    """Wait for something to be; the time is for busy machines."""
+    end = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+    return found
+
+
+def is_gone(pid: int) -> bool:
+    """Tell whether a process has ended, whoever was to wait for it."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.fixture
+def lab(tmp_path):
+    (tmp_path / "kernels.py").write_text(FOREVER)
+    (tmp_path / "reference.py").write_text("def same(a):\n    return a\n")
+    return tmp_path
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("end", ["SIGTERM", "SIGHUP", "SIGKILL", "SIGINT"])
+def test_no_kernel_outlives_its_tester(lab, end):
+    tester = subprocess.Popen([sys.executable, "-c", TESTER], cwd=lab, stderr=subprocess.DEVNULL,
+                              env={**os.environ, "PYTHONPATH": SHARED})
+    try:
+        until((lab / "pid").exists)
+        pid = int((lab / "pid").read_text())
+        assert not is_gone(pid)
+        tester.send_signal(getattr(signal, end))
+        tester.wait(timeout=60)
+        until(lambda: is_gone(pid))
+    finally:
+        tester.kill()
+        tester.wait()
+
+
+def test_a_kernel_ends_when_nobody_holds_the_other_end_of_the_pipe(lab):
+    """What works on every platform: here the parent lives on, and only the pipe is closed."""
+    job = job_of(Case("c", "k", "same", (Tensor((4, 4)),)), kernels=str(lab / "kernels.py"),
+                 backend="sim", target="trn1", seed=1, id=0)
+    process = subprocess.Popen([sys.executable, "-m", "labkit.child", str(lab)],
+                               stdin=subprocess.PIPE, env={**os.environ, "PYTHONPATH": SHARED})
+    try:
+        process.stdin.write((json.dumps(job) + "\n").encode())
+        process.stdin.flush()
+        until((lab / "pid").exists)
+        process.stdin.close()
+        assert process.wait(timeout=60) == 1
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_worker_that_has_done_its_work_ends_well(lab):
+    (lab / "kernels.py").write_text("def k(a):\n    1 / 0\n")
+    case = Case("c", "k", "same", (Tensor((4, 4)),))
+    with Worker("sim") as worker:
+        job = worker.send(job_of(case, kernels=str(lab / "kernels.py"), backend="sim",
+                                 target="trn1", seed=1))
+        assert "ZeroDivisionError" in worker.receive(job, 60)["error"]["text"]
+        process = worker._process
+    assert process.returncode == 0
+
+
+def test_the_limit_is_said_and_can_be_set(lab):
+    case = Case("c", "k", "same", (Tensor((4, 4)),))
+    assert case.timeout_s == TIME_LIMIT_S == 60 < time_limit(1e11) < COMPILED_LIMIT_S
+    (outcome,) = evaluate(Lab("x", "", lab, (case,)), [(case, "trn1")], time_limit=3)
+    assert outcome.status == FAILED
+    assert "more than 3 s, the limit of this case" in outcome.text
+    assert "--case-limit" in outcome.text

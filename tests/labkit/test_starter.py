@@ -1,0 +1,241 @@
+"""The students' repository: what is in it, that it works, and that no solution is left in it."""
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from labkit.evaluate import PASSED, evaluate
+from labkit.load import load_lab
+from labkit.show import show_steps
+from labkit.spec import SpecError
+from labkit.starter.export import commit, export
+from labkit.starter.leaks import find_leaks, secrets_of
+from labkit.starter.markers import MarkerError, split, split_file
+from labkit.starter.update import apply, opened
+
+ROOT = Path(__file__).parents[2]
+LABS = sorted(p.parent for p in ROOT.glob("labs/*/spec.py"))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Export all labs once."""
+    folder = tmp_path_factory.mktemp("starter") / "out"
+    found = export(ROOT, folder)
+    commit(folder)
+    return found
+
+
+@pytest.mark.parametrize("text, says", [
+    ("# END SOLUTION", "f:1: END SOLUTION without a BEGIN"),
+    ("# BEGIN SOLUTION step=1\nx", "f:1: BEGIN SOLUTION is never ended"),
+    ("# BEGIN SOLUTION step=1\n# BEGIN SOLUTION step=2\n# END SOLUTION", "f:2: BEGIN SOLUTION ins"),
+    ("# BEGIN SOLUTION\n# END SOLUTION", "f:1: BEGIN SOLUTION needs step=NUMBER"),
+    ("# BEGIN SOLUTION step=1 stup=x\n# END SOLUTION", "'stup=x' is not one of step, section"),
+    ("# BEGIN SOLUTION step=1 step=2\n# END SOLUTION", "step is given twice"),
+    ("# BEGIN SOLUTION step=1\n# END SOLUTION step=1", "takes nothing"),
+    ("# begin solution step=1", "f:1: this looks like a marker"),
+    ("#BEGINNING OF SOLUTION\nBEGIN SOLUTION", None),
+    ("x = 1  # BEGIN SOLUTION step=1", "f:1: this looks like a marker"),
+    ("# BEGIN SOLUTIONS step=1", "f:1: this looks like a marker"),
+    ("# BEGIN SOLUTION step=1 section='2. it\n# END SOLUTION", "No closing quotation"),
+])
+def test_markers_that_are_not_in_order_are_refused(text, says):
+    if says is None:
+        assert split(text, "f")[1] == []
+    else:
+        with pytest.raises(MarkerError, match=re.escape(says)):
+            split(text, "f")
+
+
+def test_a_stub_keeps_the_indent_and_may_be_given():
+    text, regions = split('def f():\n    a = 1\n    # BEGIN SOLUTION step=7 section="7. It"\n'
+                          '    return a\n    # END SOLUTION\n# BEGIN SOLUTION step=1 stub=""\n'
+                          'B = 2\n# END SOLUTION\n', "f")
+    scope: dict = {}
+    exec(text, scope)
+    with pytest.raises(NotImplementedError, match="step 7 is not written yet: see '7. It' in"):
+        scope["f"]()
+    assert "B" not in scope and [r.lines for r in regions] == [("    return a",), ("B = 2",)]
+
+
+@pytest.mark.parametrize("lab", LABS, ids=lambda p: p.name)
+def test_sections_of_markers_and_steps_are_headings_of_the_readme(lab):
+    headings = set(re.findall(r"^## (.*)$", (lab / "README.md").read_text("utf-8"), re.M))
+    regions = split_file(lab / "kernels.py")[1]
+    assert regions
+    assert {r.section for r in regions if r.stub} <= headings
+    assert {s.section for s in load_lab(lab).steps} <= headings
+    assert {r.step for r in regions} <= {s.number for s in load_lab(lab).steps}
+
+
+def test_what_students_get(made):
+    names = {p.relative_to(made.folder).as_posix() for p in made.folder.rglob("*")
+             if p.is_file() and ".git/" not in p.as_posix()}
+    assert {"README.md", "noxfile.py", "LICENSE", "starter.json", ".github/workflows/ci.yml",
+            "labs/ffnn/kernels.py", "labs/ffnn/spec.py"} <= names
+    assert not [n for n in names if re.search(r"solutions|hidden|infra|conformance|tests/", n)]
+    text = "".join((made.folder / n).read_text("utf-8") for n in names)
+    assert "SOLUTION" not in text and "{version}" not in text
+    assert made.leaks == []
+
+
+def test_an_export_is_the_same_bytes_again(made, tmp_path):
+    export(ROOT, tmp_path / "again")
+    assert commit(tmp_path / "again") == subprocess.run(
+        ["git", "-C", str(made.folder), "rev-parse", "HEAD"], text=True, check=True,
+        capture_output=True).stdout.strip()
+
+
+def test_the_other_dialect_is_exported_without_solutions_too(tmp_path):
+    made = export(ROOT, tmp_path / "nki", dialect="nki")
+    assert made.leaks == [] and {r.step for r in made.regions if "ffnn" in r.file} == {2, 3, 4}
+    for lab in LABS:
+        text = (made.folder / "labs" / lab.name / "kernels_nki.py").read_text("utf-8")
+        assert "SOLUTION" not in text and "is not written yet" in text
+
+
+def test_kernels_without_markers_are_not_published(tmp_path):
+    import shutil
+    for name in ("labs", "LICENSE"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
+        copy(ROOT / name, tmp_path / name)
+    path = tmp_path / "labs" / "vecadd" / "kernels.py"
+    path.write_text(re.sub(r".*(BEGIN|END) SOLUTION.*\n", "", path.read_text()))
+    with pytest.raises(SpecError, match="would be published as it is"):
+        export(tmp_path, tmp_path / "out", ["vecadd"])
+
+
+def test_an_export_to_a_folder_with_files_is_refused(tmp_path):
+    (tmp_path / "mine").write_text("x")
+    with pytest.raises(SpecError, match="not empty"):
+        export(ROOT, tmp_path)
+    with pytest.raises(SpecError, match="no lab 'vecad'"):
+        export(ROOT, tmp_path / "new", ["vecad"])
+
+
+def first_cases(lab, step):
+    """Return a small case of each kernel of a step."""
+    cases = {}
+    for case in sorted((c for c in lab.cases if c.name in step.cases and "quick" in c.fleets),
+                       key=lambda c: sum(t.shape[0] * t.shape[-1] for t in c.inputs)):
+        cases.setdefault(case.kernel, case)
+    return list(cases.values())
+
+
+@pytest.mark.parametrize("name", [p.name for p in LABS])
+def test_each_step_says_which_section_and_passes_with_its_solution(made, name, tmp_path):
+    lab = load_lab(made.folder / "labs" / name)
+    stubs = lab.folder / "kernels.py"
+    solved = (ROOT / "labs" / name / "kernels.py").read_text("utf-8")
+    for step in lab.steps:
+        cases = first_cases(lab, step)
+        if not cases:
+            continue
+        outcomes = list(evaluate(lab, [(c, "trn2") for c in cases], kernels=stubs))
+        assert all("is not written yet: see '" in o.text for o in outcomes)
+        console = Console(record=True, width=100)
+        show_steps(console, lab, outcomes)
+        assert "not started" in console.export_text()
+        path = tmp_path / f"kernels_{step.number}.py"
+        path.write_text(split(written(solved, step.number), "f")[0])
+        for outcome in evaluate(lab, [(c, "trn2") for c in cases], kernels=path):
+            assert outcome.status == PASSED, (step, outcome.case.name, outcome.text)
+
+
+def written(text, last):
+    """Return staff's kernels without the markers of the steps up to `last`: they are written."""
+    kept, done = [], False
+    for line in text.splitlines():
+        found = re.search(r"BEGIN SOLUTION step=(\d+)", line)
+        if found:
+            done = int(found[1]) <= last
+        if not (done and "SOLUTION" in line):
+            kept.append(line)
+    return "\n".join(kept) + "\n"
+
+
+SECRET = '''    strip = nl.ndarray((nl.par_dim(tile), rows), dtype=matrix.dtype, buffer=nl.sbuf)
+    for r in nl.affine_range(rows // tile):
+        block = nl.load(matrix[r * tile:(r + 1) * tile, c * tile:(c + 1) * tile])
+        strip[:, r * tile:(r + 1) * tile] = nisa.nc_transpose(block)
+'''
+
+
+@pytest.fixture
+def secrets():
+    """Return what a solution must not leave behind."""
+    return secrets_of([("kernels.py:1", tuple(SECRET.splitlines()))], ["x = 1\n"])
+
+
+@pytest.mark.parametrize("file, text", [
+    ("README.md", "Try\n\n    block=nl.load(matrix[r*tile:(r+1)*tile,c*tile:(c+1)*tile])\n"),
+    ("a.py", "# strip[:, r * tile:(r + 1) * tile] = nisa.nc_transpose(block)\n"),
+    ("b.py", "for i in nl.affine_range(n // t):\n    b = nl.load(m[i * t:(i + 1) * t, "
+             "k * t:(k + 1) * t])\n    s[:, i * t:(i + 1) * t] = nisa.nc_transpose(b)\n"),
+    ("c.md", "```python\nfor i in nl.affine_range(n // t):\n    b = nl.load(m[i * t:(i + 1) * t, "
+             "k * t:(k + 1) * t])\n    s[:, i * t:(i + 1) * t] = nisa.nc_transpose(b)\n```\n"),
+    ("d.ipynb", json.dumps({"source": [SECRET]})),
+    ("x.pyc", "anything"),
+])
+def test_leaks_are_found_in_any_file(tmp_path, secrets, file, text):
+    (tmp_path / "fine.py").write_text("y = nl.load(x[0:128])\n")
+    assert find_leaks(tmp_path, secrets) == []
+    (tmp_path / file).write_text(text)
+    assert find_leaks(tmp_path, secrets)
+
+
+def test_leaks_are_found_in_archives_and_in_history(tmp_path, secrets):
+    with zipfile.ZipFile(tmp_path / "w.whl", "w") as wheel:
+        wheel.writestr("labkit/x.py", SECRET)
+    assert "w.whl!labkit/x.py" in str(find_leaks(tmp_path, secrets)[0])
+    (tmp_path / "w.whl").unlink()
+    (tmp_path / "old.py").write_text(SECRET)
+    commit(tmp_path)
+    (tmp_path / "old.py").unlink()
+    assert "git blob" in str(find_leaks(tmp_path, secrets)[0])
+
+
+def test_an_update_replaces_what_is_the_staffs_and_nothing_else(tmp_path):
+    here, new = tmp_path / "here", tmp_path / "new"
+    export(ROOT, here, ["vecadd"])
+    mine = "# my work\n"
+    (here / "labs/vecadd/kernels.py").write_text(mine)
+    (here / "labs/vecadd/tester.py").write_text("# changed by a student\n")
+    (here / "notes.txt").write_text("mine")
+    export(ROOT, new, ["vecadd"])
+    fixed = (new / "labs/vecadd/spec.py").read_text() + "# a fix\n"
+    manifest = json.loads((new / "starter.json").read_text())
+    for name, text in (("labs/vecadd/spec.py", fixed), ("labs/vecadd/kernels.py", "# theirs\n"),
+                       ("extra.md", "new\n")):
+        (new / name).write_text(text)
+        manifest["files"][name] = __import__("hashlib").sha256(text.encode()).hexdigest()
+    (new / "starter.json").write_text(json.dumps(manifest))
+    said = apply(here, new)
+    assert (here / "labs/vecadd/kernels.py").read_text() == mine
+    assert (here / "labs/vecadd/spec.py").read_text() == fixed
+    assert (here / "labs/vecadd/tester.py.yours").read_text() == "# changed by a student\n"
+    assert (here / "notes.txt").exists() and (here / "extra.md").exists()
+    assert len(said) == 4 and apply(here, new) == []
+
+
+def test_an_update_that_is_damaged_or_writes_outside_is_refused(tmp_path):
+    here, new = tmp_path / "here", tmp_path / "new"
+    export(ROOT, here, ["vecadd"])
+    export(ROOT, new, ["vecadd"])
+    (new / "noxfile.py").write_text("cut off")
+    with pytest.raises(SpecError, match="damaged: noxfile.py"):
+        apply(here, new)
+    manifest = json.loads((new / "starter.json").read_text())
+    manifest["files"]["../evil.py"] = ""
+    (new / "starter.json").write_text(json.dumps(manifest))
+    with pytest.raises(SpecError, match="outside"):
+        apply(here, new)
+    with pytest.raises(SpecError, match="https, not http"), opened("http://example.com/x.zip"):
+        pass

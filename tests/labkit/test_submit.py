@@ -1,0 +1,87 @@
+"""What students hand in: packed the same every time, checked, its writeup held against the runs."""
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from grading import ROOT, small_lab
+from labkit.submit.pack import submit
+from labkit.submit.writeup import check_writeup
+
+
+@pytest.fixture
+def lab(tmp_path, monkeypatch):
+    """Make a copy of vecadd the lab that is handed in; return its folder."""
+    labs = small_lab(tmp_path)
+    monkeypatch.setenv("LABKIT_LABS", str(labs))
+    monkeypatch.chdir(tmp_path)
+    return labs / "vecadd"
+
+
+def test_a_whole_submission_is_packed_and_gradable(lab, capsys):
+    (lab / "writeup.md").write_text("# Done\n")
+    (lab / "secret.txt").write_text("mine")
+    assert submit(["vecadd"]) == 0
+    data = Path("submissions/vecadd.zip").read_bytes()
+    names = zipfile.ZipFile(io.BytesIO(data)).namelist()
+    assert names == ["labs/vecadd/kernels.py", "labs/vecadd/writeup.md"]
+    assert submit(["vecadd", "--no-check"]) == 0
+    assert Path("submissions/vecadd.zip").read_bytes() == data
+    from labkit.grade import intake
+    (lab.parent / "ann.zip").write_bytes(data)
+    found = intake.take({"student": "ann", "source": "ann.zip"}, lab.parent, "vecadd",
+                        ["kernels.py"], None, lab)
+    assert found.files["kernels.py"] == (lab / "kernels.py").read_bytes()
+
+
+def test_what_is_missing_is_said(lab, capsys):
+    text = (lab / "kernels.py").read_text()
+    (lab / "kernels.py").write_text(text.replace("c * tile:(c + 1)", "c:(c + 1)")
+                                   .replace("\nimport neuron", "\nimport os\nimport neuron", 1))
+    assert submit(["vecadd"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "transpose_256x384 on trn1: failed" in said and "imports os" in said
+    assert "a question without an answer" in said and "things are missing" in said
+    (lab / "kernels.py").write_text("def f(:\n")
+    assert submit(["vecadd"]) == 1
+    assert "kernels.py:1 is not Python" in capsys.readouterr().out
+
+
+RUN = {"lab": "vecadd", "cases": [
+    {"case": "transpose_128x128", "target": "trn2", "latency_us": {"p50": 16.2513, "p99": 16.2513},
+     "latency_kind": "predicted", "stats": {"dma_transfers": 1200}}]}
+
+
+@pytest.mark.parametrize("line, says", [
+    ("It takes predicted 16.25 us (transpose_128x128, trn2).", None),
+    ("It takes predicted 16 us (transpose_128x128, trn2).", None),
+    ("It takes predicted 0.0163 ms (transpose_128x128, trn2).", None),
+    ("It takes 16.25 us (transpose_128x128, trn2).", "is a predicted time: write so"),
+    ("It takes measured 16.25 us (transpose_128x128, trn2).", "is a predicted time: write so"),
+    ("It takes predicted 15.9 us (transpose_128x128, trn2).", "your runs recorded 16.2513"),
+    ("It takes predicted 16.2 us (transpose_128x128, trn1).", "no run of yours recorded"),
+    ("It takes 16.25 us.", "of which case?"),
+    ("It makes 1,200 transfers (dma_transfers of transpose_128x128, trn2).", None),
+    ("It makes 1201 transfers (dma_transfers of transpose_128x128, trn2).", "recorded 1,200"),
+    ("   (your answer)", "a question without an answer"),
+    ("The chip has 128 partitions.", None),
+])
+def test_figures_are_held_against_the_runs(tmp_path, line, says):
+    (tmp_path / "writeup.md").write_text(line + "\n")
+    (tmp_path / "results.json").write_text(json.dumps({"runs": [RUN]}))
+    found = check_writeup(tmp_path / "writeup.md", tmp_path / "results.json", "vecadd")
+    assert (found == []) if says is None else (len(found) == 1 and says in found[0]), found
+
+
+def test_writeups_ask_what_the_labs_ask(tmp_path):
+    for name in ("vecadd", "ffnn", "conv2d"):
+        text = (ROOT / "labs" / name / "writeup.md").read_text("utf-8")
+        shutil.copy(ROOT / "labs" / name / "writeup.md", tmp_path)
+        found = check_writeup(tmp_path / "writeup.md", tmp_path / "none.json", name)
+        assert len(found) == text.count("(your answer)") > 3
+        assert all("without an answer" in f for f in found)
