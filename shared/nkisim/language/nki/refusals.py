@@ -73,6 +73,15 @@ def _many_dims(m: Machine, given: dict[str, Any]) -> str | None:
     return None
 
 
+def _half_operand(m: Machine, given: dict[str, Any]) -> str | None:
+    for name in ("operand0", "operand1"):
+        tile = given.get(name)
+        if tile.__class__ is Tensor and dtypes.is_float(tile.dtype) \
+                and tile.dtype != dtypes.FLOAT32:
+            return f"{name} is a tile of {dtypes.name(tile.dtype)}"
+    return None
+
+
 TABLE: tuple[Refusal, ...] = (
     Refusal("NKI-R01", "NCC_IBIR229", "warning", "The tiles of an instruction fit in SBUF together",
             _too_much_together, frozenset(),
@@ -80,6 +89,12 @@ TABLE: tuple[Refusal, ...] = (
             "needed at the same time. The compiler ends in \"State buffer allocation failed\". "
             "Seen in builds of a blocked matmul, 8 bytes beyond the limit.",
             "work on a part of the tile, or make the tiles smaller"),
+    Refusal("NKI-R02", "TensorScalarPtr", "warning", "Operand tiles of tensor_scalar are float32",
+            _half_operand, frozenset(("tensor_scalar", "scalar_tensor_tensor")),
+            "The operand of each partition is an immediate of the instruction, which is float32: "
+            "\"TensorScalarPtr arith immediate dtype must be fp32\". The documents say so, and two "
+            "teams have met it.",
+            "nisa.tensor_copy the operand into a float32 tile first"),
     Refusal("NKI-R03", "NCC_IBIR441", "note", "Tiles of 16 bits in PSUM are not set",
             _half_psum_set, frozenset(("memset",)),
             "PSUM in a narrow dtype is for what a transpose writes. One team has met this code for "
@@ -102,7 +117,7 @@ OPEN = Refusal(
     "read after the last product, or begin a new sum (accumulate=False) and add the two")
 
 OUTPUT = Refusal(
-    "NKI-R02", "release notes 0.3", "warning", "Outputs lie in shared_hbm", lambda m, given: None,
+    "NKI-R07", "release notes 0.3", "warning", "Outputs lie in shared_hbm", lambda m, given: None,
     frozenset(),
     "Since 0.3 a tensor that a kernel returns is made with buffer=nl.shared_hbm. nl.hbm is "
     "nl.private_hbm, which belongs to one core and ends with the kernel.",
