@@ -19,6 +19,7 @@ from . import advice
 from .checks.finding import Finding
 from .chip import dtypes
 from .chip.hw import NeuronCore
+from .chip.memory import HBM
 from .errors import Where, fail
 from .launch import Run, as_kernel, launch
 from .machine.machine import Machine
@@ -135,6 +136,15 @@ class Peak:
     amount: int
 
 
+def _seal_inputs(trace: Trace) -> None:
+    """Mark the arguments that a kernel could have written and has not: they can be read again."""
+    every, stores = trace.operands(), trace.storages
+    written = set(every.storage[every.write].tolist())
+    for i in set(every.storage.tolist()) - written:
+        if stores[i].kind is HBM:
+            stores.set_readonly(i)
+
+
 def _of_cores(run: Run) -> list[Trace]:
     """Return the record of each core: all of it, or what each core of kernel[2] did."""
     cores = run.machine.cores
@@ -184,6 +194,7 @@ class Profile:
         self.trace, self.machine = run.trace, run.machine
         self.model_error = model_error() if core.calibrated else "not calibrated"
         self.outputs, self.findings = run.outputs, list(run.findings)
+        _seal_inputs(run.trace)
         plans = [schedule(trace, core, dge=descriptors == "dge", on=options)
                  for trace in _of_cores(run)]
         plan = max(plans, key=_end)                         # of the core that takes longest
@@ -381,9 +392,9 @@ def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = 
     core = inner.core(target)
     path = descriptor_path(core, options, descriptors)
     on = compiling.options(compiler)
-    watch = TileValues() if tile_values and compute else None
-    run = launch(inner, args, kwargs, target=core.name, compute=compute, watch=watch)
-    return Profile(run, core, path, getattr(inner, "__name__", "kernel"), on, watch)
+    values = TileValues() if tile_values and compute else None
+    run = launch(inner, args, kwargs, target=core.name, compute=compute, tile_values=values)
+    return Profile(run, core, path, getattr(inner, "__name__", "kernel"), on, values)
 
 
 __all__ = ["ENGINES", "Memory", "Peak", "Profile", "Timeline", "profile"]

@@ -264,7 +264,7 @@ NKI-K05 | - | Integer arguments
 Sizes, bounds and positions are integers when the kernel is traced. In Python 512 / 2 is the float 256.0.
 Try: use // instead of / so that sizes stay integers.
 NKI-K06 | - | Launch grids
-kernel[g0, g1](...) runs the kernel g0 * g1 times; nl.program_id(axis) tells an instance which one it is.
+A launch of kernel[g0, g1] runs the kernel g0 * g1 times; nl.program_id(axis) tells an instance which one it is.
 Try: sizes of at least 1, and axes below the number of grid dims.
 NKI-K07 | - | Files of the launchers
 save_neff_name and save_trace_name name files that the launcher writes; here they are placeholders, because nothing is compiled.

@@ -55,9 +55,17 @@ def test_an_index_keeps_the_partition_dim_and_drops_one_of_hbm():
                                             (128, 64), (128, 4, 8)]
 
 
-@pytest.mark.parametrize("key", [np.s_[0:129], np.s_[:, 60:70], np.s_[200], np.s_[5:5]])
+@pytest.mark.parametrize("key", [np.s_[0:129], np.s_[:, 60:70], np.s_[200], np.s_[7:5]])
 def test_a_slice_outside_is_an_error(key):
     refused("NKI-I01", lambda x: nl.ndarray((128, 64), dtype=nl.float32)[key], array(4, 4))
+
+
+def test_a_view_without_elements_can_be_made_and_not_used():
+    """A core with nothing to do slices its part, and leaves its loop out."""
+    assert shapes_of(lambda x: [x[3:3].shape, x[:, nl.ds(2, 0)].shape], array(8, 6)) \
+        == [(0, 6), (8, 0)]
+    refused("NKI-I01", lambda x: nl.load(x[3:3]), array(8, 6))
+    refused("NKI-I01", lambda x: nisa.dma_copy(nl.load(x), x[3:3]), array(8, 6))
 
 
 def test_a_shape_is_a_tuple():

@@ -108,10 +108,14 @@ def export(root: Path, out: Path, labs: Sequence[str] = (), dialect: str = "beta
             if (root / "labs" / name / other).is_file():
                 secret += [(f"{r.file}:{r.line}", r.lines)
                            for r in split_file(root / "labs" / name / other)[1]]
-    files[".github/workflows/classroom.yml"] = classroom(labs or names).encode()
+    files[".github/workflows/classroom.yml"] = classroom(
+        labs or names, dialect).encode()
     for target, source in TEMPLATES.items():
         text = (TEMPLATE / source).read_text(encoding="utf-8")
-        files[target] = text.replace("{version}", nkisim.__version__).encode()
+        for name, value in (("{version}", nkisim.__version__), ("{dialect}", dialect),
+                            ("{kernels}", KERNELS[dialect])):
+            text = text.replace(name, value)
+        files[target] = text.encode()
     files["LICENSE"] = (root / "LICENSE").read_bytes()
     if wheel is not None:
         files[f"wheels/{wheel.name}"] = wheel.read_bytes()
@@ -125,14 +129,15 @@ def export(root: Path, out: Path, labs: Sequence[str] = (), dialect: str = "beta
     return Export(out, regions, find_leaks(out, secrets_of(secret, given)))
 
 
-def classroom(labs: Sequence[str]) -> str:
+def classroom(labs: Sequence[str], dialect: str = "beta1") -> str:
     """Return the workflow for GitHub Classroom: a check a lab, reported together."""
     steps, results = [], []
     for lab in labs:
         steps.append(f"      - name: {lab}\n        id: {lab}\n"
                      "        uses: classroom-resources/autograding-command-grader@v1\n"
                      f"        with:\n          test-name: {lab}\n"
-                     f"          command: python -m labkit simulate {lab}\n"
+                     f"          command: python -m labkit simulate {lab} "
+                     f"--dialect {dialect}\n"
                      "          timeout: 10\n          max-score: 1")
         results.append(f"          {lab.upper()}_RESULTS: "
                        f'"${{{{ steps.{lab}.outputs.result }}}}"')

@@ -166,6 +166,10 @@ class Storages:
                           self.ARENA * arena + self.READONLY * readonly))
         return n
 
+    def set_readonly(self, i: int) -> None:
+        """Mark a storage that nothing writes."""
+        self.data[self.WIDTH * i + self.WIDTH - 1] |= self.READONLY
+
     def __len__(self) -> int:
         return len(self.data) // self.WIDTH
 

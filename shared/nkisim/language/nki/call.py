@@ -21,7 +21,7 @@ from ...machine.machine import Machine
 from ...machine.tensor import Tensor
 from . import refusals
 from .enums import OF_PARAMETER
-from .tensor import NkiTensor
+from .tensor import Empty, NkiTensor, no_elements
 from .versions import said_of
 
 _ENUMS = frozenset(OF_PARAMETER.values())
@@ -250,6 +250,8 @@ def place(row: Row, ins: Instr, dst: Tensor) -> Tensor:
 def argument(x: Any) -> Any:
     """Return an argument as the rows take it: the machine's tensors, numbers for enums."""
     if x.__class__ is NkiTensor:
+        if x._t.__class__ is Empty:
+            raise no_elements(x._t)
         return x._t
     if isinstance(x, Enum) and x.__class__ in _ENUMS:
         return x.value
@@ -282,7 +284,8 @@ def public(plan: Callable, api: str = "", module: str = "nl") -> Any:
         if m.pending is not None:
             m.flush()
         values = form.bind(args, kw)
-        result = plan(m, *[x._t if x.__class__ is NkiTensor else x for x in values])
+        result = plan(m, *[x._t if x.__class__ is NkiTensor and x._t.__class__ is not Empty
+                           else argument(x) for x in values])
         if result.__class__ is Tensor:
             return NkiTensor(result.settle())
         return result

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...chip import dtypes
 from ...chip.memory import HBM
-from ...errors import fail
+from ...errors import NkiError, fail
 from ...machine.index import Slice, as_int
 from ...machine.indirect import Indirect
 from ...machine.machine import integer
@@ -30,6 +30,13 @@ class NKIObject:
     def __init__(self, **kwargs: Any):
         for name, value in kwargs.items():
             setattr(self, name, value)
+
+
+class Empty:
+    """A view without elements: a core that has nothing to do makes one and does not use it."""
+
+    def __init__(self, t: Tensor, shape: tuple[int, ...]):
+        self.shape, self.dtype, self.kind = shape, t.dtype, t.kind
 
 
 class NkiTensor(NKIObject):
@@ -105,6 +112,8 @@ class NkiTensor(NKIObject):
         return isinstance(self._t, Indirect)
 
     def _plain(self, what: str) -> Tensor:
+        if self._t.__class__ is Empty:
+            raise no_elements(self._t)
         if isinstance(self._t, Indirect):
             raise fail("NKI-N02", f"{what} of a view that has a run-time offset",
                        given=f"{self!r}", limit="an indirect view is used as it is",
@@ -122,6 +131,9 @@ class NkiTensor(NKIObject):
                            limit="integers, slices, nl.ds and ...",
                            hint="t.select(dim, index), t.vector_select(0, indices), or "
                                 "t.ap(pattern, scalar_offset=...)")
+        empty = _empty(t, keys)
+        if empty is not None:
+            return self._like(empty)
         new = t[key]
         if isinstance(new, Tensor) and new.oob is not None:
             t.m.check_bounds(new)
@@ -235,6 +247,23 @@ class NkiTensor(NKIObject):
     def __repr__(self) -> str:
         return (f"NkiTensor(shape={self._t.shape}, dtype={self.dtype}, "
                 f"buffer={self.buffer.value})")
+
+
+def no_elements(t: Empty) -> NkiError:
+    """Return the error for a use of a view without elements."""
+    return fail("NKI-I01", "a view without elements is used", given=f"shape {t.shape}",
+                limit="at least one element in each dim",
+                hint="leave the instruction out: if stop > start: ...")
+
+
+def _empty(t: Tensor, keys: tuple) -> Empty | None:
+    """Return the view of a subscript a:a, None if it selects something."""
+    cuts = [d for d, k in enumerate(keys) if k.__class__ is slice and k.stop is not None
+            and k.start is not None and k.start == k.stop]
+    if not cuts or Ellipsis in [k for k in keys if k is Ellipsis] \
+            or not all(d < len(t.shape) and 0 <= keys[d].start <= t.shape[d] for d in cuts):
+        return None
+    return Empty(t, tuple(0 if d in cuts else n for d, n in enumerate(t.shape)))
 
 
 def _dim(dim: Any, rank: int) -> int:
