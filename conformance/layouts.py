@@ -62,6 +62,7 @@ def jobs(suite: Suite, checkout: Path, full: bool) -> Iterator[Job]:
             found = _job(part, file, full)
             if found is not None:
                 how, detail = found
+                detail = {**detail, **({"env": dict(part.env)} if part.env else {})}
                 name = " ".join((place, *part.options))
                 yield Job(suite.name, checkout, commit, name, how, file, suite.target,
                           part.seconds, path, detail)
@@ -73,6 +74,9 @@ def _job(part: Part, file: Path, full: bool) -> tuple[str, dict[str, Any]] | Non
         return "tests", {"options": list(part.options)}
     if part.how == "scripts":
         return ("script", {}) if "__main__" in _text(file) else None
+    if part.how == "harness":
+        program = file.parents[2] / part.partner / f"{file.stem.removesuffix('_ref')}_test.py"
+        return ("harness", {"program": str(program)}) if program.is_file() else None
     if part.how == "numpy pairs":
         reference = _reference(part, file) if "kernel" in kernels_in(file) else None
         detail = {"reference": str(reference), "values": part.values}

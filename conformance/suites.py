@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 #: How the cases of a suite are found in a checkout and run (see layouts.py and child.py).
-HOWS = ("tests", "scripts", "vecadd", "conv2d", "ffnn", "numpy pairs")
+HOWS = ("tests", "scripts", "vecadd", "conv2d", "ffnn", "numpy pairs", "harness")
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,8 @@ class Part:
     `path`: folders put on sys.path, relative to the checkout or as `owner+name/folder` in the
     sources. `partner`: the checkout that holds the references of "numpy pairs"; without `values`
     their kernels are only planned, not computed. `slow` parts run with --full only. `seconds`: the
-    time limit of a file.
+    time limit of a file. `env`: variables that the files want set. `partner` of "harness": the
+    folder of the programs that files NAME_ref.py are put into, NAME_test.py.
     """
 
     how: str
@@ -30,6 +31,7 @@ class Part:
     values: bool = True
     slow: bool = False
     seconds: int = 300
+    env: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,14 @@ class Suite:
 _SDK, _SAMPLES = "aws-neuron/aws-neuron-sdk", "aws-neuron/nki-samples"
 _CONV = Part("conv2d", ("part2/*.py",))
 _LAB6_PATH = ("ucb-152+lab6/nki_ffnn",)     # some forks keep only the files that they changed
+
+_TRNSCI = ("trnfft", "trntensor", "trnsparse", "trnrand", "trnsolver")
+
+
+def _autocomp(folder: str) -> Part:
+    return Part("harness", (f"sols/{folder}/*_ref.py",), partner=f"harnesses/{folder}",
+                seconds=600)
+
 
 SUITES = (
     Suite("docs 2.26", "tests of the documentation, neuronxcc.nki at its last release", "trn2",
@@ -81,6 +91,19 @@ SUITES = (
     Suite("projects", "scripts of other repositories that check their own kernels", "trn2",
           (Part("scripts", ("kernels/*/*.py", "moe/*.py", "tensor_add/*.py"), path=(".",)),),
           ("allenkchau/trainium-kernel-fusion", "EmilyWebber/nki-helpers")),
+    Suite("nki examples", "the documentation's tutorials in the package nki, as scripts", "trn2",
+          (Part("scripts", ("nki/examples/**/*_torch.py", "nki/examples/*.py",
+                            "nki/examples/simulate/*.py"), seconds=600),),
+          (f"{_SDK}@v2.32.0",)),
+    Suite("nki MX", "the documentation's microscaling kernels, with their golden models", "trn3",
+          (Part("scripts", ("nki/deep-dives/src/mxfp-matmul/mx_toplevel.py",)),),
+          (f"{_SDK}@v2.32.0",)),
+    Suite("nki simulator tests", "tests that scientific libraries run with nki.simulate", "trn2",
+          (Part("tests", ("tests/test_nki_sim.py",), path=(".",), seconds=1800, env=tuple(
+              (f"{name.upper()}_USE_SIMULATOR", "1") for name in _TRNSCI)),),
+          tuple(f"trnsci/{name}" for name in _TRNSCI)),
+    Suite("autocomp", "kernels in the package nki against the kernels of its harness", "trn2",
+          (_autocomp("trn-tutorial-nki2"), _autocomp("trn-advanced-nki2")), ("ucb-bar/autocomp",)),
     Suite("NKIBench", "kernels that compilers and searches wrote, with NumPy references", "trn2",
           (Part("numpy pairs", ("NKIBench/kernels/*.py",), slow=True, seconds=1800),),
           ("zhang677/AccelOpt",)),

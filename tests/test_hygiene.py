@@ -67,7 +67,7 @@ def test_testers_and_specs_know_labkit_and_not_the_simulator(lab):
 
 
 def test_nkisim_needs_numpy_and_ml_dtypes_only_and_knows_no_lab():
-    allowed = {"numpy", "ml_dtypes", "nkisim", "neuronxcc"}
+    allowed = {"numpy", "ml_dtypes", "nkisim", "neuronxcc", "nki"}
     found = foreign(ROOT / "shared" / "nkisim", allowed)
     # arrays of torch and JAX are accepted where those are, which takes an import in a function
     assert {n: bad - {"torch", "jax"} for n, bad in found.items() if bad - {"torch", "jax"}} == {}

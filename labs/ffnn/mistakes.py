@@ -129,6 +129,11 @@ def of_sum(function: Any, only: str = "") -> Any:
     return output
 
 
+def some_rows(worst: Any, A: np.ndarray, b: np.ndarray, **act: str) -> Any:
+    """Return the inputs of the 128 rows around an element, if the matrix is large."""
+    return rows_around(worst, A, b) if A.size > 1 << 20 else ((A, b), ...)
+
+
 BIAS_ADD_ACT = (
     Mistake("the bias is not added", on(1, lambda b: 0 * b)),
     Mistake("the bias is subtracted, not added", on(1, lambda b: -b)),
@@ -187,14 +192,10 @@ NETWORK = (
             lambda right, X, W1, b1, W2, b2: right(X, W1, 0 * b1, W2, 0 * b2)),
     Mistake("the relu of the hidden layer is missing", network(lambda z: z)),
     Mistake("the hidden layer has a softmax; it must be relu", network(softmax)),
-    Mistake("there is a relu before the softmax of the last layer",
-            network(last=lambda z: softmax(relu(z)))),
     Mistake("each tile of X is untransposed: it must be turned before the first matmul, which "
             "contracts over its columns", on(0, turn_tiles)),
     Mistake("each tile of W1 is transposed", on(1, turn_tiles)),
     Mistake("each tile of W2 is transposed", on(3, turn_tiles)),
-    *(Mistake(f"the errors are as large as those of a hidden layer in {name}",
-              network(dtype=dtype), noise=True) for name, dtype in NARROW.items()),
 )
 
 MISTAKES = {
@@ -206,7 +207,11 @@ MISTAKES = {
                 network(last=lambda z: z)),
         Mistake("the exponentials are not divided by their sum", network(last=exp)),
         Mistake("relu is computed in the last layer; it must be softmax", network(last=relu)),
-        *NETWORK),
+        Mistake("there is a relu before the softmax of the last layer",
+                network(last=lambda z: softmax(relu(z)))),
+        *NETWORK,
+        *(Mistake(f"the errors are as large as those of a hidden layer in {name}",
+                  network(dtype=dtype), noise=True) for name, dtype in NARROW.items())),
     "predict": (
         Mistake("the least probable class is picked", scores(lambda p: -p)),
         Mistake("the second most probable class is picked", scores(without_largest)),
@@ -214,4 +219,4 @@ MISTAKES = {
         Mistake("the index is one too small", scores(lambda p: np.roll(p, -1, axis=1))),
         *NETWORK),
 }
-PARTS = {"forward": rows_around, "predict": rows_around}
+PARTS = {"bias_add_act": some_rows, "forward": rows_around, "predict": rows_around}

@@ -124,19 +124,19 @@ def _sdk(backend: str, dialect: str = "beta1") -> Any:
         nki = import_module(package)
     except ImportError as error:
         if PathFinder.find_spec(package.split(".")[0]) is None:
-            raise _no_sdk(backend) from None
+            raise _no_sdk(backend, package) from None
         raise BackendError(f"--backend {backend} needs the AWS Neuron SDK, which is not usable "
                            f"here: {error}\nWithout it, use --backend sim.") from None
     if getattr(nki, "__simulator__", False):
-        raise _no_sdk(backend)
+        raise _no_sdk(backend, package)
     return nki
 
 
-def _no_sdk(backend: str) -> BackendError:
+def _no_sdk(backend: str, package: str) -> BackendError:
     what = "a machine with Neuron devices and the AWS Neuron SDK" if backend == "hw" else \
         "the AWS Neuron SDK"
-    return BackendError(f"--backend {backend} needs {what}, and this Python has no SDK; without "
-                        "it, --backend sim (the default) simulates.")
+    return BackendError(f"--backend {backend} needs {what}; this Python has no package {package} "
+                        "of it. --backend sim (the default) simulates.")
 
 
 def has_neuron_devices() -> bool:

@@ -16,8 +16,8 @@ import nkisim
 from .backends import BACKENDS, has_neuron_devices
 from .cli import (
     RESULTS,
+    add_case_limit,
     add_language_flags,
-    add_time_limit,
     in_dialect_of,
     known_labs,
     note_latency,
@@ -74,7 +74,7 @@ def _parser(name: str, text: str, names: Sequence[str]) -> argparse.ArgumentPars
                              "device is)")
     parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
     add_language_flags(parser, nkisim.installed_dialect())
-    add_time_limit(parser)
+    add_case_limit(parser)
     add_host_flags(parser)
     return parser
 

@@ -49,7 +49,7 @@ def add_common_flags(parser: argparse.ArgumentParser, lab: Lab) -> None:
                         help="sim: our simulator; sdk-sim: the SDK's; hw: the chip (default: sim)")
     parser.add_argument("--simulate", action="store_true", help="the same as --backend sim")
     add_language_flags(parser, nkisim.installed_dialect())
-    add_time_limit(parser)
+    add_case_limit(parser)
     parser.add_argument("--seed", type=seed, default=lab.seed,
                         help="seed of the inputs (default: %(default)s)")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE",
@@ -71,9 +71,9 @@ def add_language_flags(parser: argparse.ArgumentParser, default: str) -> None:
                              "default), an error, nothing (docs/language-limits.md)")
 
 
-def add_time_limit(parser: argparse.ArgumentParser) -> None:
+def add_case_limit(parser: argparse.ArgumentParser) -> None:
     """Add the flag that says how long a case may run."""
-    parser.add_argument("--time-limit", type=positive, metavar="SECONDS",
+    parser.add_argument("--case-limit", type=positive, metavar="SECONDS",
                         help=f"stop a kernel that runs longer (default: {TIME_LIMIT_S:.0f}; more "
                              "for large cases, and where the SDK compiles first)")
 
@@ -167,7 +167,7 @@ def run_cases(lab: Lab, runs: Sequence[tuple[Case, str]], args: argparse.Namespa
             task = bar.add_task(lab.label, total=len(runs))
             for outcome in evaluate(lab, runs, backend=backend, seed=args.seed,
                                     in_process=args.in_process, profile=profile,
-                                    measure=measure, time_limit=args.time_limit):
+                                    measure=measure, time_limit=args.case_limit):
                 if outcome.error and outcome.error["kind"] == "backend":
                     raise SpecError(outcome.error["text"])      # nor can any other case
                 outcomes.append(outcome)
@@ -212,7 +212,7 @@ def run_fleet(labs: Sequence[Lab], fleet: str, targets: Sequence[str], args: arg
     show_printed(console, outcomes)
     show_slow(console, outcomes)
     for lab in labs:
-        show_steps(console, lab, [o for n, o in everything if n == lab.name])
+        show_steps(console, lab, [o for n, o in everything if n == lab.label])
         if lab.rubric:
             show_score(console, lab, score(lab, [o for n, o in everything if n == lab.label]))
     note_latency(console, outcomes)
@@ -295,7 +295,7 @@ def simulate(argv: Sequence[str] | None = None) -> int:
                         help="where results are appended (default: %(default)s)")
     parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
     add_language_flags(parser, "")
-    add_time_limit(parser)
+    add_case_limit(parser)
     add_host_flags(parser)
     args = parser.parse_args(argv, argparse.Namespace(backend="sim", simulate=True))
     labs = load(args.labs)

@@ -166,7 +166,7 @@ def _compare_argmax(expected: AnyArgmax, actual: np.ndarray,
         return Comparison(True, "every index picks a largest score", limit, actual.shape)
     row = int(np.argmax(short))
     # a mistake is named if it explains the right rows too: a few wrong indices would fit many
-    agree = [x for x in alternatives if x.output.shape == flat[x.where].shape
+    agree = [x for x in alternatives if not x.noise and x.output.shape == flat[x.where].shape
              and (_short_of_best(x.output, index[x.where], limit) > 0).mean() < 0.02]
     return Comparison(False, f"wrong: {wrong} of {rows} indices do not pick the largest score",
                       limit, actual.shape, wrong, max_error=float(short[row]), worst=(row,),

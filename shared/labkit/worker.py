@@ -85,7 +85,7 @@ class Worker:
                 self._stop()
                 return {"error": {"kind": "crash", "text": f"the kernel ran for more than "
                                   f"{timeout_s:.0f} s, the limit of this case, and was stopped: "
-                                  "does a loop never end? --time-limit SECONDS allows more"}}
+                                  "does a loop never end? --case-limit SECONDS allows more"}}
             time.sleep(pause)
             pause = min(0.02, pause * 1.5)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from . import banner, collector
+from . import banner, collector, uncaught
 from .checks.capacity import check_capacity
 from .checks.finding import Finding
 from .checks.hazards import check_loops
@@ -32,6 +32,7 @@ from .machine.grid import grid_sizes
 from .machine.machine import Machine
 from .machine.replay import Diverged
 from .machine.tensor import Tensor
+from .machine.values import TileValues
 from .trace.trace import Trace
 from .trace.written import written
 
@@ -252,13 +253,14 @@ def _bind(kernel: Kernel, args: tuple, kwargs: dict) -> list[str]:
 # -- launching -----------------------------------------------------------------------------------
 
 def launch(kernel: Any, args: tuple, kwargs: dict, *, target: str | None = None,
-           compute: bool = True, replays: bool = True) -> Run:
+           compute: bool = True, replays: bool = True, watch: TileValues | None = None) -> Run:
     """Run a kernel on the simulated NeuronCore and return what it produced.
 
     `compute=False` leaves out the arithmetic; then `replays` lets loops that repeat themselves be
     recorded without executing every iteration (replay.py), which changes nothing in the record. A
     kernel's own prints in such a loop come from the iterations that are executed. If a loop turns
-    out not to go on as it began, the whole kernel runs again, and prints again.
+    out not to go on as it began, the whole kernel runs again, and prints again. `watch` looks at
+    what each instruction writes.
     Raises NkiError when a rule is broken; IndexError for a run-time index outside of a tensor.
     """
     try:
@@ -267,20 +269,20 @@ def launch(kernel: Any, args: tuple, kwargs: dict, *, target: str | None = None,
                 return _launch(as_kernel(kernel), args, kwargs, target, compute, replays=True)
             except Diverged:                    # only a run of all iterations can tell
                 pass
-        return _launch(as_kernel(kernel), args, kwargs, target, compute)
+        return _launch(as_kernel(kernel), args, kwargs, target, compute, watch=watch)
     except Exception as exc:
-        from .uncaught import watch
-        watch()
+        uncaught.watch()
         raise in_user_code(exc)         # noqa: B904 (it is the same, or has its own context)
 
 
 def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compute: bool,
-            replays: bool = False) -> Run:
+            replays: bool = False, watch: TileValues | None = None) -> Run:
     core = kernel.core(target)
     banner.announce(core.name)
     m = Machine(core, lower, compute=compute, replays=replays,
                 in_order="skip_middle_end_transformations" in kernel.nki_options)
     m.dialect = kernel.dialect
+    m.watch = watch
     names = _bind(kernel, args, kwargs)
     m.findings += level.of_kernel(kernel.func, kernel.dialect)
     box = _Arguments(m, kernel)

@@ -22,6 +22,7 @@ from .chip.hw import NeuronCore
 from .errors import Where, fail
 from .launch import Run, as_kernel, launch
 from .machine.machine import Machine
+from .machine.values import TileValues
 from .timing import compiler as compiling
 from .timing.schedule import ENGINES, Schedule, schedule
 from .trace.footprint import Dependencies
@@ -177,7 +178,8 @@ class Profile:
     """A kernel's predicted performance on a target (design.md 3.4)."""
 
     def __init__(self, run: Run, core: NeuronCore, descriptors: str, kernel_name: str,
-                 options: frozenset[str] = frozenset(compiling.DEFAULT)):
+                 options: frozenset[str] = frozenset(compiling.DEFAULT),
+                 tile_values: TileValues | None = None):
         self.kernel_name, self.hw, self.descriptors = kernel_name, core, descriptors
         self.trace, self.machine = run.trace, run.machine
         self.model_error = model_error() if core.calibrated else "not calibrated"
@@ -190,6 +192,7 @@ class Profile:
         self._options = options
         self.schedule = plan
         self.trace = plan.trace                             # with spills, if there are any
+        self.tile_values = tile_values if plan.trace is run.trace else None     # by its numbers
         self.spill_bytes = sum(p.spill_bytes for p in plans)
         for p in plans:
             for k, engine in enumerate(p.engines):          # they are chosen by now
@@ -326,6 +329,10 @@ class Profile:
         """Write the profile as a trace for the Perfetto UI."""
         _report().save_perfetto(self, path)
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows of a profile: its page."""
+        return _report().inline(self)
+
     def __repr__(self) -> str:
         return (f"<profile of {self.kernel_name}: {self.latency_us:.1f} us predicted for "
                 f"{self.hw.name}, bound by {self.bound}>")
@@ -352,7 +359,7 @@ def descriptor_path(core: NeuronCore, options: str, wanted: str | None) -> str:
 
 def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = True,
             descriptors: str | None = None, compiler: Iterable[str] | None = None,
-            **kwargs: Any) -> Profile:
+            tile_values: bool = False, **kwargs: Any) -> Profile:
     """Predict how long a kernel takes, and where the time goes.
 
     Args:
@@ -364,6 +371,8 @@ def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = 
             `additional_compile_opt` has --disable-dge, else hardware descriptor generation.
         compiler: what the compiler is taken to do, names of `nkisim.compiler.OPTIONS`; default
             ("reorder", "engines", "rename"), () is strictly as written.
+        tile_values: True keeps for the page what each of the first instructions wrote: extremes,
+            NaNs, a histogram and a small picture.
 
     Raises: NkiError when the kernel breaks a rule of NKI or of the chip.
     """
@@ -372,8 +381,9 @@ def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = 
     core = inner.core(target)
     path = descriptor_path(core, options, descriptors)
     on = compiling.options(compiler)
-    run = launch(inner, args, kwargs, target=core.name, compute=compute)
-    return Profile(run, core, path, getattr(inner, "__name__", "kernel"), on)
+    watch = TileValues() if tile_values and compute else None
+    run = launch(inner, args, kwargs, target=core.name, compute=compute, watch=watch)
+    return Profile(run, core, path, getattr(inner, "__name__", "kernel"), on, watch)
 
 
 __all__ = ["ENGINES", "Memory", "Peak", "Profile", "Timeline", "profile"]

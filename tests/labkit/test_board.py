@@ -23,6 +23,8 @@ from labkit.board.rank import blocks, sparkline, tables
 from labkit.board.token import signature
 from labkit.submit.pack import submit as submit_command
 
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="grading is not for Windows")
+
 BODY = {"name": "ann", "lab": "conv2d", "kind": "predicted", "backend": "sim",
         "version": "nkisim 0.1.0", "target": "trn2", "at": "2026-05-01T10:00:00",
         "times_us": {"a": 10.0, "b": 40.0}}

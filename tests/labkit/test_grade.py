@@ -4,6 +4,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +24,8 @@ from labkit.grade.report import cell, markdown
 from labkit.grade.similar import pairs
 from labkit.load import load_lab, load_module
 from mutants import submissions
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="grading is not for Windows")
 
 STUBBED = "def matrix_transpose(m):\n    raise NotImplementedError('step 4 is not written yet')\n"
 
@@ -48,13 +51,14 @@ def same_secret(one, other):
 
 # -- the facade over a pipe ------------------------------------------------------------------------
 
+@pytest.mark.parametrize("file", ["kernels", "kernels_nki"])
 @pytest.mark.parametrize("name", ["vecadd", "ffnn", "conv2d"])
-def test_a_kernel_over_the_pipe_is_the_kernel(name):
+def test_a_kernel_over_the_pipe_is_the_kernel(name, file):
     """Outputs, latency, findings and counts are those of a run in one process."""
     lab = load_lab(ROOT / "labs" / name)
-    module = load_module(lab.folder / "kernels.py", f"direct_{name}")
+    module = load_module(lab.folder / f"{file}.py", f"direct_{name}_{file}")
     graded = load_plan(lab.folder)
-    bench = Bench({"submission": str(lab.folder), "sandbox": "none", "kernels": "kernels",
+    bench = Bench({"submission": str(lab.folder), "sandbox": "none", "kernels": file,
                    "seed": 3}, graded, Facade())
     cases = {c.kernel: c for c in lab.cases if "quick" in c.fleets
              and type(c.expect).__name__ != "MustRaise"
@@ -74,6 +78,40 @@ def test_a_kernel_over_the_pipe_is_the_kernel(name):
             assert reply["stats"]["instructions"] == dict(direct.instructions)
     finally:
         bench.stop()
+
+
+READ = '''
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def matrix_transpose(matrix):
+    tile = nl.ndarray((1, 4), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=matrix[0:1, 0:4].view(nl.int32))
+    register = nisa.register_alloc()
+    nisa.register_load(register, tile[0:1, 0:1])
+    found = []
+    for read in (bool, int, float, lambda r: r.value, lambda r: r == 0, repr, len):
+        try:
+            found.append(read(register))
+        except Exception as e:
+            pass
+    raise ValueError(f"found {[f for f in found if f is not NotImplemented]}")
+'''
+
+
+def test_a_register_does_not_carry_data_out(tmp_path):
+    (tmp_path / "kernels_nki.py").write_text(READ)
+    bench = Bench({"submission": str(tmp_path), "sandbox": "none", "kernels": "kernels_nki",
+                   "seed": 3}, load_plan(ROOT / "labs" / "vecadd"), Facade())
+    try:
+        reply = bench.run(bench.graded.lab.case("transpose_128x128"), "trn2")
+    finally:
+        bench.stop()
+    text = reply["error"]["text"]
+    assert "found [" in text and len(re.findall(r"\d{5,}|True|False|Virtual", text)) == 0, text
 
 
 def bench_of(tmp_path, text, name="vecadd"):

@@ -113,4 +113,4 @@ def test_the_limit_is_said_and_can_be_set(lab):
     (outcome,) = evaluate(Lab("x", "", lab, (case,)), [(case, "trn1")], time_limit=3)
     assert outcome.status == FAILED
     assert "more than 3 s, the limit of this case" in outcome.text
-    assert "--time-limit" in outcome.text
+    assert "--case-limit" in outcome.text

@@ -93,6 +93,25 @@ def test_an_export_is_the_same_bytes_again(made, tmp_path):
         capture_output=True).stdout.strip()
 
 
+def test_the_other_dialect_is_exported_without_solutions_too(tmp_path):
+    made = export(ROOT, tmp_path / "nki", dialect="nki")
+    assert made.leaks == [] and {r.step for r in made.regions if "ffnn" in r.file} == {2, 3, 4}
+    for lab in LABS:
+        text = (made.folder / "labs" / lab.name / "kernels_nki.py").read_text("utf-8")
+        assert "SOLUTION" not in text and "is not written yet" in text
+
+
+def test_kernels_without_markers_are_not_published(tmp_path):
+    import shutil
+    for name in ("labs", "LICENSE"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
+        copy(ROOT / name, tmp_path / name)
+    path = tmp_path / "labs" / "vecadd" / "kernels.py"
+    path.write_text(re.sub(r".*(BEGIN|END) SOLUTION.*\n", "", path.read_text()))
+    with pytest.raises(SpecError, match="would be published as it is"):
+        export(tmp_path, tmp_path / "out", ["vecadd"])
+
+
 def test_an_export_to_a_folder_with_files_is_refused(tmp_path):
     (tmp_path / "mine").write_text("x")
     with pytest.raises(SpecError, match="not empty"):

@@ -105,3 +105,22 @@ def test_the_last_step_has_none_of_the_faults_of_the_others(target):
     for args in (DEEP, POOLED):
         assert profile(kernels.fused_conv2d_maxpool, *args, target=target,
                        compute=False).advice == []
+
+
+@pytest.mark.parametrize("step", ("1_naive", "2_filters_once", "3_rows_per_bank", "4_fused_pool"))
+def test_both_dialects_get_the_same_advice(step):
+    told = []
+    for suffix in ("", "_nki"):
+        module = load_module(LABS / CONV.format(step + suffix))
+        prof = profile(module.fused_conv2d_maxpool, *POOLED, target="trn2", compute=False)
+        told.append([(a.cause, round(a.saves_us, 1)) for a in prof.advice])
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("target", ("trn1", "trn2"))
+def test_fusing_the_pool_saves_about_what_was_said(target):
+    slow, fast = (profile(load_module(LABS / CONV.format(step)).fused_conv2d_maxpool, *POOLED,
+                          target=target, compute=False)
+                  for step in ("3_rows_per_bank", "4_fused_pool"))
+    said = next(a for a in slow.advice if a.cause == "round-trip").saves_us
+    assert 0.7 * said < slow.latency_us - fast.latency_us < 1.3 * said

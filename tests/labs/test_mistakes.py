@@ -21,9 +21,10 @@ FFNN = load_module(LABS / "ffnn" / "spec.py", "ffnn_spec_of_mistakes")
 #: By reference function: a case whose output tells its mistakes apart.
 CASES = {
     "vecadd": {"add": LOADED["vecadd"].case("tiled_25600_rows128"),
-               "transpose": LOADED["vecadd"].case("transpose_128x128")},
+               "transpose": LOADED["vecadd"].case("transpose_128x128"),
+               "tiles": load_module(LABS / "vecadd" / "spec.py").transpose_case(256, 256)},
     "ffnn": {"transpose": FFNN.transpose_case(256, 256),
-             "matmul": FFNN.matmul_case("tiled", 384, 256, 512),
+             "matmul": FFNN.matmul_case("tiled", 384, 256, 1024),
              "relu": FFNN.bias_case("relu", 256, 512),
              "softmax": FFNN.bias_case("softmax", 256, 512),
              "forward": LOADED["ffnn"].case("forward_small"),
@@ -32,8 +33,8 @@ CASES = {
                "square": CONV("square", 1, 256, 256, 3, 9, 9),
                "pool": CONV("pool", 2, 128, 256, 2, 13, 15, "float16", pool=2)},
 }
-DECLARED = [(lab, key, mistake) for lab, cases in CASES.items() for key, case in cases.items()
-            for mistake in Mistakes.load(LABS / lab).of[case.reference]]
+DECLARED = [(lab, reference, mistake) for lab in LOADED
+            for reference, known in Mistakes.load(LABS / lab).of.items() for mistake in known]
 
 
 def verdict(lab: str, case, outputs: tuple) -> object:
@@ -42,25 +43,26 @@ def verdict(lab: str, case, outputs: tuple) -> object:
     return judge(case, "trn2", {"outputs": outputs}, references.of(case), references)
 
 
-@pytest.mark.parametrize("lab, key, mistake", [
+@pytest.mark.parametrize("lab, reference, mistake", [
     pytest.param(*row, id=f"{row[0]}-{row[1]}-{row[2].says[:60]}") for row in DECLARED])
-def test_what_is_declared_is_named(lab, key, mistake):
+def test_what_is_declared_is_named(lab, reference, mistake):
     """The output of each mistake, of the whole case and in its dtype, gets that sentence."""
-    case = CASES[lab][key]
-    right = getattr(load_module(LABS / lab / "reference.py"), case.reference)
-    inputs = make_inputs(case, LOADED[lab].seed)
-    with np.errstate(all="ignore"):
-        wrong = mistake.output(right, *inputs, **case.kwargs)
-    if wrong is None:
-        pytest.skip("not possible with these inputs")
-    if case.output_dtype == "int32":
-        scores = wrong.scores if isinstance(wrong, AnyArgmax) else wrong
-        wrong = scores.argmax(axis=1)
-    wrong = np.nan_to_num(wrong).astype(dtype_of(case.output_dtype or case.inputs[0].dtype))
-    outcome = verdict(lab, case, (wrong,))
-    if outcome.status == PASSED:
-        pytest.skip("gives what is right with these inputs")
-    assert mistake.says in outcome.detail, outcome.detail
+    named = 0
+    for case in (c for c in CASES[lab].values() if c.reference == reference):
+        right = getattr(load_module(LABS / lab / "reference.py"), reference)
+        with np.errstate(all="ignore"):
+            wrong = mistake.output(right, *make_inputs(case, LOADED[lab].seed), **case.kwargs)
+        if wrong is None:                   # not possible with these inputs
+            continue
+        if case.output_dtype == "int32":
+            scores = wrong.scores if isinstance(wrong, AnyArgmax) else wrong
+            wrong = scores.argmax(axis=1)
+        wrong = np.nan_to_num(wrong).astype(dtype_of(case.output_dtype or case.inputs[0].dtype))
+        outcome = verdict(lab, case, (wrong,))
+        if outcome.status == FAILED:        # else it gives what is right with these inputs
+            assert mistake.says in outcome.detail, outcome.detail
+            named += 1
+    assert named, "in none of the cases can this mistake be seen"
 
 
 ROW_OF = '''
@@ -169,10 +171,29 @@ KERNEL_MISTAKES = [
 ]
 
 
+#: The same in the newer dialect, where a mistake is made in another way.
+NEWER = [
+    ("vecadd", ADD, "data2=b, op=nl.add", "data2=b, op=nl.subtract", "vector is subtracted"),
+    ("vecadd", TURN, "nisa.nc_transpose(dst=turned, data=block)",
+     "nisa.tensor_copy(dst=turned, src=block)", "not transposed"),
+    ("ffnn", MATMUL, "moving=right, accumulate=k > 0", "moving=right, accumulate=False",
+     "assigned (=), not added (+=)"),
+    ("ffnn", RELU, "data2=bias[0:n], op=nl.add", "data2=bias[0:n], op=nl.subtract",
+     "the bias is subtracted"),
+    ("conv2d", TWO, "i * size + j]", "taps - 1 - (i * size + j)]", "the filter is flipped"),
+    ("conv2d", TWO, "i * size + j]", "j * size + i]", "the taps are exchanged"),
+    ("conv2d", TWO, "accumulate=k + i + j > 0", "accumulate=False", "only the last product"),
+    ("conv2d", TWO, "data=acc, op0=nl.add, operand0=bias", "data=acc, op0=nl.add, operand0=0.0",
+     "the bias is not added"),
+    ("conv2d", TWO, "slot, k, r + i:r + i + n_r", "slot, k, r:r + n_r", "does not move down"),
+]
+
+
 def judged(lab: str, case, source: str, folder: Path):
     """Run a case on the kernels with this source."""
+    dialect = "beta1" if "import neuronxcc" in source else "nki"
     (folder / "kernels.py").write_text(source, encoding="utf-8")
-    return next(evaluate(LOADED[lab], [(case, "trn2")], in_process=True,
+    return next(evaluate(LOADED[lab].speaking(dialect), [(case, "trn2")], in_process=True,
                          kernels=folder / "kernels.py"))
 
 
@@ -188,22 +209,41 @@ def test_a_mistake_in_a_kernel_is_named(tmp_path, lab, case, right, wrong, says,
     assert "looks like" in outcome.detail and says in outcome.detail, outcome.detail
 
 
+@pytest.mark.parametrize("lab, case, right, wrong, says", [
+    pytest.param(*row, id=f"{row[0]}-{row[1].name}-{row[4]}") for row in NEWER])
+def test_a_mistake_in_the_newer_dialect_is_named(tmp_path, lab, case, right, wrong, says):
+    source = (LABS / lab / "kernels_nki.py").read_text(encoding="utf-8")
+    assert right in source
+    outcome = judged(lab, case, source.replace(right, wrong), tmp_path)
+    assert outcome.status == FAILED and outcome.comparisons, outcome.detail
+    assert says in outcome.detail, outcome.detail
+
+
+@pytest.mark.parametrize("lab, file", [(lab, f) for lab in LOADED for f in ("kernels",
+                                                                            "kernels_nki")])
+def test_right_kernels_are_told_nothing(tmp_path, lab, file):
+    """The twins without a mistake: all the cases above, of the files as they are."""
+    source = (LABS / lab / f"{file}.py").read_text(encoding="utf-8")
+    cases = {row[1].name: row[1] for row in KERNEL_MISTAKES if row[0] == lab}
+    for case in cases.values():
+        outcome = judged(lab, case, source, tmp_path)
+        assert outcome.status == PASSED, outcome.detail
+        assert not outcome.detail and not outcome.comparisons[0].guess
+
+
 def test_where_two_agree_both_are_said():
-    """A kernel that uses one tap of filters that are the same in all taps but one."""
+    """With an image whose columns are alike, flipped is the same as upside down."""
     case = CONV("one", 1, 128, 128, 2, 9, 9)
-    references = References(load_module(LABS / "conv2d" / "reference.py"), LOADED["conv2d"].seed)
-    (expected,) = references.of(case)
+    right = load_module(LABS / "conv2d" / "reference.py").conv2d_exact
     X, W, bias = make_inputs(case, LOADED["conv2d"].seed)
-    X[...] = X[:, :, :, :1]             # the columns are alike: a mirrored filter changes nothing,
-    wrong = references.module.conv2d_exact(X, W[:, :, ::-1], bias)
-    named = Mistakes.load(LABS / "conv2d").alternatives(
-        case.reference, references.module.conv2d_exact, (X, W, bias), {}, 0, (0, 0, 1, 1))
-    right = references.module.conv2d_exact(X, W, bias)
-    report = compare(right, wrong.astype(np.float32), accumulate=case.accumulate,
-                     alternatives=named)
-    assert "the filter is flipped" in report.guess.text     # ... so both of these agree
-    assert "the filter is upside down" in report.guess.text and ", or " in report.guess.text
-    assert "mirrored" not in report.guess.text and expected.shape == right.shape
+    X[...] = X[:, :, :, :1]
+    known = Mistakes.load(LABS / "conv2d").alternatives(case.reference, right, (X, W, bias), {}, 0,
+                                                        (0, 0, 1, 1))
+    wrong = right(X, W[:, :, ::-1], bias).astype(np.float32)
+    said = compare(right(X, W, bias), wrong, accumulate=case.accumulate,
+                   alternatives=known).guess.text
+    assert "the filter is flipped" in said and ", or the filter is upside down" in said
+    assert "mirrored" not in said
 
 
 @pytest.mark.parametrize("lab, key", [(lab, key) for lab, cases in CASES.items() for key in cases])

@@ -16,7 +16,7 @@ import nkisim.advice
 from nkisim.advice.causes import CAUSES
 from nkisim.chip import dtypes
 from nkisim.prediction import profile
-from nkisim.timing import whatif
+from nkisim.timing import compiler, whatif
 from nkisim.timing.schedule import schedule
 
 from . import model_kernels
@@ -321,3 +321,17 @@ def test_the_advisor_knows_no_kernel():
     text = "".join(p.read_text() for p in home.glob("*.py")).lower()
     for word in ("conv", "ffnn", "vecadd", "matmul_tiled", "softmax", "attention"):
         assert word not in text
+
+
+@pytest.mark.parametrize("options", [None, (), tuple(compiler.OPTIONS)])
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+def test_any_schedule_can_be_advised_on(target, options):
+    wide, deep = zeros(128, 64), zeros(16, 128, 512)
+    for kernel, *args in ((model_kernels.rounds, wide), (model_kernels.hoard, deep),
+                          (model_kernels.hoard_psum, zeros(P, P), zeros(P, 512)),
+                          (model_kernels.crowd, half(P, P), BF),
+                          (model_kernels.add(10), zeros(25600), zeros(25600))):
+        prof = profile(kernel, *args, target=target, compiler=options, compute=False)
+        for a in prof.advice:
+            assert 0 < a.saves_us <= prof.body_us and "{" not in str(a)
+        assert prof.advice or prof.verdict

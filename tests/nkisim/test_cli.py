@@ -67,7 +67,7 @@ def test_a_page_has_the_figures_of_each_target_from_hw(capsys):
     said = capsys.readouterr().out
     assert "{" not in said
     for core in hw.CORES:
-        assert f"{core.sbuf_usable_bytes // 1024} KiB on {core.name}" in said
+        assert f"{hw.size(core.sbuf_usable_bytes)} on {core.name}" in said
 
 
 def test_explain_without_an_id_lists_them(rules, capsys):

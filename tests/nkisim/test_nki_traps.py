@@ -174,11 +174,6 @@ def test_unary_operators_take_no_operand():
     np.testing.assert_allclose(through(body, x), 2 / np.sqrt(x), rtol=1e-5)
 
 
-def test_operand_tiles_are_float32():
-    refused("NKI-D05", lambda x: nisa.tensor_scalar(
-        nl.load(x), nl.load(x), nl.multiply, nl.load(x[:, 0:1], dtype=nl.bfloat16)), array(4, 4))
-
-
 def test_reductions_are_over_the_last_dims():
     def body(x, axis):
         t = nl.load(x)

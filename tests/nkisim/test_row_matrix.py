@@ -81,4 +81,5 @@ def test_a_known_disagreement_names_a_test(pattern):
 
 
 def test_every_row_of_the_table_is_tried():
-    assert {spec.row for spec in SPECS} | ELSEWHERE == set(ROWS)
+    newer = {name for name, row in ROWS.items() if row.nki and not row.public}  # test_nki_rows.py
+    assert {spec.row for spec in SPECS} | ELSEWHERE | newer == set(ROWS)

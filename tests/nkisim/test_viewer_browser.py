@@ -5,6 +5,7 @@ Frame and loading times are printed (`pytest -s`), not judged: they are the mach
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 import time
@@ -384,3 +385,26 @@ def test_an_instruction_has_one_color_in_every_profile(page, chromium, saved, tm
     second = colors(Page(chromium, tmp_path / "other.html"))
     shared = first.keys() & second.keys()
     assert len(shared) >= 3 and all(first[name] == second[name] for name in shared)
+
+
+def test_the_values_of_a_tile_are_shown_at_its_instruction(chromium, tmp_path):
+    add = load_kernel(f"{KERNELS}:add")
+    a = np.linspace(-2, 5, 256 * 100, dtype=np.float32).reshape(2, 128, 100)
+    b = np.zeros_like(a)
+    b[1, 3, 4] = np.nan
+    report.save_html(profile(add, a, b, target="trn2", tile_values=True), tmp_path / "v.html")
+    page = Page(chromium, tmp_path / "v.html")
+    page.js("nkisim.open('Values'); nkisim.select(6)")
+    told = page.text("panel")
+    assert "tensor_tensor" in told and "max 5" in told
+    assert re.search(r"NaN 1\b", told) and re.search(r"infinite 0\b", told)
+    assert page.js("return document.querySelectorAll('.heat .nan').length") == 1
+    assert page.js("return document.querySelectorAll('.histogram .bar').length") == 24
+    page.js("nkisim.select(2)")
+    assert re.search(r"NaN 0\b", page.text("panel")) and "min -2" in page.text("panel")
+    assert page.complaints() == []
+
+
+def test_a_profile_without_values_says_how_to_get_them(page):
+    page.js("nkisim.open('Values')")
+    assert "tile_values=True" in page.text("panel")

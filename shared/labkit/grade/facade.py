@@ -43,8 +43,8 @@ class Facade:
                     continue
                 self._module(root + part, module)
             if root in self.modules:
-                self.launchers[root] = [n for n in LAUNCHERS if hasattr(
-                    importlib.import_module(root), n)]
+                self.launchers[root] = [n for n in LAUNCHERS if n in dir(
+                    importlib.import_module(root))]
                 if f"{root}.compiler" in self.modules:
                     self.options[f"{root}.compiler"] = list(OPTIONS)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import enum
+import importlib
 import json
 import linecache
 import operator
@@ -29,8 +30,17 @@ LARGEST = 64 << 20          # bytes of a message
 DEEPEST = 24                # of a nested value, and of kernels that call kernels
 LONGEST = 200_000           # items of a collection
 MOST_LINES = 100_000        # of a student's file, and characters of a name
-#: attributes of a tensor that NKI has; of other things, those that are plain values
+#: attributes that NKI has, by the kind of thing; nothing else of what the judge holds can be asked
 _TENSOR = frozenset(("shape", "dtype", "ndim", "itemsize", "size"))
+_ATTRIBUTES = {"Tensor": _TENSOR, "BlockTensor": _TENSOR, "Indirect": frozenset(("shape", "dtype")),
+               "NkiTensor": _TENSOR | {"buffer", "name", "strides", "offset"},
+               "Index": frozenset(("shape", "ndim")), "Grid": frozenset("pxyz"),
+               "finfo": frozenset(("min", "max", "eps", "bits", "tiny"))}
+#: methods of tensors: views of them, and questions about their shape
+_METHODS = {"Tensor": METHODS, "BlockTensor": METHODS, "NkiTensor": (
+    "slice", "select", "vector_select", "permute", "broadcast", "expand_dim", "squeeze_dim",
+    "reshape_dim", "flatten_dims", "reshape", "rearrange", "view", "ap", "indirect",
+    "is_contiguous", "get_pattern", "is_indirect")}
 _OPERATORS: dict[str, Callable[..., Any]] = {
     name: getattr(operator, name) for name in (
         "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor", "lshift",
@@ -58,7 +68,9 @@ class StudentError(Exception):
 class Session:
     """One student's process: `files` are the texts of its files by name, for the lines."""
 
-    def __init__(self, facade: Facade, read: int, write: int, files: dict[str, str]):
+    def __init__(self, facade: Facade, read: int, write: int, files: dict[str, str],
+                 package: str = "neuronxcc.nki"):
+        self.package = package              # whose kernels these are: its jit launches them
         self.facade, self._read, self._write = facade, read, write
         self.deadline = time.monotonic() + 60
         self.files = files
@@ -143,6 +155,8 @@ class Session:
         if kind.__name__ in ("Tensor", "BlockTensor"):
             entry[2] = "Tensor"
             entry += [[int(n) for n in x.shape], x.dtype.name]
+        elif kind.__name__ == "NkiTensor":
+            entry += [[int(n) for n in x.shape]]
         return entry
 
     def decode(self, x: Any, depth: int = 0) -> Any:
@@ -288,7 +302,7 @@ class Session:
 
     def _nested(self) -> None:
         """Run a kernel that is called by a kernel: serve until it returns."""
-        import neuronxcc.nki as nki
+        nki = importlib.import_module(self.package)
         if self._depth >= DEEPEST:
             raise Refused(f"kernels call kernels more than {DEEPEST} deep")
 
@@ -342,6 +356,8 @@ class Session:
             return self._run(stub, function, given[1], given[2])
         if what == "operator" and len(given) == 2 and given[0] in _OPERATORS:
             args = [self.decode(x) for x in given[1]] if isinstance(given[1], list) else []
+            if any(type(x).__name__ == "VirtualRegister" for x in args) and given[0] != "getitem":
+                raise TypeError("a register has no value before the kernel runs")
             if not any(isinstance(x, list) and x[:1] in (["H"], ["C"]) for x in given[1]):
                 raise Refused("an operator without a tensor or an index")
             if given[0] == "repr":
@@ -364,30 +380,28 @@ class Session:
         """Return an attribute that NKI has: a plain value, or the note that it is a function."""
         if not isinstance(name, str) or name.startswith("_"):
             raise Refused("an attribute that NKI does not have")
-        missing = AttributeError(f"{type(x).__name__} has no attribute {name!r}")
-        if type(x).__name__ in ("Tensor", "BlockTensor"):
-            if name not in _TENSOR:
-                raise missing
-            return getattr(x, name)
-        if type(x).__name__ == "Grid":          # nl.mgrid[...]: its axes are p, x, y, z
-            return getattr(x, name)
+        kind = type(x).__name__
+        constant = id(x) in self.facade.paths
+        if not constant and name not in _ATTRIBUTES.get(kind, ()):
+            raise AttributeError(f"{kind} has no attribute {name!r}")
         value = stub(getattr, (x, name), {})
-        if id(x) in self.facade.paths and callable(value) and not isinstance(value, type):
+        if constant and callable(value) and not isinstance(value, type):
             return "(a function)"
-        plain = value is None or isinstance(value, (bool, int, float, str, enum.Enum, np.dtype))
         if isinstance(value, np.generic):
             return value.item()
-        if plain or isinstance(value, type) and issubclass(value, np.generic) \
-                or id(value) in self.facade.paths:
+        plain = value is None or isinstance(value, (bool, int, float, str, tuple, enum.Enum,
+                                                    np.dtype))
+        if plain or kind == "Grid" or id(value) in self.facade.paths \
+                or isinstance(value, type) and issubclass(value, np.generic):
             return value
-        raise missing
+        raise AttributeError(f"{kind} has no attribute {name!r}")
 
     def _method(self, stub: Callable[..., Any], target: Any, name: Any, args: Any, kw: Any
                 ) -> Any:
         x = self.decode(target)
         if name == "" and id(x) in self.facade.paths:       # nl.par_dim(128)
             return self._run(stub, x, args, kw)
-        tensor = type(x).__name__ in ("Tensor", "BlockTensor") and name in METHODS
+        tensor = name in _METHODS.get(type(x).__name__, ())
         constant = id(x) in self.facade.paths and isinstance(name, str) \
             and not name.startswith("_") and type(x).__module__.startswith("nkisim.language.")
         if not (tensor or constant):

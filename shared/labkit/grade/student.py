@@ -200,7 +200,9 @@ class Handle:
     def __getattr__(self, name):
         if name.startswith("_"):
             raise AttributeError(name)
-        if self._nki_kind == "Tensor" and name in METHODS:
+        if self._nki_kind == "Tensor" and name in METHODS or self._nki_kind == "NkiTensor" \
+                and name not in ("shape", "dtype", "ndim", "size", "itemsize", "buffer", "name",
+                                 "strides", "offset"):
             return lambda *a, **k: ask("method", ["H", self._nki_id], name, encode(a), encode(k))
         return ask("get", ["H", self._nki_id], name)
 
@@ -465,9 +467,9 @@ def confine(limits):
     for name, value in limits.items():
         kind = getattr(resource, f"RLIMIT_{name}", None)
         if kind is not None:
-            soft = value if resource.getrlimit(kind)[1] in (-1,) else \
-                min(value, resource.getrlimit(kind)[1])
-            resource.setrlimit(kind, (soft, soft))
+            most = resource.getrlimit(kind)[1]
+            value = value if most == resource.RLIM_INFINITY else min(value, most)
+            resource.setrlimit(kind, (value, value))
 
 
 def main():

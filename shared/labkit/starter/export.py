@@ -20,6 +20,7 @@ from pathlib import Path
 
 import nkisim
 
+from ..dialect import KERNELS
 from ..load import discover, load_lab
 from ..spec import FILES, SpecError
 from .leaks import Leak, find_leaks, secrets_of
@@ -33,7 +34,6 @@ MANIFEST = "starter.json"
 SCHEMA = "trainium-labs/starter"
 #: date of the one commit: it must not depend on when the export is made
 DATE = "2000-01-01T00:00:00+00:00"
-KERNELS = {"beta1": "kernels.py", "nki": "kernels_nki.py"}
 
 
 @dataclass
@@ -88,6 +88,9 @@ def export(root: Path, out: Path, labs: Sequence[str] = (), dialect: str = "beta
             text = path.read_text(encoding="utf-8")
             if path.suffix == ".py":
                 text, found = split_file(path)
+                if file in KERNELS.values() and not found:
+                    raise SpecError(f"labs/{name}/{file} has no solution between markers: it "
+                                    "would be published as it is")
                 ast.parse(text, f"{name}/{file}")
                 regions += found
                 secret += [(f"{r.file}:{r.line}", r.lines) for r in found]

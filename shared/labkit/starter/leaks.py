@@ -106,7 +106,7 @@ def secrets_of(regions: Iterable[tuple[str, tuple[str, ...]]], given: Iterable[s
     shapes: dict[str, str] = {}
     for place, body in regions:
         for line in _lines("\n".join(body)):
-            if line not in known_lines:
+            if line not in known_lines and not line.startswith(("import", "from")):
                 lines.setdefault(line, place)
         code = _dedent(body)
         whole = set(fingerprints(code).items())

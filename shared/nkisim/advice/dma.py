@@ -15,6 +15,8 @@ from .sign import Sign, size
 
 #: DMAs of one line below which their triggers are no pattern
 FEW = 4
+#: what takes so much of something else is worth being taken out with it
+NEARLY = 0.5
 #: an engine below this share of the time could do more
 BUSY = 0.75
 #: DMAs that spend no more of their time than this on other things than bytes are limited by bytes
@@ -87,8 +89,10 @@ def _streamed(facts: Facts, x: Transfer) -> Transfer:
 
 
 def small_transfers(facts: Facts) -> Iterator[Sign]:
-    """DMAs that take their queue longer than the DMA engines."""
-    short = facts.trigger_us > facts.dma_us
+    """DMAs that take their queue longer than the DMA engines need for the bytes, and not much
+    shorter than these take for the descriptors."""
+    ideal = np.array([facts.stream_us(n) for n in facts.nbytes])
+    short = facts.trigger_us > np.maximum(ideal, NEARLY * facts.dma_us)
     for line, some in facts.by_line(_plain(facts)):
         some = some[short[facts.kind[some]]]
         if len(some) < FEW:

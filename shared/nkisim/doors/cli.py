@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from nkisim import __version__
 
@@ -108,44 +109,48 @@ def explain(argv: list[str]) -> int:
                         help="write the pages of all rules to a file (CHECKS.md)")
     options = parser.parse_args(argv)
     wanted = options.id
-    import nkisim.lint.constructs  # noqa: F401 (its rows are rules as well)
-    from nkisim.errors import RULES
-
+    rules = all_rules()
     if options.write:
         Path(options.write).write_text(pages(), encoding="utf-8")
         print(f"wrote {options.write}")
         return 0
     if wanted is None:
-        width = max((len(id) for id in RULES), default=0)
-        for id in sorted(RULES):
-            print(f"{id:<{width}}  {RULES[id].title}")
+        width = max((len(id) for id in rules), default=0)
+        for id in sorted(rules):
+            print(f"{id:<{width}}  {rules[id].title}")
         return 0
     id = wanted.strip().upper()
-    if id not in RULES:
-        print(f"nkisim explain: there is no rule {wanted!r}{did_you_mean(id, RULES)}\n"
+    if id not in rules:
+        print(f"nkisim explain: there is no rule {wanted!r}{did_you_mean(id, rules)}\n"
               "python -m nkisim explain lists them all.", file=sys.stderr)
         return 2
-    print(f"{id}: {RULES[id].title}\n\n{with_figures(RULES[id].text.strip())}")
+    print(f"{id}: {rules[id].title}\n\n{with_figures(rules[id].text.strip())}")
     return 0
+
+
+def all_rules() -> dict[str, Any]:
+    """Return the rules of all tables: some rows of other tables are rules as well."""
+    import nkisim.language.nki.refusals
+    import nkisim.lint.constructs  # noqa: F401
+    from nkisim.errors import RULES
+    return RULES
 
 
 def pages() -> str:
     """Return CHECKS.md: the pages of all rules, by what they are about."""
-    import nkisim.lint.constructs  # noqa: F401 (its rows are rules as well)
-    from nkisim.errors import RULES
-
+    rules = all_rules()
     lines = ["# What the simulator checks", "",
              "Each error and finding has an id; `python -m nkisim explain ID` prints its page, and",
              "`python -m nkisim check script.py` reports on all kernels of a script. Written by",
              "`python -m nkisim explain --write`; a test keeps it up to date.", ""]
     for letter, subject in SUBJECTS.items():
-        ids = sorted(id for id in RULES if id[4] == letter)
+        ids = sorted(id for id in rules if id[4] == letter)
         if not ids:
             continue
         lines += [f"## {subject}", ""]
         for id in ids:
-            text, _, hint = with_figures(RULES[id].text.strip()).partition("\nTry: ")
-            name = f" (`{RULES[id].name}` in the SDK)" if RULES[id].name else ""
-            lines += [f"### {id}: {RULES[id].title}", "", text + name, ""]
+            text, _, hint = with_figures(rules[id].text.strip()).partition("\nTry: ")
+            name = f" (`{rules[id].name}` in the SDK)" if rules[id].name else ""
+            lines += [f"### {id}: {rules[id].title}", "", text + name, ""]
             lines += [f"Try: {hint}", ""] if hint else []
-    return "\n".join(lines)
+    return "\n".join(lines).replace("](", "]\\(")       # code, no link

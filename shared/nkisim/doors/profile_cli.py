@@ -90,7 +90,8 @@ def _profile(options: argparse.Namespace) -> int:
     try:
         prof = profile(kernel, *args, target=core.name if core else None,
                        compute=not options.no_compute, compiler=on,
-                       descriptors=options.descriptors, **kwargs)
+                       descriptors=options.descriptors, tile_values=options.html is not None,
+                       **kwargs)
     except BaseException as error:
         return _failed(error)
     text = report.summary(prof)

@@ -213,8 +213,9 @@ def twin(record: Record) -> Any:
     """Return the kernel of ours that has the structure of the record's (data/twins.py)."""
     if not record.twin:
         raise Skipped("no kernel of ours has its structure")
-    text = resources.files("nkisim").joinpath("data/twins.py").read_text("utf-8")
-    return _function(text, "nkisim/data/twins.py", str(record.twin.get("function")),
+    file = "twins_nki.py" if record.twin.get("file") == "twins_nki.py" else "twins.py"
+    text = resources.files("nkisim").joinpath(f"data/{file}").read_text("utf-8")
+    return _function(text, f"nkisim/data/{file}", str(record.twin.get("function")),
                      record.twin.get("set", {}))
 
 

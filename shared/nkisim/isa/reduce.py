@@ -113,7 +113,7 @@ def _run_tensor_scalar_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 @instruction("tensor_scalar_reduce", public="nisa.tensor_scalar_reduce", engines=(VECTOR,),
              operands=(Tile("data"), Vector("operand0", numbers=True, like="data"),
-                       Vector("reduce_res", WRITE, optional=True, like="data")),
+                       Vector("reduce_res", WRITE, like="data")),
              nki="nisa.tensor_scalar_reduce(dst, data, op0, operand0, reduce_op, reduce_res=None, "
                  "reverse0=False, reduce_cmd=3, reduce_init=None, reduce_res_negate=False)",
              hidden=("reduce_cmd", "reduce_init", "reduce_res_negate"),
@@ -126,8 +126,6 @@ def tensor_scalar_reduce(m: Machine, *, data: Any, op0: Any, operand0: Any, redu
     """Return data op0 operand0, and write its reduction over the free dims to `reduce_res`."""
     if reverse0 and m.dialect == "beta1":
         raise fail("NKI-E05", "nisa.tensor_scalar_reduce does not support reverse0")
-    if reduce_res is None and m.dialect == "beta1":
-        m.tile(reduce_res, "reduce_res")
     alu = arithmetic(op0, "nisa.tensor_scalar_reduce")
     red = arithmetic(reduce_op, "nisa.tensor_scalar_reduce")
     if isinstance(reduce_init, Tensor):

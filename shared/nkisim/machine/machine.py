@@ -28,6 +28,7 @@ from .replay import Replays
 from .shadow import refresh_shadow
 from .tensor import Indirect, Tensor
 from .undefined import Undefined
+from .values import TileValues
 
 
 class Machine:
@@ -42,6 +43,7 @@ class Machine:
         self.replays = Replays(replays and not compute)
         self.skip_middle_end = in_order     # affine_range keeps the order of statements
         self.trace = Trace()
+        self.watch: TileValues | None = None        # looks at what instructions write
         self.pending: tuple[Instr, Tensor] | None = None
         self.products = Products()
         self.undefined = Undefined(self)
@@ -232,6 +234,8 @@ class Machine:
             self._note_writes(ins, outs)
             if origins is not None:
                 self.undefined.spoil(outs, origins)
+            if self.watch is not None:
+                self.watch.note(self, dst)
 
     def _before_reads(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
         """Refuse accesses that leave their tensors; compute what has been put off and is read."""

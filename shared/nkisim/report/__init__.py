@@ -11,13 +11,13 @@ from typing import Any
 
 from .columns import Report, ReportError, load
 from .document import report_of
-from .html import save_html
+from .html import inline, save_html
 from .measured import both, load_measured
 from .perfetto import save_perfetto
 from .summary import summary
 
-__all__ = ["Report", "ReportError", "both", "load", "load_measured", "report_of", "save_html",
-           "save_json", "save_perfetto", "summary"]
+__all__ = ["Report", "ReportError", "both", "inline", "load", "load_measured", "report_of",
+           "save_html", "save_json", "save_perfetto", "summary"]
 
 
 def save_json(prof: Any, path: str | os.PathLike[str]) -> None:

@@ -64,7 +64,7 @@ def _build(prof: Any) -> Report:
         "node_iter": np.array(trace.node_iter, np.int32),
     }
     names, tensors = _tensors(trace, lines, line_of)
-    columns.update(tensors, **_lifetimes(prof, ticks, line_of), **reasons(prof))
+    columns.update(tensors, **_lifetimes(prof, ticks, line_of), **reasons(prof), **_values(prof))
     where = {key: i for i, key in enumerate(lines)}
     files = sorted({file for file, _, _ in lines})
     short = _short_names(files)
@@ -93,6 +93,7 @@ def _build(prof: Any) -> Report:
         "lines": [[file, line, function] for file, line, function in lines],
         "files": _files(lines),
         "findings": [_finding(f, where, short) for f in prof.findings],
+        "values": _which_values(prof),
         "advice": [_advice(a, where) for a in prof.advice], "verdict": prof.verdict,
     }
     for line in head["lines"]:
@@ -162,6 +163,26 @@ def _advice(a: Any, where: dict[tuple[str, int, str], int]) -> dict[str, Any]:
     line = where.get((a.where.file, a.where.line, a.where.function), -1) if a.where else -1
     return {"cause": a.cause, "text": a.sentence, "line": line, "place": a.place,
             "saves_us": float(a.saves_us), "latency_us": float(a.latency_us)}
+
+
+def _values(prof: Any) -> dict[str, np.ndarray]:
+    """Return what tiles held, as flat columns; none if it was not kept."""
+    kept = getattr(prof, "tile_values", None)
+    if kept is None:
+        return {}
+    rows = kept.rows
+    return {f"val_{name}": np.ascontiguousarray(rows[name]).reshape(-1)
+            for name in rows.dtype.names}
+
+
+def _which_values(prof: Any) -> dict[str, Any]:
+    """Return the sizes of histograms and pictures, and whether every instruction has them."""
+    kept = getattr(prof, "tile_values", None)
+    if kept is None:
+        return {}
+    rows, columns = kept.rows["picture"].shape[1:]
+    return {"bins": int(kept.rows["histogram"].shape[1]), "rows": int(rows),
+            "columns": int(columns), "complete": bool(kept.complete)}
 
 
 def _kind(kind: Any, transfer: Any) -> dict[str, Any]:

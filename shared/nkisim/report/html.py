@@ -10,12 +10,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from .columns import Report
+from .columns import Report, ReportError
 from .document import report_of
 
+LARGEST_INLINE = 4_000_000       # characters
 PAGE = Path(__file__).with_name("page")
-SCRIPTS = ("profile.js", "lanes.js", "timeline.js", "search.js", "panels.js", "measured.js",
-           "main.js")
+SCRIPTS = ("profile.js", "lanes.js", "timeline.js", "search.js", "values.js", "panels.js",
+           "measured.js", "main.js")
 
 
 def save_html(prof: Any, path: str | os.PathLike[str], compare: Any = None) -> None:
@@ -26,6 +27,22 @@ def save_html(prof: Any, path: str | os.PathLike[str], compare: Any = None) -> N
     text = page(report_of(prof), None if compare is None else report_of(compare))
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(text)
+
+
+def inline(prof: Any) -> str:
+    """Return the page as an element of a notebook: a frame that cannot reach the notebook.
+
+    One of more than LARGEST_INLINE would make the notebook large: the summary takes its place.
+    """
+    try:
+        text = page(report_of(prof))
+    except ReportError as error:
+        return f"<pre>{escape(str(error))}</pre>"
+    if len(text) > LARGEST_INLINE:
+        return (f"<pre>{escape(prof.summary())}</pre><p>save_html(path) writes the page, of "
+                f"{len(text) / 1e6:.0f} MB.</p>")
+    return (f'<iframe sandbox="allow-scripts" srcdoc="{escape(text)}" title="profile" '
+            'style="width:100%;height:40em;border:1px solid #8888"></iframe>')
 
 
 def page(report: Report, other: Report | None = None) -> str:

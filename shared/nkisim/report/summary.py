@@ -35,9 +35,10 @@ def summary(prof: Any) -> str:
         lines += ["", f"findings ({len(findings)}):"]
         lines += [f"    {f['severity']}: {f['id']} {f['text']}" + (f"  ({f['place']})" if f["place"]
                   else "") for f in findings]
-    lines += ["", "what to change first:"]
-    lines += ["    " + ": ".join(filter(None, (a["place"], a["text"])))
-              for a in report.head.get("advice", ())] or ["    " + report.head.get("verdict", "-")]
+    told = [": ".join(filter(None, (a["place"], a["text"]))) for a in report.head.get("advice", ())]
+    told = told or list(filter(None, [report.head.get("verdict")]))
+    if told:                                            # a measured profile has none
+        lines += ["", "what to change first:", *(f"    {text}" for text in told)]
     return "\n".join(lines)
 
 

@@ -17,7 +17,6 @@ from ...machine import allocate
 from ...machine.index import Index
 from ...machine.indirect import Indirect, Patterned
 from ...machine.machine import Machine, integer
-from ...machine.tensor import Tensor
 from .call import argument, dge_code, settled, written
 from .registers import VirtualRegister
 
@@ -46,20 +45,14 @@ def tensor_copy(m: Machine, given: dict[str, Any]) -> Row | None:
 
 
 def tensor_scalar(m: Machine, given: dict[str, Any]) -> None:
-    """Let unary operators go without an operand; refuse narrow operand tiles of arithmetic."""
+    """Let unary operators go without an operand."""
     operands(m, given)
     for k in "01":
         op, value = given["op" + k], given["operand" + k]
         if op is None:
             continue
-        alu = ops.resolve_alu(op)
-        if value is None and alu.unary:
+        if value is None and ops.resolve_alu(op).unary:
             given["operand" + k] = 0.0
-        if isinstance(value, Tensor) and alu.kind == "arith" and dtypes.is_float(value.dtype) \
-                and value.dtype != dtypes.FLOAT32:
-            raise fail("NKI-D05", f"nisa.tensor_scalar: operand{k} is no float32 tile",
-                       given=f"{value!r}", limit="a number or a float32 tile (P, 1)",
-                       hint="copy it into a float32 tile first: nisa.tensor_copy")
 
 
 def memset(m: Machine, given: dict[str, Any]) -> None:
@@ -93,6 +86,16 @@ def matmul(m: Machine, given: dict[str, Any]) -> None:
 def matmul_mx(m: Machine, given: dict[str, Any]) -> None:
     operands(m, given)
     written("nisa.nc_matmul_mx", given["dst"])
+
+
+def tensor_scalar_reduce(m: Machine, given: dict[str, Any]) -> None:
+    """Give the accumulators a tile to be read into where the kernel wants none."""
+    operands(m, given)
+    if given["reduce_res"] is None:
+        key = ("unread", getattr(given["data"], "shape", (1,))[0])
+        if key not in m.constants:
+            m.constants[key] = allocate.create(m, (key[1], 1), dtypes.FLOAT32, sbuf)
+        given["reduce_res"] = m.constants[key]
 
 
 def activation(m: Machine, given: dict[str, Any]) -> None:
@@ -252,6 +255,7 @@ def shuffle(m: Machine, given: dict[str, Any]) -> None:
 
 ADAPTERS: dict[str, Any] = {
     "tensor_copy": tensor_copy, "tensor_scalar": tensor_scalar, "nc_matmul_mx": matmul_mx,
+    "tensor_scalar_reduce": tensor_scalar_reduce,
     "activation": activation, "activation_reduce": activation,
     "memset": memset, "nc_matmul": matmul, "tensor_reduce": tensor_reduce, "iota": iota,
     "affine_select": affine_select, "dma_copy": dma_copy, "dma_transpose": dma_transpose,

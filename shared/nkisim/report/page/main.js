@@ -18,7 +18,7 @@ class App {
       return timeline;
     });
     this.measured = profiles.length > 1 && isMeasured(profiles[0]);
-    this.tabs = [...(this.measured ? ["Against hardware"] : []), "Instructions", "Selected", "Memory", "Roofline", "Findings", "Metrics"];
+    this.tabs = [...(this.measured ? ["Against hardware"] : []), "Instructions", "Selected", "Values", "Memory", "Roofline", "Findings", "Metrics"];
     const wrong = profiles[0].head.findings.some((f) => f.severity === "error");
     this.tab = this.measured ? "Against hardware" : profiles.length > 1 ? "Metrics" : wrong ? "Findings" : "Instructions";
     this.focus(0, true);
@@ -61,6 +61,7 @@ class App {
     const draw = { "Against hardware": () => measuredPanel(this),
                    Instructions: () => this.found ? foundPanel(profile, this) : topPanel(profile, this),
                    Selected: () => selectedPanel(profile, this.timeline.selected, this),
+                   Values: () => valuesPanel(profile, this.timeline.selected),
                    Memory: () => memoryPanel(profile, this.memoryTime ?? profile.total / 2),
                    Roofline: () => rooflinePanel(this.profiles.filter((p) => !isMeasured(p))),
                    Findings: () => findingsPanel(profile, this),
@@ -73,7 +74,7 @@ class App {
     selectPartner(this, i);
     const line = i < 0 ? -1 : this.profile.col.line[i];
     markSource($("source"), this.profile, line < 0 ? null : this.profile.placeOf[line]);
-    if (i >= 0) this.open("Selected"); else this.drawPanel();
+    if (i >= 0 && this.tab !== "Values") this.open("Selected"); else this.drawPanel();
   }
 
   zoomTo(i) { this.timeline.zoomTo(i); }

@@ -41,12 +41,14 @@ function cardsOf(profile) {
 }
 
 /** What to change first: at most three sentences, each with its line. */
-function drawAdvice(host, profile, app) {
+function drawAdvice(host, shown, app) {
+  const profile = app.profiles.find((p) => p === shown && !isMeasured(p)) ?? app.profiles.find((p) => !isMeasured(p)) ?? shown;
   const { advice, verdict } = profile.head;
   if (!advice?.length) { host.replaceChildren(el("p", { class: "dim" }, verdict ?? "")); return; }
   const rows = advice.map((a) => el("li", {}, a.place ? el("button", { class: "mono",
-    onclick: () => a.line >= 0 && app.showPlace(profile.placeOf[a.line]) }, a.place) : "", ` ${a.text}`));
-  host.replaceChildren(el("h2", {}, "What to change first"), el("ol", {}, ...rows));
+    onclick: () => { app.focus(app.profiles.indexOf(profile)); if (a.line >= 0) app.showPlace(profile.placeOf[a.line]); } }, a.place) : "", ` ${a.text}`));
+  const which = app.profiles.length > 1 ? ` in ${"AB"[app.profiles.indexOf(profile)]}` : "";
+  host.replaceChildren(el("h2", {}, `What to change first${which}`), el("ol", {}, ...rows));
 }
 
 function drawCards(host, profile, other) {

@@ -18,7 +18,7 @@ function colorOf(label) {
   return COLORS.get(label) ?? 3 + hash % (PALETTE.length - 3);
 }
 const ARRAYS = { i1: Int8Array, i2: Int16Array, i4: Int32Array, u1: Uint8Array, u2: Uint16Array,
-                 u4: Uint32Array };
+                 u4: Uint32Array, f4: Float32Array };
 
 /** Decode a data block of the page; null if there is none. */
 async function readProfile(id) {
@@ -315,7 +315,7 @@ const percent = (x) => `${(100 * x).toFixed(x < 0.0995 ? 1 : 0)} %`;
 
 /** Make an element; strings become text nodes, so nothing in them is ever markup. */
 function el(tag, attributes = {}, ...children) {
-  const svg = ["svg", "line", "path", "circle", "text"].includes(tag);
+  const svg = ["svg", "line", "path", "circle", "text", "rect"].includes(tag);
   const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag)
                    : document.createElement(tag);
   for (const [key, value] of Object.entries(attributes)) {
