@@ -26,7 +26,7 @@ from .errors import NkiError, Where, fail, find_where, in_user_code, trim
 from .isa import lower
 from .lint import level
 from .machine import allocate
-from .machine.context import current
+from .machine.context import NeedsValues, current
 from .machine.cores import Cores
 from .machine.grid import grid_sizes
 from .machine.machine import Machine
@@ -270,6 +270,10 @@ def launch(kernel: Any, args: tuple, kwargs: dict, *, target: str | None = None,
             except Diverged:                    # only a run of all iterations can tell
                 pass
         return _launch(as_kernel(kernel), args, kwargs, target, compute, watch=watch)
+    except NeedsValues:                         # a loop whose bound the kernel computes
+        run = launch(kernel, *copy.deepcopy((args, kwargs)), target=target)
+        run.outputs = None
+        return run
     except Exception as exc:
         uncaught.watch()
         raise in_user_code(exc)         # noqa: B904 (it is the same, or has its own context)
