@@ -298,7 +298,7 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
             result = _run_instances(m, kernel, tensors, named)
             m.products.run()        # nothing has read them: a kernel may return PSUM itself
             m.replays.finish()
-            error = check_loops(m)
+            error = check_loops(m) if m.cores is None else _races(m)
             if compute:             # a profile counts what does not fit as it schedules
                 check_capacity(m)
                 if m.dialect == "beta1":    # the package nki says it as it is issued
@@ -313,6 +313,17 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
         raise error
     outputs = _outputs(m, kernel, box, result) if compute else None
     return Run(outputs, kept(m.findings), m.trace, core.name, m)
+
+
+def _races(m: Machine) -> None:
+    """Report what two cores do to the same bytes of HBM, if they never wait for each other."""
+    if any(m.cores.syncs):
+        return                                  # what lies between two waits is not looked at
+    kinds = m.trace.loop_kind
+    kinds[:] = ["grid" if kind == "cores" else kind for kind in kinds]
+    error = check_loops(m)
+    if error is not None:
+        m.findings.append(Finding(error.id, "warning", error.what, error.where, None))
 
 
 _told: set[str] = set()

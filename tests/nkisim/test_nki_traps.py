@@ -451,6 +451,20 @@ def test_exchanges_with_other_pipes_never_meet():
         nkisim.run(kernel[2], array(4, 4))
 
 
+def test_cores_that_write_the_same_rows_without_waiting_are_reported():
+    def kernel(x, overlap):
+        me = nl.program_id()
+        out = nl.ndarray((2, 4), dtype=nl.float32, buffer=nl.shared_hbm)
+        row = 0 if overlap else me
+        nl.store(out[row:row + 1, :], nl.full((1, 4), float(me), nl.float32))
+        if not overlap or me == 0:
+            nl.store(out[1:2, :] if overlap else out[me:me + 1, :], nl.load(x[0:1, :]))
+        return out
+    said = [{f.id for f in nkisim.run(nki.jit(kernel)[2], array(4, 4), overlap).findings}
+            for overlap in (True, False)]
+    assert "NKI-L04" in said[0] and "NKI-L04" not in said[1]
+
+
 def test_shared_tensors_are_one_and_private_ones_two():
     @nki.jit
     def kernel(x):
