@@ -298,7 +298,11 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
             result = _run_instances(m, kernel, tensors, named)
             m.products.run()        # nothing has read them: a kernel may return PSUM itself
             m.replays.finish()
-            error = check_loops(m) if m.cores is None else _races(m)
+            error = None
+            if m.cores is None:
+                error = check_loops(m)
+            else:
+                _races(m)
             if compute:             # a profile counts what does not fit as it schedules
                 check_capacity(m)
                 if m.dialect == "beta1":    # the package nki says it as it is issued
