@@ -75,8 +75,10 @@ def _job(part: Part, file: Path, full: bool) -> tuple[str, dict[str, Any]] | Non
     if part.how == "scripts":
         return ("script", {}) if "__main__" in _text(file) else None
     if part.how == "harness":
-        program = file.parents[2] / part.partner / f"{file.stem.removesuffix('_ref')}_test.py"
-        return ("harness", {"program": str(program)}) if program.is_file() else None
+        name = file.stem.removesuffix("_ref")
+        there = [p for ending in ("_test.py", ".py")
+                 if (p := file.parents[2] / part.partner / f"{name}{ending}").is_file()]
+        return ("harness", {"program": str(there[0])}) if there else None
     if part.how == "numpy pairs":
         reference = _reference(part, file) if "kernel" in kernels_in(file) else None
         detail = {"reference": str(reference), "values": part.values}

@@ -26,7 +26,7 @@ from .errors import NkiError, Where, fail, find_where, in_user_code, trim
 from .isa import lower
 from .lint import level
 from .machine import allocate
-from .machine.context import current
+from .machine.context import NeedsValues, current
 from .machine.cores import Cores
 from .machine.grid import grid_sizes
 from .machine.machine import Machine
@@ -271,6 +271,10 @@ def launch(kernel: Any, args: tuple, kwargs: dict, *, target: str | None = None,
             except Diverged:                    # only a run of all iterations can tell
                 pass
         return _launch(as_kernel(kernel), args, kwargs, target, compute, tile_values=tile_values)
+    except NeedsValues:                         # a loop whose bound the kernel computes
+        run = launch(kernel, *copy.deepcopy((args, kwargs)), target=target)
+        run.outputs = None
+        return run
     except Exception as exc:
         uncaught.watch()
         raise in_user_code(exc)         # noqa: B904 (it is the same, or has its own context)
@@ -295,7 +299,11 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
             result = _run_instances(m, kernel, tensors, named)
             m.products.run()        # nothing has read them: a kernel may return PSUM itself
             m.replays.finish()
-            error = check_loops(m)
+            error = None
+            if m.cores is None:
+                error = check_loops(m)
+            else:
+                _races(m)
             if compute:             # a profile counts what does not fit as it schedules
                 check_capacity(m)
                 if m.dialect == "beta1":    # the package nki says it as it is issued
@@ -310,6 +318,17 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
         raise error
     outputs = _outputs(m, kernel, box, result) if compute else None
     return Run(outputs, kept(m.findings), m.trace, core.name, m)
+
+
+def _races(m: Machine) -> None:
+    """Report what two cores do to the same bytes of HBM, if they never wait for each other."""
+    if any(m.cores.syncs):
+        return                                  # what lies between two waits is not looked at
+    kinds = m.trace.loop_kind
+    kinds[:] = ["grid" if kind == "cores" else kind for kind in kinds]
+    error = check_loops(m)
+    if error is not None:
+        m.findings.append(Finding(error.id, "warning", error.what, error.where, None))
 
 
 _told: set[str] = set()

@@ -410,6 +410,23 @@ def test_loops_of_the_device():
     np.testing.assert_allclose(got, (x[:3].sum(0) + 3 * x[2])[None], rtol=1e-5)
 
 
+def counted(x, count):
+    n, t = nisa.register_alloc(), nl.load(x)
+    nisa.register_load(n, nl.load(count))
+    nl.fori_loop(0, n, lambda i: nisa.activation(t, nl.exp, t))
+    nl.store(x, t)
+
+
+def test_a_time_without_values_knows_how_often_a_loop_runs():
+    x = np.zeros((128, 2048), np.float32)
+    times = [nkisim.profile(nki.jit(counted), x.copy() if compute else x,
+                            np.array([[n]], np.int32), compute=compute)
+             for n in (1, 9) for compute in (False, True)]
+    assert [p.instructions["activation"] for p in times] == [1, 1, 9, 9]
+    assert times[0].body_us == times[1].body_us < times[2].body_us == times[3].body_us
+    assert times[0].outputs is None and not x.any()
+
+
 def test_registers_have_no_arithmetic_and_loop_variables_are_frozen():
     refused("NKI-N04", lambda x: nisa.register_alloc(3) + 1, array(4, 4))
     refused("NKI-L03", lambda x: list(nl.affine_range(nisa.register_alloc(3))), array(4, 4))
@@ -432,6 +449,20 @@ def test_exchanges_with_other_pipes_never_meet():
         return x
     with pytest.raises(NkiError, match="NKI-N10"):
         nkisim.run(kernel[2], array(4, 4))
+
+
+def test_cores_that_write_the_same_rows_without_waiting_are_reported():
+    def kernel(x, overlap):
+        me = nl.program_id()
+        out = nl.ndarray((2, 4), dtype=nl.float32, buffer=nl.shared_hbm)
+        row = 0 if overlap else me
+        nl.store(out[row:row + 1, :], nl.full((1, 4), float(me), nl.float32))
+        if not overlap or me == 0:
+            nl.store(out[1:2, :] if overlap else out[me:me + 1, :], nl.load(x[0:1, :]))
+        return out
+    said = [{f.id for f in nkisim.run(nki.jit(kernel)[2], array(4, 4), overlap).findings}
+            for overlap in (True, False)]
+    assert "NKI-L04" in said[0] and "NKI-L04" not in said[1]
 
 
 def test_shared_tensors_are_one_and_private_ones_two():

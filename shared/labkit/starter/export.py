@@ -23,6 +23,7 @@ import nkisim
 
 from ..dialect import KERNELS
 from ..load import discover, load_lab
+from ..mistakes import FILE as MISTAKES
 from ..spec import FILES, SpecError
 from .leaks import Leak, find_leaks, secrets_of
 from .markers import MarkerError, Region, split_file
@@ -56,8 +57,9 @@ def lab_files(lab: Path, dialect: str) -> Iterator[tuple[str, Path]]:
     kernels = {KERNELS[dialect], "kernels.py"}      # a lab is known by kernels.py
     for name in (*(f for f in FILES if f not in KERNELS.values()), *sorted(kernels)):
         yield name, lab / name
-    if (lab / "writeup.md").is_file():
-        yield "writeup.md", lab / "writeup.md"
+    for name in ("writeup.md", MISTAKES):
+        if (lab / name).is_file():
+            yield name, lab / name
 
 
 def _staff_only(lab: Path) -> Iterator[Path]:

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 current: ContextVar[Machine | None] = ContextVar("nkisim_machine", default=None)
 
 
+class NeedsValues(Exception):
+    """A run without values has come to a decision that depends on one: it must run with them."""
+
+
 def machine(what: str) -> Machine:
     """Return the machine that is running a kernel, or raise if none is."""
     m = current.get()

@@ -10,7 +10,7 @@ from ...chip.memory import PSUM
 from ...errors import fail
 from ...isa import act, dma, dve, dynamic, gpsimd, mx, newer, pe, reduce, rng, search
 from ...isa.table import ROWS
-from ...machine.context import current, machine
+from ...machine.context import NeedsValues, current, machine
 from ...machine.machine import Machine
 from . import enums as constants
 from . import notation
@@ -173,8 +173,10 @@ def register_load(dst: Any, src: Any) -> None:
     m = machine("nisa.register_load")
     m.flush()
     t = _one(m, argument(src), "nisa.register_load")
+    if not m.compute:
+        raise NeedsValues
     m.products.run()
-    value = t.np.reshape(-1)[0] if m.compute else 0
+    value = t.np.reshape(-1)[0]
     _is_register(dst, "nisa.register_load").set(float(value) if dtypes.is_float(t.dtype)
                                                 else int(value))
 

@@ -282,6 +282,7 @@ def program_id(axis: Any = 0) -> int:
     """Return which of the cores of kernel[2] runs this, 0 or 1."""
     m = machine("nl.program_id")
     _axis(axis, "nl.program_id")
+    m.asked_id = True
     return m.program_id[0] if m.program_id else 0
 
 
