@@ -5,7 +5,6 @@ with: each operation is a call of `nl` or `nisa`.
 """
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 import numpy as np
@@ -73,16 +72,17 @@ def nl_name(name: str) -> str:
     return name if name in _SAME_NAMES else ""
 
 
-def no_attribute(name: str, known: list[str]) -> AttributeError:
-    """Return the error for an attribute that a tensor does not have."""
-    if name.startswith("_"):
-        return AttributeError(f"a tensor has no attribute {name!r}")
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
-    instead = _ATTRIBUTES.get(name) or _call(nl_name(name))
-    hint = instead or (f"did you mean .{near[0]}?" if near else
-                       "a tensor has shape, dtype, reshape and subscripts; the rest is in nl and "
-                       "nisa")
-    return NkiAttributeError("NKI-K14", f"a tensor has no .{name}", hint=hint)
+#: what people ask a tensor for, and it does not have
+METHODS = sorted({*_ATTRIBUTES, *_OTHER_NAMES, *_SAME_NAMES} - {"copy_", "ndarray"})
+
+
+def no_method(name: str) -> property:
+    """Return the property that says what to write instead of `t.name`."""
+    hint = _ATTRIBUTES.get(name) or _call(nl_name(name))
+
+    def missing(t: Any) -> Any:
+        raise NkiAttributeError("NKI-K14", f"a tensor has no .{name}", hint=hint)
+    return property(missing)
 
 
 def _call(name: str) -> str:

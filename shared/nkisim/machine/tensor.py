@@ -350,9 +350,6 @@ class Tensor:
                    hint="nl.matmul(a, b), or nisa.nc_matmul(a_t, b) with the contraction dim on "
                         "partitions")
 
-    def __getattr__(self, name: str) -> Any:
-        raise habits.no_attribute(name, dir(type(self)))
-
     def __repr__(self) -> str:
         return f"Tensor(shape={self.shape}, dtype={dtypes.name(self.dtype)}, buffer={self.kind})"
 
@@ -378,6 +375,12 @@ for _sym, _name in (("lt", "less"), ("le", "less_equal"), ("gt", "greater"),
     setattr(Tensor, f"__{_sym}__", _binary(_name))
 for _sym, _name in (("neg", "negative"), ("invert", "invert"), ("abs", "abs")):
     setattr(Tensor, f"__{_sym}__", (lambda n: lambda self: self.m.op(n, self))(_name))
+
+
+# Properties, not __getattr__: with that, Python looks up every attribute of a tensor the slow way.
+for _name in habits.METHODS:
+    if not hasattr(Tensor, _name):
+        setattr(Tensor, _name, habits.no_method(_name))
 
 
 def new_tensor(m: Machine, storage: Storage, shape: tuple[int, ...], dtype: np.dtype,
