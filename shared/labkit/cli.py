@@ -4,6 +4,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from .show import (
 from .spec import FLEET_TARGETS, TARGETS, TIME_LIMIT_S, Case, Lab, SpecError
 
 RESULTS = Path("results") / "results.json"
+SAVE_S = 5.0                    # between two times that finished cases are written
 
 
 def add_common_flags(parser: argparse.ArgumentParser, lab: Lab) -> None:
@@ -152,8 +154,13 @@ def guarded(main: Any, argv: Sequence[str] | None = None, program: Sequence[str]
 
 def run_cases(lab: Lab, runs: Sequence[tuple[Case, str]], args: argparse.Namespace,
               console: Console, profile: str = "", measure: bool = False) -> list[Outcome]:
-    """Run cases with progress and record them, finished ones also if the run is stopped."""
+    """Run cases with progress and record them, finished ones also if the run is stopped.
+
+    Every few seconds what is finished is written, so that not even a kill loses it.
+    """
     backend, outcomes = backend_of(args), []
+    facts: dict[str, dict[str, Any]] = {}
+    saved = time.monotonic()
     lab = in_dialect_of(lab, args)
     try:
         with progress(console) as bar:
@@ -165,18 +172,24 @@ def run_cases(lab: Lab, runs: Sequence[tuple[Case, str]], args: argparse.Namespa
                     raise SpecError(outcome.error["text"])      # nor can any other case
                 outcomes.append(outcome)
                 bar.advance(task)
+                if time.monotonic() - saved > SAVE_S and len(outcomes) < len(runs):
+                    record(lab, outcomes, args, backend, console, facts, unfinished=True)
+                    saved = time.monotonic()
     finally:
         if outcomes:
-            record(lab, outcomes, args, backend, console)
+            record(lab, outcomes, args, backend, console, facts)
     return outcomes
 
 
 def record(lab: Lab, outcomes: Sequence[Outcome], args: argparse.Namespace, backend: str,
-           console: Console) -> None:
-    """Append outcomes to the results file, one run per target."""
+           console: Console, facts: dict[str, dict[str, Any]], unfinished: bool = False) -> None:
+    """Append outcomes to the results file, one run per target; `facts` keeps what a run is known by
+    from call to call, so that a later one replaces what an unfinished one wrote."""
     used = seed_of(args, lab)
     for target in dict.fromkeys(o.target for o in outcomes):
-        run = {"lab": lab.name, **provenance(lab, backend, target, used),
+        if target not in facts:
+            facts[target] = provenance(lab, backend, target, used)
+        run = {"lab": lab.name, **facts[target], **({"unfinished": True} if unfinished else {}),
                "cases": [o.to_dict() for o in outcomes if o.target == target]}
         for note in append_run(args.results, run):
             console.print(escape(note), highlight=False)

@@ -15,15 +15,7 @@ from .diagnose import Alternative
 from .inputs import dtype_of, make_inputs
 from .load import load_module
 from .mistakes import Mistakes
-from .spec import (
-    COMPILED_LIMIT_S,
-    Case,
-    Lab,
-    MustFailNumerically,
-    MustRaise,
-    RubricLine,
-    SpecError,
-)
+from .spec import Case, Lab, MustFailNumerically, MustRaise, RubricLine, SpecError
 from .worker import Worker
 
 PASSED, FAILED, NOT_RUN = "passed", "failed", "could not run"
@@ -93,8 +85,8 @@ def evaluate(lab: Lab, runs: Iterable[tuple[Case, str]], *, backend: str = "sim"
             job = worker.send(request)
             # the reference is computed while the child runs the kernel
             expected = references.of(case) if not isinstance(case.expect, MustRaise) else ()
-            limit = time_limit or max(case.timeout_s, 0 if backend == "sim" else COMPILED_LIMIT_S)
-            yield judge(case, target, worker.receive(job, limit), expected, references)
+            reply = worker.receive(job, time_limit or case.limit_s(backend))
+            yield judge(case, target, reply, expected, references)
 
 
 class References:

@@ -83,7 +83,8 @@ def append_runs(path: Path, runs: Sequence[dict[str, Any]]
                 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Append runs to a results file, atomically; return those that were new, and notes for people.
 
-    A run whose "id" is in the file is there already: what is brought twice comes once. Two
+    A run whose "id" is in the file is there already: what is brought twice comes once. Only what is
+    marked "unfinished" is replaced, by what its program writes later. Two
     processes may write at once (a lock), a kill leaves the old file or the new one (a rename), and
     a file that we cannot read is kept under another name.
     """
@@ -92,9 +93,18 @@ def append_runs(path: Path, runs: Sequence[dict[str, Any]]
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(str(path) + ".lock", timeout=30):
             document = _read(path, notes)
-            known = {run.get("id") for run in document["runs"]} - {None}
-            new = [run for run in runs if run.get("id") not in known]
-            document["runs"] += new
+            known = {run["id"]: place for place, run in enumerate(document["runs"])
+                     if run.get("id")}
+            new = []
+            for run in runs:
+                place = known.get(run.get("id"))
+                if place is None:
+                    document["runs"].append(run)
+                elif document["runs"][place].get("unfinished"):
+                    document["runs"][place] = run
+                else:
+                    continue
+                new.append(run)
             if new:
                 _write(path, document)
     except Timeout:

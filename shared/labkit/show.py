@@ -198,7 +198,8 @@ def show_score(console: Console, lab: Lab,
         run = [entry for entry in mine if not entry[2].startswith("not run")]
         if not run:
             continue
-        table = Table(title=f"Points, {course or lab.name}", title_justify="left", box=None)
+        which = f"{course or lab.name}" + ("" if lab.dialect == "beta1" else f", {lab.dialect}")
+        table = Table(title=f"Points, {which}", title_justify="left", box=None)
         for name in ("for", "points", "of", "why"):
             table.add_column(name, justify="right" if name in ("points", "of") else "left",
                              overflow="fold")

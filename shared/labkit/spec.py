@@ -125,6 +125,10 @@ class Case:
         if unknown:
             raise SpecError(f"case {self.name}: unknown target {sorted(unknown)[0]!r}")
 
+    def limit_s(self, backend: str) -> float:
+        """Return how many seconds the kernel may run on a backend: the SDK compiles it first."""
+        return self.timeout_s if backend == "sim" else max(self.timeout_s, COMPILED_LIMIT_S)
+
 
 @dataclass(frozen=True)
 class RubricLine:

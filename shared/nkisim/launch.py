@@ -253,14 +253,15 @@ def _bind(kernel: Kernel, args: tuple, kwargs: dict) -> list[str]:
 # -- launching -----------------------------------------------------------------------------------
 
 def launch(kernel: Any, args: tuple, kwargs: dict, *, target: str | None = None,
-           compute: bool = True, replays: bool = True, watch: TileValues | None = None) -> Run:
+           compute: bool = True, replays: bool = True,
+           tile_values: TileValues | None = None) -> Run:
     """Run a kernel on the simulated NeuronCore and return what it produced.
 
     `compute=False` leaves out the arithmetic; then `replays` lets loops that repeat themselves be
     recorded without executing every iteration (replay.py), which changes nothing in the record. A
     kernel's own prints in such a loop come from the iterations that are executed. If a loop turns
-    out not to go on as it began, the whole kernel runs again, and prints again. `watch` looks at
-    what each instruction writes.
+    out not to go on as it began, the whole kernel runs again, and prints again. `tile_values` looks
+    at what each instruction writes.
     Raises NkiError when a rule is broken; IndexError for a run-time index outside of a tensor.
     """
     try:
@@ -269,7 +270,7 @@ def launch(kernel: Any, args: tuple, kwargs: dict, *, target: str | None = None,
                 return _launch(as_kernel(kernel), args, kwargs, target, compute, replays=True)
             except Diverged:                    # only a run of all iterations can tell
                 pass
-        return _launch(as_kernel(kernel), args, kwargs, target, compute, watch=watch)
+        return _launch(as_kernel(kernel), args, kwargs, target, compute, tile_values=tile_values)
     except NeedsValues:                         # a loop whose bound the kernel computes
         run = launch(kernel, *copy.deepcopy((args, kwargs)), target=target)
         run.outputs = None
@@ -280,13 +281,13 @@ def launch(kernel: Any, args: tuple, kwargs: dict, *, target: str | None = None,
 
 
 def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compute: bool,
-            replays: bool = False, watch: TileValues | None = None) -> Run:
+            replays: bool = False, tile_values: TileValues | None = None) -> Run:
     core = kernel.core(target)
     banner.announce(core.name)
     m = Machine(core, lower, compute=compute, replays=replays,
                 in_order="skip_middle_end_transformations" in kernel.nki_options)
     m.dialect = kernel.dialect
-    m.watch = watch
+    m.watch = tile_values
     names = _bind(kernel, args, kwargs)
     m.findings += level.of_kernel(kernel.func, kernel.dialect)
     box = _Arguments(m, kernel)

@@ -392,9 +392,9 @@ def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = 
     core = inner.core(target)
     path = descriptor_path(core, options, descriptors)
     on = compiling.options(compiler)
-    watch = TileValues() if tile_values and compute else None
-    run = launch(inner, args, kwargs, target=core.name, compute=compute, watch=watch)
-    return Profile(run, core, path, getattr(inner, "__name__", "kernel"), on, watch)
+    values = TileValues() if tile_values and compute else None
+    run = launch(inner, args, kwargs, target=core.name, compute=compute, tile_values=values)
+    return Profile(run, core, path, getattr(inner, "__name__", "kernel"), on, values)
 
 
 __all__ = ["ENGINES", "Memory", "Peak", "Profile", "Timeline", "profile"]

@@ -264,7 +264,7 @@ NKI-K05 | - | Integer arguments
 Sizes, bounds and positions are integers when the kernel is traced. In Python 512 / 2 is the float 256.0.
 Try: use // instead of / so that sizes stay integers.
 NKI-K06 | - | Launch grids
-kernel[g0, g1](...) runs the kernel g0 * g1 times; nl.program_id(axis) tells an instance which one it is.
+A launch of kernel[g0, g1] runs the kernel g0 * g1 times; nl.program_id(axis) tells an instance which one it is.
 Try: sizes of at least 1, and axes below the number of grid dims.
 NKI-K07 | - | Files of the launchers
 save_neff_name and save_trace_name name files that the launcher writes; here they are placeholders, because nothing is compiled.
@@ -320,6 +320,9 @@ Try: leave out the memset.
 NKI-N10 | - | Cores wait for each other at the same points
 kernel[2] runs on two cores that have their own SBUF and PSUM and share HBM. nisa.core_barrier and nisa.sendrecv wait until the other core has come to the same call (with the same pipe_id); if it never does, the chip hangs. So both cores go through the same sequence of them.
 Try: take barriers out of conditions on nl.program_id(0).
+NKI-K15 | - | NKISIM_SHUFFLE is a number
+With NKISIM_SHUFFLE=7 the iterations of affine_range run in an order that the seed 7 chooses. A kernel whose result depends on their order then gives other numbers, the same ones each time.
+Try: NKISIM_SHUFFLE=1 python script.py.
 NKI-C01 | - | Files of measurement records
 Records say which public kernel took how long: see shared/nkisim/data/README.md.
 Try: --measurements with a file of that form.

@@ -149,6 +149,33 @@ def test_from_verdicts_to_the_page(tmp_path, monkeypatch, capsys, key):
     assert "refused forged.json" in capsys.readouterr().out
 
 
+def test_what_cannot_be_signed_or_verified_is_said(tmp_path, key):
+    host = ["--key", str(tmp_path / "host.key"), "--out", str(tmp_path / "e")]
+    with pytest.raises(SpecError, match="has no verdicts"):
+        leaderboard(["sign", str(tmp_path / "none"), *host])
+    (tmp_path / "v").mkdir()
+    (tmp_path / "v" / "ann.json").write_text("{}")
+    with pytest.raises(SpecError, match="no verdict on 'staff'"):
+        leaderboard(["sign", str(tmp_path / "v"), *host, "--reference", "staff"])
+    with pytest.raises(SpecError, match="64 hexadecimal digits"):
+        leaderboard(["page", str(tmp_path / "v"), "--public-key", "zz"])
+    (tmp_path / "times.json").write_text('{"kind": "measured"}')
+    with pytest.raises(SpecError, match="no execution_times.json"):
+        leaderboard(["sign", str(tmp_path / "times.json"), *host, "--name", "ann"])
+
+
+def test_measured_times_of_a_chip_are_signed(tmp_path, key, capsys):
+    (tmp_path / "times.json").write_text(json.dumps({
+        "lab": "conv2d", "kind": "measured", "backend": "hw", "sdk": "2.21.1", "nkisim": None,
+        "target": "trn2", "execution_times_us": {"a": 12.5}}))
+    leaderboard(["sign", str(tmp_path / "times.json"), "--key", str(tmp_path / "host.key"),
+                 "--out", str(tmp_path / "e"), "--name", "reference"])
+    (path,) = (tmp_path / "e").glob("*.json")
+    document = json.loads(path.read_text())
+    entry = verify(document, document["public_key"])
+    assert (entry.kind, entry.version, entry.times) == ("measured", "2.21.1", {"a": 12.5})
+
+
 # -- the live server -------------------------------------------------------------------------------
 
 class Server:

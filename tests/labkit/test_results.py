@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +50,31 @@ def test_a_folder_that_is_a_file_gets_a_sentence(tmp_path):
     (tmp_path / "results").write_text("")
     with pytest.raises(ResultsError, match="cannot write"):
         append_run(tmp_path / "results" / "results.json", {})
+
+
+def test_what_is_finished_is_written_while_the_rest_runs_and_comes_once(tmp_path, monkeypatch):
+    """A kill lost every finished case of the lab: all were written at the end."""
+    import argparse
+
+    from rich.console import Console
+
+    from labkit import cli
+    from labkit.load import load_lab
+    lab = load_lab(Path(__file__).parents[2] / "labs" / "vecadd")
+    cases = [lab.case("naive_128"), lab.case("stream_128_free1")]
+    path, seen = tmp_path / "results.json", []
+    args = argparse.Namespace(results=path, backend="sim", simulate=True, seed=None, dialect=None,
+                              in_process=True, language=None, time_limit=None)
+    real = cli.evaluate
+
+    def evaluate(*given, **named):
+        for outcome in real(*given, **named):
+            if path.exists():
+                seen.append(json.loads(path.read_text())["runs"])
+            yield outcome
+    monkeypatch.setattr(cli, "evaluate", evaluate)
+    monkeypatch.setattr(cli, "SAVE_S", 0.0)
+    cli.run_cases(lab, [(c, "trn1") for c in cases], args, Console(quiet=True))
+    (early,), (final,) = seen[0], json.loads(path.read_text())["runs"]
+    assert early["unfinished"] and len(early["cases"]) == 1
+    assert "unfinished" not in final and len(final["cases"]) == 2 and final["id"] == early["id"]

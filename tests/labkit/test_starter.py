@@ -82,7 +82,8 @@ def test_what_students_get(made):
             "labs/ffnn/kernels.py", "labs/ffnn/spec.py"} <= names
     assert not [n for n in names if re.search(r"solutions|hidden|infra|conformance|tests/", n)]
     text = "".join((made.folder / n).read_text("utf-8") for n in names)
-    assert "SOLUTION" not in text and "{version}" not in text
+    assert "SOLUTION" not in text and "{version}" not in text and "{kernels}" not in text
+    compile((made.folder / "noxfile.py").read_text("utf-8"), "noxfile.py", "exec")
     assert made.leaks == []
 
 

@@ -39,6 +39,13 @@ def test_a_whole_submission_is_packed_and_gradable(lab, capsys):
     assert found.files["kernels.py"] == (lab / "kernels.py").read_bytes()
 
 
+def test_the_other_dialect_is_packed_and_checked(lab, capsys):
+    (lab / "writeup.md").write_text("# Done\n")
+    assert submit(["vecadd", "--dialect", "nki"]) == 0
+    assert zipfile.ZipFile("submissions/vecadd.zip").namelist() == [
+        "labs/vecadd/kernels_nki.py", "labs/vecadd/writeup.md"]
+
+
 def test_what_is_missing_is_said(lab, capsys):
     text = (lab / "kernels.py").read_text()
     (lab / "kernels.py").write_text(text.replace("c * tile:(c + 1)", "c:(c + 1)")

@@ -12,6 +12,7 @@ from labkit.evaluate import FAILED, PASSED, References, evaluate, judge
 from labkit.inputs import dtype_of
 from labkit.load import load_lab, load_module
 from labkit.mistakes import Mistakes
+from labkit.starter.export import lab_files
 
 LABS = Path(__file__).parents[2] / "labs"
 LOADED = {name: load_lab(LABS / name) for name in ("vecadd", "ffnn", "conv2d")}
@@ -269,3 +270,8 @@ def test_what_is_wrong_in_another_way_gets_no_name(lab, key):
         outcome = verdict(lab, case, (output,))
         assert outcome.status == FAILED
         assert not [says for says in known if says in outcome.detail], outcome.detail
+
+
+@pytest.mark.parametrize("lab", LOADED)
+def test_students_have_the_mistakes(lab):
+    assert "mistakes.py" in dict(lab_files(LABS / lab, "beta1"))

@@ -115,6 +115,23 @@ def test_windows_become_views_and_inner_reductions_permuted_ones():
     assert done.decisions == [] and "permute((0, 2, 1))" in done.text
 
 
+def test_windows_of_a_size_that_is_a_parameter_stay_so():
+    text = HEAD + """def kernel(x, pool):
+    out = nl.ndarray((128, 12 // pool), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.load(x)
+    i_p = nl.arange(128)[:, None, None]
+    i_c = nl.arange(12 // pool)[None, :, None]
+    i_x = nl.arange(pool)[None, None, :]
+    nl.store(out, value=nisa.tensor_reduce(nl.max, t[i_p, pool * i_c + i_x], axis=[2]))
+    return out
+"""
+    x = arrays((128, 12))
+    done = migrate("kernels.py", text, [Call("kernel", (*x, 1), {}), Call("kernel", (*x, 3), {})],
+                   "trn2")
+    assert done.decisions == [] and all(c.equal and not c.worst for c in done.comparisons)
+    assert "reshape_dim(1, (12 // pool, pool))" in done.text
+
+
 def test_block_dims_go_behind_the_partitions():
     done = rewritten("""
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)

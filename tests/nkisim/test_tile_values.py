@@ -90,7 +90,7 @@ def test_there_is_an_end_to_it():
     kept = TileValues(instructions=5)
     from nkisim.launch import launch
     run = launch(model_kernels.rounds, (np.ones((128, 64), np.float32),), {}, target="trn2",
-                 watch=kept)
+                 tile_values=kept)
     assert len(kept.rows) == 5 and not kept.complete and len(run.trace) > 5
 
 

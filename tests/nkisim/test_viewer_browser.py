@@ -366,6 +366,19 @@ def test_each_wait_says_its_cause_with_the_line(page, chromium, tmp_path):
     assert any(s.startswith("waits for line") and "to free the buffer of" in s for s in said)
 
 
+def test_waits_for_a_bank_and_for_a_table_are_told(chromium, tmp_path):
+    def told(kernel, *args):
+        prof = profile(kernel, *args, target="trn2", compute=False)
+        report.save_html(prof, tmp_path / "w.html")
+        page = Page(chromium, tmp_path / "w.html")
+        return [reason for i in range(len(prof.trace)) for reason in reasons(page, i)]
+    square, wide = np.ones((128, 128), np.float32), np.ones((128, 512), np.float32)
+    assert any("for a bank of PSUM, which the tile of line" in s
+               for s in told(model_kernels.hoard_psum, square, wide))
+    assert any("for the table of its function" in s
+               for s in told(model_kernels.rounds, np.ones((128, 64), np.float32)))
+
+
 def test_cards_and_metrics_show_the_same_numbers(page):
     cards = page.js("return cardsOf(nkisim.profile).map((c) => c.slice(0, 2))")
     metrics = page.js("return nkisim.profile.head.metrics")

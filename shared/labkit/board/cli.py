@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -83,18 +84,26 @@ def _sign(args: argparse.Namespace) -> int:
         write_json(path, sign(key, body))
         print(f"{path}: signed")
         return 0
-    count = 0
-    for source in sorted(args.verdicts.glob("*.json")):
+    sources = sorted(args.verdicts.glob("*.json"))
+    if not sources:
+        raise SpecError(f"{args.verdicts} has no verdicts; give OUT/verdicts of nox -s grade")
+    if args.reference and args.reference not in {p.stem for p in sources}:
+        raise SpecError(f"{args.verdicts} has no verdict on {args.reference!r}, the reference")
+    count = left = 0
+    for source in sources:
         verdict = json.loads(source.read_text(encoding="utf-8"))
         reference = source.stem == args.reference
         name = REFERENCE if reference else pseudonym(key, source.stem)
-        for target, body in body_of(verdict, name, at).items():
+        bodies = body_of(verdict, name, at)
+        left += not bodies
+        for target, body in bodies.items():
             stamp = f"{verdict['key'][:12]}"        # signing the same verdict again changes nothing
             path = args.out / f"{name}-{verdict['lab']}-{target}-{stamp}.json"
             if not path.exists():
                 write_json(path, sign(key, body))
                 count += 1
-    print(f"{count} new entries in {args.out}; public key {public_of(key)}")
+    print(f"{count} new entries in {args.out}; {left} verdicts are not wholly right and have none; "
+          f"public key {public_of(key)}")
     return 0
 
 
@@ -114,6 +123,8 @@ def _measured(path: Path, name: str | None, at: str) -> dict[str, object]:
 
 
 def _page(args: argparse.Namespace) -> int:
+    if not re.fullmatch("[0-9a-f]{64}", args.public_key):
+        raise SpecError("--public-key takes the 64 hexadecimal digits that `key` and `sign` print")
     good: list[Entry] = []
     refused: list[tuple[str, str]] = []
     for path, found in read_entries(args.entries, args.public_key):

@@ -36,7 +36,8 @@ def sent(results: Path, server: Server) -> set[str]:
 def waiting(results: Path, server: Server) -> list[dict[str, Any]]:
     """Return the runs that a server does not have yet, the oldest first."""
     done = sent(results, server)
-    return [run for run in runs_of(results) if id_of(run) not in done]
+    return [run for run in runs_of(results)
+            if id_of(run) not in done and not run.get("unfinished")]
 
 
 def send(results: Path, server: Server, told: Callable[[int], None] = lambda _: None) -> int:

@@ -112,7 +112,7 @@ class Runners:
         worker = self.workers.setdefault(backend, Worker(backend))
         return worker.receive(worker.send(job_of(
             case, kernels=str(lab.kernels), backend=backend, target=target,
-            seed=lab.seed, dialect=lab.dialect, measure=True, profile="")), case.timeout_s)
+            seed=lab.seed, dialect=lab.dialect, measure=True, profile="")), case.limit_s(backend))
 
     def close(self) -> None:
         """End the processes."""

@@ -7,6 +7,7 @@ results are known by their ids, so none comes twice.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import os
@@ -20,11 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from . import cost, merge
-from .ssh import Connection, Host, Lost, RemoteError, quiet
+from .ssh import Connection, Gone, Host, Lost, RemoteError, quiet
 from .tree import Tree
 
 RECONNECT_S = 120.0             # how long a lost connection is tried again
@@ -228,8 +230,28 @@ class Run:
     # ---- bring home
 
     def collect(self, run: dict[str, Any], results: Path) -> Report:
-        """Fetch what a run has made, put it in its place, and let the other side forget it."""
+        """Fetch what a run has made, put it in its place, and let the other side forget it.
+
+        Of two calls at once, one does it, and the other finds it done.
+        """
         done = run["done"]
+        incoming = self.tree.notes / "incoming"
+        incoming.mkdir(parents=True, exist_ok=True)
+        mine = FileLock(str(incoming / f"{run['id']}.lock"))
+        mine.acquire()
+        try:
+            return self._collect(run, done, results)
+        except Gone:
+            return Report(self.host.name, 2 if done["code"] is None else done["code"],
+                          "another call of yours has brought it home", seconds=done["seconds"],
+                          cost=cost.sentence(self.host, self.facts, done["seconds"],
+                                             self.tree.root))
+        finally:
+            mine.release()
+            with contextlib.suppress(OSError):
+                (incoming / f"{run['id']}.lock").unlink()
+
+    def _collect(self, run: dict[str, Any], done: dict[str, Any], results: Path) -> Report:
         report = Report(self.host.name, 2 if done["code"] is None else done["code"],
                         ENDS.get(done["why"], ""), seconds=done["seconds"])
         if done["why"] != "ended":
@@ -273,9 +295,8 @@ class Run:
                 bar.update(task, completed=sum(_size(staged(f)) for f in files))
                 time.sleep(0.01 if total < 1 << 20 else 0.1)
         err = process.stderr.read() if process.stderr else b""
-        if process.returncode and b"not found" in err and b"File" in err:
-            raise RemoteError(f"a file of the run {run} is no longer on {self.host.name}; another "
-                              "call of yours has fetched it (look into results)")
+        if process.returncode and (b"not found" in err or b"No such file" in err):
+            raise Gone(f"a file of the run {run} is no longer on {self.host.name}")
         if process.returncode and b"No space" in err:
             raise RemoteError("the disk here is full; make room and run the same command again, "
                               "which goes on where this one was")

@@ -61,7 +61,10 @@ def place(tree: Tree, files: list[dict[str, Any]], staged: Callable[[dict[str, A
             continue            # an earlier call, which was cut, has placed it
         runs = results_of(named)
         if runs is not None:
-            new += len(append_runs(results, [{**run, "remote": remote} for run in runs])[0])
+            # a program that was killed there finishes nothing more: what it wrote is all there is
+            final = [{**{k: v for k, v in run.items() if k != "unfinished"}, "remote": remote}
+                     for run in runs]
+            new += len(append_runs(results, final)[0])
             named.unlink()
             continue
         target = tree.root / path if str(path) not in tree.files \

@@ -60,6 +60,10 @@ class Lost(RemoteError):
     """The connection ended before the answer: what was asked may have been done."""
 
 
+class Gone(RemoteError):
+    """The run is no longer there: another call has brought it home."""
+
+
 @dataclass
 class Host:
     """A machine: the name for `ssh`, options that go before it, dollars an hour if known."""
@@ -140,6 +144,9 @@ class Connection:
             if lines:
                 answer = json.loads(lines[-1])
                 if "error" in answer:
+                    if answer["error"].startswith("there is no run"):
+                        raise Gone(f"{self.host.name}: {answer['error']}; if another call of yours "
+                                   "has fetched it, its results are here")
                     raise RemoteError(self._said(answer))
                 return answer
             if code == 255 or code < 0:

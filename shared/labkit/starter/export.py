@@ -10,6 +10,7 @@ import ast
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import nkisim
 
 from ..dialect import KERNELS
 from ..load import discover, load_lab
+from ..mistakes import FILE as MISTAKES
 from ..spec import FILES, SpecError
 from .leaks import Leak, find_leaks, secrets_of
 from .markers import MarkerError, Region, split_file
@@ -55,8 +57,9 @@ def lab_files(lab: Path, dialect: str) -> Iterator[tuple[str, Path]]:
     kernels = {KERNELS[dialect], "kernels.py"}      # a lab is known by kernels.py
     for name in (*(f for f in FILES if f not in KERNELS.values()), *sorted(kernels)):
         yield name, lab / name
-    if (lab / "writeup.md").is_file():
-        yield "writeup.md", lab / "writeup.md"
+    for name in ("writeup.md", MISTAKES):
+        if (lab / name).is_file():
+            yield name, lab / name
 
 
 def _staff_only(lab: Path) -> Iterator[Path]:
@@ -106,14 +109,18 @@ def export(root: Path, out: Path, labs: Sequence[str] = (), dialect: str = "beta
             if (root / "labs" / name / other).is_file():
                 secret += [(f"{r.file}:{r.line}", r.lines)
                            for r in split_file(root / "labs" / name / other)[1]]
-    files[".github/workflows/classroom.yml"] = classroom(labs or names).encode()
+    version = wheel.name.split("-")[1] if wheel is not None else nkisim.__version__
+    files[".github/workflows/classroom.yml"] = classroom(labs or names, dialect, version).encode()
     for target, source in TEMPLATES.items():
         text = (TEMPLATE / source).read_text(encoding="utf-8")
-        files[target] = text.replace("{version}", nkisim.__version__).encode()
+        for name, value in (("{version}", version), ("{dialect}", dialect), ("{kernels}",
+                                                                              KERNELS[dialect])):
+            text = text.replace(name, value)
+        files[target] = text.encode()
     files["LICENSE"] = (root / "LICENSE").read_bytes()
     if wheel is not None:
         files[f"wheels/{wheel.name}"] = wheel.read_bytes()
-    files[MANIFEST] = manifest(files, editable, dialect)
+    files[MANIFEST] = manifest(files, editable, dialect, version)
     for target, data in sorted(files.items()):
         path = out / target
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,27 +130,29 @@ def export(root: Path, out: Path, labs: Sequence[str] = (), dialect: str = "beta
     return Export(out, regions, find_leaks(out, secrets_of(secret, given)))
 
 
-def classroom(labs: Sequence[str]) -> str:
+def classroom(labs: Sequence[str], dialect: str = "beta1", version: str = "0") -> str:
     """Return the workflow for GitHub Classroom: a check a lab, reported together."""
     steps, results = [], []
     for lab in labs:
         steps.append(f"      - name: {lab}\n        id: {lab}\n"
                      "        uses: classroom-resources/autograding-command-grader@v1\n"
                      f"        with:\n          test-name: {lab}\n"
-                     f"          command: python -m labkit simulate {lab}\n"
+                     f"          command: python -m labkit simulate {lab} "
+                     f"--dialect {dialect}\n"
                      "          timeout: 10\n          max-score: 1")
         results.append(f"          {lab.upper()}_RESULTS: "
                        f'"${{{{ steps.{lab}.outputs.result }}}}"')
     text = (TEMPLATE / "classroom.yml").read_text(encoding="utf-8")
     for name, value in (("{steps}", "\n".join(steps)), ("{results}", "\n".join(results)),
-                        ("{runners}", ",".join(labs)), ("{version}", nkisim.__version__)):
+                        ("{runners}", ",".join(labs)), ("{version}", version)):
         text = text.replace(name, value)
     return text
 
 
-def manifest(files: dict[str, bytes], editable: Sequence[str], dialect: str) -> bytes:
+def manifest(files: dict[str, bytes], editable: Sequence[str], dialect: str, version: str
+             ) -> bytes:
     """Return starter.json: the version, and the hash of every file that staff may replace."""
-    document = {"schema": SCHEMA, "schema_version": 1, "version": nkisim.__version__,
+    document = {"schema": SCHEMA, "schema_version": 1, "version": version,
                 "dialect": dialect, "editable": sorted(set(editable)),
                 "files": {name: hashlib.sha256(data).hexdigest()
                           for name, data in sorted(files.items())}}
@@ -170,6 +179,8 @@ def commit(folder: Path) -> str:
 def build_wheel(root: Path, out: Path) -> Path:
     """Build the wheel of this repository's packages, the same bytes on every run; return it.
 
+    Its version ends in a hash of the sources (0.1.0+s1a2b3c4d): pip installs an update of the
+    starter because the version that it is pinned to is another one.
     Raises SpecError if the build fails, with the last lines of what it said.
     """
     env = {**os.environ, "SOURCE_DATE_EPOCH": "946684800"}      # what DATE is, in seconds
@@ -180,6 +191,13 @@ def build_wheel(root: Path, out: Path) -> Path:
             copy.mkdir(exist_ok=True)
             shutil.copyfile(root / name, copy / name)
         shutil.copytree(root / "shared", copy / "shared", ignore=ignore, copy_function=_plain)
+        hasher = hashlib.sha256()
+        for path in sorted(p for p in (copy / "shared").rglob("*") if p.is_file()):
+            hasher.update(path.relative_to(copy).as_posix().encode() + b"\0" + path.read_bytes())
+        project = (copy / "pyproject.toml").read_text(encoding="utf-8")
+        (copy / "pyproject.toml").write_text(
+            re.sub(r'^version = "([^"+]+)"', rf'version = "\1+s{hasher.hexdigest()[:8]}"', project,
+                   count=1, flags=re.M), encoding="utf-8")
         done = subprocess.run([sys.executable, "-m", "build", "--wheel", "--outdir", str(out),
                                str(copy)], env=env, text=True, capture_output=True)
     if done.returncode:

@@ -19,6 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SIGNIFICANT = 16            # characters from which a line says something
+WORDS, PROSE = 5, 8         # names and numbers of a line of code, words of one of prose
+#: lines of one solution in a file of the simulator's wheel that are no coincidence: that code is
+#: written apart from the labs, and calls the same functions
+TOGETHER = 3
 #: AST nodes from which the shape of a statement is one that two people do not write by chance
 LARGE = 28
 _CODE_BLOCK = re.compile(r"^```(?:python|py)?\n(.*?)^```", re.M | re.S)
@@ -53,6 +57,13 @@ def _lines(text: str) -> Iterator[str]:
         short = squeeze(line)
         if len(short) >= SIGNIFICANT:
             yield short
+
+
+def _says_something(line: str) -> bool:
+    """Tell whether a line of a solution is one that nobody else writes by chance."""
+    words = len(re.findall(r"[A-Za-z_]\w*|\d+", line))
+    prose = line.lstrip().startswith(("#", '"', "'"))
+    return words >= (PROSE if prose else WORDS)
 
 
 class _Rename(ast.NodeTransformer):
@@ -105,7 +116,7 @@ def secrets_of(regions: Iterable[tuple[str, tuple[str, ...]]], given: Iterable[s
     lines: dict[str, str] = {}
     shapes: dict[str, str] = {}
     for place, body in regions:
-        for line in _lines("\n".join(body)):
+        for line in _lines("\n".join(filter(_says_something, body))):
             if line not in known_lines and not line.startswith(("import", "from")):
                 lines.setdefault(line, place)
         code = _dedent(body)
@@ -169,8 +180,11 @@ def find_leaks(folder: Path, secrets: Secrets) -> list[Leak]:
         text = data.decode("utf-8", "replace")
         if name.endswith((".ipynb", ".json")):          # lines of code are strings there
             text += "\n" + text.replace("\\n", "\n").replace('"', "\n")
-        leaks += [Leak(name, f"the line {line!r} of {secrets.lines[line]}")
-                  for line in dict.fromkeys(_lines(text)) if line in secrets.lines]
+        found = [line for line in dict.fromkeys(_lines(text)) if line in secrets.lines]
+        places = [secrets.lines[line] for line in found]
+        least = TOGETHER if ".whl!" in name else 1
+        leaks += [Leak(name, f"the line {line!r} of {place}")
+                  for line, place in zip(found, places) if places.count(place) >= least]
         codes = [text] if ".py" in name or name.startswith("git") else []
         codes += _CODE_BLOCK.findall(text) if not codes else []
         for code in codes:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import collector
 from ..chip.hw import NeuronCore
 from ..errors import Where
 from ..timing.schedule import Schedule
@@ -73,15 +74,20 @@ def us(time: float) -> str:
 def advise(plan: Schedule, hw: NeuronCore, *, dge: bool, on: frozenset[str], latency_us: float
            ) -> list[Advice]:
     """Return what to change first, the greatest saving first; [] if nothing is worth it."""
-    facts = Facts(plan, hw, dge, on)
-    if not facts.body:
-        return []
+    with collector.paused():
+        facts = Facts(plan, hw, dge, on)
+        return _advise(facts, latency_us) if facts.body else []
+
+
+def _advise(facts: Facts, latency_us: float) -> list[Advice]:
     signs = [(c, s) for c in CAUSES if (s := _whole(list(c.find(facts))))
              and s.most >= LEAST_SHARE * latency_us]
     signs.sort(key=lambda found: -found[1].most)
-    tries = max(MOST, min(TRIES, INSTRUCTIONS // max(1, len(plan.start))))
-    found = []
+    tries = max(MOST, min(TRIES, INSTRUCTIONS // max(1, len(facts.kind))))
+    found: list[tuple[float, Cause, Sign]] = []
     for cause, sign in signs[:tries]:
+        if len(found) > MOST and sign.most < sorted(f[0] for f in found)[-MOST]:
+            break                                       # it would not be told
         saves = facts.body - cause.without(facts, sign)
         if saves >= LEAST_SHARE * latency_us:
             found.append((saves, cause, sign))

@@ -1,15 +1,45 @@
 """The loops of a kernel: what `nl.affine_range` and `nl.sequential_range` return."""
 from __future__ import annotations
 
+import os
+import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
+from ..errors import fail
 from . import replay, tracedonce
 
 if TYPE_CHECKING:
     from .machine import Machine
+
+
+SHUFFLE_VARIABLE = "NKISIM_SHUFFLE"
+
+
+def shuffle_seed() -> int | None:
+    """Return the seed that NKISIM_SHUFFLE asks for, None if it is not set."""
+    text = os.environ.get(SHUFFLE_VARIABLE)
+    if not text:
+        return None
+    if not text.isdecimal():
+        raise fail("NKI-K15", f"{SHUFFLE_VARIABLE} is no number",
+                   given=f"{SHUFFLE_VARIABLE}={text}")
+    return int(text)
+
+
+def in_any_order(m: Machine, kind: str, values: range, loop: int) -> Sequence[int]:
+    """Return the indices of a loop in the order in which they run.
+
+    With a seed, those of affine_range are shuffled, which the loop promises to bear, unless the
+    kernel's directive keeps the order of statements.
+    """
+    if m.shuffle is None or kind != "affine_range" or m.skip_middle_end:
+        return values
+    order = list(values)
+    random.Random(m.shuffle * 1_000_003 + loop).shuffle(order)
+    return order
 
 
 #: by code and place, which stay alive here: the numbers that the body of a `for` changes, if it is
@@ -54,7 +84,7 @@ class Loop:
             if frame is not None:
                 yield from replay.iterate(m, loop, parent, self.values, frame)
                 return
-            for i in self.values:
+            for i in in_any_order(m, self.kind, self.values, loop):
                 m.enter(loop, parent, i)
                 yield i
                 if m.pending is not None:

@@ -22,7 +22,7 @@ from . import arena, limits, refuse
 from .block import BlockTensor
 from .index import whole
 from .instruction import Instr
-from .loop import Loop
+from .loop import Loop, shuffle_seed
 from .products import IS_RESULT, Products
 from .replay import Replays
 from .shadow import refresh_shadow
@@ -42,6 +42,7 @@ class Machine:
         self.compute = compute
         self.replays = Replays(replays and not compute)
         self.skip_middle_end = in_order     # affine_range keeps the order of statements
+        self.shuffle = shuffle_seed() if compute else None     # of iterations of affine_range
         self.trace = Trace()
         self.watch: TileValues | None = None        # looks at what instructions write
         self.pending: tuple[Instr, Tensor] | None = None

@@ -118,14 +118,19 @@ class Indices:
         """Read `2 * i + j`, where j runs through 0 and 1: a dim that is two in another shape."""
         found = []
         for part in parts:
-            index = self._one(part)
-            axes = [e for e, c in enumerate(index.coeffs) if c]
-            if len(axes) != 1 or index.const:
+            seen = self.seen.of(part).affines()
+            axes = {e for index in seen for e, c in enumerate(index.coeffs) if c}
+            if not seen:
+                raise Person(NOT_REACHED)
+            if len(axes) != 1 or any(index.const for index in seen):
                 raise Person("one dim is indexed by expressions that run along several axes")
-            found.append((index.coeffs[axes[0]], axes[0], index.shape[axes[0]],
-                          self._size(part, index, axes[0])))
+            axis = axes.pop()
+            found.append((sorted({i.coeffs[axis] for i in seen}, reverse=True), axis,
+                          sorted({i.shape[axis] for i in seen}, reverse=True),
+                          self._size(part, seen[0], axis)))
+        # the step may differ from call to call (a parameter), as long as it is the inner size
         (step, axis, _, size), (one, inner, count, inner_size) = sorted(found, reverse=True)
-        if one != 1 or step != count:
+        if one != [1] or step != count:
             raise Person("one dim is indexed by two index expressions that overlap or leave gaps: "
                          "x.ap(pattern=...)")
         start = " ".join(numbers).removeprefix("+ ") or "0"

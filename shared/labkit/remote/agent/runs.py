@@ -54,7 +54,7 @@ def find(job):
     """Return the folder of a run."""
     folder = JOBS / job
     if not re.fullmatch(r"[\w-]+", job) or not folder.is_dir():
-        raise Refused(f"there is no run {job} on this machine; `labkit remote list` shows them")
+        raise Refused(f"there is no run {job} on this machine (any more)")
     return folder
 
 
