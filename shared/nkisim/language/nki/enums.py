@@ -1,7 +1,7 @@
 """`nki.isa.constants` and the memories: enums, whose members are the only spelling there is."""
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, IntEnum
 
 from ...chip import hw
 from ...chip.memory import Buffer
@@ -63,9 +63,9 @@ class dma_engine(Enum):
     gpsimd_dma = 2
 
 
-#: generations of the NeuronCore: gen2, gen3 ...
-nc_version = Enum("nc_version", {f"gen{c.generation}": c.generation     # type: ignore[misc]
-                                 for c in hw.CORES})
+#: generations of the NeuronCore, gen2, gen3 ..., in order: kernels compare them with < and >=
+nc_version = IntEnum("nc_version", {f"gen{c.generation}": c.generation    # type: ignore[misc]
+                                    for c in hw.CORES})
 
 
 class MemoryRegion(Enum):
