@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import nkisim
-from grading import ROOT, SOLVED, hand_in, needs_sandbox, run, small_lab
+from grading import ROOT, SOLVED, files, hand_in, needs_sandbox, run, same_secret, small_lab
 from labkit import SpecError, make_inputs
 from labkit.grade import intake, sandbox
 from labkit.grade.facade import Facade
@@ -35,18 +35,6 @@ def vecadd(tmp_path, monkeypatch):
     """Make vecadd with a small plan the lab that is graded."""
     monkeypatch.setenv("LABKIT_LABS", str(small_lab(tmp_path)))
     return tmp_path
-
-
-def files(folder):
-    """Return name -> bytes of what a run leaves for people."""
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*"))
-            if p.is_file() and "private" not in p.parts}
-
-
-def same_secret(one, other):
-    """Let a second run have the secret of the first."""
-    (other / "private").mkdir(parents=True)
-    (other / "private" / "secret").write_bytes((one / "private" / "secret").read_bytes())
 
 
 # -- the facade over a pipe ------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Grade a class: `nox -s grade -- SUBMISSIONS --lab NAME --out DIR`.
 
 A submission is a task: texts in, a verdict out, the same bytes on every machine. Tasks run on this
-machine's cores, or on a Dask cluster (`--scheduler`), whose workers may die. Each verdict is
+machine's cores, or on a cluster (`--scheduler`), whose workers may die. Each verdict is
 written when it is there, so a run that was stopped goes on where it was.
 """
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ..cli import known_labs, positive
 from ..show import progress, terminal
 from ..spec import SpecError
 from . import intake, sandbox
+from .cluster import JOBS, on_cluster
 from .plan import Graded, Late, digest, load_plan
 from .report import write_reports
 
@@ -143,8 +144,11 @@ def make_tasks(folder: Path, graded: Graded, out: Path, args: argparse.Namespace
 def run_tasks(tasks: Sequence[Task], args: argparse.Namespace
               ) -> Iterator[tuple[Task, dict[str, Any]]]:
     """Yield tasks and their verdicts as they are done, from this machine or from a cluster."""
+    if not tasks:
+        return
     if args.scheduler:
-        yield from _on_cluster(tasks, args.scheduler)
+        yield from on_cluster(tasks, grade_one, args.scheduler, args.jobs or JOBS,
+                              args.out / "private")
         return
     with ThreadPoolExecutor(args.jobs or os.cpu_count() or 1) as pool:
         futures = {pool.submit(grade_one, task): task for task in tasks}
@@ -154,28 +158,6 @@ def run_tasks(tasks: Sequence[Task], args: argparse.Namespace
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def _on_cluster(tasks: Sequence[Task], address: str) -> Iterator[tuple[Task, dict[str, Any]]]:
-    """Yield tasks and verdicts from a Dask cluster: its scheduler sends a dead worker's again."""
-    try:
-        from distributed import Client
-        from distributed import as_completed as completed
-    except ImportError:
-        raise SpecError("--scheduler needs Dask: pip install \"trainium-labs[grade]\"") from None
-    try:
-        client = Client(address, timeout="20s")
-    except (OSError, ValueError) as error:
-        raise SpecError(f"there is no Dask scheduler at {address}: {error}") from None
-    with client:
-        futures, task_of = [], {}
-        for task in tasks:
-            # pure=False: the same code handed in twice is judged twice
-            name = f"grade-{task['key'][:16]}-{intake.safe_id(task['student'])}"
-            futures.append(client.submit(grade_one, task, retries=3, pure=False, key=name))
-            task_of[name] = task
-        for future in completed(futures):
-            yield task_of[future.key], future.result()
 
 
 def write_json(path: Path, document: Any) -> None:
@@ -208,8 +190,10 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
                         help="which file is graded (default: %(default)s)")
     parser.add_argument("--sandbox", choices=sandbox.KINDS, default="auto",
                         help="what strangers' code runs in (default: bubblewrap, or nothing runs)")
-    parser.add_argument("--jobs", type=positive, metavar="N", help="at a time (default: cores)")
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="grade on this Dask cluster")
+    parser.add_argument("--jobs", type=positive, metavar="N",
+                        help=f"at a time (default: cores; {JOBS} on Slurm)")
+    parser.add_argument("--scheduler", metavar="WHERE", help="grade on a Dask cluster (its "
+                        "address), or in a queue (slurm, slurm:PARTITION)")
     parser.add_argument("--deadline", type=intake.parse_time, metavar="TIME",
                         help="such as 2026-05-01T23:59:00-07:00; times are in submissions.csv")
     parser.add_argument("--late-per-day", type=float, default=0.1, metavar="SHARE",
