@@ -27,7 +27,7 @@ from ..spec import SpecError
 from . import intake, sandbox
 from .cluster import JOBS, on_cluster
 from .plan import Graded, Late, digest, load_plan
-from .report import write_reports
+from .report import environment, write_reports
 
 Task = dict[str, Any]
 
@@ -210,6 +210,7 @@ def grade(argv: Sequence[str] | None = None) -> int:
     args = _parser(names).parse_args(argv)
     args.late = Late(args.deadline, args.late_per_day, args.late_days)
     args.sandbox = sandbox.choose(args.sandbox)
+    environment()       # what reports need is there, before hours go into judging
     console = terminal()
     graded = load_plan(load([args.lab])[0].folder, args.full)
     out = args.out
