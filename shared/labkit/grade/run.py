@@ -22,6 +22,7 @@ from typing import Any
 import nkisim
 
 from ..cli import known_labs, positive
+from ..dialect import DIALECTS
 from ..show import progress, terminal
 from ..spec import SpecError
 from . import intake, sandbox
@@ -111,7 +112,7 @@ def make_tasks(folder: Path, graded: Graded, out: Path, args: argparse.Namespace
     """Take all submissions in and return them with a task for each that can be judged."""
     lab = graded.lab
     seed = seed_of(out, lab.name)
-    key = digest(lab.folder, nkisim.__version__, str(seed), str(args.full), args.kernels)
+    key = digest(lab.folder, nkisim.__version__, str(seed), str(args.full), lab.kernels.stem)
     rows = intake.find(folder)
     wanted = args.student or list(rows)
     unknown = [s for s in wanted if s not in rows]
@@ -121,15 +122,13 @@ def make_tasks(folder: Path, graded: Graded, out: Path, args: argparse.Namespace
     for student in sorted(wanted):
         with tempfile.TemporaryDirectory(prefix="labkit-intake-") as scratch:
             submission = intake.take(rows[student], folder, lab.name,
-                                     [f"{args.kernels}.py", *(e for e in lab.editable
-                                                              if e != f"{args.kernels}.py")],
-                                     args.late.deadline, Path(scratch))
+                                     lab.handed_in, args.late.deadline, Path(scratch))
         found.append(submission)
         files = {name: data.decode("utf-8", "surrogateescape")
                  for name, data in submission.files.items()}
         tasks.append({
             "student": student, "name": lab.name, "lab": str(lab.folder.resolve()), "files": files,
-            "kernels": args.kernels, "sandbox": args.sandbox, "seed": seed, "full": args.full,
+            "kernels": lab.kernels.stem, "sandbox": args.sandbox, "seed": seed, "full": args.full,
             "submission_sha256": submission.sha256, "of": graded.points,
             "key": hashlib.sha256(f"{key}{submission.sha256}".encode()).hexdigest(),
             "references": str((out / "private" / "references" / key[:12]).resolve()),
@@ -186,8 +185,8 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
                         help="grade only this one again (may be repeated)")
     parser.add_argument("--full", action="store_true",
                         help="the lab's whole rubric at full size instead of its quick plan")
-    parser.add_argument("--kernels", default="kernels", choices=("kernels", "kernels_nki"),
-                        help="which file is graded (default: %(default)s)")
+    parser.add_argument("--dialect", choices=DIALECTS, default="beta1",
+                        help="of the kernels that are graded (default: %(default)s)")
     parser.add_argument("--sandbox", choices=sandbox.KINDS, default="auto",
                         help="what strangers' code runs in (default: bubblewrap, or nothing runs)")
     parser.add_argument("--jobs", type=positive, metavar="N",
@@ -212,7 +211,7 @@ def grade(argv: Sequence[str] | None = None) -> int:
     args.sandbox = sandbox.choose(args.sandbox)
     environment()       # what reports need is there, before hours go into judging
     console = terminal()
-    graded = load_plan(load([args.lab])[0].folder, args.full)
+    graded = load_plan(load([args.lab])[0].folder, args.full).speaking(args.dialect)
     out = args.out
     submissions, tasks = make_tasks(args.submissions, graded, out, args)
     by_id = {s.student: s for s in submissions}
