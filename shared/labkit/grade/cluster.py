@@ -19,8 +19,9 @@ from ..spec import SpecError
 from . import intake
 
 JOBS = 8            # of Slurm at a time, if nobody says how many
-#: what a job asks for where the site's settings say nothing: a judge and a submission at its limit
-JOB = {"cores": 1, "memory": "8GB"}
+#: what a job asks for where the site's settings say nothing: a judge at its limit (8 GiB), a
+#: submission at its own (3 GiB), and the worker. With less, a hostile kernel ends everybody's job.
+JOB = {"cores": 1, "memory": "13GB"}
 HERE = "127.0.0.1:0"
 
 
