@@ -57,9 +57,10 @@ def _reduction(name: str, op: str) -> None:
 
 
 for _name in ("abs", "arctan", "ceil", "copy", "cos", "erf", "erf_dx", "exp", "floor", "gelu",
-              "gelu_apprx_sigmoid", "gelu_apprx_tanh", "gelu_dx", "invert", "log", "logical_not",
-              "mish", "negative", "reciprocal", "relu", "rsqrt", "sigmoid", "sign", "silu",
-              "silu_dx", "sin", "softplus", "sqrt", "square", "tan", "tanh", "trunc"):
+              "gelu_apprx_sigmoid", "gelu_apprx_sigmoid_dx", "gelu_apprx_tanh", "gelu_dx", "invert",
+              "log", "logical_not", "mish", "negative", "reciprocal", "relu", "rsqrt", "sigmoid",
+              "sign", "silu", "silu_dx", "sin", "softplus", "sqrt", "square", "tan",
+              "tanh", "trunc"):
     _unary(_name)
 for _name in ("add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "mod",
               "fmod", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift",
@@ -146,6 +147,6 @@ class _Marker:
         return f"nl.{self.nki_op}"
 
 
-for _name in ("average", "prelu", "bypass", "gelu_apprx_sigmoid_dx"):
+for _name in ("average", "prelu", "bypass"):
     FUNCTIONS[_name] = _Marker(_name)
 
