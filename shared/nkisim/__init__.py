@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = ["TARGETS", "Finding", "NkiError", "Profile", "Run", "check", "installed_dialect",
-           "profile", "run", "simulate"]
+           "profile", "rows", "run", "simulate"]
 
 from .finder import install as _install  # noqa: E402 (after __all__, before use)
 
 _install()
 
-_LAZY = {"simulate": "api", "run": "api", "check": "api", "Run": "launch",
-         "Finding": "checks.finding", "NkiError": "errors", "TARGETS": "chip.hw",
+_LAZY = {"simulate": "api", "run": "api", "check": "api", "rows": "api",
+         "Run": "launch", "Finding": "checks.finding", "NkiError": "errors", "TARGETS": "chip.hw",
          "profile": "prediction", "Profile": "prediction", "installed_dialect": "finder"}
 
 

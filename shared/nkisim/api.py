@@ -40,3 +40,18 @@ def check(kernel: Any, *args: Any, target: str | None = None, **kwargs: Any) -> 
         if isinstance(rule := getattr(error, "nki_error", None), NkiError):
             return [as_finding(rule)]
         raise
+
+
+def rows() -> list[dict[str, Any]]:
+    """Return what the table of instructions declares, plain values, one dict for each instruction.
+
+    Keys: `name`; `beta1` and `nki`: its public name ("nisa.activation") in neuronxcc.nki and in
+    nki, "" where it has none; `parameters`: by dialect, {parameter: whether it must be given};
+    `operands`: name, `role` (read, write, update), `form` (tile, vector: (P, 1), access: what DMA
+    moves, offset: a tile at a run-time offset), `dtype` (one that it takes and AWS documents),
+    `numbers` and `optional` (a number, or None, will do), `width` (elements per partition that it
+    must have, or None); `engines`; `writes`: the memories of its result; `targets` that have it.
+    `python -m nkisim coverage --json` prints it.
+    """
+    from .declared import declared
+    return declared()

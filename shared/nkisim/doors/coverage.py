@@ -6,12 +6,14 @@ function lowers to is not written down anywhere: it is called in a kernel, and t
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..declared import declared
 from ..isa.table import ROWS
 from ..language import beta1 as facade
 from ..language.beta1 import compiler, isa, language
@@ -207,7 +209,12 @@ def command(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m nkisim coverage", description=command.__doc__)
     parser.add_argument("--write", metavar="FILE", nargs="?", const="COVERAGE.md",
                         help="write it to a file (COVERAGE.md) instead")
+    parser.add_argument("--json", action="store_true",
+                        help="print the table of instructions instead, for other tools")
     options = parser.parse_args(argv)
+    if options.json:
+        print(json.dumps(declared(), indent=1))
+        return 0
     text = markdown()
     if not options.write:
         print(text, end="")

@@ -1,0 +1,290 @@
+"""Micro-kernels of verify_sim, one for each instruction, made from the simulator's declarations.
+
+`python -m labkit.neuron.generate` writes micro/rows/: kernels.py (neuronxcc.nki), kernels_nki.py
+(nki) and rows.json, which says at which sizes and on which targets each kernel runs, and which
+instruction has none, with the reason. What the table cannot declare stands in SAMPLES.
+"""
+from __future__ import annotations
+
+import json
+import linecache
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import nkisim
+
+FOLDER = Path(__file__).with_name("micro") / "rows"
+#: Columns of a tile: of small, middle and large instructions.
+SIZES = (64, 512, 2048)
+FILES = {"beta1": "kernels.py", "nki": "kernels_nki.py"}
+_HEAD = {
+    "beta1": """import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+TIMES = 16
+
+
+def loaded(a):
+    return nl.load(a)
+
+
+def stored(t):
+    out = nl.ndarray(t.shape, dtype=t.dtype, buffer=nl.shared_hbm)
+    nl.store(out, t)
+    return out
+""",
+    "nki": """import nki
+import nki.isa as nisa
+import nki.language as nl
+
+TIMES = 16
+
+
+def loaded(a):
+    t = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=a)
+    return t
+
+
+def stored(t):
+    out = nl.ndarray(t.shape, dtype=t.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=t)
+    return out
+"""}
+
+#: Arguments that are no tiles, by parameter, and by "instruction.parameter" where that differs.
+SAMPLES: dict[str, str] = {
+    "op": "nl.add", "op0": "nl.add", "op1": "nl.add", "reduce_op": "nl.add", "axis": "1",
+    "activation.op": "nl.tanh", "activation_reduce.op": "nl.tanh", "activate2.op": "nl.tanh",
+    "activate2.op0": "nl.multiply",
+    "comp_op0": "nl.greater_equal", "comp_op1": "nl.less", "prob": "0.0", "seed": "1",
+    "value": "1.0", "imm": "0.0", "on_false_value": "0.0", "min": "0.0", "max": "1.0",
+    "shape": "a.shape", "dtype": "nl.float32", "iota.dtype": "nl.int32",
+    "shuffle_mask": "list(range(32))", "channel_multiplier": "1", "n": "8",
+    "pattern": "[[1, a.shape[1]]]",
+    "pred": "nl.arange(128)[:, None] >= nl.arange(a.shape[1])[None, :]",
+    "expr": "nl.arange(128)[:, None] + nl.arange(a.shape[1])[None, :]", "srcs": "[a, a]",
+}
+#: Columns of operands that do not go with the tile.
+WIDTHS = {"nc_matmul.stationary": "64", "bn_aggr.data": "6", "dst_scale": "a.shape[1]"}
+#: (partitions, columns, dtype) of what instructions that nki alone has write: else as their input.
+WRITES = {"rng": ("128", "a.shape[1]", "nl.uint32"), "iota": ("128", "a.shape[1]", "nl.int32")}
+#: Instructions that one core, a fresh tile or a loop cannot show, with the reason.
+NOT = {
+    "set_rng_seed": "its parameter src_seeds is not declared as an operand",
+    "rand_set_state": "its parameter src_seeds is not declared as an operand",
+    "atomic_rmw": "it adds to a tensor that holds something, which an output of its own does not",
+    "sequence_bounds": "it takes a single partition, which is not declared",
+    "sendrecv": "it takes two cores",
+    "quantize_mx": "packed dtypes: the tiles of MX formats have shapes that are not declared",
+    "nc_matmul_mx": "packed dtypes: the tiles of MX formats have shapes that are not declared",
+    "topk": "its input and outputs lie on every 16th partition, which is not declared",
+    "nonzero_with_count": "its output has a column more than its input, which is not declared",
+    "dma_compute": "it takes a list of tensors, and the table declares single operands",
+}
+
+
+def value(row: dict[str, Any], name: str) -> str:
+    """Return the source of an argument that is no tile; raise LookupError if there is no sample."""
+    for key in (f"{row['name']}.{name}", name):
+        if key in SAMPLES:
+            return SAMPLES[key]
+    raise LookupError(f"there is no sample of its parameter {name}")
+
+
+def tile(name: str, shape: str, dtype: str, filled: str, dialect: str) -> list[str]:
+    """Return the lines that make a tile: `filled` is "" (not written), "a" or a number."""
+    if filled == "a":
+        columns = shape.strip("()").split(", ")[1]
+        return [f"{name} = loaded(a{'' if columns == 'a.shape[1]' else f'[:, 0:{columns}]'})"]
+    if dialect == "beta1" and filled:
+        return [f"{name} = nisa.memset({shape}, {filled}, dtype={dtype})"]
+    lines = [f"{name} = nl.ndarray({shape}, dtype={dtype}, buffer=nl.sbuf)"]
+    return [*lines, f"nisa.memset({name}, {filled})"] if filled else lines
+
+
+def kernel(row: dict[str, Any], dialect: str, written: tuple[str, str, str] | None) -> list[str]:
+    """Return the source of an instruction's kernel: it TIMES times, and what it gives, stored.
+
+    `written`: partitions, columns and dtype of its result. Raises LookupError where a parameter
+    has neither a declaration nor a sample.
+    """
+    public = row[dialect]
+    operands = {o["name"]: o for o in row["operands"]}
+    lines: list[str] = []
+    arguments: dict[str, str] = {}
+    result = ""
+    rows, columns, dtype = written or ("128", "a.shape[1]", "nl.float32")
+    for name, needed in row["parameters"][dialect].items():
+        operand = operands.get(name)
+        if not needed:
+            continue
+        if operand is None and name != "dst":
+            arguments[name] = value(row, name)
+            continue
+        form, role = (operand["form"], operand["role"]) if operand else ("tile", "write")
+        if form == "access":
+            if role == "read":
+                arguments[name] = "a"
+            else:
+                lines.append("out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)")
+                arguments[name] = result = "out"
+            continue
+        if operand is not None and operand["numbers"] and form == "vector":
+            arguments[name] = SAMPLES.get(name, "1.0")
+            continue
+        arguments[name] = name
+        if name == "dst" and operand is None:
+            lines += tile(name, f"({rows}, {columns})", dtype, "", dialect)
+            if row["writes"] == ["psum"]:
+                lines[-1] = lines[-1].replace("nl.sbuf", "nl.psum")
+            result = name
+            continue
+        assert operand is not None
+        if not operand["dtype"]:
+            raise LookupError(f"there is no sample of the dtype of its {name}")
+        width = str(operand["width"] or WIDTHS.get(f"{row['name']}.{name}",
+                                                   "1" if form == "vector" else "a.shape[1]"))
+        real = operand["dtype"] == "float32"
+        filled = "0.0" if role == "update" else "" if role == "write" else "a" \
+            if real and form != "vector" else "1"
+        if form == "offset":
+            base = f"{name}_tile"
+            lines += tile(base, f"(128, {width})", "nl.float32", "a", dialect)
+            lines += tile("offset", "(128, 1)", "nl.int32", "0", dialect)
+            arguments[name] = (f"{base}[nl.arange(128)[:, None], offset[0:1] + "
+                               f"nl.arange({width})[None, :]]")
+            result = base if role != "read" else result
+            continue
+        lines += tile(name, f"(128, {width})", f"nl.{operand['dtype']}", filled, dialect)
+        if role != "read" and (name == "dst" or not result and dialect == "nki"):
+            result = name
+    call = f"{public}({', '.join(f'{k}={v}' for k, v in arguments.items())})"
+    returns = dialect == "beta1" and not result
+    result = "result" if returns else result
+    kept = written is not None and result != "out"
+    if kept:            # a column of each: what nobody reads, a compiler leaves out
+        lines.append(f"kept = nl.ndarray(({rows}, TIMES), dtype={dtype}, buffer=nl.sbuf)")
+    lines.append("for i in nl.static_range(TIMES):")
+    lines.append(f"    {'result = ' if returns else ''}{call}")
+    if kept:
+        lines.append(f"    kept[:, i:i + 1] = nisa.tensor_copy({result}[:, 0:1])"
+                     if dialect == "beta1" else
+                     f"    nisa.tensor_copy(dst=kept[:, i:i + 1], src={result}[:, 0:1])")
+    if result == "out":
+        lines.append("return out")
+    else:
+        if row["writes"] == ["psum"] and dialect == "nki":      # which DMA does not read
+            lines += tile("in_sbuf", f"({rows}, {columns})", dtype, "", dialect)
+            lines.append(f"nisa.tensor_copy(dst=in_sbuf, src={result})")
+            result = "in_sbuf"
+        lines.append(f"return stored({result})" + (", stored(kept)" if kept else ""))
+    return ["@nki.jit", f"def {row['name']}(a):", f'    """{public}, many times."""',
+            *(f"    {line}" for line in lines)]
+
+
+def head(dialect: str) -> str:
+    """Return what a file of kernels begins with."""
+    return ('# ruff: noqa\n"""One instruction, TIMES times. '
+            'Written by `python -m labkit.neuron.generate`."""\n'
+            "from __future__ import annotations\n\n" + _HEAD[dialect])
+
+
+def compiled(source: str, name: str, dialect: str) -> Any:
+    """Return the kernel of a source."""
+    text = head(dialect) + "\n\n" + source + "\n"
+    file = f"micro-{dialect}-{name}"
+    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    space: dict[str, Any] = {"__name__": "micro"}
+    exec(compile(text, file, "exec"), space)
+    return space[name]
+
+
+def trial(source: str, row: dict[str, Any], dialect: str
+          ) -> tuple[dict[str, list[int]], dict[int, Any], str]:
+    """Run a kernel at each size on each target: (sizes by target, results by size, refusal)."""
+    runs: dict[str, list[int]] = {}
+    results: dict[int, Any] = {}
+    refusal = ""
+    func = compiled(source, row["name"], dialect)
+    for target in row["targets"]:
+        for n in SIZES:
+            try:
+                outputs = nkisim.simulate(func, np.ones((128, n), np.float32), target=target)
+                results[n] = outputs[0] if isinstance(outputs, tuple) else outputs
+                runs.setdefault(target, []).append(n)
+            except Exception as error:          # whatever it is, it is the reason
+                refusal = refusal or " ".join(str(error).split())[:160]
+    return runs, results, refusal
+
+
+def shape_of(results: dict[int, Any]) -> tuple[str, str, str] | None:
+    """Return partitions, columns and dtype of a result as source; None if they follow no rule."""
+    def rule(axis: int) -> str:
+        sizes = {n: np.asarray(r).shape[axis] for n, r in results.items()}
+        if all(size == n for n, size in sizes.items()) and axis:
+            return "a.shape[1]"
+        return str(next(iter(sizes.values()))) if len(set(sizes.values())) == 1 else ""
+    results = {n: np.asarray(r).reshape(len(r), -1) for n, r in results.items()}
+    dtype = np.asarray(next(iter(results.values()))).dtype.name
+    return (rule(0), rule(1), f"nl.{dtype}") if rule(0) and rule(1) else None
+
+
+def lines_of(facts: dict[str, Any]) -> str:
+    """Return JSON with a line for each kernel."""
+    cases = ",\n".join(json.dumps(case) for case in facts["cases"])
+    return f'{{"cases": [\n{cases}\n],\n"missing": {json.dumps(facts["missing"], indent=1)}}}\n'
+
+
+def generate() -> dict[str, str]:
+    """Return the text of each file by its name."""
+    parts: dict[str, list[str]] = {dialect: [head(dialect)] for dialect in FILES}
+    cases: list[dict[str, Any]] = []
+    missing: dict[str, str] = {}
+    for row in nkisim.rows():
+        written = WRITES.get(row["name"])
+        for dialect in FILES:
+            public = row[dialect]
+            if not public:
+                continue
+            name = f"{dialect} {public}"
+            try:
+                if row["name"] in NOT:
+                    raise LookupError(NOT[row["name"]])
+                source = "\n".join(kernel(row, dialect, written))
+                runs, results, refusal = trial(source, row, dialect)
+                if not runs:
+                    raise LookupError(refusal)
+                if written is None and (written := shape_of(results)):
+                    more = "\n".join(kernel(row, dialect, written))
+                    again, _, _ = trial(more, row, dialect)
+                    if again == runs:           # a result of more dims has no such columns
+                        source = more
+            except LookupError as error:
+                missing[name] = str(error.args[0])
+                continue
+            parts[dialect].append("\n\n" + source + "\n")
+            cases.append({"kernel": row["name"], "dialect": dialect, "sizes": runs})
+    facts: dict[str, Any] = {"cases": cases, "missing": missing}
+    return {**{FILES[d]: "".join(text) for d, text in parts.items()},
+            "rows.json": lines_of(facts)}
+
+
+def main() -> int:
+    """Write the files."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in generate().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+    facts = json.loads((FOLDER / "rows.json").read_text(encoding="utf-8"))
+    for name, why in facts["missing"].items():
+        print(f"{name}: {why}")
+    print(f"{len(facts['cases'])} kernels")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
