@@ -104,6 +104,12 @@ SUITES = (
           tuple(f"trnsci/{name}" for name in _TRNSCI)),
     Suite("autocomp", "kernels in the package nki against the kernels of its harness", "trn2",
           (_autocomp("trn-tutorial-nki2"), _autocomp("trn-advanced-nki2")), ("ucb-bar/autocomp",)),
+    Suite("nki-autotune", "kernels that a search writes, simulated against NumPy; its first steps "
+          "hold a whole result in PSUM, which only AWS's simulator does", "trn2",
+          (Part("tests", ("test/codegen/test_render.py", "test/transforms/test_*.py"),
+                path=(".", "nkigym/src", "autotune/src"), seconds=900),
+           Part("tests", ("test/ops/test_*.py",), path=(".", "nkigym/src", "autotune/src"))),
+          ("awslabs/nki-autotune",)),
     Suite("NKIBench", "kernels that compilers and searches wrote, with NumPy references", "trn2",
           (Part("numpy pairs", ("NKIBench/kernels/*.py",), slow=True, seconds=1800),),
           ("zhang677/AccelOpt",)),

@@ -1,6 +1,12 @@
 """For all tests: generated examples have no deadline, since a busy machine is no failure."""
+import signal
+
 import pytest
 from hypothesis import settings
+
+# A shell's background jobs ignore Ctrl-C, and so would the programs that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -18,6 +19,10 @@ from cryptography.hazmat.primitives import serialization as ser  # noqa: E402
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: E402
 
 from labcloud.client import LabCloud  # noqa: E402
+
+# A shell's background jobs ignore Ctrl-C, and so would the programs that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ONLY_FULL = "one of many like it: pytest --full (nox -s infra -- --full) runs all"
 

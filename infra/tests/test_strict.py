@@ -16,8 +16,9 @@ from botocore.exceptions import ClientError
 from classroom import alarms, spec
 from classroom.problems import BadClass, ClassroomError
 from conftest import START, ClassFolder
+from labcloud import automation
 from labcloud.client import LabCloud
-from labcloud.world import STRICT
+from labcloud.world import STRICT, WORLD
 
 Classroom = Callable[..., dict[str, Any]]
 OTHER = {"callers": {"AKIAOTHER": {"account": "999999999999"}}}
@@ -337,7 +338,13 @@ def is_pending(region: str) -> bool:
     return False
 
 
+def is_elsewhere(_: str) -> bool:
+    """Say whether a key of another account sees that account."""
+    return boto3.client("sts").get_caller_identity()["Account"] == "222222222222"
+
+
 SWITCHES = {
+    "accounts": is_elsewhere,
     "rates": asks_too_fast,
     "late reads": sees_late,
     "iam": is_refused,
@@ -354,7 +361,22 @@ def test_each_strictness_can_be_switched_off(cloud: LabCloud, rule: str) -> None
     switches = dict.fromkeys(STRICT, True)
     if rule == "iam":
         cloud.post("set", callers={"AKIAFAKE": {"policies": []}})
+    if rule == "accounts":
+        cloud.post("set", callers={"AKIAFAKE": {"account": "222222222222"}})
     assert SWITCHES[rule]("us-east-2")
     cloud.post("set", strict={**switches, rule: False})
     cloud.settle()
     assert not SWITCHES[rule]("us-west-2" if rule != "rates" else "us-east-2")
+
+
+def test_what_automations_do_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tag values with wildcards, and the looks between the steps of AWS's runbooks."""
+    targets = {"Targets": [{"Key": "tag:class", "Values": ["cs-*"]}]}
+    runbook = ("AWS-StopEC2Instance", "us-east-2", "i-0")
+    assert automation.chooses(targets, "i-0", {"class": "cs-149"})
+    assert len(automation.needs(*runbook)) == 3
+    monkeypatch.setitem(WORLD.strict, "wildcards", False)
+    monkeypatch.setitem(WORLD.strict, "automations", False)
+    assert not automation.chooses(targets, "i-0", {"class": "cs-149"})
+    assert automation.chooses(targets, "i-0", {"class": "cs-*"})
+    assert len(automation.needs(*runbook)) == 1

@@ -192,6 +192,12 @@ class Lab:
         return self.folder / KERNELS[self.dialect]
 
     @property
+    def handed_in(self) -> tuple[str, ...]:
+        """Return the files that are graded: the dialect's kernels, and what else may be edited."""
+        others = (name for name in self.editable if name not in KERNELS.values())
+        return (KERNELS[self.dialect], *others)
+
+    @property
     def label(self) -> str:
         """Return the name for tables: with the dialect, if it is not that of kernels.py."""
         return self.name if self.dialect == "beta1" else f"{self.name} ({self.dialect})"

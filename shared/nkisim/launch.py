@@ -317,7 +317,10 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     if error is not None:
         raise error
     outputs = _outputs(m, kernel, box, result) if compute else None
-    return Run(outputs, kept(m.findings), m.trace, core.name, m)
+    run = Run(outputs, kept(m.findings), m.trace, core.name, m)
+    if _watchers:
+        _watchers[-1].append(run.findings)
+    return run
 
 
 def _races(m: Machine) -> None:
@@ -351,10 +354,7 @@ def tell(run: Run) -> Run:
 
     Scripts that call kernels directly would otherwise never see them; `nkisim.run` returns them.
     """
-    if _watchers:
-        _watchers[-1].append(run.findings)
-        return run
-    if os.environ.get("NKI_FINDINGS") == "0" or sys.stderr is None:
+    if _watchers or os.environ.get("NKI_FINDINGS") == "0" or sys.stderr is None:
         return run
     for finding in run.findings:
         text = str(finding)

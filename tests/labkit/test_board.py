@@ -191,7 +191,8 @@ class Server:
             make_key(folder / "live.key")
         command = ["live", "--lab", "vecadd", "--key", str(folder / "live.key"), "--data",
                    str(folder / "data"), "--roster", str(folder / "roster.csv"), "--port",
-                   str(self.port), "--sandbox", "none", "--jobs", more.get("jobs", "1"),
+                   str(self.port), "--sandbox", "none",
+                   "--dialect", more.get("dialect", "beta1"), "--jobs", more.get("jobs", "1"),
                    "--seconds-between", more.get("between", "0")]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "labkit", "leaderboard", *command], cwd=ROOT,
@@ -328,3 +329,21 @@ def test_nothing_is_lost_when_it_is_killed(folder):
             assert server.wait(student, number)["points"] == 10
     finally:
         server.kill()
+
+
+def test_a_server_of_the_other_dialect(tmp_path):
+    small_lab(tmp_path)
+    server = Server(tmp_path, ["ann"], dialect="nki")
+    try:
+        text = (ROOT / "labs" / "vecadd" / "kernels_nki.py").read_bytes()
+        code, answer = server.submit("ann", text)
+        assert code == 202
+        for _ in range(600):
+            _, state = server.status("ann", answer["id"])
+            if "points" in state:
+                break
+            time.sleep(0.05)
+        assert state["points"] == state["of"] == 10 and state["problem"] == ""
+    finally:
+        server.process.kill()
+        server.process.wait()

@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import nkisim
-from grading import ROOT, SOLVED, hand_in, needs_sandbox, run, small_lab
+from grading import ROOT, SOLVED, files, hand_in, needs_sandbox, run, same_secret, small_lab
 from labkit import SpecError, make_inputs
 from labkit.grade import intake, sandbox
 from labkit.grade.facade import Facade
@@ -35,18 +36,6 @@ def vecadd(tmp_path, monkeypatch):
     """Make vecadd with a small plan the lab that is graded."""
     monkeypatch.setenv("LABKIT_LABS", str(small_lab(tmp_path)))
     return tmp_path
-
-
-def files(folder):
-    """Return name -> bytes of what a run leaves for people."""
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*"))
-            if p.is_file() and "private" not in p.parts}
-
-
-def same_secret(one, other):
-    """Let a second run have the secret of the first."""
-    (other / "private").mkdir(parents=True)
-    (other / "private" / "secret").write_bytes((one / "private" / "secret").read_bytes())
 
 
 # -- the facade over a pipe ------------------------------------------------------------------------
@@ -176,6 +165,54 @@ def test_a_small_class(vecadd, capsys):
     assert canvas[0] == "Student,ID,SIS User ID,SIS Login ID,Section,vecadd"
     assert canvas[1] == "    Points Possible,,,,,10" and "ann,,,ann,,9" in canvas
     assert (vecadd / "out/private/secret").stat().st_mode & 0o077 == 0
+
+
+def test_submissions_in_a_relative_folder_are_found(vecadd, monkeypatch):
+    """The folder is given from where one stands; a row of the table is relative to the folder."""
+    hand_in(vecadd / "subs", ann=SOLVED, bob=SOLVED)
+    (vecadd / "subs" / "submissions.csv").write_text("student,source\nbob,bob\n")
+    monkeypatch.chdir(vecadd)
+    assert run(Path("subs"), Path("out"), "--sandbox", "none") == 0
+    with open("out/grades.csv", newline="") as file:
+        assert {r["student"]: r["points"] for r in csv.DictReader(file)} == {
+            "ann": "10", "bob": "10"}
+
+
+MISSING = """
+import sys
+from importlib import abc
+
+
+class Gone(abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {gone!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+
+sys.meta_path.insert(0, Gone())
+sys.argv = ["labkit", *{argv!r}]
+from labkit.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("gone, says", [
+    ("jinja2", 'reports need Jinja: pip install "trainium-labs[grade]"'),
+    ("filelock", 'labkit needs filelock: pip install "trainium-labs[labs]"'),
+    ("rich", 'labkit needs rich: pip install "trainium-labs[labs]"'),
+    ("distributed", '--scheduler needs Dask: pip install "trainium-labs[grade]"'),
+    ("dask_jobqueue", 'needs dask-jobqueue: pip install "trainium-labs[grade]"'),
+])
+def test_a_sentence_where_a_package_is_missing(vecadd, gone, says):
+    subs = hand_in(vecadd / "subs", ann=SOLVED)
+    code = MISSING.format(gone=[gone], argv=[
+        "grade", str(subs), "--lab", "vecadd", "--out", str(vecadd / "out"), "--sandbox", "none",
+        *(["--scheduler", "slurm"] if gone.startswith(("dist", "dask")) else [])])
+    done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, env={
+        **os.environ, "PYTHONPATH": str(ROOT / "shared")})
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    assert says in " ".join(done.stderr.split())
+    assert not list(vecadd.glob("out/verdicts/*"))      # it was said before anything was judged
 
 
 @needs_sandbox

@@ -64,7 +64,7 @@ def test_what_is_finished_is_written_while_the_rest_runs_and_comes_once(tmp_path
     cases = [lab.case("naive_128"), lab.case("stream_128_free1")]
     path, seen = tmp_path / "results.json", []
     args = argparse.Namespace(results=path, backend="sim", simulate=True, seed=None, dialect=None,
-                              in_process=True, language=None, time_limit=None)
+                              in_process=True, language=None, case_limit=None)
     real = cli.evaluate
 
     def evaluate(*given, **named):

@@ -1,6 +1,7 @@
 """What students hand in: packed the same every time, checked, its writeup held against the runs."""
 from __future__ import annotations
 
+import csv
 import io
 import json
 import shutil
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from grading import ROOT, small_lab
+from grading import ROOT, SOLVED, hand_in, run, small_lab
+from labkit.starter.export import export
 from labkit.submit.pack import submit
 from labkit.submit.writeup import check_writeup
 
@@ -44,6 +46,30 @@ def test_the_other_dialect_is_packed_and_checked(lab, capsys):
     assert submit(["vecadd", "--dialect", "nki"]) == 0
     assert zipfile.ZipFile("submissions/vecadd.zip").namelist() == [
         "labs/vecadd/kernels_nki.py", "labs/vecadd/writeup.md"]
+
+
+def test_the_other_dialect_from_the_starter_to_the_grade(lab, tmp_path, monkeypatch):
+    """Exported, solved, packed and graded: what counts is kernels_nki.py."""
+    solved = (lab / "kernels_nki.py").read_bytes()
+    export(ROOT, tmp_path / "starter", ["vecadd"], "nki")
+    mine = tmp_path / "starter" / "labs" / "vecadd"
+    assert "labs/vecadd/kernels_nki.py" in json.loads(
+        (tmp_path / "starter" / "starter.json").read_text())["editable"]
+    staff = tmp_path / "labs"
+    results = {}
+    for student in ("stub", "ann"):
+        monkeypatch.setenv("LABKIT_LABS", str(mine.parent))
+        assert submit(["vecadd", "--dialect", "nki", "--no-check", "--out", student]) == 1
+        (tmp_path / "subs").mkdir(exist_ok=True)
+        shutil.copyfile(f"{student}/vecadd.zip", tmp_path / "subs" / f"{student}.zip")
+        (mine / "kernels_nki.py").write_bytes(solved)
+    hand_in(tmp_path / "subs", cy=SOLVED)                  # the other dialect: not what was asked
+    monkeypatch.setenv("LABKIT_LABS", str(staff))
+    assert run(Path("subs"), Path("out"), "--dialect", "nki", "--sandbox", "none") == 0
+    with open("out/grades.csv", newline="") as file:
+        results = {r["student"]: (r["points"], r["problem"]) for r in csv.DictReader(file)}
+    assert results["ann"] == ("10", "") and results["stub"] == ("0", "")
+    assert results["cy"] == ("0", "kernels_nki.py is not in what was handed in")
 
 
 def test_what_is_missing_is_said(lab, capsys):

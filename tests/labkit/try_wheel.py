@@ -73,6 +73,11 @@ def attempt(python: str, package: Path, extra: str) -> str:
             if done.returncode:
                 return f"{Path(command[0]).name} {' '.join(map(str, command[1:]))}\n" \
                     + (done.stdout + done.stderr)[-2000:]
+        if not extra:
+            done = subprocess.run([str(bin / "labkit"), "simulate"], cwd=folder, env=env,
+                                  text=True, capture_output=True)
+            if done.returncode != 2 or not done.stderr.startswith("could not run: labkit needs"):
+                return f"labkit without its extra\n{done.stderr[-2000:]}"
     return ""
 
 

@@ -36,6 +36,8 @@ def test_the_text_form_says_the_same(python):
     assert done.returncode == 0
     assert "neuronxcc.nki is served by: simulator" in done.stdout
     assert "No problem found." in done.stdout and "PROBLEM" not in done.stdout
+    assert "neuronxcc.nki (kernels.py of the labs)" in done.stdout
+    assert "import nki (kernels_nki.py of the labs) is served by the simulator" in done.stdout
 
 
 def test_a_machine_with_a_fitting_sdk_is_fine(python, sdk):
@@ -57,6 +59,7 @@ def test_an_sdk_that_refuses_the_dialect_is_told_by_its_version(python, sdk, ver
     code, answer = ask(python)
     assert (code == 0) is fits
     assert ("neuronx-cc" in problems(answer)) is not fits
+    assert ("kernels_nki.py" in problems(answer).get("neuronx-cc", "")) is not fits
     assert ask(python, NKI_BACKEND="sim")[0] == 0  # the way out that the sentence names
 
 

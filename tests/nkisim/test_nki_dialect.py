@@ -1,6 +1,8 @@
 """The dialect of today, `import nki`: a kernel written with a dst runs on the same machine."""
 from __future__ import annotations
 
+import inspect
+
 import nki
 import nki.isa as nisa
 import nki.language as nl
@@ -68,6 +70,11 @@ def test_times_do_not_depend_on_values():
     lhs, rhs = array(256, 128), array(256, 512)
     profiles = [nkisim.profile(matmul, lhs, rhs, compute=compute) for compute in (True, False)]
     assert profiles[0].latency_us == profiles[1].latency_us > 0
+
+
+def test_the_source_of_a_kernel_can_be_asked_for():
+    """Generators of kernels compare what they wrote with what was written by hand."""
+    assert inspect.getsource(add).startswith("@nki.jit\ndef add(a, b):")
 
 
 def test_a_plain_function_is_known_by_what_it_uses():

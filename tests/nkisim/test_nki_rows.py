@@ -1,6 +1,8 @@
 """Instructions that only the package nki has, and those that differ in it, against NumPy."""
 from __future__ import annotations
 
+from functools import partial
+
 import ml_dtypes
 import neuronxcc.nki.language as old_nl
 import nki
@@ -74,6 +76,54 @@ def test_tensor_scalar_reduce_goes_on_and_negates():
     got, total = run(body, x, more=[((32, 1), nl.float32)])
     np.testing.assert_allclose(got, x)
     np.testing.assert_allclose(total[:, 0], -3 * x.sum(1), rtol=1e-3, atol=1e-4)
+
+
+def test_tensor_scalar_reduce_starts_from_a_tile_or_a_number():
+    x, start = array(32, 40), array(32, 1)
+
+    def body(d, x, start, res, number=None):
+        nisa.tensor_scalar_reduce(
+            d, x, nl.multiply, 2.0, nl.maximum, res, reduce_cmd=nisa.reduce_cmd.load_reduce,
+            reduce_init=start if number is None else number)
+    for number, want in ((None, start), (3.5, np.float32(3.5))):
+        _, got = run(partial(body, number=number), x, start, more=[((32, 1), nl.float32)])
+        np.testing.assert_allclose(got, np.maximum(2 * x.max(1, keepdims=True), want), rtol=1e-6)
+
+
+def test_an_average_across_partitions():
+    x = array(32, 40)
+    got = run(lambda d, x: nisa.tensor_partition_reduce(d, nl.average, x), x, shape=(1, 40))
+    np.testing.assert_allclose(got[0], x.mean(0), rtol=1e-4, atol=1e-6)
+    with pytest.raises(NkiError, match="average"):
+        run(lambda d, x: nisa.tensor_partition_reduce(d, nl.multiply, x), x, shape=(1, 40))
+
+
+def test_the_derivative_of_gelu_by_a_sigmoid():
+    x, e = array(32, 40), 1e-4
+    wide = x.astype(np.float64)
+    slope = [z / (1 + np.exp(-1.702 * z)) for z in (wide + e, wide - e)]
+    for body in (lambda d, x: nisa.activation(d, nl.gelu_apprx_sigmoid_dx, x),
+                 lambda d, x: nisa.tensor_copy(d, nl.gelu_apprx_sigmoid_dx(x))):
+        np.testing.assert_allclose(run(body, x), (slope[0] - slope[1]) / (2 * e), atol=1e-5)
+
+
+@pytest.mark.parametrize("n, dtype, target, error", [
+    (512, nl.float32, "trn2", ""), (513, nl.float32, "trn2", "NKI-P07"),
+    (4096, nl.float32, "trn3", ""), (8192, nl.bfloat16, "trn3", ""),
+    (8192, nl.float32, "trn3", "NKI-M04")])
+def test_the_columns_of_a_product_by_generation(n, dtype, target, error):
+    def body(d, a, b):
+        acc = nl.ndarray((16, n), dtype=dtype, buffer=nl.psum)
+        nisa.nc_matmul(acc, a, b)
+        nisa.tensor_copy(d, acc)
+    a, b = array(32, 16), array(32, n)
+    if error:
+        with pytest.raises(NkiError, match=error):
+            run(body, a, b, shape=(16, n), target=target)
+        return
+    np.testing.assert_allclose(run(body, a, b, shape=(16, n), target=target), a.T @ b,
+                               **({"rtol": 1e-2, "atol": 0.1} if dtype == nl.bfloat16
+                                  else {"rtol": 1e-4, "atol": 1e-4}))
 
 
 def test_match_replace_walks_its_values_backwards():

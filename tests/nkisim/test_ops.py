@@ -21,8 +21,9 @@ ISA_ALU = {"invert", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "
 REDUCIBLE = {"bitwise_and", "bitwise_or", "bitwise_xor", "add", "subtract", "multiply", "maximum",
              "minimum", "logical_and", "logical_or", "logical_xor"}
 ISA_ACTIVATIONS = {"copy", "square", "sigmoid", "relu", "gelu", "gelu_dx", "gelu_apprx_tanh",
-                   "gelu_apprx_sigmoid", "silu", "silu_dx", "tanh", "softplus", "mish", "erf",
-                   "erf_dx", "exp", "log", "sin", "arctan", "sqrt", "rsqrt", "reciprocal", "sign",
+                   "gelu_apprx_sigmoid", "gelu_apprx_sigmoid_dx", "silu", "silu_dx", "tanh",
+                   "softplus", "mish", "erf", "erf_dx",
+                   "exp", "log", "sin", "arctan", "sqrt", "rsqrt", "reciprocal", "sign",
                    "abs"}
 
 
@@ -173,7 +174,9 @@ def exact(name: str, x: float) -> float:
         "gelu_dx": lambda: cdf(x) + x * density(x),
         "gelu_apprx_tanh": lambda: x * sigmoid(2 * math.sqrt(2 / math.pi)
                                                * (x + 0.044715 * x**3)),
-        "gelu_apprx_sigmoid": lambda: x * sigmoid(1.702 * x), "silu": lambda: x * sigmoid(x),
+        "gelu_apprx_sigmoid": lambda: x * sigmoid(1.702 * x),
+        "gelu_apprx_sigmoid_dx": lambda: sigmoid(1.702 * x) * (
+            1 + 1.702 * x * (1 - sigmoid(1.702 * x))), "silu": lambda: x * sigmoid(x),
         "silu_dx": lambda: sigmoid(x) * (1 + x * (1 - sigmoid(x))), "tanh": lambda: math.tanh(x),
         "softplus": lambda: softplus(x), "mish": lambda: x * math.tanh(softplus(x)),
         "erf": lambda: math.erf(x), "erf_dx": lambda: 2 / math.sqrt(math.pi) * math.exp(-x * x),
@@ -212,7 +215,8 @@ class TestActivations:
     @pytest.mark.parametrize("name, at_minus_inf, at_inf", [
         ("sigmoid", 0, 1), ("relu", 0, np.inf), ("gelu", 0, np.inf), ("gelu_dx", 0, 1),
         ("gelu_apprx_tanh", 0, np.inf), ("gelu_apprx_sigmoid", 0, np.inf), ("silu", 0, np.inf),
-        ("silu_dx", 0, 1), ("tanh", -1, 1), ("softplus", 0, np.inf), ("mish", 0, np.inf),
+        ("gelu_apprx_sigmoid_dx", 0, 1), ("silu_dx", 0, 1),
+        ("tanh", -1, 1), ("softplus", 0, np.inf), ("mish", 0, np.inf),
         ("erf", -1, 1), ("erf_dx", 0, 0), ("exp", 0, np.inf)])
     def test_limits_and_nan(self, name, at_minus_inf, at_inf):
         x = np.array([-np.inf, -3e38, 3e38, np.inf, np.nan], np.float32)

@@ -25,6 +25,8 @@ def caller(key: str) -> dict[str, Any]:
     """Return who has an access key: {"account", "policies", "boundary"}; a key that no test named
     is an administrator's."""
     who = {"account": ACCOUNT, "policies": [ADMIN], **WORLD.callers.get(key, {})}
+    if not WORLD.strict["accounts"]:
+        who["account"] = ACCOUNT
     if WORLD.denied:
         denied = {"Effect": "Deny", "Action": WORLD.denied, "Resource": "*"}
         who["policies"] = [*who["policies"], {"Statement": [denied]}]

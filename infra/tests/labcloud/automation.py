@@ -52,7 +52,8 @@ def chooses(inputs: dict[str, Any], instance: str, tags: dict[str, str]) -> bool
     key, values = targets[0]["Key"], targets[0]["Values"]
     if key == "ParameterValues":
         return instance in values
-    return any(like(tags.get(key.removeprefix("tag:"), "\0"), v) for v in values)
+    tag = tags.get(key.removeprefix("tag:"), "\0")
+    return any(like(tag, v) if WORLD.strict["wildcards"] else tag == v for v in values)
 
 
 def needs(document: str, region: str, resource: str) -> list[Request]:
@@ -64,7 +65,8 @@ def needs(document: str, region: str, resource: str) -> list[Request]:
     action = "Stop" if "Stop" in document else "Terminate"
     tags = questions.tagged(questions.ec2_tags(region, resource))
     arn = f"arn:aws:ec2:{region}:{ACCOUNT}:instance/{resource}"
-    return [*(Request(a) for a in LOOKS), Request(f"ec2:{action}Instances", arn, tags)]
+    looks = LOOKS if WORLD.strict["automations"] else ()  # the steps between are AWS's runbooks'
+    return [*(Request(a) for a in looks), Request(f"ec2:{action}Instances", arn, tags)]
 
 
 def may_start(region: str, starter: str, inputs: dict[str, Any]) -> str:

@@ -12,7 +12,10 @@ from freezegun import freeze_time
 
 ACCOUNT = "123456789012"
 HOUR_USD = {"trn1.2xlarge": 1.34375, "trn1.32xlarge": 21.50, "inf2.xlarge": 0.7582}
-STRICT = ("iam", "rates", "states", "gaps", "zones", "counts", "cost tags", "late reads")
+STRICT = (
+    "iam", "rates", "states", "gaps", "zones", "counts", "cost tags", "late reads", "wildcards",
+    "accounts", "automations",
+)
 DEFAULT_REGIONS = ["us-east-1", "us-east-2", "us-west-2", "ap-southeast-4"]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
+from ..dialect import DIALECTS
 from ..grade.report import write
 from ..grade.run import write_json
 from ..show import terminal
@@ -56,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     live.add_argument("--port", type=int, default=8000)
     live.add_argument("--jobs", type=int, default=1, help="judged at a time")
     live.add_argument("--sandbox", default="auto")
+    live.add_argument("--dialect", choices=DIALECTS, default="beta1",
+                      help="of the kernels that are sent (default: %(default)s)")
     live.add_argument("--seconds-between", type=float, default=30.0, metavar="S",
                       help="between two submissions of a student (default: %(default)s)")
     return parser

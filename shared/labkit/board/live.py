@@ -97,7 +97,7 @@ class Contest:
 
     # -- judging -------------------------------------------------------------------------------
     def task(self, student: str, body: bytes) -> tuple[Task | None, str]:
-        """Return the task of a body (kernels.py, or a .zip with it), or why there is none."""
+        """Return the task of a body (the kernels, or a .zip with them), or why there is none."""
         lab = self.graded.lab
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / "s"
@@ -106,17 +106,17 @@ class Contest:
                 (Path(scratch) / "s.zip").write_bytes(body)
                 source = "s.zip"
             else:
-                (folder / lab.editable[0]).write_bytes(body)
+                (folder / lab.kernels.name).write_bytes(body)
                 source = "s"
             found = intake.take({"student": student, "source": source}, Path(scratch), lab.name,
-                                lab.editable, None, folder)
+                                lab.handed_in, None, folder)
         if found.problem:
             return None, found.problem
         seed = seed_of(self.data, lab.name)
         key = digest(lab.folder, str(seed), found.sha256)
         return {"student": student, "name": lab.name, "lab": str(lab.folder.resolve()),
                 "files": {n: d.decode("utf-8", "surrogateescape") for n, d in found.files.items()},
-                "kernels": Path(lab.editable[0]).stem, "sandbox": self.sandbox, "seed": seed,
+                "kernels": lab.kernels.stem, "sandbox": self.sandbox, "seed": seed,
                 "full": False, "submission_sha256": found.sha256, "of": self.graded.points,
                 "key": key, "references": str((self.data / "private" / "references").resolve()),
                 "patience_s": self.graded.plan.total_s + 300}, ""
@@ -243,7 +243,8 @@ def serve(args: argparse.Namespace) -> int:
     key = read_key(args.key)
     args.data.mkdir(parents=True, exist_ok=True)
     os.chmod(args.data, 0o700)
-    contest = Contest(load_plan(load([args.lab])[0].folder), Store(args.data / "contest.sqlite"),
+    contest = Contest(load_plan(load([args.lab])[0].folder).speaking(args.dialect),
+                      Store(args.data / "contest.sqlite"),
                       key, make_tokens(args.data / "tokens.csv", args.roster), args.data, kind,
                       args.seconds_between)
     print(f"{args.lab}: {len(contest.tokens)} students may submit; their tokens are in "

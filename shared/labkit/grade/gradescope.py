@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..dialect import DIALECTS, KERNELS
 from ..spec import SpecError
 from . import intake, sandbox
 from .plan import digest, load_plan
@@ -174,7 +175,8 @@ def gradescope(argv: Sequence[str] | None = None) -> int:
     from ..starter.export import build_wheel
     parser = argparse.ArgumentParser(prog="nox -s gradescope --", description=gradescope.__doc__)
     parser.add_argument("--lab", required=True, metavar="NAME")
-    parser.add_argument("--kernels", default="kernels", choices=("kernels", "kernels_nki"))
+    parser.add_argument("--dialect", choices=DIALECTS, default="beta1",
+                        help="of the kernels that are graded (default: %(default)s)")
     parser.add_argument("--out", type=Path, metavar="FILE",
                         help="default: dist/autograder-NAME.zip")
     args = parser.parse_args(argv)
@@ -184,7 +186,7 @@ def gradescope(argv: Sequence[str] | None = None) -> int:
     out = args.out or Path("dist") / f"autograder-{args.lab}.zip"
     with tempfile.TemporaryDirectory(prefix="labkit-wheel-") as scratch:
         data = build_archive(root, args.lab, build_wheel(root, Path(scratch)),
-                             secrets.token_hex(16), args.kernels)
+                             secrets.token_hex(16), Path(KERNELS[args.dialect]).stem)
     out.parent.mkdir(parents=True, exist_ok=True)
     fd = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(fd, "wb") as file:

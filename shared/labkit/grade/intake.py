@@ -221,7 +221,7 @@ def find(folder: Path) -> dict[str, dict[str, str]]:
         student = path.name[:len(path.name) - len(suffix)]
         row = rows.setdefault(student, {"student": student})
         if not row.get("source"):
-            row["source"] = str(path)
+            row["source"] = path.name     # in `folder`, as in the table
     if not rows:
         raise SpecError(f"{folder} has no submissions: neither folders nor archives "
                         f"({', '.join(ARCHIVES)}), nor {TABLE}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -54,6 +54,10 @@ class Graded:
     @property
     def points(self) -> float:
         return sum(line.points for line in self.lab.rubric)
+
+    def speaking(self, dialect: str) -> Graded:
+        """Return the same for kernels of a dialect; raise SpecError if the lab has none."""
+        return replace(self, lab=self.lab.speaking(dialect))
 
 
 def load_plan(folder: Path, full: bool = False) -> Graded:

@@ -133,7 +133,7 @@ def write_reports(out: Path, graded: Graded, late: Late, submissions: Sequence[S
             shown))
         text = pages.get_template("student.md").render(shown)
         write(out / "reports" / f"{row['id']}.md", re.sub(r"\n{3,}", "\n\n", text))
-    given = split_file(graded.lab.folder / "kernels.py")[0]
+    given = split_file(graded.lab.kernels)[0]
     alike = [(share, known[a]["student"], known[b]["student"])
              for share, a, b in pairs({r["id"]: r["text"] for r in rows}, given)][:50]
     texts = [line.text for line in graded.lab.rubric]

@@ -1,7 +1,7 @@
 """Grade a class: `nox -s grade -- SUBMISSIONS --lab NAME --out DIR`.
 
 A submission is a task: texts in, a verdict out, the same bytes on every machine. Tasks run on this
-machine's cores, or on a Dask cluster (`--scheduler`), whose workers may die. Each verdict is
+machine's cores, or on a cluster (`--scheduler`), whose workers may die. Each verdict is
 written when it is there, so a run that was stopped goes on where it was.
 """
 from __future__ import annotations
@@ -22,11 +22,13 @@ from typing import Any
 import nkisim
 
 from ..cli import known_labs, positive
+from ..dialect import DIALECTS
 from ..show import progress, terminal
 from ..spec import SpecError
 from . import intake, sandbox
+from .cluster import JOBS, on_cluster
 from .plan import Graded, Late, digest, load_plan
-from .report import write_reports
+from .report import environment, write_reports
 
 Task = dict[str, Any]
 
@@ -110,7 +112,7 @@ def make_tasks(folder: Path, graded: Graded, out: Path, args: argparse.Namespace
     """Take all submissions in and return them with a task for each that can be judged."""
     lab = graded.lab
     seed = seed_of(out, lab.name)
-    key = digest(lab.folder, nkisim.__version__, str(seed), str(args.full), args.kernels)
+    key = digest(lab.folder, nkisim.__version__, str(seed), str(args.full), lab.kernels.stem)
     rows = intake.find(folder)
     wanted = args.student or list(rows)
     unknown = [s for s in wanted if s not in rows]
@@ -120,15 +122,13 @@ def make_tasks(folder: Path, graded: Graded, out: Path, args: argparse.Namespace
     for student in sorted(wanted):
         with tempfile.TemporaryDirectory(prefix="labkit-intake-") as scratch:
             submission = intake.take(rows[student], folder, lab.name,
-                                     [f"{args.kernels}.py", *(e for e in lab.editable
-                                                              if e != f"{args.kernels}.py")],
-                                     args.late.deadline, Path(scratch))
+                                     lab.handed_in, args.late.deadline, Path(scratch))
         found.append(submission)
         files = {name: data.decode("utf-8", "surrogateescape")
                  for name, data in submission.files.items()}
         tasks.append({
             "student": student, "name": lab.name, "lab": str(lab.folder.resolve()), "files": files,
-            "kernels": args.kernels, "sandbox": args.sandbox, "seed": seed, "full": args.full,
+            "kernels": lab.kernels.stem, "sandbox": args.sandbox, "seed": seed, "full": args.full,
             "submission_sha256": submission.sha256, "of": graded.points,
             "key": hashlib.sha256(f"{key}{submission.sha256}".encode()).hexdigest(),
             "references": str((out / "private" / "references" / key[:12]).resolve()),
@@ -143,8 +143,11 @@ def make_tasks(folder: Path, graded: Graded, out: Path, args: argparse.Namespace
 def run_tasks(tasks: Sequence[Task], args: argparse.Namespace
               ) -> Iterator[tuple[Task, dict[str, Any]]]:
     """Yield tasks and their verdicts as they are done, from this machine or from a cluster."""
+    if not tasks:
+        return
     if args.scheduler:
-        yield from _on_cluster(tasks, args.scheduler)
+        yield from on_cluster(tasks, grade_one, args.scheduler, args.jobs or JOBS,
+                              args.out / "private")
         return
     with ThreadPoolExecutor(args.jobs or os.cpu_count() or 1) as pool:
         futures = {pool.submit(grade_one, task): task for task in tasks}
@@ -154,28 +157,6 @@ def run_tasks(tasks: Sequence[Task], args: argparse.Namespace
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def _on_cluster(tasks: Sequence[Task], address: str) -> Iterator[tuple[Task, dict[str, Any]]]:
-    """Yield tasks and verdicts from a Dask cluster: its scheduler sends a dead worker's again."""
-    try:
-        from distributed import Client
-        from distributed import as_completed as completed
-    except ImportError:
-        raise SpecError("--scheduler needs Dask: pip install \"trainium-labs[grade]\"") from None
-    try:
-        client = Client(address, timeout="20s")
-    except (OSError, ValueError) as error:
-        raise SpecError(f"there is no Dask scheduler at {address}: {error}") from None
-    with client:
-        futures, task_of = [], {}
-        for task in tasks:
-            # pure=False: the same code handed in twice is judged twice
-            name = f"grade-{task['key'][:16]}-{intake.safe_id(task['student'])}"
-            futures.append(client.submit(grade_one, task, retries=3, pure=False, key=name))
-            task_of[name] = task
-        for future in completed(futures):
-            yield task_of[future.key], future.result()
 
 
 def write_json(path: Path, document: Any) -> None:
@@ -204,12 +185,14 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
                         help="grade only this one again (may be repeated)")
     parser.add_argument("--full", action="store_true",
                         help="the lab's whole rubric at full size instead of its quick plan")
-    parser.add_argument("--kernels", default="kernels", choices=("kernels", "kernels_nki"),
-                        help="which file is graded (default: %(default)s)")
+    parser.add_argument("--dialect", choices=DIALECTS, default="beta1",
+                        help="of the kernels that are graded (default: %(default)s)")
     parser.add_argument("--sandbox", choices=sandbox.KINDS, default="auto",
                         help="what strangers' code runs in (default: bubblewrap, or nothing runs)")
-    parser.add_argument("--jobs", type=positive, metavar="N", help="at a time (default: cores)")
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="grade on this Dask cluster")
+    parser.add_argument("--jobs", type=positive, metavar="N",
+                        help=f"at a time (default: cores; {JOBS} on Slurm)")
+    parser.add_argument("--scheduler", metavar="WHERE", help="grade on a Dask cluster (its "
+                        "address), or in a queue (slurm, slurm:PARTITION)")
     parser.add_argument("--deadline", type=intake.parse_time, metavar="TIME",
                         help="such as 2026-05-01T23:59:00-07:00; times are in submissions.csv")
     parser.add_argument("--late-per-day", type=float, default=0.1, metavar="SHARE",
@@ -226,8 +209,9 @@ def grade(argv: Sequence[str] | None = None) -> int:
     args = _parser(names).parse_args(argv)
     args.late = Late(args.deadline, args.late_per_day, args.late_days)
     args.sandbox = sandbox.choose(args.sandbox)
+    environment()       # what reports need is there, before hours go into judging
     console = terminal()
-    graded = load_plan(load([args.lab])[0].folder, args.full)
+    graded = load_plan(load([args.lab])[0].folder, args.full).speaking(args.dialect)
     out = args.out
     submissions, tasks = make_tasks(args.submissions, graded, out, args)
     by_id = {s.student: s for s in submissions}

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.markup import escape
 
 from ..cli import RESULTS, known_labs
-from ..dialect import DIALECTS, KERNELS
+from ..dialect import DIALECTS
 from ..evaluate import PASSED, evaluate
 from ..grade.rules import find_flags
 from ..show import progress, show_failures, show_steps, terminal
@@ -24,16 +24,10 @@ from .writeup import check_writeup
 FOLDER = Path("submissions")
 
 
-def handed_in(lab: Lab) -> list[str]:
-    """Return the files that are graded: the kernels of the dialect, and what else may be edited."""
-    others = [name for name in lab.editable if name not in KERNELS.values()]
-    return [KERNELS[lab.dialect], *others]
-
-
 def problems_of(lab: Lab) -> list[str]:
     """Return why a lab's files cannot be graded, in sentences; [] if they can."""
     found = []
-    for name in handed_in(lab):
+    for name in lab.handed_in:
         path = lab.folder / name
         if not path.is_file():
             found.append(f"{name} is missing")
@@ -55,7 +49,7 @@ def archive(lab: Lab) -> bytes:
     """Return the archive that is handed in: the editable files and the writeup, and no more."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
-        for name in (*handed_in(lab), "writeup.md", "writeup.pdf"):
+        for name in (*lab.handed_in, "writeup.md", "writeup.pdf"):
             path = lab.folder / name
             if path.is_file() and not path.is_symlink():
                 info = zipfile.ZipInfo(f"labs/{lab.name}/{name}", (2000, 1, 1, 0, 0, 0))
@@ -87,7 +81,7 @@ def submit(argv: Sequence[str] | None = None) -> int:
     console = terminal()
     missing = problems_of(lab)
     fatal = any("is not Python" in m or "is missing" in m for m in missing)
-    if fatal and not (lab.folder / handed_in(lab)[0]).is_file():
+    if fatal and not lab.kernels.is_file():
         raise SpecError(f"there is nothing to hand in: {missing[0]}")
     if not fatal and not args.no_check:
         missing += _run(lab, console)

@@ -153,7 +153,9 @@ class NeuronCore:
     psum_bank_bytes: int
     psum_fmax: int  # fp32 elements in one bank
     gemm_stationary_fmax: int
-    gemm_moving_fmax: int
+    gemm_moving_fmax: int  # what nl.tile_size says
+    pe_moving_fmax: int  # elements a partition that one matmul streams at most
+    pe_result_bytes: int  # that one matmul writes of a partition at most, and does not cross
     bn_stats_fmax: int
     dma_engines: int
 

@@ -67,6 +67,8 @@ LIMITS = {
     "psum_fmax": documented(512, TILE_SIZE),
     "gemm_stationary_fmax": documented(128, TILE_SIZE),
     "gemm_moving_fmax": documented(512, TILE_SIZE),
+    "pe_moving_fmax": documented(512, TILE_SIZE),
+    "pe_result_bytes": documented(2048, f"{ARCH}, PSUM: one bank"),
     "bn_stats_fmax": documented(512, TILE_SIZE),
     "dma_engines": documented(16, f"{ARCH}, DMA: 32 on a chip of 2 cores, 16 serve a core"),
     "act_resident": assumed(

@@ -264,6 +264,12 @@ def _silu_dx(x: Array) -> Array:
     return gate + _times(x, gate * _sigmoid(-x))
 
 
+def _gelu_sigmoid_dx(x: Array) -> Array:
+    """Return the derivative of x * sigmoid(1.702 x)."""
+    gate = _sigmoid(1.702 * x)
+    return gate + _times(x, 1.702 * gate * _sigmoid(-1.702 * x))
+
+
 def _softplus(x: Array) -> Array:
     return np.logaddexp(0, x)
 
@@ -286,6 +292,7 @@ ACTIVATIONS: dict[str, ActOp] = {op.name: op for op in (
     ActOp("gelu_apprx_tanh", _exact(
         lambda x: _times(x, _sigmoid(2 * _GELU_TANH * (x + 0.044715 * x**3))))),
     ActOp("gelu_apprx_sigmoid", _exact(lambda x: _times(x, _sigmoid(1.702 * x)))),
+    ActOp("gelu_apprx_sigmoid_dx", _exact(_gelu_sigmoid_dx)),
     ActOp("silu", _exact(lambda x: _times(x, _sigmoid(x)))),
     ActOp("silu_dx", _exact(_silu_dx)),
     ActOp("tanh", np.tanh),

@@ -8,7 +8,10 @@ from .facts import ARCH3, ISA, LIMITS, assumed, documented, like, make_core
 FACTS = {
     **LIMITS,
     **like(trn2.FACTS, "trn2", "pe_transpose_bit_exact", "pe_double_row"),
-    "gemm_moving_fmax": assumed(512, "as trn2; newer documents allow more"),
+    "gemm_moving_fmax": assumed(512, "what nl.tile_size says on trn2; AWS gives no other"),
+    "pe_moving_fmax": documented(
+        8192, f"{ISA}.nc_matmul: 4096 for a float32 result, 8192 for a bfloat16 one"),
+    "pe_result_bytes": documented(16 * KIB, f"{ISA}.nc_matmul: as much as 8 banks of PSUM hold"),
     "sbuf_bytes": documented(256 * KIB, ARCH3),
     "sbuf_usable_bytes": assumed(
         245_752, "8 bytes less than 240 KiB, as leanprover/KLR has it; nothing was compiled"),

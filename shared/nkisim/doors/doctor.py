@@ -1,4 +1,4 @@
-"""`python -m nkisim doctor`: what would serve `import neuronxcc.nki` here, why, and what is wrong.
+"""`python -m nkisim doctor`: what would serve the two NKI packages here, why, and what is wrong.
 
 Every check is a function that looks at this Python and returns findings; nothing is changed and
 no SDK is imported into this process. Last, a fresh Python imports `neuronxcc.nki` for real, so
@@ -59,8 +59,9 @@ def command(argv: list[str]) -> int:
     """Print the diagnosis; return 0 (fine), 1 (a problem was found) or 2 (could not run)."""
     parser = argparse.ArgumentParser(
         prog="python -m nkisim doctor",
-        description="Say what would serve neuronxcc.nki in this Python, and what stands in its "
-                    "way. Exit code: 0 fine, 1 a problem was found, 2 the doctor could not run.")
+        description="Say what would serve neuronxcc.nki (kernels.py of the labs) and nki "
+                    "(kernels_nki.py) in this Python, and what stands in their way. Exit code: "
+                    "0 fine, 1 a problem was found, 2 the doctor could not run.")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(argv)
     try:
@@ -178,7 +179,8 @@ def check_compiler() -> list[Finding]:
             "neuronx-cc", _unless_sim(PROBLEM),
             f"{sdk} refuses neuronxcc.nki inside kernels, even where the import still works; SDK "
             "2.29 was the last to compile it.",
-            f"{finder.SDK_INSTALL}, or set NKI_BACKEND=sim")]
+            f"Use the package nki (kernels_nki.py of the labs), {finder.SDK_INSTALL}, or set "
+            "NKI_BACKEND=sim")]
     return [Finding("neuronx-cc", OK, sdk)]
 
 
@@ -267,7 +269,8 @@ def check_import() -> tuple[str, str, list[Finding]]:
             "import", PROBLEM, f"import neuronxcc.nki fails: {text.splitlines()[0]}"),
             _today(*today)]
     backend = "simulator" if served == "sim" else "sdk"
-    return backend, _why(backend), [Finding("import", OK, f"import neuronxcc.nki: {text}"),
+    return backend, _why(backend), [Finding("import", OK, "import neuronxcc.nki (kernels.py of "
+                                            f"the labs): {text}"),
                                     _today(*today)]
 
 
@@ -276,7 +279,8 @@ def _today(served: str, text: str) -> Finding:
     if not served:
         return Finding("import nki", NOTE, f"import nki fails: {(text.splitlines() or [''])[0]}")
     who = "the simulator" if served == "sim" else "the SDK"
-    return Finding("import nki", OK, f"import nki is served by {who}: {text}")
+    return Finding("import nki", OK,
+                   f"import nki (kernels_nki.py of the labs) is served by {who}: {text}")
 
 
 def _why(backend: str) -> str:

@@ -155,8 +155,11 @@ def tensor_tensor(m: Machine, data1: Any, data2: Any, op: Any, *, dtype: Any = N
     check_bitvec(alu, (data1, data2), "nisa.tensor_tensor", dtype)
     exact = data1.dtype == data2.dtype and data1.dtype.itemsize == 4 \
         and dtypes.is_int(data1.dtype) and alu.name in _EXACT
-    gpsimd = alu.name == "power" or exact and not int(engine or 0)
-    if gpsimd and PSUM in (data1.kind, data2.kind):
+    in_psum = PSUM in (data1.kind, data2.kind)
+    # The package nki: "unless an operand lies in PSUM"; neuronxcc.nki refuses that.
+    chosen = not int(engine or 0) and not (in_psum and m.dialect != "beta1")
+    gpsimd = alu.name == "power" or exact and chosen
+    if gpsimd and in_psum:
         raise fail("NKI-E02", f"nisa.tensor_tensor: {alu.name} of these dtypes runs on GpSimd, "
                    "which has no port to PSUM", given=f"data1 {data1!r}, data2 {data2!r}",
                    limit="power, and 32-bit integer add, subtract and multiply, read SBUF",

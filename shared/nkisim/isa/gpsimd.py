@@ -83,7 +83,9 @@ def affine_select(m: Machine, pred: Any, on_true_tile: Any, on_false_value: Any,
 
 
 def _run_partition_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
-    put(semantics.partition_reduce(ins.params, ins.srcs[0].np), dst)
+    alu, divisor = ins.params
+    value = semantics.partition_reduce(alu, ins.srcs[0].np)
+    put(value if divisor == 1 else value / np.float32(divisor), dst)
 
 
 _ACROSS = frozenset(("add", "maximum", "bitwise_or", "bitwise_and"))
@@ -96,13 +98,18 @@ _ACROSS = frozenset(("add", "maximum", "bitwise_or", "bitwise_and"))
              source="Neuron SDK 2.26 API reference: nisa.tensor_partition_reduce")
 def tensor_partition_reduce(m: Machine, op: Any, data: Any, *, mask: Any = None,
                             dtype: Any = None) -> Instr:
-    """Reduce across partitions: (P, F...) to (1, F...); slow, on GpSimd."""
-    alu = ops.resolve_alu(op)
+    """Reduce across partitions: (P, F...) to (1, F...); slow, on GpSimd.
+
+    The package nki has nl.average as well: the sum divided by P.
+    """
+    average = m.dialect != "beta1" and "average" in (op, getattr(op, "nki_op", None))
+    alu = ops.resolve_alu("add" if average else op)
     if alu.name not in _ACROSS:
+        more = () if m.dialect == "beta1" else ("average",)
         raise fail("NKI-E06", "nisa.tensor_partition_reduce cannot reduce with this operator",
-                   given=f"op={alu.name}", limit=", ".join(sorted(_ACROSS)))
-    return Instr((1, *data.shape[1:]), params=alu, form=Ops(alu.name), grid=data.shape,
-                 kept=(None, *range(1, len(data.shape))))
+                   given=f"op={alu.name}", limit=", ".join(sorted((*_ACROSS, *more))))
+    return Instr((1, *data.shape[1:]), params=(alu, data.shape[0] if average else 1),
+                 form=Ops(alu.name), grid=data.shape, kept=(None, *range(1, len(data.shape))))
 
 
 def _run_local_gather(m: Machine, ins: Instr, dst: Tensor) -> None:

@@ -39,16 +39,18 @@ def _run_matmul(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 def check_bank(m: Machine, ins: Instr, dst: Tensor) -> None:
-    """The result of one matmul lies in one PSUM bank."""
-    bank = m.hw.psum_bank_bytes
+    """The result of one matmul lies in one PSUM bank (before NeuronCore-v4)."""
+    bank = m.hw.pe_result_bytes
     if dst.storage.row_bytes <= bank and not dst.storage.arena:
         return                                              # a tile of its own
     lo = dst.offset % dst.storage.row_bytes                 # type: ignore[union-attr]
     end = dst.dtype.itemsize + sum((n - 1) * s for n, s in zip(dst.shape[1:], dst.strides[1:]))
     if lo // bank != (lo + end - 1) // bank:
-        raise fail("NKI-M06", "the result of a matmul lies in two PSUM banks",
+        raise fail("NKI-M06", "the result of a matmul lies in two PSUM banks"
+                   if bank == m.hw.psum_bank_bytes else "the result of a matmul is too large",
                    given=f"bytes {lo} .. {lo + end - 1} of each partition",
-                   limit=f"one bank of {bank} bytes: {bank // 4} float32 results",
+                   limit=(f"one bank of {bank} bytes" if bank == m.hw.psum_bank_bytes
+                          else f"{bank} bytes") + f": {bank // 4} float32 results",
                    hint="give each matmul its own bank: nl.zeros((n, nl.par_dim(128), 512), "
                         "buffer=nl.psum), or use at most 512 columns")
 
@@ -76,8 +78,9 @@ def nc_matmul(m: Machine, stationary: Any, moving: Any, *, is_stationary_onezero
     """Return stationary^T @ moving in PSUM (float32).
 
     stationary (K, M): K <= 128 partitions, M <= 128. moving (K, N...): N <= 512 elements per
-    partition; its free dims are kept in the result (M, N...). `psum += nc_matmul(...)` is one
-    instruction that accumulates. K is summed over the partitions.
+    partition (trn3: 4096 for a float32 result, 8192 for a bfloat16 one); its free dims are kept in
+    the result (M, N...). `psum += nc_matmul(...)` is one instruction that accumulates. K is summed
+    over the partitions.
     """
     a, b = stationary, moving
     double = perf_mode is not None and "double" in str(perf_mode)
@@ -87,13 +90,15 @@ def nc_matmul(m: Machine, stationary: Any, moving: Any, *, is_stationary_onezero
                    limit="NeuronCore-v3 (trn2) or newer",
                    hint="leave perf_mode out, or simulate for trn2")
     rows = 2 if double else 1
-    for t, name, field in ((a, "stationary", "gemm_stationary_fmax"),
-                           (b, "moving", "gemm_moving_fmax")):
-        limit = getattr(m.hw, field) * rows
+    for t, name, most, field in (
+            (a, "stationary", m.hw.gemm_stationary_fmax, " (nl.tile_size.gemm_stationary_fmax)"),
+            (b, "moving", m.hw.pe_moving_fmax, " (nl.tile_size.gemm_moving_fmax)"
+             if m.hw.pe_moving_fmax == m.hw.gemm_moving_fmax else "")):
+        limit = most * rows
         if per_partition(t) > limit:
             raise fail("NKI-P07", f"matmul operand {name} has too many elements per partition",
                        given=f"shape {t.shape}: {per_partition(t)}",
-                       limit=f"{limit} (nl.tile_size.{field})",
+                       limit=f"{limit}{field}",
                        hint=f"loop over tiles of {limit} columns")
     if a.shape[0] != b.shape[0]:
         raise fail("NKI-S02", "the contraction dims of a matmul differ",

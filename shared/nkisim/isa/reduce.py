@@ -97,7 +97,7 @@ def tensor_reduce(m: Machine, op: Any, data: Any, axis: Any, *, mask: Any = None
 
 
 def _run_tensor_scalar_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
-    op0, reduce_op, reverse, cmd, load, negate = ins.params
+    op0, reduce_op, reverse, cmd, negate = ins.params
     x = dtypes.as_float32(ins.srcs[0].np)
     v = ins.scalar(0, x.ndim)
     v = np.float32(v) if is_scalar(v) else v
@@ -106,6 +106,7 @@ def _run_tensor_scalar_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
     if m.dialect == "beta1":
         put(semantics.accumulate(reduce_op, value), ins.also[0])
         return
+    load = ins.scalar(1, 2)
     got = drive(m, VECTOR, ins, value, reduce_op, cmd, 0.0 if load is None else load)
     for t in ins.also:
         put(-got if negate else got, t)
@@ -113,6 +114,7 @@ def _run_tensor_scalar_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 @instruction("tensor_scalar_reduce", public="nisa.tensor_scalar_reduce", engines=(VECTOR,),
              operands=(Tile("data"), Vector("operand0", numbers=True, like="data"),
+                       Vector("reduce_init", numbers=True, optional=True, like="data"),
                        Vector("reduce_res", WRITE, like="data")),
              nki="nisa.tensor_scalar_reduce(dst, data, op0, operand0, reduce_op, reduce_res=None, "
                  "reverse0=False, reduce_cmd=3, reduce_init=None, reduce_res_negate=False)",
@@ -128,11 +130,8 @@ def tensor_scalar_reduce(m: Machine, *, data: Any, op0: Any, operand0: Any, redu
         raise fail("NKI-E05", "nisa.tensor_scalar_reduce does not support reverse0")
     alu = arithmetic(op0, "nisa.tensor_scalar_reduce")
     red = arithmetic(reduce_op, "nisa.tensor_scalar_reduce")
-    if isinstance(reduce_init, Tensor):
-        raise fail("NKI-X02", "nisa.tensor_scalar_reduce from a tile reduce_init",
-                   limit="a number", hint="write the tile with the instruction before")
-    return Instr(params=(alu, red, bool(reverse0), int(reduce_cmd), reduce_init,
-                         bool(reduce_res_negate)), form=Ops(alu.name, red.name))
+    return Instr(params=(alu, red, bool(reverse0), int(reduce_cmd), bool(reduce_res_negate)),
+                 form=Ops(alu.name, red.name))
 
 
 # -- scans ----------------------------------------------------------------------------------------

@@ -29,6 +29,10 @@ class Kernel(launching.Kernel):
     together = True
     schedule: tuple[tuple[str, tuple[str, ...]], ...] = ()      # edges between named calls
 
+    def __init__(self, func: Callable, *args: Any, **kwargs: Any):
+        super().__init__(func, *args, **kwargs)
+        self.__wrapped__ = self.func            # so that inspect.getsource(kernel) finds it
+
     def __getitem__(self, lnc: Any) -> Kernel:
         """Return the kernel launched on 1 or 2 cores that run together: kernel[2](x)."""
         n = as_int(lnc)

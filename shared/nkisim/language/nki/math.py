@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...chip import dtypes
+from ...chip.memory import PSUM
 from ...errors import fail
 from ...isa import lower, rng
 from ...isa.operands import is_scalar
@@ -35,6 +36,10 @@ def _add(plan: Any, name: str, op: str = "") -> None:
 def _unary(name: str) -> None:
     def plan(m: Machine, x: Any, dtype: Any = None) -> Tensor:
         t = _tile(m, x)
+        if name == "rsqrt" and getattr(t, "kind", None) is PSUM:
+            raise fail("NKI-M01", "nl.rsqrt of a tile in PSUM", given=f"{t!r}",
+                       limit="since 0.5 nl.rsqrt reads SBUF",
+                       hint="nl.copy the tile first, or nisa.activation(dst, nl.rsqrt, tile)")
         return lower.unary(m, name, t, _dtype(dtype, t))
     plan.__doc__ = f"Return {name} of each element of a tile."
     _add(plan, name)
@@ -57,9 +62,10 @@ def _reduction(name: str, op: str) -> None:
 
 
 for _name in ("abs", "arctan", "ceil", "copy", "cos", "erf", "erf_dx", "exp", "floor", "gelu",
-              "gelu_apprx_sigmoid", "gelu_apprx_tanh", "gelu_dx", "invert", "log", "logical_not",
-              "mish", "negative", "reciprocal", "relu", "rsqrt", "sigmoid", "sign", "silu",
-              "silu_dx", "sin", "softplus", "sqrt", "square", "tan", "tanh", "trunc"):
+              "gelu_apprx_sigmoid", "gelu_apprx_sigmoid_dx", "gelu_apprx_tanh", "gelu_dx", "invert",
+              "log", "logical_not", "mish", "negative", "reciprocal", "relu", "rsqrt", "sigmoid",
+              "sign", "silu", "silu_dx", "sin", "softplus", "sqrt", "square", "tan",
+              "tanh", "trunc"):
     _unary(_name)
 for _name in ("add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "mod",
               "fmod", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift",
@@ -146,6 +152,6 @@ class _Marker:
         return f"nl.{self.nki_op}"
 
 
-for _name in ("average", "prelu", "bypass", "gelu_apprx_sigmoid_dx"):
+for _name in ("average", "prelu", "bypass"):
     FUNCTIONS[_name] = _Marker(_name)
 

@@ -12,6 +12,7 @@ from ...chip import dtypes, ops
 from ...chip.memory import PSUM, sbuf
 from ...errors import fail
 from ...isa import dve
+from ...isa.operands import is_scalar
 from ...isa.table import ROWS, Row
 from ...machine import allocate
 from ...machine.index import Index
@@ -51,8 +52,12 @@ def tensor_scalar(m: Machine, given: dict[str, Any]) -> None:
         op, value = given["op" + k], given["operand" + k]
         if op is None:
             continue
-        if value is None and ops.resolve_alu(op).unary:
-            given["operand" + k] = 0.0
+        if not (alu := ops.resolve_alu(op)).unary:
+            continue
+        if value is not None and not (is_scalar(value) and value == 0):
+            raise fail("NKI-E05", f"nisa.tensor_scalar: nl.{alu.name} takes no operand",
+                       given=f"operand{k}={value!r}"[:80], limit="None or 0")
+        given["operand" + k] = 0.0
 
 
 def memset(m: Machine, given: dict[str, Any]) -> None:
