@@ -91,10 +91,18 @@ def _arguments(host: Host) -> list[str]:
     return [*out, *host.options]
 
 
+#: characters of the folder: of the 104 (macOS) or 108 of a socket's path, ssh takes 58 for its name
+#: (%C and what it appends while it listens)
+SOCKET_FOLDER = 104 - 1 - 58
+
+
 @lru_cache(maxsize=1)
 def _sockets() -> str:
     """Return a folder for the sockets of shared connections that only this user can enter."""
-    folder = Path(tempfile.gettempdir()) / f"labkit-ssh-{os.getuid()}"
+    name = f"labkit-ssh-{os.getuid()}"
+    folder = Path(tempfile.gettempdir()) / name
+    if len(str(folder)) > SOCKET_FOLDER:    # macOS gives everybody a temporary folder far down
+        folder = Path("/tmp") / name
     folder.mkdir(mode=0o700, exist_ok=True)
     facts = folder.lstat()
     if facts.st_uid != os.getuid() or facts.st_mode & 0o077 or folder.is_symlink():
