@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from pathlib import Path
 
 import numpy as np
@@ -72,3 +73,12 @@ def test_a_probe_runs_what_it_says():
                                               ("tensor_tensor", ("vector", "gpsimd"))]
     assert coverage.lowering("nl.arange") == []
     assert nkisim.run(lambda x: x.reshape((4, 1)), np.ones(4, np.float32)).instructions == {}
+
+
+def test_the_table_is_there_for_other_tools(capsys):
+    assert coverage.command(["--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert rows == nkisim.rows() and [r["name"] for r in rows] == sorted(ROWS)
+    vals = {o["name"]: o for r in rows if r["name"] == "nc_find_index8" for o in r["operands"]}
+    assert vals["vals"]["width"] == 8 and vals["data"]["width"] is None
+    assert next(r for r in rows if r["name"] == "range_select")["targets"] != []

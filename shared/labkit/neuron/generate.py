@@ -25,7 +25,7 @@ _HEAD = {
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 
-TIMES = 16
+TIMES = %TIMES%
 
 
 def loaded(a):
@@ -41,7 +41,7 @@ def stored(t):
 import nki.isa as nisa
 import nki.language as nl
 
-TIMES = 16
+TIMES = %TIMES%
 
 
 def loaded(a):
@@ -55,6 +55,8 @@ def stored(t):
     nisa.dma_copy(dst=out, src=t)
     return out
 """}
+
+TIMES = 16
 
 #: Arguments that are no tiles, by parameter, and by "instruction.parameter" where that differs.
 SAMPLES: dict[str, str] = {
@@ -73,6 +75,8 @@ SAMPLES: dict[str, str] = {
 WIDTHS = {"nc_matmul.stationary": "64", "bn_aggr.data": "6", "dst_scale": "a.shape[1]"}
 #: (partitions, columns, dtype) of what instructions that nki alone has write: else as their input.
 WRITES = {"rng": ("128", "a.shape[1]", "nl.uint32"), "iota": ("128", "a.shape[1]", "nl.int32")}
+#: What these give is by chance, or what earlier kernels left: only their times are compared.
+RANDOM = frozenset(("rng", "rand2", "rand_get_state"))
 #: Instructions that one core, a fresh tile or a loop cannot show, with the reason.
 NOT = {
     "set_rng_seed": "its parameter src_seeds is not declared as an operand",
@@ -191,7 +195,8 @@ def head(dialect: str) -> str:
     """Return what a file of kernels begins with."""
     return ('# ruff: noqa\n"""One instruction, TIMES times. '
             'Written by `python -m labkit.neuron.generate`."""\n'
-            "from __future__ import annotations\n\n" + _HEAD[dialect])
+            "from __future__ import annotations\n\n"
+            + _HEAD[dialect].replace("%TIMES%", str(TIMES)))
 
 
 def compiled(source: str, name: str, dialect: str) -> Any:
@@ -214,7 +219,11 @@ def trial(source: str, row: dict[str, Any], dialect: str
     for target in row["targets"]:
         for n in SIZES:
             try:
-                outputs = nkisim.simulate(func, np.ones((128, n), np.float32), target=target)
+                run = nkisim.run(func, np.ones((128, n), np.float32), target=target)
+                wrong = [f for f in run.findings if f.severity == "error"]
+                if wrong:
+                    raise LookupError(wrong[0].text)
+                outputs = run.outputs
                 results[n] = outputs[0] if isinstance(outputs, tuple) else outputs
                 runs.setdefault(target, []).append(n)
             except Exception as error:          # whatever it is, it is the reason

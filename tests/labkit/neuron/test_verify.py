@@ -2,12 +2,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from labkit.neuron import verify
+import nkisim
+from labkit.neuron import generate, verify
 from labkit.spec import SpecError
 from labkit.worker import Worker
 
@@ -44,6 +46,7 @@ def here(monkeypatch):
                                                              "tensor_copy_128x512")))
     monkeypatch.setattr(verify, "micro_lab", lambda: verify.Lab(
         lab.name, lab.title, lab.folder, small))
+    monkeypatch.setattr(verify, "row_labs", lambda: [])
 
 
 def test_latencies_are_compared_and_become_records_that_fit(tmp_path, here, capsys):
@@ -83,3 +86,50 @@ def test_every_micro_kernel_is_right_in_simulation(target, monkeypatch, tmp_path
     assert verify.verify_sim(["micro", "--backend", "sim", "--target", target, "--out",
                               str(tmp_path)]) == 0
     assert "micro/matmul" in capsys.readouterr().out
+
+
+def test_the_generated_kernels_are_up_to_date():
+    for name, text in generate.generate().items():
+        assert (verify.ROWS / name).read_text(encoding="utf-8") == text, \
+            "run: python -m labkit.neuron.generate"
+
+
+def test_every_public_instruction_has_a_micro_kernel_or_is_named_as_without():
+    facts = json.loads((verify.ROWS / "rows.json").read_text(encoding="utf-8"))
+    public = {(dialect, row["name"]): f"{dialect} {row[dialect]}" for row in nkisim.rows()
+              for dialect in ("beta1", "nki") if row[dialect]}
+    covered = {(case["dialect"], case["kernel"]) for case in facts["cases"]}
+    assert covered <= set(public)
+    assert {public[key] for key in set(public) - covered} == set(facts["missing"])
+    assert not {public[key] for key in covered} & set(facts["missing"])
+    assert all(facts["missing"].values()) and len(covered) > 5 * len(facts["missing"])
+    for case in facts["cases"]:
+        assert case["sizes"], case
+
+
+def test_a_micro_kernel_issues_its_instruction_many_times():
+    """On each target and size; some functions of `nki` lower to a row of another name."""
+    for lab in verify.row_labs():
+        for case in lab.cases:
+            reply = FakeChip().run("sim", lab, case, case.targets[-1])
+            counts = reply["stats"]["instructions"]
+            assert counts.get(case.kernel, 0) >= generate.TIMES, (lab.label, case.name, counts)
+
+
+def test_a_chip_that_computes_an_instruction_differently_is_found(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    labs = [lab for lab in verify.row_labs() if lab.dialect == "nki"]
+    cases = tuple(c for c in labs[0].cases if c.name in ("reciprocal_64", "tensor_copy_64"))
+    monkeypatch.setattr(verify, "micro_lab", lambda: verify.Lab("none", "", verify.MICRO, ()))
+    monkeypatch.setattr(verify, "row_labs", lambda: [replace(labs[0], cases=cases)])
+
+    class Other(FakeChip):
+        def run(self, backend, lab, case, target):
+            reply = super().run(backend, lab, case, target)
+            if backend == "hw" and case.kernel == "reciprocal":
+                reply["outputs"] = tuple(x * 2 for x in reply["outputs"])
+            return reply
+    assert verify.verify_sim(["micro", "--out", str(tmp_path)], Other().run) == 1
+    text = " ".join(capsys.readouterr().out.split())
+    assert "rows (nki)/reciprocal_64: sim and hw:" in text
+    assert "tensor_copy_64: sim and hw:" not in text

@@ -1,0 +1,1 @@
+"""The generated kernels have no reference: backends are held against each other."""
