@@ -91,6 +91,7 @@ def note_write(t: Tensor, line: int) -> None:
     st = t.storage
     assert st is not None
     p0, p1, lo, hi = box = _extent(t)
+    t.m.masked_out.discard(t.owner)
     kept = []
     for w in st.writers:
         if not w.overlaps(*box):
@@ -122,7 +123,7 @@ def check_owner(m: Machine, t: Tensor, line: int) -> None:
     box = _extent(t)
     assert t.storage is not None
     w = next((w for w in t.storage.writers if w.owner != mine and w.overlaps(*box)), None)
-    if w is None:
+    if w is None or mine in m.masked_out:       # its mask says that nothing is there
         return
     lo, hi = max(w.lo, box[2]), min(w.hi, box[3])
     made, other = m.trace.where(mine[2]), m.trace.where(w.owner[2])

@@ -61,6 +61,7 @@ class Machine:
         self.tile_loops: set[tuple] = set()     # `for` statements that change no Python number
         self.depth = 0                  # nesting of kernels
         self.arenas: dict[str, Storage] = {}
+        self.masked_out: set[Any] = set()   # logical tiles of which a mask left all writes out
         self.direct = False             # the kernel allocates directly
         self.placed = 0                 # tensors that it has placed
         self.sites: dict[tuple, Any] = {}           # allocations in loops: place in the program
@@ -219,6 +220,7 @@ class Machine:
         if ins.box is not None:
             if any(lo >= hi for lo, hi in ins.box):
                 self.replays.left_out += 1
+                self.masked_out.add(dst.owner)
                 if dst.kind is not HBM and dst.storage.init == NEVER:
                     dst.storage.init = PARTLY       # its mask says so: no forgotten write
                 return                              # nothing is selected
