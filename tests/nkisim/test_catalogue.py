@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 
 import numpy as np
 import pytest
@@ -48,9 +47,3 @@ def test_a_mistake_is_named(id, says, body):
 def test_the_same_without_the_mistake_is_clean(id, says, body):
     found = nkisim.check(launched(body, False), X, False, target="trn2")
     assert [f for f in found if f.severity != "note"] == []
-
-
-def test_a_suggestion_is_never_of_another_kind():
-    for _, says, body in catalogue.MISTAKES:
-        if says.startswith("nl.") and re.fullmatch(r"nl\.\w+", says):
-            assert says.removeprefix("nl.") in inspect.getsource(body)

@@ -107,6 +107,10 @@ def test_what_cannot_be_checked_is_a_sentence(check, tmp_path):
                           capture_output=True, cwd=tmp_path,
                           env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
     assert done.returncode == 2 and "there is no file absent.py" in done.stderr
+    done = check(SCRIPT, "--sarif", "no/such/folder.sarif")
+    assert done.returncode == 2 and "NKI-L05  Iterations" in done.stdout    # nothing is lost
+    assert "no/such/folder.sarif cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
     done = check("import sys\nsys.exit(3)\n")
     assert done.returncode == 1
     done = check("1 / 0\n")

@@ -60,10 +60,10 @@ def command(argv: list[str]) -> int:
     if code == 2:
         return 2
     findings = worst_first(f for found in runs for f in found)
-    _write(findings, options, len(runs))
+    written = _write(findings, options, len(runs))
     least = LEVELS[options.level]
     bad = least and any(SEVERITIES.index(f.severity) <= SEVERITIES.index(least) for f in findings)
-    return 1 if code or bad else 0
+    return 2 if not written else 1 if code or bad else 0
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
@@ -107,15 +107,26 @@ def suggestion(finding: Finding) -> str:
     return finding.hint or (rule.hint if rule else "")
 
 
-def _write(findings: list[Finding], options: argparse.Namespace, runs: int) -> None:
-    if options.sarif:
-        Path(options.sarif).write_text(json.dumps(sarif(findings), indent=1) + "\n", "utf-8")
+def _write(findings: list[Finding], options: argparse.Namespace, runs: int) -> bool:
+    """Print the findings, and write them where asked; return whether that went well."""
     if options.github:
         for f in findings:
             print(annotation(f))
     if options.json:
         print(json.dumps([as_dict(f) for f in findings], indent=1))
-        return
+    else:
+        _print(findings, runs)
+    if options.sarif:
+        try:
+            Path(options.sarif).write_text(json.dumps(sarif(findings), indent=1) + "\n", "utf-8")
+        except OSError as error:
+            print(f"nkisim check: {options.sarif} cannot be written: {error.strerror}",
+                  file=sys.stderr)
+            return False
+    return True
+
+
+def _print(findings: list[Finding], runs: int) -> None:
     for (severity, id, text), places in _grouped(findings).items():
         rule = RULES.get(id)
         print(f"{_coloured(severity)} {id}  {rule.title if rule else ''}\n  {text}")

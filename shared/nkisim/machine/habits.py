@@ -15,14 +15,10 @@ from ..errors import NkiError, fail
 _OTHER_NAMES = {
     "true_divide": "divide", "div": "divide", "plus": "add", "minus": "subtract",
     "sub": "subtract", "times": "multiply", "mul": "multiply", "absolute": "abs", "pow": "power",
-    "remainder": "mod", "fmod": "mod", "neg": "negative", "conjugate": "copy", "clone": "copy",
-    "dot": "matmul", "mm": "matmul", "bmm": "matmul", "einsum": "matmul", "amax": "max",
-    "amin": "min", "average": "mean", "std": "var", "silu_": "silu", "swapaxes": "transpose",
-    "permute": "transpose", "t": "transpose", "concatenate": "ndarray", "concat": "ndarray",
-    "stack": "ndarray", "cat": "ndarray", "empty": "ndarray", "fill": "full", "fill_": "full",
-    "power_": "power", "greater_than": "greater", "less_than": "less", "not_": "logical_not",
-    "rsub": "subtract", "inverse": "reciprocal", "pad": "full", "hstack": "ndarray",
-    "vstack": "ndarray", "empty_like": "ndarray"}
+    "remainder": "mod", "fmod": "mod", "neg": "negative", "clone": "copy", "dot": "matmul",
+    "mm": "matmul", "bmm": "matmul", "einsum": "matmul", "amax": "max", "amin": "min",
+    "average": "mean", "swapaxes": "transpose", "permute": "transpose", "t": "transpose",
+    "greater_than": "greater", "less_than": "less", "inverse": "reciprocal", "empty": "ndarray"}
 #: functions of nl whose names NumPy has as well
 _SAME_NAMES = frozenset((
     "abs", "add", "all", "arctan", "bitwise_and", "bitwise_or", "bitwise_xor", "ceil", "copy",
@@ -50,7 +46,8 @@ _ATTRIBUTES = {
     "type": "nl.copy(t, dtype=...)", "float": "nl.copy(t, dtype=nl.float32)",
     "half": "nl.copy(t, dtype=nl.float16)", "bfloat16": "nl.copy(t, dtype=nl.bfloat16)",
     "int": "nl.copy(t, dtype=nl.int32)", "argmax": "nisa.max8 and nisa.nc_find_index8",
-    "sort": "nisa.max8, eight values at a time",
+    "sort": "nisa.max8, eight values at a time", "fill": "t[...] = value",
+    "fill_": "t[...] = value",
     **dict.fromkeys(("item", "tolist", "numpy", "cpu", "detach", "data"),
                     "nl.device_print('t', t) shows the values as the kernel runs")}
 #: a scalar of NumPy's on the left asks the function, not the operator
@@ -73,7 +70,8 @@ def nl_name(name: str) -> str:
 
 
 #: what people ask a tensor for, and it does not have
-METHODS = sorted({*_ATTRIBUTES, *_OTHER_NAMES, *_SAME_NAMES} - {"copy_", "ndarray"})
+METHODS = sorted({*_ATTRIBUTES, *_OTHER_NAMES, *_SAME_NAMES}
+                 - {"empty", "ndarray", "full", "zeros", "ones", "zeros_like"})
 
 
 def no_method(name: str) -> property:
