@@ -69,7 +69,10 @@ def work(kind: Kind, hw: NeuronCore, engine: str) -> Work:
     else:
         gap, fixed = t.pool_gap_us, t.pool_latency_us
     kinds = {p.kind for p in kind.operands}
-    return Work(busy + gap, busy + fixed, PSUM in kinds, SBUF in kinds, table)
+    interval = busy + gap
+    if engine != "tensor":                  # the shortest instruction has its gap in it
+        interval = max(interval, t.min_interval_cycles / hw.ghz(engine) / 1e3)
+    return Work(interval, busy + fixed, PSUM in kinds, SBUF in kinds, table)
 
 
 # -- DMA -------------------------------------------------------------------------------------------
