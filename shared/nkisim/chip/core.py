@@ -106,7 +106,8 @@ class Timing:
     dma_small_write_factor: float       # ... move their bytes so much slower
     dma_transpose_ns: float     # one element of a DMA that transposes, on one engine
     dma_rmw_factor: float       # how much longer a DMA takes that adds to what is there
-    dge_issue_us: float         # hardware descriptor generation: one DMA on its queue
+    dge_units: int              # that make descriptors side by side
+    dge_issue_us: float         # hardware descriptor generation: one DMA on its unit
     dge_row_us: float           # ... and each row (partition) of it
 
     # What the compiler is taken to do (timing/compiler.py, timing/banks.py)

@@ -96,8 +96,10 @@ TIMING = {
         2.0, "512-byte rows to HBM take 35-45 ns instead of 23 in one transpose", narrow=True),
     "dma_transpose_ns": assumed(0.8, "as trn1; nothing was compared"),
     "dma_rmw_factor": documented(2.0, f"{ARCH3}: before it, half the rate"),
-    "dge_issue_us": fitted(0.727, "one vector addition, a row at a time", narrow=True),
-    "dge_row_us": fitted(0.00107, "one vector addition, 128 rows at a time", narrow=True),
+    "dge_units": documented(2, "Neuron SDK 2.32, Descriptor Generation Engine: two blocks a core"),
+    "dge_issue_us": fitted(
+        0.486, "one vector addition, a row at a time; about 0.6 us is documented", narrow=True),
+    "dge_row_us": fitted(0.00095, "vector additions and a transpose, 128 rows at a time"),
     "shared_ports": documented(False, f"{ARCH2}: DVE, ACT and GpSimd access memory in parallel"),
     "shared_banks": documented(
         True, f"{ARCH2}: DVE and ACT access PSUM at the same time, but not the same bank"),

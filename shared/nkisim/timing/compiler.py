@@ -33,14 +33,23 @@ OPTIONS = {
              "done again while SBUF has room for it",
     "merge-dma": "loads of one line that follow each other in an input, and stores that follow "
                  "each other in an output, are done up to 16 at once",
+    "spread-dma": "where hardware makes descriptors, triggers go to all units that do; else to one",
 }
+#: what AWS's compiler does in any case, and what its middle end does besides
 DEFAULT = ("reorder", "engines", "rename")
+MIDDLE_END = ("hoist", "spread-dma")
+#: options that change the trace
+REWRITES = frozenset(("hoist", "merge-dma"))
 
 
-def options(wanted: Iterable[str] | str | None) -> frozenset[str]:
-    """Return the options as a set, None means the default; raises NkiError for an unknown name."""
+def options(wanted: Iterable[str] | str | None, middle_end: bool = False) -> frozenset[str]:
+    """Return the options as a set; raises NkiError for an unknown name.
+
+    None means the default: `middle_end` tells whether the compiler's middle end works on the
+    kernel. It does on those of beta 1, if they don't have skip_middle_end_transformations.
+    """
     if wanted is None:
-        return frozenset(DEFAULT)
+        return frozenset(DEFAULT + MIDDLE_END if middle_end else DEFAULT)
     names = tuple(n.strip() for n in wanted.split(",") if n.strip()) \
         if isinstance(wanted, str) else tuple(wanted)
     for name in names:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from heapq import heappush
+from heapq import heappush, heapreplace
 
 import numpy as np
 
@@ -167,18 +167,18 @@ class DmaQueue:
     `todo`: its DMAs, of which those before `limit` - 1 are triggered; `free`: when the queue is;
     `arrivals`: events (time, QUEUES + DMA) at which they get to the DMA engines, in order; only
     the first of them is in the heap. `again`: the event of the next one, when the first has been
-    served; `done`: when it was seen to be. `cost`: microseconds of a trigger, by kind.
+    served; `done`: when it was seen to be. `cost`: microseconds of a trigger, by kind;
+    `lead`: from a trigger to the engines.
     """
 
     __slots__ = ("todo", "limit", "free", "done", "again", "arrivals", "cost", "kind_of", "events",
-                 "issue", "missing", "lead", "after_issue")
+                 "issue", "missing", "lead")
 
     def __init__(self, todo: list[int], cost: list[float], kind_of: list[int], events: list,
-                 issue: list[float], missing: list[int], lead: float, after_issue: bool):
+                 issue: list[float], missing: list[int], lead: float):
         self.todo, self.cost, self.kind_of, self.events = todo, cost, kind_of, events
         self.issue, self.missing = issue, missing
-        self.lead = lead                    # from a trigger to the engines ...
-        self.after_issue = after_issue      # ... or from when the queue has written descriptors
+        self.lead = lead
         self.limit = 1
         self.free = self.done = 0.0
         self.again: tuple[float, int] | None = None
@@ -197,7 +197,7 @@ class DmaQueue:
             if at < now:
                 issue[i] = at = now
             now = at + self.cost[self.kind_of[i]]
-            arrivals.append(((now if self.after_issue else at) + self.lead, QUEUES + i))
+            arrivals.append((at + self.lead, QUEUES + i))
             h += 1
         self.limit, self.free = h + 1, now
         if idle and arrivals:
@@ -207,6 +207,26 @@ class DmaQueue:
         """Go on to the next arrival: the first was taken from the heap."""
         self.arrivals.popleft()
         self.again = self.arrivals[0] if self.arrivals else None
+
+
+class DescriptorGenerators:
+    """What makes the descriptors of DMAs while a kernel runs: a DMA waits for the first free unit.
+
+    `cost`: microseconds by kind.
+    """
+
+    __slots__ = ("cost", "free")
+
+    def __init__(self, units: int, cost: list[float]):
+        self.cost, self.free = cost, [0.0] * units
+
+    def make(self, kind: int, at: float) -> float:
+        """Return when the descriptors are made of a DMA that was triggered at a time."""
+        free = self.free
+        first = free[0]
+        at = (first if first > at else at) + self.cost[kind]
+        heapreplace(free, at)
+        return at
 
 
 class DmaEngines:
