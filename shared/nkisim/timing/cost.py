@@ -73,6 +73,7 @@ def work(kind: Kind, hw: NeuronCore, engine: str) -> Work:
         if function and function not in hw.act_resident:
             table = function
             fixed += t.act_function_us
+            gap += t.act_function_gap_us
     elif engine == "vector":
         gap, fixed = t.dve_gap_us, t.dve_latency_us
     else:

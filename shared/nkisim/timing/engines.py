@@ -80,37 +80,51 @@ class Engine:
 
 
 class TensorEngine(Engine):
-    """The Tensor Engine, whose clock is full only while it has had much to do.
+    """The Tensor Engine, whose clock is full only while it has much to do.
 
-    `credit`: busy time lately, which idle time takes away; `warm`: the clock is full; `last`: when
-    it was busy last; `busy`: how long altogether.
+    Time is cut into windows. After one in which the engine was busy for more than a share `full`,
+    its clock is full; after one of `half` or less it is half; else it stays. `until`: the end of
+    the window; `used`: how long the engine was busy in it; `warm`: the clock is full; `busy`: how
+    long altogether.
     """
 
-    __slots__ = ("warm_after", "cold", "credit", "warm", "last", "busy")
+    __slots__ = ("window_us", "full", "half", "cold", "until", "used", "warm", "busy")
 
     def __init__(self, number: int, todo: list[int], window: int,
                  cost: list[tuple[float, float, str]], events: list, t: Timing):
         super().__init__(number, todo, window, cost, events)
-        self.warm_after, self.cold = t.pe_warmup_us, t.pe_cold_factor
-        self.credit, self.warm, self.last, self.busy = 0.0, False, 0.0, 0.0
+        self.window_us, self.cold = t.pe_window_us, t.pe_cold_factor
+        self.full, self.half = (t.pe_window_us * share for share in
+                                (t.pe_full_share, t.pe_half_share))
+        self.until, self.used, self.warm, self.busy = t.pe_window_us, 0.0, False, 0.0
 
     def charge(self, kind: int, at: float) -> float:
         interval, latency, _ = self.cost[kind]
-        if self.warm_after:
-            credit = self.credit - (at - self.last)
-            if credit <= 0.0:
-                credit, self.warm = 0.0, False
+        if self.window_us:
+            if at >= self.until:
+                self._go_on(at)
             if not self.warm:
                 latency += interval * (self.cold - 1.0)
                 interval *= self.cold
-            credit += interval
-            if credit >= self.warm_after:
-                credit, self.warm = self.warm_after, True
-            self.credit = credit
+            self.used += interval
         self.busy += interval
-        self.last = self.free = at + interval
+        self.free = at + interval
         self.done = at + latency
         return at
+
+    def _go_on(self, at: float) -> None:
+        """Go on to the window that a time is in."""
+        over = self.free - self.until if self.free > self.until else 0.0
+        while at >= self.until:
+            here = self.used - over
+            self.warm = here >= self.full or self.warm and here > self.half
+            self.used, over = over, max(0.0, over - self.window_us)
+            self.until += self.window_us
+            if not self.used:                           # nothing until then
+                gone = (at - self.until) // self.window_us
+                if gone >= 0:
+                    self.warm = False
+                    self.until += (gone + 1) * self.window_us
 
 
 class ScalarEngine(Engine):
