@@ -115,7 +115,8 @@ class Timing:
 
     # What the compiler is taken to do (timing/compiler.py, timing/banks.py)
     compiler_window: int        # "reorder": so many instructions of an engine are looked at
-    compiler_hoist_share: float         # "hoist": a tile is kept until so much of SBUF is filled
+    compiler_vector_share: float        # of SBUF and PSUM that tiles of such a loop take at most
+    compiler_vector_elements: int       # "vectorize": that one instruction writes of a partition
     compiler_merged_dmas: int   # "merge-dma": neighbours that become one at most
     compiler_psum_share: float  # of PSUM, left to what comes earlier in the program
 

@@ -20,6 +20,7 @@ from ..errors import fail
 from ..trace.footprint import Accesses, accesses
 from ..trace.rewrite import Draft
 from ..trace.trace import Kind, Trace
+from .vectorize import vectorize
 
 #: name -> meaning
 OPTIONS = {
@@ -31,15 +32,16 @@ OPTIONS = {
               "the readers of its old contents",
     "hoist": "a load that was done before, of an input, into a tile that nobody changes, is not "
              "done again while SBUF has room for it",
+    "vectorize": "instructions of a loop over affine_range that differ only by an offset are one",
     "merge-dma": "loads of one line that follow each other in an input, and stores that follow "
                  "each other in an output, are done up to 16 at once",
     "spread-dma": "where hardware makes descriptors, triggers go to all units that do; else to one",
 }
 #: what AWS's compiler does in any case, and what its middle end does besides
 DEFAULT = ("reorder", "engines", "rename")
-MIDDLE_END = ("hoist", "spread-dma")
+MIDDLE_END = ("hoist", "vectorize", "spread-dma")
 #: options that change the trace
-REWRITES = frozenset(("hoist", "merge-dma"))
+REWRITES = frozenset(("hoist", "vectorize", "merge-dma"))
 
 
 def options(wanted: Iterable[str] | str | None, middle_end: bool = False) -> frozenset[str]:
@@ -63,6 +65,8 @@ def rewrite(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> Trace:
     """Return the trace as the options that change instructions leave it."""
     if "hoist" in on:
         trace = hoist(trace, hw)
+    if "vectorize" in on:
+        trace = vectorize(trace, hw)
     if "merge-dma" in on:
         trace = merge_dma(trace, hw)
     return trace
