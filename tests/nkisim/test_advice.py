@@ -237,7 +237,7 @@ TWINS = {
 
 
 def advice(kernel, *args, target="trn2"):
-    return profile(kernel, *args, target=target, compute=False).advice
+    return profile(kernel, *args, target=target, compute=False, compiler=compiler.DEFAULT).advice
 
 
 def test_every_cause_has_twins():
@@ -277,7 +277,7 @@ def test_a_sentence_says_what_it_would_save_and_that_this_is_predicted(cause):
 def test_what_is_saved_is_about_what_the_twin_is_faster():
     """The saving of a fused pass, of loads done once, of more buffers, against the real thing."""
     for cause in ("round-trip", "repeated-loads", "single-buffer", "fp32-passes"):
-        slow, fast = (profile(k, *args, target="trn2", compute=False)
+        slow, fast = (profile(k, *args, target="trn2", compute=False, compiler=compiler.DEFAULT)
                       for k, *args in TWINS[cause])
         said = next(a for a in slow.advice if a.cause == cause)
         real = slow.latency_us - fast.latency_us
