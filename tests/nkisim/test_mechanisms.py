@@ -223,6 +223,20 @@ def test_loads_and_stores_share_the_unit_that_makes_descriptors():
     assert prof.body_us >= 128 * (t.dge_issue_us + 128 * t.dge_row_us)
 
 
+@pytest.mark.parametrize("dtype, transposes", [(np.float32, 3), (np.float16, 0)])
+def test_wide_data_is_transposed_on_the_tensor_engine(dtype, transposes):
+    @nki.jit
+    def turned(a):
+        out = nl.ndarray((a.shape[1], a.shape[0]), dtype=a.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load_transpose2d(a))
+        return out
+    x = ones(320, 64, dtype=dtype)
+    prof = predict(turned, x)
+    assert prof.instructions["nc_transpose"] == prof.instructions["tensor_copy"] == transposes
+    assert prof.instructions["load_transpose2d"] == (0 if transposes else 1)
+    assert prof.hbm_read_bytes == x.nbytes and prof.dma_transfer_count == 1 + max(1, transposes)
+
+
 # -- what the compiler does to which kernels --------------------------------------------------------
 
 def test_the_middle_end_leaves_alone_what_asks_for_it_and_the_package_nki():
@@ -234,7 +248,7 @@ def test_the_middle_end_leaves_alone_what_asks_for_it_and_the_package_nki():
     assert set(predict(written, ones(128, 256)).compiler) == set(compiler.DEFAULT)
 
 
-# -- how far to trust it ----------------------------------------------------------------------------
+# -- how far to trust it ---------------------------------------------------------------------------
 
 def test_a_prediction_says_what_kernels_like_it_were_off_by():
     prof = predict(many_loads, ones(128, 64))
