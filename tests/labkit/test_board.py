@@ -14,11 +14,13 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from grading import ROOT, SOLVED, hand_in, run, small_lab
 from labkit import SpecError
 from labkit.board.cli import leaderboard
 from labkit.board.entries import Refused, make_key, pseudonym, read_key, sign, verify
+from labkit.board.page import render, show
 from labkit.board.rank import blocks, sparkline, tables
 from labkit.board.token import signature
 from labkit.submit.pack import submit as submit_command
@@ -104,6 +106,24 @@ def test_predicted_and_measured_are_never_ranked_together(key):
         ("measured", "2.20", set()), ("measured", "2.21", {"reference", "bob"}),
         ("predicted", "nkisim 0.1.0", {"reference", "ann"})]
     assert "no entry of the reference" in found[0].left_out[0]
+
+
+def test_dialects_have_tables_of_their_own_unless_the_course_ranks_them_together(key, capsys):
+    rows = [entry(key, name=who, dialect=dialect) for dialect in ("beta1", "nki")
+            for who in ("reference", "ann" if dialect == "beta1" else "bob")]
+    old = entry(key, name="cy")                 # of before entries said it
+    assert [(t.dialect, {s.name for s in t.standings}) for t in tables([*rows, old])] == [
+        ("beta1", {"reference", "ann", "cy"}), ("nki", {"reference", "bob"})]
+    (one,) = tables([*rows, old], together=True)
+    assert {s.name: s.best.dialect for s in one.standings if s.name != "reference"} == {
+        "ann": "beta1", "bob": "nki", "cy": "beta1"}
+    show(Console(width=160), tables(rows), [])
+    text = capsys.readouterr().out
+    assert "conv2d (neuronxcc.nki) on trn2" in text and "conv2d (nki) on trn2" in text
+    page = render([one], "00" * 32, 5, [])
+    assert "<h2>conv2d on trn2" in page and '<td class="name">neuronxcc.nki</td>' in page
+    with pytest.raises(Refused, match="not an entry"):
+        entry(key, dialect="cuda")
 
 
 def test_the_best_entry_counts_and_all_are_shown(key):
