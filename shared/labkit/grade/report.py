@@ -143,7 +143,8 @@ def write_reports(out: Path, graded: Graded, late: Late, submissions: Sequence[S
         [["student", "points", "of", "before_late", "late", "problem", "flags", "dialect",
           *texts],
          *([r["student"], r["final"], float(r["of"].replace(",", "")), r["points"], r["late"],
-            r["problem"], len(r["flags"]), graded.lab.dialect, *_by_line(r, texts)] for r in rows)]))
+            r["problem"], len(r["flags"]), graded.lab.dialect, *_by_line(r, texts)]
+           for r in rows)]))
     write(out / "canvas.csv", canvas(rows, graded))
     write(out / "similar.csv", table([["share", "one", "other"], *alike]))
     write(out / "summary.html", pages.get_template("summary.html").render(
