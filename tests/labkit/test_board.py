@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -320,6 +321,49 @@ def test_students_send_with_the_command_that_packs(folder, monkeypatch, capsys):
         with pytest.raises(SpecError, match="not that of your token"):
             submit_command([*send, f"http://127.0.0.1:{server.port}"])
     finally:
+        server.kill()
+
+
+@pytest.mark.skipif(not shutil.which("caddy"), reason="needs caddy (apt-get install caddy)")
+def test_students_send_through_the_proxy_of_the_handbook(folder, monkeypatch, capsys):
+    """A real Caddy with a certificate of its own: refused by who does not know it, else as ever."""
+    server = Server(folder, ["ann"], between="0")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    text = (ROOT / "docs" / "grading.md").read_text(encoding="utf-8")
+    site = text.split("```caddy\n")[1].split("```")[0].replace("HOST", f"https://localhost:{port}")
+    (folder / "Caddyfile").write_text(
+        "{\n admin off\n auto_https disable_redirects\n skip_install_trust\n}\n"
+        + site.replace(":8000", f":{server.port}").replace("}", "\ttls internal\n}"))
+    proxy = subprocess.Popen(
+        ["caddy", "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"],
+        env={**os.environ, "XDG_DATA_HOME": str(folder), "HOME": str(folder)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    monkeypatch.setenv("LABKIT_LABS", str(folder / "labs"))
+    monkeypatch.chdir(folder)
+    (folder / "labs/vecadd/writeup.md").write_text("# Done\n")
+    (folder / "token").write_text(server.tokens["ann"] + "\n")
+    send = ["vecadd", "--no-check", "--student", "ann", "--token-file", "token", "--to",
+            f"https://localhost:{port}"]
+    root = folder / "caddy/pki/authorities/local/root.crt"
+    try:
+        for _ in range(200):
+            with socket.socket() as ask:
+                if root.exists() and not ask.connect_ex(("127.0.0.1", port)):
+                    break
+            time.sleep(0.05)
+        with pytest.raises(SpecError, match="cannot be reached.*CERTIFICATE_VERIFY_FAILED"):
+            submit_command(send)
+        monkeypatch.setenv("SSL_CERT_FILE", str(root))
+        assert submit_command(send) == 0
+        assert "10 of 10 points" in capsys.readouterr().out
+        (folder / "token").write_text("wrong")
+        with pytest.raises(SpecError, match="not that of your token"):
+            submit_command(send)
+    finally:
+        proxy.kill()
+        proxy.wait()
         server.kill()
 
 
