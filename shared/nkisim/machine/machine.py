@@ -91,7 +91,7 @@ class Machine:
             self.findings.append(Finding(id, severity, text, self.trace.where(where),
                                          self.trace.where(other)))
 
-    def found(self, id: str, where: int, other: int) -> bool:
+    def found(self, id: str, where: int, other: int = -1) -> bool:
         """Tell whether a finding has been added."""
         return (id, where, other) in self._found
 
@@ -182,6 +182,10 @@ class Machine:
             self.commit(ins, t)
         except NkiError as exc:         # we may be called from a later line than the instruction
             raise exc.at(self.trace.where(ins.line))    # noqa: B904 (the same exception)
+        except IndexError as exc:       # of a run-time index: it carries the rule along
+            if isinstance(rule := getattr(exc, "nki_error", None), NkiError):
+                rule.at(self.trace.where(ins.line))
+            raise
 
     def bind(self, ins: Instr, t: Tensor, dst: Tensor) -> None:
         """Let the pending instruction write `dst`; its result tensor becomes that region."""
