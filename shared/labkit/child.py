@@ -82,11 +82,15 @@ def _run(job: dict[str, Any], workdir: Path) -> dict[str, Any]:
         for name, value in before.items():
             setattr(module, name, value)
     several = isinstance(ran.outputs, (tuple, list))
-    outputs = list(ran.outputs) if several else [ran.outputs]
-    return {"several": several, "stats": ran.stats, "findings": ran.findings,
-            "latency": ran.latency, "latency_kind": ran.latency_kind,
-            "outputs": [_save(x, workdir / f"out-{job['id']}-{i}.npy")
-                        for i, x in enumerate(outputs)]}
+    reply = {"several": several, "stats": ran.stats, "findings": ran.findings,
+             "latency": ran.latency, "latency_kind": ran.latency_kind}
+    for name, outputs in (("outputs", ran.outputs), ("shuffled", ran.shuffled)):
+        if isinstance(outputs, str) and name == "shuffled":
+            reply[name] = outputs
+        elif name == "outputs" or outputs is not None:
+            reply[name] = [_save(x, workdir / f"{name}-{job['id']}-{i}.npy")
+                           for i, x in enumerate(outputs if several else [outputs])]
+    return reply
 
 
 def _kernels(path: Path) -> ModuleType:

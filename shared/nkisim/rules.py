@@ -321,7 +321,7 @@ NKI-N10 | - | Cores wait for each other at the same points
 kernel[2] runs on two cores that have their own SBUF and PSUM and share HBM. nisa.core_barrier and nisa.sendrecv wait until the other core has come to the same call (with the same pipe_id); if it never does, the chip hangs. So both cores go through the same sequence of them.
 Try: take barriers out of conditions on nl.program_id(0).
 NKI-K15 | - | NKISIM_SHUFFLE is a number
-With NKISIM_SHUFFLE=7 the iterations of affine_range run in an order that the seed 7 chooses. A kernel whose result depends on their order then gives other numbers, the same ones each time.
+With NKISIM_SHUFFLE=7 the iterations of affine_range and the instances of a grid run in an order that the seed 7 chooses. A kernel whose result depends on their order then gives other numbers, the same ones each time.
 Try: NKISIM_SHUFFLE=1 python script.py.
 NKI-C01 | - | Files of measurement records
 Records say which public kernel took how long: see shared/nkisim/data/README.md.
