@@ -138,7 +138,8 @@ def _simulate(kernel: Callable[..., Any], args: Sequence[np.ndarray], kwargs: Ma
         prediction.save_perfetto(f"{profile}.pftrace")
         stats["files"] = [f"{profile}.html", f"{profile}.pftrace"]
     findings = [{"id": f.id, "severity": f.severity, "text": f.text,
-                 "where": str(f.where) if f.where else None} for f in run.findings]
+                 "where": str(f.where) if f.where else None, "try": f.suggestion()}
+                for f in run.findings]
     again = in_another_order(run.findings, lambda: nkisim.run(kernel, *args, target=target,
                                                               **kwargs).outputs)
     return Ran(run.outputs, stats, findings, latency, "predicted" if latency else None, again)

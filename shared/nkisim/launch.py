@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import banner, collector, uncaught
+from .checks import level as strict
 from .checks.capacity import check_capacity
 from .checks.finding import Finding
 from .checks.hazards import check_loops
@@ -282,14 +283,15 @@ def launch(kernel: Any, args: tuple, kwargs: dict, *, target: str | None = None,
 
 def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compute: bool,
             replays: bool = False, tile_values: TileValues | None = None) -> Run:
-    core = kernel.core(target)
+    core, strictness = kernel.core(target), strict.requested()
     banner.announce(core.name)
     m = Machine(core, lower, compute=compute, replays=replays,
                 in_order="skip_middle_end_transformations" in kernel.nki_options)
     m.dialect = kernel.dialect
-    m.watch = tile_values
+    m.watch, m.checks = tile_values, strictness != strict.OFF
     names = _bind(kernel, args, kwargs)
-    m.findings += level.of_kernel(kernel.func, kernel.dialect)
+    if m.checks:
+        m.findings += level.of_kernel(kernel.func, kernel.dialect)
     box = _Arguments(m, kernel)
     tensors = [box.convert(a, n) for a, n in zip(args, names)]
     named = {k: box.convert(v, k) for k, v in kwargs.items()}
@@ -300,11 +302,13 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
             m.products.run()        # nothing has read them: a kernel may return PSUM itself
             m.replays.finish()
             error = None
-            if m.cores is None:
+            if not m.checks:
+                pass
+            elif m.cores is None:
                 error = check_loops(m)
             else:
                 _races(m)
-            if compute:             # a profile counts what does not fit as it schedules
+            if compute and m.checks:    # a profile counts what does not fit as it schedules
                 check_capacity(m)
                 if m.dialect == "beta1":    # the package nki says it as it is issued
                     check_sums(m)
@@ -319,7 +323,11 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
         _until_it_broke(m, error)
         raise error
     outputs = _outputs(m, kernel, box, result) if compute else None
-    run = Run(outputs, kept(m.findings), m.trace, core.name, m)
+    findings = kept(m.findings) if m.checks else []
+    if strictness == strict.STRICT and (error := strict.as_error(findings)) is not None:
+        _until_it_broke(m, error)
+        raise error
+    run = Run(outputs, findings, m.trace, core.name, m)
     if _watchers:
         _watchers[-1].append(run.findings)
     return run

@@ -179,6 +179,16 @@ def k(a):
     assert result.status == PASSED and "NKI-L02" in {f["id"] for f in result.findings}
 
 
+def test_at_the_level_strict_a_warning_fails_a_case_that_is_not_meant_to_be_wrong(
+        tmp_path, monkeypatch):
+    monkeypatch.setenv("NKISIM_CHECKS", "strict")
+    result = outcome(tmp_path, NEIGHBOUR)
+    assert result.status == FAILED and result.error["id"] == "NKI-L02"
+    assert outcome(tmp_path, GOOD).status == PASSED
+    wrong = NEIGHBOUR.replace("return out", "nl.store(out[:, 0:1], 7.0)\n    return out")
+    assert outcome(tmp_path, wrong, case(expect=MustFailNumerically("on purpose"))).status == PASSED
+
+
 def test_a_right_result_by_luck_fails(tmp_path):
     """Two tiles at one address that happen to hold the same: an error among the findings."""
     apart, same = (SHARED_ADDRESS.replace("APART", str(at)) for at in (16, 0))

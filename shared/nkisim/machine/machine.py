@@ -42,6 +42,7 @@ class Machine:
         self.compute = compute
         self.replays = Replays(replays and not compute)
         self.skip_middle_end = in_order     # affine_range keeps the order of statements
+        self.checks = True              # False: findings are of no interest
         self.shuffle = shuffle_seed() if compute else None     # of iterations of affine_range
         self.trace = Trace()
         self.watch: TileValues | None = None        # looks at what instructions write
@@ -288,7 +289,7 @@ class Machine:
                 unsure = True
             if st.arena:
                 arena.check_owner(self, s, ins.line)
-        origins = self.undefined.results(ins, (dst, *ins.also)) if unsure else None
+        origins = self.undefined.results(ins, (dst, *ins.also)) if unsure and self.checks else None
         if ins.accumulate:
             self._prepare_accumulation(dst, ins)
         return origins
