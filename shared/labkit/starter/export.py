@@ -64,7 +64,8 @@ def lab_files(lab: Path, dialect: str) -> Iterator[tuple[str, Path]]:
 
 def _staff_only(lab: Path) -> Iterator[Path]:
     for folder in ("solutions", "hidden"):
-        yield from sorted((lab / folder).rglob("*.py"))
+        for kind in ("*.py", "*.md"):           # solutions, and answers to the questions
+            yield from sorted((lab / folder).rglob(kind))
 
 
 def export(root: Path, out: Path, labs: Sequence[str] = (), dialect: str = "beta1",
