@@ -1,7 +1,8 @@
 """The commands in the pages run and print what the page says (see CONTRIBUTING.md).
 
-A shown line must occur in the output. `...` in it stands for anything, and `~85` for a number within
-a fifth of 85: what the latency model predicts may move a little without the page being wrong.
+A shown line must occur in the output. `...` in it stands for anything, and `~85` for a number
+within a fifth of 85: what the latency model predicts may move a little without the page being
+wrong.
 A Python block with a title is a file that the commands of the page use.
 """
 from __future__ import annotations
@@ -77,7 +78,8 @@ def steps() -> Iterator[Any]:
     for page in (ROOT / "README.md", *sorted(ROOT.glob("labs/*/README.md")),
                  *sorted(ROOT.glob("labs/*/solutions/answers.md"))):
         for command, shown, code in commands(page.read_text("utf-8")):
-            yield pytest.param(page, command, shown, code, id=f"{page.parent.name}/{page.stem}: {command}")
+            yield pytest.param(page, command, shown, code,
+                               id=f"{page.parent.name}/{page.stem}: {command}")
 
 
 @pytest.fixture(scope="module")

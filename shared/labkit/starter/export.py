@@ -100,6 +100,9 @@ def export(root: Path, out: Path, labs: Sequence[str] = (), dialect: str = "beta
                 secret += [(f"{r.file}:{r.line}", r.lines) for r in found]
             given.append(text)
             files[f"labs/{name}/{file}"] = text.encode()
+            for figure in re.findall(r"\]\(\.\./\.\./(docs/figures/\w+\.svg)\)", text):
+                if (root / figure).is_file():
+                    files[figure] = (root / figure).read_bytes()
         editable += [f"labs/{name}/{file}" for file in (*lab.editable, "writeup.md",
                                                         KERNELS[dialect])
                      if f"labs/{name}/{file}" in files]
