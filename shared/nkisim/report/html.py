@@ -16,7 +16,7 @@ from .document import report_of
 LARGEST_INLINE = 4_000_000       # characters
 PAGE = Path(__file__).with_name("page")
 SCRIPTS = ("profile.js", "lanes.js", "timeline.js", "search.js", "values.js", "panels.js",
-           "measured.js", "main.js")
+           "memory.js", "measured.js", "main.js")
 
 
 def save_html(prof: Any, path: str | os.PathLike[str], compare: Any = None) -> None:
