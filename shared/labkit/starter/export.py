@@ -103,6 +103,9 @@ def export(root: Path, out: Path, labs: Sequence[str] = (), dialect: str = "beta
             for figure in re.findall(r"\]\(\.\./\.\./(docs/figures/\w+\.svg)\)", text):
                 if (root / figure).is_file():
                     files[figure] = (root / figure).read_bytes()
+        tour = root / "notebooks" / f"{name}.ipynb"
+        if dialect == "beta1" and tour.is_file():       # the tours are written in that dialect
+            files[f"notebooks/{name}.ipynb"] = tour.read_bytes()
         editable += [f"labs/{name}/{file}" for file in (*lab.editable, "writeup.md",
                                                         KERNELS[dialect])
                      if f"labs/{name}/{file}" in files]

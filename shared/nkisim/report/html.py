@@ -42,7 +42,7 @@ def inline(prof: Any) -> str:
         return (f"<pre>{escape(prof.summary())}</pre><p>save_html(path) writes the page, of "
                 f"{len(text) / 1e6:.0f} MB.</p>")
     return (f'<iframe sandbox="allow-scripts" srcdoc="{escape(text)}" title="profile" '
-            'style="width:100%;height:40em;border:1px solid #8888"></iframe>')
+            'style="box-sizing:border-box;width:100%;height:40em;border:1px solid #8888"></iframe>')
 
 
 def page(report: Report, other: Report | None = None) -> str:
