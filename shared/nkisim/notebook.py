@@ -16,7 +16,7 @@ import shlex
 from html import escape
 from typing import Any
 
-from .checks.finding import Finding, worst_first
+from .checks.finding import worst_first
 from .prediction import Profile, profile
 
 EDGE = 3            # values that are shown of each end of an output
@@ -119,4 +119,4 @@ def load_ipython_extension(shell: Any) -> None:
     shell.register_magic_function(nki, "cell", "nki")
 
 
-__all__ = ["Finding", "MagicError", "Shown", "load_ipython_extension"]
+__all__ = ["MagicError", "Shown", "load_ipython_extension"]
