@@ -381,7 +381,7 @@ def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = 
         descriptors: "static" or "dge"; default: static on trn1 and where the kernel's
             `additional_compile_opt` has --disable-dge, else hardware descriptor generation.
         compiler: what the compiler is taken to do, names of `nkisim.compiler.OPTIONS`; default
-            ("reorder", "engines", "rename"), () is strictly as written.
+            what the compiler of that dialect does, () is strictly as written.
         tile_values: True keeps for the page what each of the first instructions wrote: extremes,
             NaNs, a histogram and a small picture.
 
@@ -391,9 +391,10 @@ def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = 
     inner = as_kernel(getattr(kernel, "kernel", kernel))
     core = inner.core(target)
     path = descriptor_path(core, options, descriptors)
-    on = compiling.options(compiler)
     values = TileValues() if tile_values and compute else None
     run = launch(inner, args, kwargs, target=core.name, compute=compute, tile_values=values)
+    on = compiling.options(compiler, middle_end=inner.dialect == "beta1"
+                           and not run.machine.skip_middle_end)
     return Profile(run, core, path, getattr(inner, "__name__", "kernel"), on, values)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from ..errors import NkiError, Where
+from ..rules import RULES
 
 #: worst first
 SEVERITIES = ("error", "warning", "note")
@@ -22,6 +23,11 @@ class Finding:
     where: Where | None = None
     other: Where | None = None      # the second place, for what needs two
     hint: str = ""                  # what to try, where it is not the rule's own
+
+    def suggestion(self) -> str:
+        """Return what to try: the finding's own hint, or that of its rule, or ""."""
+        rule = RULES.get(self.id)
+        return self.hint or (rule.hint if rule else "")
 
     def __str__(self) -> str:
         lines = [f"{self.severity}: {self.id} {self.text}"]

@@ -216,8 +216,7 @@ def _direction(kind: Any) -> str:
 
 def _triggers(prof: Any, ticks: Any) -> np.ndarray:
     """Return how long each DMA's trigger keeps its queue busy (0 for other instructions)."""
-    dge = prof.descriptors == "dge"
-    per_kind = [0.0 if x is None else trigger_us(x, prof.hw, dge) for x in prof.schedule.transfers]
+    per_kind = [0.0 if x is None else trigger_us(x, prof.hw) for x in prof.schedule.transfers]
     return ticks(np.array(per_kind)[np.asarray(prof.timeline.kind, np.int64)])
 
 
