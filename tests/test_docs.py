@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def commands(text: str) -> Iterator[tuple[str, list[str], int]]:
     """Yield (command, lines of output, exit code) for every `$` line of a console block."""
     for block in re.findall(r"^ *```console\n(.*?)^ *```", text, re.M | re.S):
-        for part in re.split(r"^ *\$ ", block, flags=re.M)[1:]:
+        for part in re.split(r"^ *\$ ", block.replace("\\\n", " "), flags=re.M)[1:]:
             command, *shown = part.rstrip("\n").split("\n")
             code = 0
             if shown and (end := re.fullmatch(r"\(exit code (\d+)\)", shown[-1])):
@@ -73,10 +73,15 @@ def run(command: str, shown: list[str], code: int, folder: Path, **env: str) -> 
         assert occurs(" ".join(line.split()), said), f"{line!r} is not in: {said}"
 
 
+#: The pages whose `console` blocks are run here.
+PAGES = (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")),
+         *sorted(ROOT.glob("labs/*/README.md")),
+         *sorted(ROOT.glob("labs/*/solutions/answers.md")))
+
+
 def steps() -> Iterator[Any]:
     """Yield the commands of the pages that users read."""
-    for page in (ROOT / "README.md", *sorted(ROOT.glob("labs/*/README.md")),
-                 *sorted(ROOT.glob("labs/*/solutions/answers.md"))):
+    for page in PAGES:
         for command, shown, code in commands(page.read_text("utf-8")):
             yield pytest.param(page, command, shown, code,
                                id=f"{page.parent.name}/{page.stem}: {command}")
@@ -84,14 +89,18 @@ def steps() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def copy_of(tmp_path_factory):
-    """Return a function that copies a page's folder once, for commands that build on each other."""
+    """Return a function that copies a page's folder once, for commands that build on each other.
+
+    Of the repository only labs are copied: what a page in docs speaks of.
+    """
     copies: dict[Path, Path] = {}
 
     def copy(folder: Path) -> Path:
         if folder not in copies:
             copies[folder] = tmp_path_factory.mktemp("docs") / folder.name
-            shutil.copytree(folder, copies[folder],
-                            ignore=shutil.ignore_patterns("__pycache__", ".git", ".nox", "results"))
+            part = "labs" if folder == ROOT else ""
+            shutil.copytree(folder / part, copies[folder] / part,
+                            ignore=shutil.ignore_patterns("__pycache__", "results"))
             for page in copies[folder].glob("*.md"):
                 for name, code in files(page.read_text("utf-8")).items():
                     (copies[folder] / name).write_text(code, "utf-8")
@@ -101,8 +110,9 @@ def copy_of(tmp_path_factory):
 
 @pytest.mark.parametrize("page, command, shown, code", list(steps()))
 def test_command(page: Path, command: str, shown: list[str], code: int, copy_of):
-    # answer keys lie below the lab whose commands they run
-    run(command, shown, code, copy_of(page.parents[page.parent.name == "solutions"]))
+    # answer keys lie below the lab whose commands they run, pages of docs below the repository
+    below = page.parent.name == "solutions" or page.parent == ROOT / "docs"
+    run(command, shown, code, copy_of(page.parents[below]))
 
 
 @pytest.mark.parametrize("line, said, expected", [

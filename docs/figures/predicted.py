@@ -140,7 +140,7 @@ def roofline() -> tuple[Drawing, dict[str, float]]:
                        np.zeros((1024, 2048), half), target="trn2")
     runs = {"conv2d, step 1": conv("conv2d/solutions/step1_naive.py", 16),
             "conv2d, solution": conv("conv2d/kernels.py", 64),
-            "ffnn, matmul tiled": matmul("nki_matmul_tiled"),
+            "conv2d, step 2": conv("conv2d/solutions/step2_filters_once.py", 34),
             "ffnn, fully optimized": matmul("nki_matmul_fully_optimized")}
     d = Drawing("A roofline with the labs' kernels",
                 "Operations a second over operations per byte of HBM traffic, bfloat16 on trn2, "

@@ -41,7 +41,7 @@ class Finding:
         color = {"error": "#c23f35", "warning": "#b55c00"}.get(self.severity, "#667084")
         places = "".join(_source(place) for place in dict.fromkeys((self.where, self.other))
                          if place is not None)
-        hint = f"<p>Try: {escape(self.hint)}</p>" if self.hint else ""
+        hint = f"<p>Try: {escape(tip)}</p>" if (tip := self.suggestion()) else ""
         return (f'<div style="border-left:4px solid {color};padding-left:.8em;margin:.6em 0"><p><b>'
                 f"{escape(self.severity)} {escape(self.id)}</b> {escape(self.text)}</p>{places}"
                 f"{hint}<p>More: <code>python -m nkisim explain {escape(self.id)}</code></p></div>")
