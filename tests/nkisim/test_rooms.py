@@ -12,6 +12,7 @@ ROOMS = ("errors", "chip", "trace", "checks", "lint", "machine", "isa", "timing"
 #: Small modules of the root, and the room whose storey they are on.
 STOREY = {"rules": "errors", "finder": "errors", "pytest_plugin": "checks",
           "collector": "errors", "uncaught": "errors", "banner": "launch", "declared": "api",
+          "notebook": "doors",
           "__init__": "api",
           "__main__": "doors", "data": "doors"}
 
