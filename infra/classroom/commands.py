@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 from . import (
     access,
     archives,
+    daily,
     doctor,
     drill,
     fields,
@@ -21,6 +22,7 @@ from . import (
     forecast,
     hosts,
     keys,
+    links,
     lock,
     pages,
     policies,
@@ -123,7 +125,7 @@ def _machines(
         ]
         if hours is not None:
             h = hours.get(m.name, {"hours": 0.0, "usd": 0.0})
-            budget = r.spec.budget.per_student_usd * max(1, len(m.students))
+            budget = r.spec.cap(m.students)
             row += [f"{h['hours']:.1f}", f"{h['usd']:.2f}", f"{100 * h['usd'] / budget:.0f} %"]
         rows.append(row)
     columns = ["machine", "student", "state", "zone", "address", "guard"] + (
@@ -246,6 +248,7 @@ def _extend(r: Run, _: Result) -> Result:
 
 def _pages(r: Run, _: Result) -> Result:
     existing, _plan = provision.survey(r)
+    links.settle(r, existing)
     wrote = pages.write(r, existing, keys.ensure(r))
     return {"summary": f"{len(wrote)} pages written to {r.spec.out}"}
 
@@ -468,6 +471,7 @@ _COMMANDS: dict[str, Callable[[Run, Result], Result]] = {
     "stop": _stop,
     "extend": _extend,
     "pages": _pages,
+    "links": daily.links_,
     "save_work": _save_work,
     "keys": _keys,
     "doctor": doctor.doctor,

@@ -13,8 +13,21 @@ from .run import Run
 # Basic monitoring sends five-minute periods of 5 samples each. (documented: EC2 metrics)
 SAMPLES_PER_HOUR = 60
 
+
 def hours(run: Run) -> dict[str, dict[str, Any]]:
-    """Return hours and dollars by machine since it was first seen.
+    """Return hours and dollars by machine since it was first seen."""
+    out: dict[str, dict[str, Any]] = {}
+    for entry in by_instance(run).values():
+        sums = out.setdefault(
+            entry["machine"], {"hours": 0.0, "usd": 0.0, "students": entry["students"]}
+        )
+        sums["hours"] += entry["hours"]
+        sums["usd"] += entry["usd"]
+    return out
+
+
+def by_instance(run: Run) -> dict[str, dict[str, Any]]:
+    """Return hours and dollars by instance id: {"machine", "students", "hours", "usd"}.
 
     EC2 keeps no history and Cost Explorer lags a day; but a running machine sends one CPU sample
     per five minutes,
@@ -77,9 +90,10 @@ def hours(run: Run) -> dict[str, dict[str, Any]]:
                 if entry["type"] in machines.TYPES
                 else 0.0
             )
-            sums = out.setdefault(
-                entry["machine"], {"hours": 0.0, "usd": 0.0, "students": entry["students"]}
-            )
-            sums["hours"] += h
-            sums["usd"] += h * rate
+            out[iid] = {
+                "machine": entry["machine"],
+                "students": entry["students"],
+                "hours": h,
+                "usd": h * rate,
+            }
     return out

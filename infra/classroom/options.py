@@ -96,6 +96,13 @@ COMMANDS: dict[str, Command] = {
         playbook="rotate_keys",
     ),
     "pages": Command("write the students' pages"),
+    "links": Command(
+        "write pages with the students' links to their own machine",
+        (
+            Option("revoke", "end the links so far; the pages hold new ones"),
+            Option("sign_in", "print a policy for students who sign in to AWS instead"),
+        ),
+    ),
 }
 OPTIONS: dict[str, Option] = {o.name: o for c in COMMANDS.values() for o in c.options}
 
@@ -153,5 +160,5 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    print(yaml.safe_dump({"options": documentation()}, sort_keys=False, width=96))
+    print(yaml.safe_dump({"options": documentation()}, sort_keys=False, width=90))
     print(table())

@@ -15,6 +15,7 @@ from . import (
     fleet,
     guards,
     launch,
+    links,
     lock,
     pace,
     preflight,
@@ -122,6 +123,7 @@ def provision(run: Run, confirm_removals: bool = False) -> Outcome:
 
     role = roles.roles(run)
     guards.budgets(run, _owners(run, plan))
+    links.deploy(run)
     todo: list[Wanted] = list(plan.launch)
     reasons: dict[str, str] = {}
     for region in [*run.spec.regions, *_others(run, existing)]:
@@ -145,6 +147,7 @@ def provision(run: Run, confirm_removals: bool = False) -> Outcome:
         ]
         _stop_actions(run, role, everyone)
     remember(run, outcome.machines)
+    links.settle(run, outcome.machines)
     if not run.check:
         lock.write(run.spec.folder, account=run.cloud.account, name=run.spec.name)
     return outcome
@@ -327,6 +330,8 @@ def extend(run: Run) -> Outcome:
         role = f"arn:aws:iam::{run.cloud.account}:role/{roles.guard_role(run)}"
         _class_is_extended(run, regions, role)
     guards.budgets(run, _owners(run, plan))
+    if run.limit is None:
+        links.deploy(run)
     for region in regions:
         here = [m for m in plan.keep if m.region == region]
         if run.limit is None:
@@ -335,6 +340,7 @@ def extend(run: Run) -> Outcome:
         outcome.unarmed += launch.arm(run, region, here)
         launch.retag(run, region, here, plan.wanted)
         outcome.machines += here
+    links.settle(run, outcome.machines)
     until = run.spec.teardown_at.astimezone(dt.timezone.utc) - dt.timedelta(hours=2)
     for region in sorted({m.region for m in outcome.machines if m.market == "spot"}):
         if any(aware(r["ValidUntil"]) < until for r in spot.read(run, region) if "ValidUntil" in r):

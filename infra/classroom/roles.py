@@ -61,6 +61,40 @@ def roles(run: Run) -> str:
     return f"arn:aws:iam::{account}:role/{role}"
 
 
+def self_service_role(run: Run) -> str:
+    """Return the name of the role that the students' function acts with."""
+    return tags.prefix(run.spec) + "my"
+
+
+def self_service(run: Run) -> str:
+    """Make the role of the students' function; return its ARN."""
+    trust = {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Principal": {"Service": "lambda.amazonaws.com"},
+                "Action": "sts:AssumeRole",
+            }
+        ],
+    }
+    name = self_service_role(run)
+    _role(run, name, trust, self_service_policy(run), _boundary(run))
+    return f"arn:aws:iam::{run.cloud.account}:role/{name}"
+
+
+def self_service_policy(run: Run) -> dict[str, Any]:
+    """Return what the students' function may do: look, start what is armed, stop, write its two
+    tags, mail from one address."""
+    own = {f"aws:ResourceTag/{tags.CLASS}": run.spec.name}
+    return {
+        "Version": "2012-10-17",
+        "Statement": policies.serving(
+            {"StringEquals": own}, run.cloud.account, tags.prefix(run.spec), run.spec.mail_from
+        ),
+    }
+
+
 def guard_policy(run: Run) -> dict[str, Any]:
     """Return what the guards may do: stop, end and release what carries the class's tag, nothing
     else."""
@@ -69,7 +103,13 @@ def guard_policy(run: Run) -> dict[str, Any]:
     role = f"arn:aws:iam::{account}:role/{guard_role(run)}"
     return {
         "Version": "2012-10-17",
-        "Statement": policies.guarding(own, account, role, tags.prefix(run.spec) + "*"),
+        "Statement": policies.guarding(
+            own,
+            account,
+            role,
+            tags.prefix(run.spec) + "*",
+            tags.function(run.spec) if run.spec.my else "",
+        ),
     }
 
 

@@ -105,6 +105,7 @@ def sweep(
             jobs.append((kind, region, partial(_ec2, cloud, name, region, kind)))
         jobs.append(("alarms", region, partial(_alarms, cloud, name, region)))
         jobs.append(("schedules", region, partial(_schedules, cloud, name, region)))
+        jobs.append(("functions", region, partial(_functions, cloud, name, region)))
     if everywhere:
         jobs.append(("budgets", GLOBAL, partial(_budgets, cloud, name)))
         jobs.append(("roles", GLOBAL, partial(_iam, cloud, name)))
@@ -205,6 +206,17 @@ def _schedules(cloud: Cloud, name: str, region: str) -> list[Found]:
                     Found("schedule", region, f"{g['Name']}/{s['Name']}", s["State"], False, s)
                 )
             out.append(Found("schedule-group", region, g["Name"], "", False, g))
+    return out
+
+
+def _functions(cloud: Cloud, name: str, region: str) -> list[Found]:
+    client = cloud.client("lambda", region)
+    out = []
+    for f in cloud.pages("lambda", region, "list_functions", "Functions"):
+        if f["FunctionName"].startswith(f"trainium-labs_{name}_"):
+            found = client.list_tags(Resource=f["FunctionArn"])["Tags"]
+            if found.get(tags.CLASS) == name:
+                out.append(Found("function", region, f["FunctionName"], "", False, f))
     return out
 
 

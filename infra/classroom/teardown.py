@@ -18,7 +18,7 @@ from .problems import ClassroomError
 from .sweep import Found, Sweep, sweep
 
 # What must be gone before what.
-MACHINES = ("spot-request", "instance")
+MACHINES = ("function", "spot-request", "instance")  # first: students start nothing any more
 REST = (
     "elastic-ip",
     "snapshot",
@@ -354,6 +354,7 @@ _REMOVERS: dict[str, Callable[[Cloud, Found], Any]] = {
     "schedule": _schedule,
     "schedule-group": lambda c, f: c.client("scheduler", f.region).delete_schedule_group(Name=f.id),
     "role": _role,
+    "function": lambda c, f: c.client("lambda", f.region).delete_function(FunctionName=f.id),
 }
 
 

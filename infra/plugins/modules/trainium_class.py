@@ -33,6 +33,7 @@ options:
     - doctor
     - keys
     - pages
+    - links
   class_file:
     description: Path of class.yml or of its folder.
     required: true
@@ -80,8 +81,8 @@ options:
     type: bool
     default: false
   drill:
-    description: 'For C(doctor): take a t3.nano through every guard for real: an hour, about a
-      cent.'
+    description: 'For C(doctor): take a t3.nano through every guard for real: an hour, about
+      a cent.'
     type: bool
     default: false
   submit_transcript:
@@ -90,6 +91,14 @@ options:
     default: false
   rotate:
     description: 'For C(keys): replace those that were generated.'
+    type: bool
+    default: false
+  revoke:
+    description: 'For C(links): end the links so far; the pages hold new ones.'
+    type: bool
+    default: false
+  sign_in:
+    description: 'For C(links): print a policy for students who sign in to AWS instead.'
     type: bool
     default: false
 author:

@@ -33,6 +33,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: E402
 from . import (  # noqa: E402
     authority,
     clock,
+    functions,
     gaps,
     late,
     leftovers,
@@ -55,6 +56,7 @@ REST = [
     ("GET", r"/schedule-groups", "ListScheduleGroups"),
     ("GET", r"/tags/.+", "ListTagsForResource"),
     ("POST", r"/tags/.+", "TagResource"),
+    *functions.REST,
 ]
 SECRET = re.compile(r"UserData|Password|PrivateKey")
 
@@ -187,6 +189,7 @@ class App:
             refusal = {"code": code, "status": 403, "message": why}
             return self.fail(env, start, entry, service, refusal)
         unseen = late.refusal(service, region, op, params)
+        unseen = unseen or functions.refusal(service, op, params)
         if unseen:
             return self.fail(env, start, entry, service, unseen)
         fault = pick_fault(service, region, shown, params)
@@ -286,6 +289,10 @@ def control(what: str, j: dict[str, Any]) -> Any:
         return sorted(r.name for r in RegionsAndZonesBackend.regions if "-gov-" not in r.name)
     elif what == "pay":
         market.pay()
+    elif what == "deployed":
+        return functions.deployed(j["region"], j["name"])
+    elif what == "permit":
+        WORLD.callers[j.pop("key")] = j
     elif what == "watched":
         return watched.report()
     elif what == "hours":
