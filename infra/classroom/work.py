@@ -119,20 +119,15 @@ def fetch(m: Machine, student: str, folder: Path, at: str) -> Archive:
             f"{needed / 2**20:,.0f} MiB do not fit on this computer's disk ({free / 2**20:,.0f}"
             f" MiB free in {shelf.folder})"
         )
-    path = shelf.folder / shelf.name(m.id, student)
-    part = path.with_name(f".{path.name}.part")
+    part = shelf.folder / f".{student}-{m.id}.part"
     try:
         checksum = _stream(m, student, folder, part)
         _read_through(part)
-        size = part.stat().st_size
-        part.replace(path)
+        return shelf.keep(part, m.id, student, checksum, at)
     except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
         raise NotFetched(str(error)) from error
     finally:
         part.unlink(missing_ok=True)
-    archive_ = Archive(m.id, student, path.name, size, checksum, at)
-    shelf.keep(archive_)
-    return archive_
 
 
 def _current(cloud: Cloud, region: str, some: Collection[Machine]) -> list[Machine]:
