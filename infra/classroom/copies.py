@@ -3,8 +3,8 @@
 `work_copies: s3` in class.yml asks for it. One bucket a class: versioned, encrypted, closed to the
 public, emptied by itself some weeks after the class. Machines copy by themselves (role
 `work_copies`). IAM can tell machines apart, not students: a session of the machines' role carries
-`aws:userid` = role id:instance id (documented: IAM user guide, "IAM policy elements: Variables"), so
-each machine writes and reads below `machines/<role id>:<instance id>/` and nowhere else. Whose
+`aws:userid` = role id:instance id (documented: IAM user guide, "IAM policy elements:
+Variables"), so each machine writes and reads below `machines/<role id>:<instance id>/` only. Whose
 machine that was stands in `owners/<instance id>.json`, which only staff can write.
 """
 
@@ -306,13 +306,10 @@ def shelve(
     if said is None:
         return None
     for copy in place.versions(said.student, {m.id: owners[m.id]}):
-        path = shelf.folder / shelf.name(m.id, said.student)
-        if place.fetch(copy, path) == said.sha256:
-            done = Archive(
-                m.id, said.student, path.name, path.stat().st_size, said.sha256, said.at
-            )
-            shelf.keep(done)
-            return done
+        part = shelf.folder / f".{said.student}-{m.id}.copy"
+        if place.fetch(copy, part) == said.sha256:
+            return shelf.keep(part, m.id, said.student, said.sha256, said.at)
+        part.unlink(missing_ok=True)
         break  # something was copied after the last word: then it was none
     return None
 
@@ -403,18 +400,18 @@ def former(
                 continue
             have = shelf.find(iid, student)
             newest = place.versions(student, {iid: entry})[:1]
-            if not newest or (have and (shelf.folder / have.file).is_file() and (
-                    aware_iso(have.at) >= newest[0].at)):
+            if not newest or (
+                have
+                and (shelf.folder / have.file).is_file()
+                and (aware_iso(have.at) >= newest[0].at)
+            ):
                 continue
-            path = shelf.folder / shelf.name(iid, student)
+            part = shelf.folder / f".{student}-{iid}.copy"
             try:
-                sha = place.fetch(newest[0], path)
+                sha = place.fetch(newest[0], part)
+                shelf.keep(part, iid, student, sha, newest[0].at.isoformat())
             except (ClassroomError, be.ClientError, OSError) as error:
                 failed[student] = str(error)
-                continue
-            shelf.keep(
-                Archive(iid, student, path.name, path.stat().st_size, sha, newest[0].at.isoformat())
-            )
     return failed
 
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from . import keys, links, pages, policies, provision
-from .problems import ClassroomError
+from . import archives, copies, keys, links, pages, policies, provision, work
+from .fleet import Machine
+from .problems import AWS_ERRORS, ClassroomError
 from .run import Run
 
 Result = dict[str, Any]
+FULL = ("InsufficientInstanceCapacity", "InsufficientHostCapacity")
 
 
 def links_(r: Run, options: Result) -> Result:
@@ -32,3 +34,83 @@ def links_(r: Run, options: Result) -> Result:
         "lines": [f"{student}: the old link is ended" for student in ended],
         "summary": f"{len(wrote)} pages written to {r.spec.out}",
     }
+
+
+def save_work(r: Run, _: Result) -> Result:
+    """Fetch the work; machines that were stopped are stopped again afterwards."""
+    existing, _plan = provision.survey(r)
+    chosen = [m for m in existing if r.wants(m.name, *m.students)]
+    if r.check:
+        return {"summary": f"would fetch the work on {len(chosen)} machines"}
+    done = work.save(
+        r.cloud,
+        r.spec.out,
+        chosen,
+        wanted=lambda m, s: r.wants(m.name, s),
+        say=r.say,
+        copied=copies.fetcher(copies.folder(r), archives.Shelf(r.spec.out / "work")),
+    )
+    work.stop_again(r.cloud, done)
+    return {
+        "changed": True,
+        "lines": work.told(done),
+        "saved": sorted(done.saved),
+        "failed": done.failed,
+        "archives": archives.summary(archives.Shelf(r.spec.out / "work"), chosen),
+        "summary": f"the work of {len(done.saved)} students is in {r.spec.out / 'work'}",
+        "exit_code": 1 if done.failed else 0,
+    }
+
+
+def restore(r: Run, options: Result) -> Result:
+    """Fetch copies as of a moment and hand them to the students' machines."""
+    existing, _plan = provision.survey(r)
+    return copies.restore(r, existing, str(options.get("as_of") or ""))
+
+
+def elsewhere(r: Run, machines: list[Machine], failed: dict[str, str]) -> list[str]:
+    """Give those whose zone is full a new machine in another zone or region, with their work from
+    the bucket; change `machines` and `failed`, return what to tell."""
+    full = {AWS_ERRORS[code][0] for code in FULL if code in AWS_ERRORS}
+    stuck = [m for m in machines if failed.get(m.name) in full]
+    place = copies.folder(r)
+    if not stuck or r.check:
+        return []
+    if place is None:
+        raise ClassroomError(
+            "A machine in another zone would come without the work: the class keeps no copies.",
+            "Write `work_copies: s3` and run provision, for the next time; or start again later.",
+            exit_code=1,
+        )
+    shelf = archives.Shelf(r.spec.out / "work")
+    shelf.folder.mkdir(parents=True, exist_ok=True)
+    fetch, told, safe = copies.fetcher(place, shelf), [], []
+    for m in stuck:
+        if fetch(m) is None:
+            told.append(
+                f"{m.name} stays where it is: it has not said that all of its work is in the bucket"
+                " (a crash, or it was never configured with copies). Start it later."
+            )
+        else:
+            safe.append(m)
+    if not safe:
+        return told
+    names = frozenset(m.name for m in safe)
+    zones = {m.name: m.zone for m in safe}
+    provision.launch.retire(r, safe)
+    moved = Run(r.spec, r.cloud, limit=names, discard=r.discard, say=r.say)
+    outcome = provision.provision(moved)
+    r.changes += moved.changes
+    r.warnings += moved.warnings
+    for m in outcome.machines:
+        failed.pop(m.name, None)
+        machines[:] = [m if old.name == m.name else old for old in machines]
+        told.append(
+            f"{m.name} has a new machine in {m.zone} ({zones[m.name]} was full). Run configure"
+            f" --limit {m.name}: the work comes back with it."
+        )
+    for name, why in outcome.unplaced.items():
+        failed[name] = f"{why}. Its old machine is ended, its work is safe in the bucket and in" + (
+            f" {shelf.folder}. Run provision --limit {name} again later."
+        )
+    return told

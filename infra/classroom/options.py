@@ -61,7 +61,10 @@ COMMANDS: dict[str, Command] = {
     ),
     "start": Command(
         "start machines",
-        (Option("over_budget", "start although the budget is used up"),),
+        (
+            Option("over_budget", "start although the budget is used up"),
+            Option("elsewhere", "where a zone is full: a new machine in another, with the work"),
+        ),
         playbook="start",
     ),
     "stop": Command("stop machines", playbook="stop"),
@@ -70,12 +73,17 @@ COMMANDS: dict[str, Command] = {
     "cost": Command("the same, with the forecast"),
     "extend": Command("apply a later teardown date or another budget", playbook="extend"),
     "save_work": Command("fetch the students' work to out/<class>/work", playbook="save_work"),
+    "restore": Command(
+        "bring a student's work back from the class's bucket, beside what is there",
+        (Option("as_of", "as it was at the end of this day, or at this time", "DATE"),),
+    ),
     "teardown": Command(
         "fetch the work, remove everything and prove it",
         (
             Option("dry_run", "list, remove nothing"),
             Option("regions", "only these (the proof then covers only these)", "REGIONS"),
             Option("name", "name of a class whose class.yml is lost", "NAME"),
+            Option("keep_copies", "leave the bucket with the copies; it empties itself later"),
             DISCARD,
         ),
         asks=True,

@@ -127,6 +127,27 @@ ACTIONS = {
         "GetFunctionConcurrency",
         "PutFunctionConcurrency",
     ],
+    "s3": [
+        "ListAllMyBuckets",
+        "CreateBucket",
+        "DeleteBucket",
+        "ListBucket",
+        "ListBucketVersions",
+        "GetBucketLocation",
+        "GetBucketTagging",
+        "PutBucketTagging",
+        "GetBucketVersioning",
+        "PutBucketVersioning",
+        "PutBucketPublicAccessBlock",
+        "PutEncryptionConfiguration",
+        "PutBucketPolicy",
+        "PutLifecycleConfiguration",
+        "GetObject",
+        "GetObjectVersion",
+        "PutObject",
+        "DeleteObject",
+        "DeleteObjectVersion",
+    ],
     "pricing": ["GetProducts"],
     "ce": ["ListCostAllocationTags"],
 }
@@ -186,6 +207,10 @@ BY_NAME: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "lambda": (
         tuple(a for a in ACTIONS["lambda"] if a != "ListFunctions"),
         ["arn:aws:lambda:*:*:function:trainium-labs_*"],
+    ),
+    "s3": (
+        tuple(a for a in ACTIONS["s3"] if a != "ListAllMyBuckets"),
+        ["arn:aws:s3:::trainium-labs--*"],
     ),
     "ssm": (("GetParameter",), ["arn:aws:ssm:*::parameter/aws/service/*"]),
 }
@@ -258,6 +283,7 @@ def boundary() -> dict[str, Any]:
         "Statement": [
             *guarding(OURS, "*", role, "trainium-labs.*", "trainium-labs_*"),
             *serving(OURS, "*", "trainium-labs.", "*"),
+            *copying("*", "trainium-labs--*"),
         ],
     }
 
@@ -350,6 +376,14 @@ def serving(own: dict[str, Any], account: str, prefix: str, sender: str) -> list
         from_ = {"StringLike": {"ses:FromAddress": sender}}
         out.append(_allow("ses:SendEmail", f"arn:aws:ses:*:{account}:identity/*", from_))
     return out
+
+
+def copying(account: str, bucket: str) -> list[dict[str, Any]]:
+    """Return the statement of machines that copy their students' work: below their own prefix,
+    and nothing is deleted."""
+    own = f"arn:aws:s3:::{bucket}/machines/${{aws:userid}}/*"
+    same = {"StringEquals": {"s3:ResourceAccount": account}} if account != "*" else None
+    return [_allow(["s3:PutObject", "s3:GetObject"], own, same)]
 
 
 def _allow(action: list[str] | str, resource: list[str] | str, condition: Any = None) -> dict:

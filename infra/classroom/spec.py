@@ -103,6 +103,7 @@ class ClassSpec(_Strict):
     idle: Idle = Idle()
     teardown: dt.date
     save_work: bool = True
+    work_copies: Literal["", "s3"] = ""  # "s3": copies of the work that outlive disks
     lab: Lab
     roster: str = "roster.csv"
     prices: str = ""
@@ -345,6 +346,9 @@ def _cross_checks(
                 "Lower it, or raise per_student_usd.",
             )
         )
+    if good.get("work_copies") and good.get("mode") == "shared":
+        what = "Everybody on a shared machine could read the others' copies with its role."
+        out.append((("work_copies",), what, "Remove it; teardown fetches the work in any case."))
     known = {s.id for s in students}
     if isinstance(budget, Budget) and students:
         for who in sorted(set(budget.extra_usd) - known):

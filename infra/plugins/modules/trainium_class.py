@@ -29,6 +29,7 @@ options:
     - cost
     - extend
     - save_work
+    - restore
     - teardown
     - doctor
     - keys
@@ -60,6 +61,14 @@ options:
     description: 'For C(start): start although the budget is used up.'
     type: bool
     default: false
+  elsewhere:
+    description: 'For C(start): where a zone is full: a new machine in another, with the work.'
+    type: bool
+    default: false
+  as_of:
+    description: 'For C(restore): as it was at the end of this day, or at this time.'
+    type: str
+    default: ''
   dry_run:
     description: 'For C(teardown): list, remove nothing.'
     type: bool
@@ -72,6 +81,10 @@ options:
     description: 'For C(teardown): name of a class whose class.yml is lost.'
     type: str
     default: ''
+  keep_copies:
+    description: 'For C(teardown): leave the bucket with the copies; it empties itself later.'
+    type: bool
+    default: false
   policy:
     description: 'For C(doctor): print the IAM policy that these commands need.'
     type: bool

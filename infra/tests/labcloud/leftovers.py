@@ -11,7 +11,7 @@ from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 from moto.scheduler.models import scheduler_backends
 
-from . import functions
+from . import functions, storage
 from .world import ACCOUNT, WORLD, tags_of
 
 
@@ -75,6 +75,8 @@ def everything() -> list[dict[str, Any]]:
             name,
             {t["Key"]: t["Value"] for t in getattr(budget, "resource_tags", [])},
         )
+    for bucket, region, label in storage.buckets():
+        add("bucket", region, bucket, label)
     iam = iam_backends[ACCOUNT]["aws"]
     for kind, items in (
         ("role", iam.roles.values()),

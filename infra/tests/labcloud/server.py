@@ -40,6 +40,7 @@ from . import (  # noqa: E402
     market,
     rates,
     states,
+    storage,
     watched,
 )
 from .world import ACCOUNT, WORLD  # noqa: E402
@@ -65,6 +66,8 @@ def identify(env: dict[str, Any], body: bytes) -> tuple[str, str, str, dict[str,
     """Return (service, region, operation, parameters) of a request."""
     scope = re.search(r"Credential=[^/]+/\d+/([^/]+)/([^/]+)/", env.get("HTTP_AUTHORIZATION", ""))
     region, service = (scope[1], scope[2]) if scope else ("us-east-1", "unknown")
+    if storage.is_s3(env):
+        return "s3", region, *storage.identify(env)
     if env.get("CONTENT_TYPE", "").startswith("application/x-www-form"):
         form = {k: v[0] for k, v in urllib.parse.parse_qs(body.decode("utf-8", "replace")).items()}
         return service, region, form.pop("Action", "?"), form
@@ -91,6 +94,9 @@ def error(
             f' version="1.0"?><Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors><RequestID>lab</RequestID></Response>'
         )
         return xml.encode(), [("Content-Type", "text/xml")]
+    if service == "s3":
+        xml = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
+        return xml.encode(), [("Content-Type", "application/xml")]
     if service in ("iam", "sts", "sns"):
         xml = f"<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error><RequestId>lab</RequestId></ErrorResponse>"
         return xml.encode(), [("Content-Type", "text/xml")]
