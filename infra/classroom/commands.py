@@ -38,6 +38,7 @@ from . import (
     work,
     yamllines,
 )
+from . import roster as rosters
 from . import spec as specs
 from .cloud import Cloud, doing
 from .fleet import Machine
@@ -86,6 +87,8 @@ def _run(
         return _teardown(cloud, class_file, limit, check, say, **options)
     if command == "doctor" and options.get("policy"):
         return policies.printed()
+    if command in ("init", "roster"):
+        return daily.before_a_class(command, _path(class_file), cloud.now(), check, options)
     spec = specs.load(_path(class_file), cloud.now(), ended_ok=command in AFTER_THE_END)
     if command not in WITHOUT_AN_ACCOUNT:
         lock.check_account(spec.folder, cloud.account, spec.account)
@@ -96,7 +99,8 @@ def _run(
             "name": spec.name,
             "students": [s.id for s in spec.students],
         }
-    r = Run(spec, cloud, check=check, limit=frozenset(limit) if limit else None, say=say)
+    chosen = frozenset(rosters.expand(limit, spec.students)) if limit else None
+    r = Run(spec, cloud, check=check, limit=chosen, say=say)
     r.discard = work.discarded(options)
     result = _COMMANDS[command](r, options)
     return {

@@ -3,16 +3,35 @@ and its options and returns tables, lines, summary, exit code, as those in comma
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+from pathlib import Path
 from typing import Any
 
-from . import archives, copies, keys, links, pages, policies, provision, work
+from . import archives, copies, intake, interview, keys, links, pages, policies, provision, work
 from .fleet import Machine
 from .problems import AWS_ERRORS, ClassroomError
 from .run import Run
 
 Result = dict[str, Any]
 FULL = ("InsufficientInstanceCapacity", "InsufficientHostCapacity")
+
+
+def before_a_class(
+    command: str, class_file: Path, now: dt.datetime, check: bool, options: Result
+) -> Result:
+    """Run what comes before there is a class: `init` and `roster`."""
+    folder = class_file.parent
+    if class_file.name != "class.yml" and not class_file.exists():
+        folder = class_file  # a folder that is not there yet
+    if command == "init":
+        return interview.init(folder, str(options.get("answers") or ""), now)
+    source = str(options.get("source") or "")
+    if not source:
+        raise ClassroomError("Say which export: --source FILE.", "Nothing was written.")
+    domain = str(options.get("mail_domain") or "").lstrip("@")
+    remove = bool(options.get("remove_dropped"))
+    return intake.merge(folder, Path(source).expanduser(), domain, remove, check)
 
 
 def links_(r: Run, options: Result) -> Result:

@@ -44,6 +44,18 @@ DISCARD = Option(
     "NAMES",
 )
 COMMANDS: dict[str, Command] = {
+    "init": Command(
+        "ask what a class needs and write class.yml",
+        (Option("answers", "take the answers from this YAML file", "FILE"),),
+    ),
+    "roster": Command(
+        "merge an export of Canvas or Gradescope into roster.csv",
+        (
+            Option("source", "the exported CSV file", "FILE"),
+            Option("mail_domain", "of logins that are no mail addresses", "DOMAIN"),
+            Option("remove_dropped", "remove who is not in the export"),
+        ),
+    ),
     "check": Command("read class.yml and the roster, say every mistake", preview=True),
     "forecast": Command("what the class will cost", preview=True),
     "prices": Command(

@@ -24,6 +24,7 @@ HOSTKEY = "trainium-labs:hostkey"  # as the machine printed it on its console
 ASKS = "trainium-labs:asks"  # when the student asked for more
 ACTED = "trainium-labs:acted"  # time of the last request of the student's that did something
 COPIES = "trainium-labs:copies"  # where a machine may write copies of the work: s3://...
+SECTION = "trainium-labs:section"
 SETTINGS = "trainium-labs:settings"  # of the bucket, as a hash
 SEAT = "trainium-labs:core-"  # + two digits = student; shared machines only
 STAFF = "staff"

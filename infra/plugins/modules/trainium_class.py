@@ -18,6 +18,8 @@ options:
     required: true
     type: str
     choices:
+    - init
+    - roster
     - check
     - forecast
     - prices
@@ -44,6 +46,22 @@ options:
     type: list
     elements: str
     default: []
+  answers:
+    description: 'For C(init): take the answers from this YAML file.'
+    type: str
+    default: ''
+  source:
+    description: 'For C(roster): the exported CSV file.'
+    type: str
+    default: ''
+  mail_domain:
+    description: 'For C(roster): of logins that are no mail addresses.'
+    type: str
+    default: ''
+  remove_dropped:
+    description: 'For C(roster): remove who is not in the export.'
+    type: bool
+    default: false
   refresh:
     description: 'For C(prices): read AWS''s public price list, write prices.yml next to class.yml.'
     type: bool
