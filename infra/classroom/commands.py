@@ -30,6 +30,7 @@ from . import (
     power,
     prices,
     provision,
+    report,
     spot,
     status,
     sweep,
@@ -50,7 +51,8 @@ Result = dict[str, Any]
 WITHOUT_AN_ACCOUNT = ("check", "forecast", "prices", "doctor")  # doctor says it in its table
 BILLS = ("instance ", "spot-request ", "elastic-ip ", "volume ", "snapshot ")  # kinds, as reported
 AFTER_THE_END = (
-    *("status", "hosts", "cost", "prices", "stop", "doctor", "pages", "save_work", "restore"),
+    *("status", "hosts", "cost", "prices", "stop", "doctor", "pages"),
+    *("save_work", "restore", "report"),
 )
 
 
@@ -477,6 +479,7 @@ _COMMANDS: dict[str, Callable[[Run, Result], Result]] = {
     "links": daily.links_,
     "save_work": daily.save_work,
     "restore": daily.restore,
+    "report": lambda r, _: report.write(r),
     "keys": _keys,
     "doctor": doctor.doctor,
 }

@@ -261,7 +261,11 @@ def settle(run: Run, machines: list[Machine]) -> None:
         want = {tags.CAP: f"{run.spec.cap(m.students):g}"}
         if former.get(m.name, 0.0) >= 0.005:
             want[tags.BEFORE] = f"{former[m.name]:.2f}"
+        granted = tags.ASKS in m.tags and float(m.tags.get(tags.CAP) or 0) < float(want[tags.CAP])
         write(run, m, want)
+        if granted and not run.check:
+            run.cloud.ec2(m.region).delete_tags(Resources=[m.id], Tags=[{"Key": tags.ASKS}])
+            del m.tags[tags.ASKS]
 
     for m, _, error in each(one, [m for m in machines if m.id]):
         if error:

@@ -83,6 +83,7 @@ COMMANDS: dict[str, Command] = {
     "status": Command("machines, guards, hours and dollars by student", playbook="status"),
     "hosts": Command("how to reach the machines, for programs (with `--json`)"),
     "cost": Command("the same, with the forecast"),
+    "report": Command("spend against plan by week: CSV, a page, and the staff's page"),
     "extend": Command("apply a later teardown date or another budget", playbook="extend"),
     "save_work": Command("fetch the students' work to out/<class>/work", playbook="save_work"),
     "restore": Command(

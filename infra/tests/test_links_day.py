@@ -77,6 +77,7 @@ def test_the_cap_stops_one_machine_and_the_staff_can_raise_it(
             budget={"per_student_usd": 3, "class_usd": 20, "extra_usd": {"bob": 4, "alice": 2}}
         )
         classroom("extend", folder.file)
+        assert not ask(made.links["bob"])["facts"]["asked"], "the wish is granted"
         assert act(made.links["bob"], "start")["status"] == 200
         made.server.pass_time(120)
         assert made.state("alice") == "stopped"

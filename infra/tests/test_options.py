@@ -80,5 +80,5 @@ def test_an_option_of_another_command_is_refused_before_anything_is_done(
         commands.run("teardown", str(folder.file), over_budget=True, rotate=True, name="")
     assert options.refused("forecast", {"dry_run": True}) == [], "previews pass them over"
     assert options.refused("start", {"dry_run": False, "name": ""}) == []
-    with pytest.raises(ClassroomError, match="no command 'provisoin'. Use check, "):
+    with pytest.raises(ClassroomError, match="no command 'provisoin'. Use init, "):
         commands.run("provisoin", str(folder.file))

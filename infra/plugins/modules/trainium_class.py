@@ -29,6 +29,7 @@ options:
     - status
     - hosts
     - cost
+    - report
     - extend
     - save_work
     - restore
