@@ -10,8 +10,9 @@ HOME = Path(__file__).resolve().parents[2] / "shared" / "nkisim"
 ROOMS = ("errors", "chip", "trace", "checks", "lint", "machine", "isa", "timing", "advice",
          "report", "launch", "trust", "prediction", "language", "migrate", "api", "doors")
 #: Small modules of the root, and the room whose storey they are on.
-STOREY = {"rules": "errors", "finder": "errors", "pytest_plugin": "errors",
+STOREY = {"rules": "errors", "finder": "errors", "pytest_plugin": "checks",
           "collector": "errors", "uncaught": "errors", "banner": "launch", "declared": "api",
+          "notebook": "doors",
           "__init__": "api",
           "__main__": "doors", "data": "doors"}
 

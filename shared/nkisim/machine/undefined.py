@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
+from ..checks.words import region
 from ..chip.memory import FULLY, NEVER, Storage, contiguous_strides
 from ..errors import NkiError, fail
 from .instruction import Access, Instr
@@ -112,7 +113,7 @@ class Undefined:
     # -- where they end ----------------------------------------------------------------
     def check_output(self, t: Tensor) -> None:
         """Report the elements of an output that are undefined, by what they go back to."""
-        if t.storage.init == FULLY:
+        if t.storage.init == FULLY or not self.m.checks:
             return
         origins = _origins(t)
         for origin in np.unique(origins[origins >= 0]).tolist():
@@ -139,15 +140,6 @@ class Undefined:
         scatters = np.array([k.scatters for k, _, _ in trace.forms()], bool)
         every = trace.operands()
         return bool((scatters[every.form] & every.write & (every.storage == t.storage.id)).any())
-
-
-def region(bad: np.ndarray) -> str:
-    """Return where elements lie, as a range per dimension: "[0:128, 256:512]"."""
-    spans = [np.flatnonzero(bad.any(axis=tuple(e for e in range(bad.ndim) if e != d)))
-             for d in range(bad.ndim)]
-    box = "[" + ", ".join(f"{s[0]}:{s[-1] + 1}" for s in spans) + "]"
-    count, full = int(bad.sum()), int(np.prod([s[-1] + 1 - s[0] for s in spans]))
-    return box if count == full else f"a part of {box} ({count:,} elements)"
 
 
 def _origins(t: Tensor) -> np.ndarray:
@@ -183,6 +175,8 @@ def _garbage(dtype: np.dtype) -> list[Any]:
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         return [info.max, 0, info.min, 1]
+    if dtype.kind == "V":                               # packed: the same, byte by byte
+        return [np.frombuffer(bytes([b]) * dtype.itemsize, dtype)[0] for b in b"\x7f\0\x7e\xfe"]
     top = float(ml_dtypes.finfo(dtype).max)
     return [np.nan, 0.0, top, -top]
 
@@ -217,6 +211,8 @@ def _apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Tell which elements differ by more than rounding; NaN is like NaN."""
     if a.dtype.kind in "iu":
         return a != b
+    if a.dtype.kind == "V":
+        return (a[..., None].view(np.uint8) != b[..., None].view(np.uint8)).any(axis=-1)
     x, y = a.astype(np.float64), b.astype(np.float64)
     return ~np.isclose(x, y, rtol=1e-3, atol=0, equal_nan=True)
 

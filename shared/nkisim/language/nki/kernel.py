@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any
@@ -58,9 +59,12 @@ class Kernel(launching.Kernel):
 
     def enter(self, t: Tensor, name: str, shared: bool) -> NkiTensor:
         """Return an argument as the kernel sees it; `nt.tensor[...]` checks its shape."""
-        note = getattr(self.func, "__annotations__", {}).get(name)
-        if isinstance(note, Shape):
-            note.check(name, t.shape)
+        try:                            # `from __future__ import annotations` makes texts of them
+            notes = inspect.get_annotations(self.func, eval_str=True)
+        except Exception:               # a name that is there for type checkers only
+            notes = inspect.get_annotations(self.func)
+        if isinstance(note := notes.get(name), Shape):
+            note.check(name, t.shape, launching.place_of(self))
         region = MemoryRegion.shared_hbm if shared else MemoryRegion.private_hbm
         return NkiTensor(t, region, name)
 

@@ -13,6 +13,7 @@ from typing import Any
 from ...chip import dtypes
 from ...chip.memory import HBM
 from ...errors import NkiError, fail
+from ...machine import habits
 from ...machine.index import Slice, as_int
 from ...machine.indirect import Indirect
 from ...machine.machine import integer
@@ -43,7 +44,6 @@ class NkiTensor(NKIObject):
     """An N-dimensional view of a tensor in HBM, SBUF or PSUM."""
 
     __slots__ = ("_base", "_t", "buffer", "name")
-    __array_ufunc__ = None              # NumPy must not take a tile for a list
 
     def __init__(self, t: Tensor | Indirect, buffer: MemoryRegion | None = None, name: str = "",
                  base: Tensor | None = None):
@@ -54,6 +54,10 @@ class NkiTensor(NKIObject):
 
     def _like(self, t: Any) -> NkiTensor:
         return NkiTensor(t, self.buffer, self.name, self._base)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows of it."""
+        return self._t._repr_html_()
 
     # -- what kernels may ask -------------------------------------------------------------------
     @property
@@ -234,10 +238,22 @@ class NkiTensor(NKIObject):
                    hint="loop over indices: for i in range(t.shape[0])")
 
     def __bool__(self) -> bool:
-        raise fail("NKI-L02", "a tensor has no truth value: a condition decides when the kernel "
+        raise fail("NKI-I08", "a tensor has no truth value: a condition decides when the kernel "
                    "is traced, and a tile has no data then", given=f"{self!r}",
                    hint="compare shapes and numbers, `x is not None`, or select with "
                         "nisa.select_reduce")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kw: Any) -> Any:
+        return habits.numpy_function(ufunc, method, inputs, kw)
+
+    def __array__(self, *args: Any, **kw: Any) -> Any:
+        raise habits.no_value("np.array(...)")
+
+    def __float__(self) -> float:
+        raise habits.no_value("float(...)")
+
+    def __int__(self) -> int:
+        raise habits.no_value("int(...)")
 
     def __eq__(self, other: Any) -> Any:
         return self is other
@@ -293,6 +309,16 @@ for _symbol, _method, _name in (("<", "lt", "less"), ("<=", "le", "less_equal"),
                                 (">", "gt", "greater"), (">=", "ge", "greater_equal"),
                                 ("-", "neg", "negative"), ("~", "invert", "invert")):
     setattr(NkiTensor, f"__{_method}__", _no_operator(_symbol, _name))
+
+
+#: what this dialect has for what people ask a tensor for, where it is not that of neuronxcc.nki
+_HINTS = {"unsqueeze": "t.expand_dim(dim)", "squeeze": "t.squeeze_dim(dim)",
+          "flatten": "t.flatten_dims(first, last)", "ravel": "t.flatten_dims(first, last)",
+          **dict.fromkeys(("expand", "repeat", "tile"), "t.broadcast(dim, size)"),
+          **dict.fromkeys(("fill", "fill_"), "nisa.memset(t, value)")}
+for _name in habits.METHODS:
+    if not hasattr(NkiTensor, _name):
+        setattr(NkiTensor, _name, habits.no_method(_name, _HINTS))
 
 
 def plain(x: Any) -> Any:
