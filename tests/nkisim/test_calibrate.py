@@ -216,7 +216,7 @@ def test_written_figures_are_of_all_records(world, capsys, tmp_path):
     facts, said = json.loads(out.read_text()), json.loads(run(world, capsys, "--json")[1])
     assert (facts["compared"], facts["skipped"]) == (4, 3)
     assert facts["median_error_pct"] == round(said["median_error_pct"], 1)
-    assert facts["predicted_us"] == {r["id"]: round(r["predicted_us"], 2) for r in said["records"]
+    assert facts["predicted_us"] == {r["id"]: round(r["predicted_us"], 4) for r in said["records"]
                                      if r["predicted_us"]}
 
 

@@ -209,16 +209,21 @@ def write(path: Path, outcomes: list[Outcome], twins: Iterable[Outcome]) -> None
 
     Predictions are in microseconds, by the record's id; `twins` of kernels of ours.
     """
+    for o in outcomes:                  # figures are those of the predictions as they are kept
+        if o.predicted_us is not None:
+            o.predicted_us = round(o.predicted_us, 4)
+            o.error_pct = 100.0 * (o.predicted_us / o.measured_us - 1.0)
     facts = report(outcomes)
 
     def predictions(some: Iterable[Outcome]) -> dict[str, float]:
-        return {o.id: round(o.predicted_us, 2) for o in some if o.predicted_us is not None}
+        return {o.id: round(o.predicted_us, 4) for o in some if o.predicted_us is not None}
     kept = {name: round(facts[name], 1) for name in ("median_error_pct", "p90_error_pct")}
     near = [{"target": o.target, "bound": o.bound, "body_us": round(o.body_us, 1),
              "error_pct": round(abs(o.error_pct if o.across_pct is None else o.across_pct), 1)}
             for o in outcomes if o.error_pct is not None and not o.relative]
     document = {"schema": 2, "compared": facts["compared"], "skipped": facts["skipped"], **kept,
-                "across": facts["across"], "order": facts["order"],
+                "across": {k: round(v, 1) for k, v in (facts["across"] or {}).items()},
+                "order": facts["order"],
                 "families": by_family(outcomes),
                 "predicted_us": predictions(outcomes), "twins_us": predictions(twins),
                 "neighbours": near}
