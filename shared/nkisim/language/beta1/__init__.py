@@ -80,3 +80,5 @@ def __getattr__(name: str) -> Any:
 
 
 _ = compiler, isa, language, typing, tensor         # submodules are attributes of nki
+__all__ = ["baremetal", "benchmark", "compiler", "isa", "jit", "language", "profile",
+           "simulate_kernel", "tensor", "trace", "typing"]
