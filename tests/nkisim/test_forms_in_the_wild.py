@@ -63,6 +63,15 @@ def test_other_parameters_are_read_only(note):
         nkisim.simulate(nki.jit(kernel), data(4, 4))
 
 
+@pytest.mark.parametrize("make", [nki.jit(kernel_return=False), nki.trace])
+def test_kernels_of_the_older_style_write_into_their_parameters(make):
+    def kernel(x, out):
+        nl.store(out, nl.add(nl.load(x), 1.0))
+    out = data(4, 4)
+    assert nkisim.simulate(make(kernel), data(4, 4), out) is None
+    assert (out == data(4, 4) + 1).all()
+
+
 def hint_of(body) -> str:
     @nki.jit
     def kernel(x):
