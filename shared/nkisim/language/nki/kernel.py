@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import launch as launching
+from ...chip import hw
 from ...errors import NkiError, fail, trim
+from ...lint import level
 from ...machine.context import current
 from ...machine.index import as_int
 from ...machine.tensor import Tensor
@@ -84,15 +86,24 @@ class Kernel(launching.Kernel):
 def jit(fn: Any = None, **kwargs: Any) -> Any:
     """Make a function a kernel; called with arrays it runs on the simulator.
 
-    On a machine with the SDK it is compiled and runs on the chip.
+    On a machine with the SDK it is compiled and runs on the chip. `platform_target`, an argument
+    until 0.2, picks the generation; what is said of it is NKI-G37.
+
+    Raises: NkiError for a generation that there is none of, and for any if NKI_LANGUAGE=strict.
     """
-    if "platform_target" in kwargs:
-        raise trim(fail("NKI-N01", "nki.jit has no argument 'platform_target'",
-                        limit="nki.jit(fn); mode= is ignored since 0.3",
-                        hint="set NEURON_PLATFORM_TARGET_OVERRIDE"))
     if fn is None:
         return lambda f: jit(f, **kwargs)
-    return fn if isinstance(fn, Kernel) else Kernel(getattr(fn, "func", fn))
+    kernel = fn if isinstance(fn, Kernel) else Kernel(getattr(fn, "func", fn))
+    target = kwargs.get("platform_target")
+    if target is not None:
+        try:
+            level.in_run("jit_target", f"platform_target={target!r}")
+            target = hw.get(target).name
+        except NkiError as error:
+            raise trim(error) from None
+        kernel = copy.copy(kernel)
+        kernel.target = target
+    return kernel
 
 
 def simulate(kernel: Any) -> Callable[..., Any]:
