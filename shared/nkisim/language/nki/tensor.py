@@ -6,6 +6,7 @@ other views of the same bytes; nothing is copied.
 """
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -25,11 +26,30 @@ _ON_CHIP = {"sbuf": MemoryRegion.sbuf, "psum": MemoryRegion.psum}
 
 
 class NKIObject:
-    """Base of the classes that kernels may define and be given."""
+    """Base of the classes that kernels may define and be given.
+
+    The language takes every name that a class body assigns for a field of it, annotated or not:
+    `@dataclass class Sizes(nl.NKIObject): rows = None` makes `Sizes(rows=128)`.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        known = inspect.get_annotations(cls)
+        plain = {name: Any for name, value in vars(cls).items()
+                 if name not in known and not name.startswith("__") and _is_value(value)}
+        if plain:                       # dataclass() comes after this, and reads annotations
+            every = {**known, **plain}
+            order = [n for n in known if n not in vars(cls)] + [n for n in vars(cls) if n in every]
+            cls.__annotations__ = {name: every[name] for name in order}
 
     def __init__(self, **kwargs: Any):
         for name, value in kwargs.items():
             setattr(self, name, value)
+
+
+def _is_value(x: Any) -> bool:
+    """Tell whether what a class body assigns is a value, that a default may be: no method."""
+    return not hasattr(x, "__get__") and not isinstance(x, type) and x.__hash__ is not None
 
 
 class Empty:
