@@ -160,8 +160,38 @@ def test_enums_are_members():
     assert (nisa.dge_mode.hwdge.value, nisa.dge_mode.none.value) == (2, 3)
     assert nisa.reduce_cmd.load_reduce.value == 4
     assert nisa.nc_version.gen2 < nisa.nc_version.gen3 <= nisa.nc_version.gen4
-    for call in (lambda t: nisa.dma_copy(t, t, dge_mode=2), lambda t: nisa.tensor_copy(t, t, "x")):
+    for call in (lambda t: nisa.dma_copy(t, t, dge_mode=7), lambda t: nisa.tensor_copy(t, t, "x")):
         refused("NKI-N01", lambda x, call=call: call(nl.load(x)), array(4, 4))
+
+
+def test_a_number_for_a_member_is_said_and_means_the_member(monkeypatch):
+    def kernel(x, mode):
+        t = nl.load(x)
+        nisa.dma_copy(x, t, dge_mode=mode)
+        return x
+    assert not nkisim.run(nki.jit(kernel), array(4, 4), nisa.dge_mode.hwdge).findings
+    found, = nkisim.run(nki.jit(kernel), array(4, 4), 2).findings
+    assert (found.id, found.severity) == ("NKI-R08", "warning")
+    assert "dge_mode=2, which is nisa.dge_mode.hwdge" in found.text
+    monkeypatch.setenv("NKI_LANGUAGE", "strict")
+    refused("NKI-R08", lambda x: nisa.dma_copy(x, nl.load(x), dge_mode=2), array(4, 4))
+
+
+def test_the_truth_of_a_tensor_is_that_it_is_there():
+    @nki.jit
+    def kernel(x, bias=None):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        t = nl.load(x)
+        if bias:
+            nisa.tensor_tensor(t, t, nl.load(bias), nl.add)
+        if t:
+            nisa.dma_copy(out, t)
+        return out
+    x = array(4, 4)
+    run = nkisim.run(kernel, x, np.zeros((4, 4), np.float32))
+    assert (run.outputs == x).all()
+    said = [f.severity for f in run.findings if f.id == "NKI-I15"]
+    assert said == ["note", "warning"]              # of a tile, its data may have been meant
 
 
 def test_the_third_place_of_dma_copy_is_priority():

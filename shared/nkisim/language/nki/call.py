@@ -83,7 +83,7 @@ class Signature:
                 raise self.wrong(f"{self.api} was not given {self.names[i]}", first)
         for i, enum in self.enums.items():
             if not isinstance(values[i], enum) and values[i] is not None:
-                raise self.not_a_member(self.names[i], values[i], enum)
+                values[i] = self.member(self.names[i], values[i], enum)
         return values
 
     def wrong(self, what: str, hint: str = "") -> NkiError:
@@ -96,6 +96,16 @@ class Signature:
         near = difflib.get_close_matches(name, self.names, n=1)
         return self.wrong(f"{self.api} has no argument {name!r}", told or (
             f"Did you mean {near[0]!r}?" if near else ""))
+
+    def member(self, name: str, value: Any, enum: type[Enum]) -> Enum:
+        """Return the member that a number stands for, with a finding; raise NKI-N01 for others."""
+        m = current.get()
+        known = {e.value: e for e in enum}
+        if type(value) is not int or value not in known or m is None:
+            raise self.not_a_member(name, value, enum)
+        refusals.number(m, f"{self.api} is given {name}={value}, which is "
+                           f"nisa.{enum.__name__}.{known[value].name}")
+        return known[value]
 
     def not_a_member(self, name: str, value: Any, enum: type[Enum]) -> NkiError:
         return fail("NKI-N01", f"{self.api}: {name} is no member of nisa.{enum.__name__}",

@@ -14,6 +14,7 @@ from typing import Any
 from ...chip import dtypes
 from ...chip.memory import HBM
 from ...errors import NkiError, fail
+from ...machine import truth
 from ...machine.index import Slice, as_int
 from ...machine.indirect import Indirect
 from ...machine.machine import integer
@@ -254,10 +255,7 @@ class NkiTensor(NKIObject):
                    hint="loop over indices: for i in range(t.shape[0])")
 
     def __bool__(self) -> bool:
-        raise fail("NKI-L02", "a tensor has no truth value: a condition decides when the kernel "
-                   "is traced, and a tile has no data then", given=f"{self!r}",
-                   hint="compare shapes and numbers, `x is not None`, or select with "
-                        "nisa.select_reduce")
+        return truth.of_view(self)
 
     def __eq__(self, other: Any) -> Any:
         return self is other
