@@ -43,9 +43,21 @@ class NKIObject:
             order = [n for n in known if n not in vars(cls)] + [n for n in vars(cls) if n in every]
             cls.__annotations__ = {name: every[name] for name in order}
 
-    def __init__(self, **kwargs: Any):
-        for name, value in kwargs.items():
+    def __init__(self, *args: Any, **kwargs: Any):
+        """Set the fields, in the order of the class bodies; one without a default is None."""
+        bodies = [c for c in reversed(type(self).__mro__) if issubclass(c, NKIObject)]
+        fields = list(dict.fromkeys(n for c in bodies for n in inspect.get_annotations(c)))
+        given = dict(zip(fields, args))
+        wrong = [n for n in kwargs if fields and n not in fields or n in given]
+        if len(args) > len(fields) or wrong:
+            raise TypeError(f"{type(self).__name__}({', '.join(fields)}) was given "
+                            + (f"{wrong[0]!r}, which it has not, or has already" if wrong
+                               else f"{len(args)} values"))
+        defaults = {n: getattr(type(self), n, None) for n in fields}
+        for name, value in {**defaults, **given, **kwargs}.items():
             setattr(self, name, value)
+        if post := getattr(self, "__post_init__", None):
+            post()
 
 
 def _is_value(x: Any) -> bool:
