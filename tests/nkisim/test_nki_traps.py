@@ -154,6 +154,24 @@ def test_a_vector_offset_ignores_the_first_stride():
     assert (through(body, x, rows) == x[[5, 0, 2]]).all()
 
 
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_tensor_that_is_reshaped_whole_is_the_base_of_its_patterns(flat):
+    """Twins: an offset counts rows of the tensor that `.ap` is called on, reshaped or not."""
+    at = np.array([[17], [40], [3]], np.int32)
+
+    def body(x, at):
+        h = x.reshape((96,)) if flat else x
+        t = nl.ndarray((3, 1), dtype=nl.float32)
+        rows = nl.load(at)
+        if not flat:
+            nisa.tensor_scalar(rows, rows, nl.right_shift, 3)
+        nisa.dma_copy(dst=t, src=h.ap([[1, 3], [1, 1]], vector_offset=rows, indirect_dim=0))
+        return t
+    x = array(8, 12)
+    want = x.reshape(-1)[at] if flat else x[at[:, 0] >> 3, 0:1]
+    assert (through(body, x, at) == want).all()
+
+
 # -- arguments and enums ------------------------------------------------------------------------
 
 def test_enums_are_members():

@@ -224,10 +224,16 @@ class NkiTensor(NKIObject):
         return self.reshape((*t.shape[:a], prod(t.shape[a:b + 1]), *t.shape[b + 1:]))
 
     def reshape(self, shape: Any, *more: Any) -> NkiTensor:
-        """Return the same elements in another shape; on chip dim 0 stays."""
-        t = self._plain("reshape")
+        """Return the same elements in another shape; on chip dim 0 stays.
+
+        A tensor that is reshaped whole is the base of its access patterns from then on.
+        """
+        t, base = self._plain("reshape"), self._base
         sizes = (shape, *more) if as_int(shape) is not None else tuple(shape)
-        return self._like(views.reshape(t, sizes))
+        new = views.reshape(t, sizes)
+        whole = (t.offset, t.size * t.dtype.itemsize) == (base.offset, base.size
+                                                          * base.dtype.itemsize)
+        return NkiTensor(new, self.buffer, self.name, new if whole else base)
 
     def rearrange(self, src_pattern: tuple, dst_pattern: tuple,
                   fixed_sizes: dict[str, int] | None = None) -> NkiTensor:
