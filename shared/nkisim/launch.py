@@ -237,7 +237,7 @@ class _Arguments:
             return type(value)(self.convert(v, name) for v in value)
         if type(value) is dict:
             return {k: self.convert(v, name) for k, v in value.items()}
-        if type(value).__module__.split(".")[0] in ("jax", "jaxlib"):
+        if type(value).__module__.split(".")[0] in ("jax", "jaxlib") and hasattr(value, "shape"):
             self.jax = True
             return self.convert(np.asarray(value), name)
         return value

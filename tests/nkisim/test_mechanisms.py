@@ -237,7 +237,7 @@ def test_wide_data_is_transposed_on_the_tensor_engine(dtype, transposes):
     assert prof.hbm_read_bytes == x.nbytes and prof.dma_transfer_count == 1 + max(1, transposes)
 
 
-# -- what the compiler does to which kernels --------------------------------------------------------
+# -- what the compiler does to which kernels -------------------------------------------------------
 
 def test_the_middle_end_leaves_alone_what_asks_for_it_and_the_package_nki():
     assert set(predict(maxima, ones(128, 256)).compiler) \

@@ -152,7 +152,7 @@ _ROWS: tuple[Construct, ...] = (
     Construct("list_method", "NKI-G22", NKI, "Some methods of lists are not Python's",
               (("0.1", DIFFERS), ("0.3", ACCEPTED)),
               "in 0.1 and 0.2 list.count() is the length, list.index gives None for what is not "
-              "there, and list.pop takes the last element only",
+              "there, list.remove takes all that are equal, and list.pop the last element only",
               "len(x), a loop, x.pop()", "parser"),
     Construct("shape_is_list", "NKI-G23", NKI, "A shape is a tuple", (("0.1", DIFFERS),),
               "a tuple never equals a list, so this comparison is always false",

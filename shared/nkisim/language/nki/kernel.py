@@ -14,7 +14,7 @@ from ...lint import level
 from ...machine.context import current
 from ...machine.index import as_int
 from ...machine.tensor import Tensor
-from . import refusals
+from . import jaxed, refusals
 from .enums import MemoryRegion
 from .tensor import NkiTensor
 from .typing import Shape
@@ -47,6 +47,11 @@ class Kernel(launching.Kernel):
         k = copy.copy(self)
         k.grid = () if n == 1 else (2,)
         return k
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if current.get() is None and any(map(jaxed.is_tracer, (*args, *kwargs.values()))):
+            return jaxed.call(super().__call__, args, kwargs)
+        return super().__call__(*args, **kwargs)
 
     def with_schedule(self, edges: Any) -> Kernel:
         """Return the kernel with edges (consumer, producer or producers) between named calls.
