@@ -41,7 +41,8 @@ def run(command: str, shown: list[str], code: int, folder: Path, **env: str) -> 
 
 def steps() -> Iterator[Any]:
     """Yield the commands of the pages that users read."""
-    for page in (ROOT / "README.md", *sorted(ROOT.glob("labs/*/README.md"))):
+    for page in (ROOT / "README.md", *sorted(ROOT.glob("labs/*/README.md")),
+                 *sorted(ROOT.glob("docs/*.md"))):
         for command, shown, code in commands(page.read_text("utf-8")):
             yield pytest.param(page, command, shown, code, id=f"{page.parent.name}: {command}")
 
@@ -61,4 +62,4 @@ def copy_of(tmp_path_factory):
 
 @pytest.mark.parametrize("page, command, shown, code", list(steps()))
 def test_command(page: Path, command: str, shown: list[str], code: int, copy_of):
-    run(command, shown, code, copy_of(page.parent))
+    run(command, shown, code, ROOT if page.parent.name == "docs" else copy_of(page.parent))

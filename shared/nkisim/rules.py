@@ -323,6 +323,9 @@ Try: take barriers out of conditions on nl.program_id(0).
 NKI-K15 | - | NKISIM_SHUFFLE is a number
 With NKISIM_SHUFFLE=7 the iterations of affine_range run in an order that the seed 7 chooses. A kernel whose result depends on their order then gives other numbers, the same ones each time.
 Try: NKISIM_SHUFFLE=1 python script.py.
+NKI-K16 | - | What a kernel is tuned over
+`nkisim.tune` and `python -m nkisim tune` predict a kernel with every combination of some values and run the fastest with arithmetic. A value belongs to an argument of the kernel or to a constant of the file that defines it; what the file computed from a constant when it was imported stays as it is. A candidate that breaks a rule is no error: it is listed with the rule.
+Try: --set FREE_DIM=500,1000,2000, or choices=dict(FREE_DIM=[500, 1000, 2000]).
 NKI-C01 | - | Files of measurement records
 Records say which public kernel took how long: see shared/nkisim/data/README.md.
 Try: --measurements with a file of that form.
