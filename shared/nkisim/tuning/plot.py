@@ -27,7 +27,7 @@ def save(tuning: Tuning, path: str | Path) -> None:
     """Write the plot. Raises NkiError (NKI-K16) without matplotlib, OSError."""
     library()
     from matplotlib.figure import Figure
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    figure = Figure(figsize=(10, 5), layout="constrained")
     axes = figure.subplots()
     rest = [r.prediction for r in tuning.rows if not r.pareto]
     front = sorted((r.prediction for r in tuning.rows if r.pareto), key=lambda p: p.us)
@@ -39,12 +39,14 @@ def save(tuning: Tuning, path: str | Path) -> None:
                  label="within the model's error of the fastest")
     axes.scatter([p.sbuf / 1024 for p in front], [p.us for p in front], s=30, color="tab:blue",
                  label="Pareto front (time, SBUF, HBM bytes)")
-    for p in front[:_NAMED]:
-        several = len({r.prediction.candidate.name for r in tuning.rows}) > 1
-        values = str(p.candidate) if p.candidate.values else ""
-        axes.annotate(" ".join(filter(None, [p.candidate.name if several else "", values])),
-                      (p.sbuf / 1024, p.us), fontsize=7, xytext=(4, 4),
+    several = len({r.prediction.candidate.name for r in tuning.rows}) > 1
+    legend = []
+    for n, p in enumerate(front[:_NAMED], 1):       # fastest first; the values are long
+        axes.annotate(str(n), (p.sbuf / 1024, p.us), fontsize=7, xytext=(4, 4),
                       textcoords="offset points")
+        legend.append(f"{n}  {p.us:,.1f} us" + (f"  {p.candidate.name}" if several else "")
+                      + (f"\n    {p.candidate}" if p.candidate.values else ""))
+    axes.annotate("\n".join(legend), (1.02, 1), xycoords="axes fraction", va="top", fontsize=7)
     spread = [p.us for p in (*rest, *front)]
     if spread and max(spread) > 10 * min(spread):
         axes.set_yscale("log")
