@@ -325,6 +325,7 @@ class Machine:
         """Note which bytes have been written, and by whom."""
         for k, t in enumerate(outs):
             st = t.storage
+            st.version += 1
             if st.init != FULLY and not ins.scatters:       # that marks what it hits
                 st.mark(t.offset, t.shape, t.strides, t.dtype.itemsize, None if k else ins.mask)
             if st.shadow is not None:

@@ -205,14 +205,14 @@ def _try(m: Machine, ins: Instr, outs: tuple[Tensor, ...], bad: list[tuple[Tenso
         for number in range(4):
             for s, origin in bad:
                 s.np[origin >= 0] = _garbage(s.np.dtype)[number]
-                s.storage.shadow = None
+                s.storage.shadow, s.storage.version = None, s.storage.version + 1
             tries.append(_run_aside(m, ins, outs, kept, number))
     except (NkiError, IndexError, ValueError):          # garbage as an index, for one
         return [np.ones(t.shape, bool) for t in outs]
     finally:
         for s, old in saved:
             s.np[...] = old
-            s.storage.shadow = None
+            s.storage.shadow, s.storage.version = None, s.storage.version + 1
     differs = [np.zeros(t.shape, bool) for t in outs]
     for again in tries[1:]:
         for d, a, b in zip(differs, tries[0], again):
