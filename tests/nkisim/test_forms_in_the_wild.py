@@ -115,6 +115,15 @@ def test_only_names_of_nki_are_proposed():
         nki.benchmrk                                    # noqa: B018
 
 
+def test_a_wrong_call_is_answered_with_the_names_of_the_parameters():
+    @nki.jit
+    def kernel(first: nl.ndarray, second: nl.ndarray = None) -> nl.ndarray:
+        return first
+    with pytest.raises(NkiError) as caught:
+        nkisim.simulate(kernel)
+    assert "kernel(first, second=None)" in caught.value.render()
+
+
 # -- nki ----------------------------------------------------------------------------------------
 
 def copy(x):
@@ -139,6 +148,26 @@ def test_the_target_of_a_kernel_of_the_first_releases(monkeypatch):
         today.jit(copy, platform_target="trn2")
 
 
+def test_a_range_as_a_subscript_is_a_slice():
+    @today.jit
+    def kernel(x):
+        out = todays_nl.ndarray((3, 2), dtype=x.dtype, buffer=todays_nl.shared_hbm)
+        rows, columns = todays_nl.affine_range(1, 4), todays_nl.affine_range(0, 4, 2)
+        todays_nl.store(out, value=todays_nl.load(x[rows, columns]))
+        return out
+    assert (nkisim.simulate(kernel, data(4, 4)) == data(4, 4)[1:4, 0:4:2]).all()
+
+
+def test_a_grid_can_be_an_argument_of_jit():
+    def kernel(x):
+        out = todays_nl.ndarray((2, 4), dtype=x.dtype, buffer=todays_nl.shared_hbm)
+        me = todays_nl.program_id(0)
+        todays_isa.dma_copy(dst=out[me:me + 1], src=x[me:me + 1])
+        return out
+    assert (today.jit(kernel, grid=[2])(data(2, 4)) == data(2, 4)).all()
+    assert (today.jit(grid=2)(kernel)(data(2, 4)) == data(2, 4)).all()
+
+
 def test_numbers_of_members_are_what_the_release_says_of_them(monkeypatch):
     """0.1 and 0.2 took them, and so do libraries that were written then."""
     none = 3                            # not in the call: the source alone does not show it
@@ -152,6 +181,7 @@ def test_numbers_of_members_are_what_the_release_says_of_them(monkeypatch):
     assert (run.outputs == x).all()
     said = [f for f in run.findings if f.severity == "warning"]
     assert [f.id for f in said] == ["NKI-G36"] and "dge_mode=none" in said[0].where.text
+    assert "Try: dge_mode=nisa.dge_mode.none" in said[0].text
     monkeypatch.setenv("NKI_LANGUAGE_VERSION", "0.2")
     assert not [f for f in nkisim.run(today.jit(kernel), x, target="trn2").findings
                 if f.severity == "warning"]
