@@ -1,12 +1,12 @@
 """Where the scans are asked: before a launch, and for a file; and how severe findings are."""
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from types import CodeType
 from typing import Any
 
 from ..checks.finding import Finding
+from ..checks.level import LEVELS, asked
 from ..errors import NkiError, fail
 from . import program
 from .beta1 import Beta1Scan
@@ -15,24 +15,14 @@ from .nki import NkiScan
 from .program import Function
 
 LEVEL_VARIABLE, VERSION_VARIABLE = "NKI_LANGUAGE", "NKI_LANGUAGE_VERSION"
-LEVELS = ("teach", "strict", "off")
 _IN_RUN = {row.id for row in CONSTRUCTS.values() if row.in_run}
 _known: dict[tuple[int, str], tuple[CodeType, list[Finding]]] = {}    # hashing a code takes long
 
 
-def _requested(variable: str, allowed: tuple[str, ...], default: str) -> str:
-    given = os.environ.get(variable, "")
-    value = given.strip().lower() or default
-    if value not in allowed:
-        raise fail("NKI-G00", f"{variable} has no such value", given=f"{variable}={given}",
-                   limit=", ".join(allowed), hint=f"one of {', '.join(allowed)}")
-    return value
-
-
 def requested() -> tuple[str, str]:
     """Return (level, version of NKI) from the environment; raise NkiError for other values."""
-    return (_requested(LEVEL_VARIABLE, LEVELS, LEVELS[0]),
-            _requested(VERSION_VARIABLE, VERSIONS, NEWEST))
+    return (asked(LEVEL_VARIABLE, LEVELS, LEVELS[0], "NKI-G00"),
+            asked(VERSION_VARIABLE, VERSIONS, NEWEST, "NKI-G00"))
 
 
 def scan(functions: list[Function], version: str = NEWEST) -> list[Finding]:

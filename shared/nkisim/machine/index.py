@@ -200,6 +200,11 @@ class Index:
         whole = self - rest
         return Index(whole.const // by, self.shape, tuple(c // by for c in whole.coeffs)), rest
 
+    def __truediv__(self, other: Any) -> Index:
+        raise fail("NKI-I05", "an index expression is divided by /, which makes a float",
+                   given=f"... / {other!r}", limit="integer coefficients",
+                   hint="// where the result is affine, (2 * i) // 2; else a reshape, or a loop")
+
     def __floordiv__(self, other: Any) -> Index:
         return self._divided(other, "quotient of an index expression")[0]
 

@@ -187,6 +187,11 @@ def issue(m: Machine, row: Row, given: dict[str, Any]) -> None:
     line = m.trace.line(sys._getframe(1))
     refusals.look(m, row.name, given, line)
     refusals.read(m, given, m.psum_sums)
+    if not row.writes:
+        ins = row.issue(m, (), given)
+        ins.line = line
+        m.effect(ins)
+        return
     if not takes_dst:
         given.pop("dst", None)
         written(row.api, dst)

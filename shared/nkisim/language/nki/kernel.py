@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ from ...lint import level
 from ...machine.context import current
 from ...machine.index import as_int
 from ...machine.tensor import Tensor
-from . import refusals
+from . import jaxed, refusals
 from .enums import MemoryRegion
 from .tensor import NkiTensor
 from .typing import Shape
@@ -47,6 +48,11 @@ class Kernel(launching.Kernel):
         k.grid = () if n == 1 else (2,)
         return k
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if current.get() is None and any(map(jaxed.is_tracer, (*args, *kwargs.values()))):
+            return jaxed.call(super().__call__, args, kwargs)
+        return super().__call__(*args, **kwargs)
+
     def with_schedule(self, edges: Any) -> Kernel:
         """Return the kernel with edges (consumer, producer or producers) between named calls.
 
@@ -60,9 +66,12 @@ class Kernel(launching.Kernel):
 
     def enter(self, t: Tensor, name: str, shared: bool) -> NkiTensor:
         """Return an argument as the kernel sees it; `nt.tensor[...]` checks its shape."""
-        note = getattr(self.func, "__annotations__", {}).get(name)
-        if isinstance(note, Shape):
-            note.check(name, t.shape)
+        try:                            # `from __future__ import annotations` makes texts of them
+            notes = inspect.get_annotations(self.func, eval_str=True)
+        except Exception:               # a name that is there for type checkers only
+            notes = inspect.get_annotations(self.func)
+        if isinstance(note := notes.get(name), Shape):
+            note.check(name, t.shape, launching.place_of(self))
         region = MemoryRegion.shared_hbm if shared else MemoryRegion.private_hbm
         return NkiTensor(t, region, name)
 

@@ -5,6 +5,7 @@ import difflib
 from typing import Any
 
 from ...errors import complete
+from ...machine import habits
 
 #: Arguments that are gone or came later, for all functions ("") or one.
 _ARGUMENTS: dict[tuple[str, str], str] = {
@@ -88,6 +89,9 @@ def missing(module: str, name: str, names: dict[str, Any]) -> Exception:
                               + (f". {more[:1].upper()}{more[1:]}" if more else ""))
     public = names["__all__"] if module in ("nki", "nt") else \
         [n for n in names if not n.startswith("_")]
+    same = habits.nl_name(name) if module in ("nl", "nisa") else ""
+    if same and (module == "nisa" or same in names):    # of another library, or of the other module
+        return AttributeError(f"{page} has no {name!r}. What you look for may be nl.{same}.")
     near = difflib.get_close_matches(name, public, n=3)
     hint = f" Did you mean {' or '.join(f'{module}.{n}' for n in near)}?" if near else ""
     return AttributeError(f"{page} has no {name!r}.{hint}")
