@@ -93,6 +93,21 @@ def test_a_mask_has_no_subscripts():
     assert "new axes to the indices" in hint_of(lambda x, p, f: (p < 3)[:, None])
 
 
+def test_an_index_expression_is_no_tile():
+    text = hint_of(lambda x, p, f: nl.load(x[p, p.T]))
+    assert "an index expression has no .T" in text and "nl.arange(n)[None, :]" in text
+    assert not hasattr(nl.arange(4), "T")
+
+
+@pytest.mark.parametrize("module, name, meant", [
+    (nisa, "tensor_load", "nl.load"), (nisa, "tensor_store", "nl.store"),
+    (nl, "full_like", "nl.full"), (todays_isa, "tensor_load", "nl.load")])
+def test_names_that_people_and_models_make_up(module, name, meant):
+    with pytest.raises(AttributeError) as caught:
+        getattr(module, name)
+    assert str(caught.value).rstrip(".").endswith(meant)
+
+
 @pytest.mark.parametrize("module", ["kernels", "_private_kernels", "_pre_prod_kernels"])
 def test_kernels_of_aws_are_no_misspelt_names_of_the_language(module):
     with pytest.raises(ImportError) as caught:
