@@ -34,6 +34,18 @@ def test_dims_of_one_element_can_be_left_out_beside_an_index_tile():
     assert (nkisim.simulate(kernel, x) == x[::-1, ::-1]).all()
 
 
+def test_a_column_of_indices_is_an_index_tile():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((8, 2), dtype=x.dtype, buffer=nl.shared_hbm)
+        rows = nisa.iota(nl.arange(8)[:, None] + 8 * nl.arange(2)[None, :], dtype=np.uint32)
+        for i in nl.affine_range(2):
+            nl.store(out[:, i], value=nl.load(x[0, rows[:, i].as_tile()]))
+        return out
+    x = data(1, 16, 1)
+    assert (nkisim.simulate(kernel, x) == x.reshape(2, 8).T).all()
+
+
 def test_other_dims_cannot_be_left_out_beside_an_index_tile():
     @nki.jit
     def kernel(x):
