@@ -91,10 +91,12 @@ class Signature:
         """Return the member that has a number, as 0.1 and 0.2 took it; raise NKI-N01 for others."""
         if type(value) is not int or value not in {e.value for e in enum}:
             raise self.not_a_member(name, value, enum)
-        said, m = level.in_run("integer_enum", f"{name}={value}"), current.get()
+        member, m = enum(value), current.get()
+        said = level.in_run("integer_enum", f"{name}={value}",
+                            f"{name}=nisa.{enum.__name__}.{member.name}")
         if said is not None and m is not None:
             m.find(*said, m.trace.line(sys._getframe(1)))
-        return enum(value)
+        return member
 
     def wrong(self, what: str, hint: str = "") -> NkiError:
         return fail("NKI-N01", what, limit=str(self),

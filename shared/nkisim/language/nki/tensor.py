@@ -160,6 +160,9 @@ class NkiTensor(NKIObject):
     def __getitem__(self, key: Any) -> NkiTensor:
         t = self._plain("a subscript")
         keys = key if key.__class__ is tuple else (key,)
+        if range in [k.__class__ for k in keys]:    # nl.affine_range(n) as a subscript means 0:n
+            keys = key = tuple(slice(k.start, k.stop, k.step) if k.__class__ is range else k
+                               for k in keys)
         for k in keys:
             if k.__class__ in (NkiTensor, VirtualRegister, list) or isinstance(k, NkiTensor):
                 raise fail("NKI-N02", "a tensor is subscripted by a value that the kernel computes",
