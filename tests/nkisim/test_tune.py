@@ -133,7 +133,7 @@ def test_what_the_model_does_not_know_is_like_all_others():
 def test_choices_that_make_no_sense_are_refused_in_a_sentence(choices, sentence):
     with pytest.raises(nkisim.NkiError) as caught:
         nkisim.tune(kernels.double, X, choices=choices)
-    assert caught.value.id == "NKI-K16" and sentence in caught.value.render()
+    assert caught.value.id == "NKI-K17" and sentence in caught.value.render()
 
 
 def test_a_value_given_twice_is_tried_once():

@@ -200,6 +200,8 @@ class Storage:
     def spoil(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
               itemsize: int, origin: np.ndarray) -> None:
         """Record that elements of an access pattern are undefined: where `origin` is not -1."""
+        if self.init == FULLY:
+            self._mask = None               # of before the write that filled it
         view = self.mask_view(offset, shape, strides, itemsize)
         assert self._mask is not None
         if self._origin is None:

@@ -56,7 +56,9 @@ def command(argv: list[str]) -> int:
     parser.add_argument("--target", help="trn1, trn2 ...; default: as for every kernel")
     parser.add_argument("--compiler", metavar="NAMES", help="what the compiler may do: "
                         + "; ".join(f"{n}: {text}" for n, text in compiler.OPTIONS.items())
-                        + f". Default: {','.join(compiler.DEFAULT)}; \"\" for strictly as written")
+                        + f". Default: {','.join(compiler.DEFAULT)}, and where the compiler's "
+                        f"middle end works on the kernel {','.join(compiler.MIDDLE_END)}; \"\" for "
+                        "strictly as written")
     parser.add_argument("--descriptors", help="static or dge; default: as the target and the "
                         "kernel's compile options imply")
     parser.add_argument("--html", metavar="FILE", help="write the page to look at")
@@ -82,7 +84,7 @@ def _profile(options: argparse.Namespace) -> int:
         args = [value_of(text, "--arg") for text in options.arg]
         kwargs = dict(named_argument(text, "--kwarg") for text in options.kwarg)
         constants = dict(named_argument(text, "--set") for text in options.set)
-        on = compiler.options(options.compiler)
+        on = None if options.compiler is None else compiler.options(options.compiler)
     except NkiError as error:
         print(error.render(), file=sys.stderr)
         return 2

@@ -13,18 +13,18 @@ _NAMED = 12         # points of the front that carry their values
 
 
 def library() -> Any:
-    """Return matplotlib, or raise NkiError (NKI-K16) with what to install."""
+    """Return matplotlib, or raise NkiError (NKI-K17) with what to install."""
     try:
         import matplotlib
     except ImportError:
-        raise fail("NKI-K16", "a plot needs matplotlib, which is not installed",
+        raise fail("NKI-K17", "a plot needs matplotlib, which is not installed",
                    given="--svg, or save_svg", limit="the extra `plot`",
                    hint='python -m pip install "trainium-labs[plot]", or matplotlib') from None
     return matplotlib
 
 
 def save(tuning: Tuning, path: str | Path) -> None:
-    """Write the plot. Raises NkiError (NKI-K16) without matplotlib, OSError."""
+    """Write the plot. Raises NkiError (NKI-K17) without matplotlib, OSError."""
     library()
     from matplotlib.figure import Figure
     figure = Figure(figsize=(10, 5), layout="constrained")

@@ -60,7 +60,7 @@ def now(function: Any, name: str) -> Any:
 def candidates(variants: Sequence[Any], choices: Mapping[str, Iterable[Any]]) -> list[Candidate]:
     """Return every variant with every combination of values, after a look at the names.
 
-    Raises NkiError (NKI-K16) for names that a variant does not know and for empty choices.
+    Raises NkiError (NKI-K17) for names that a variant does not know and for empty choices.
     """
     lists = {name: list(values) for name, values in choices.items()}
     for function in variants:
@@ -68,13 +68,13 @@ def candidates(variants: Sequence[Any], choices: Mapping[str, Iterable[Any]]) ->
             if now(function, name) is _MISSING:
                 raise _unknown(function, name)
             if not values:
-                raise fail("NKI-K16", f"there is no value to try for {name}", given=f"{name}=",
+                raise fail("NKI-K17", f"there is no value to try for {name}", given=f"{name}=",
                            limit="one value or more", hint=f"{name}=128,256,512")
     total = len(variants)
     for values in lists.values():
         total *= len(values)
     if total > MOST or not total:
-        raise fail("NKI-K16", "this is too much to try" if total else "there is nothing to try",
+        raise fail("NKI-K17", "this is too much to try" if total else "there is nothing to try",
                    given=f"{total:,} combinations", limit=f"1 to {MOST:,}",
                    hint="give fewer values for each name; a first sweep can be a coarse one")
     out = [Candidate(k, kernel_of(f).__name__, tuple(zip(lists, values)))
@@ -88,7 +88,7 @@ def _unknown(function: Any, name: str) -> Exception:
     constants = [n for n in inner.__globals__ if n.isupper() and not n.startswith("_")]
     known = [*parameters(function), *constants]
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return fail("NKI-K16", f"{kernel.__name__} has no argument or constant {name}",
+    return fail("NKI-K17", f"{kernel.__name__} has no argument or constant {name}",
                 given=f"{name}=...", limit="arguments: " + (", ".join(parameters(function)) or "-")
                 + "; constants of its file: " + (", ".join(constants) or "-"),
                 hint=f"did you mean {close[0]}?" if close else "tune one of these")

@@ -102,7 +102,7 @@ def sweep(job: Job, jobs: int | None = None,
     """Return the predictions of all candidates, in their order.
 
     `jobs`: processes (default: one a core); `progress` is called with (done, of all).
-    Raises NkiError (NKI-K16) if a process is killed.
+    Raises NkiError (NKI-K17) if a process is killed.
     """
     total = len(job.wanted)
     jobs = min(jobs or os.cpu_count() or 1, total)
@@ -120,7 +120,7 @@ def sweep(job: Job, jobs: int | None = None,
         done = pool.map(_predict, range(total), chunksize=max(1, min(16, total // (8 * jobs))))
         out = _collect(done, total, progress)
     except BrokenProcessPool:
-        raise fail("NKI-K16", "a process that predicts candidates was ended from outside",
+        raise fail("NKI-K17", "a process that predicts candidates was ended from outside",
                    given=f"{jobs} at a time", limit="as many as memory allows",
                    hint="use fewer: --jobs 1, or jobs=1") from None
     finally:

@@ -127,13 +127,13 @@ def tune(kernel: Any, *args: Any, choices: Mapping[str, Iterable[Any]] | None = 
 
     Returns: a Tuning. A candidate that breaks a rule of the chip, or that the kernel itself
     refuses, is one of its `refused`.
-    Raises: NkiError (NKI-K16) for a name that the kernel does not know and for values that are
+    Raises: NkiError (NKI-K17) for a name that the kernel does not know and for values that are
     none; what the reference raises.
     """
     variants = list(kernel) if isinstance(kernel, (list, tuple)) else [kernel]
     wanted = space.candidates(variants, choices or {})
     if len(wanted) < 2 and not choices:
-        raise fail("NKI-K16", "there is nothing to choose between", given="one kernel, no values",
+        raise fail("NKI-K17", "there is nothing to choose between", given="one kernel, no values",
                    limit="values of a constant or an argument, or several kernels",
                    hint='choices={"FREE_DIM": [500, 1000]}; --set FREE_DIM=500,1000')
     job = Job(variants, wanted, args, kwargs,
