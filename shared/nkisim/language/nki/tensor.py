@@ -55,6 +55,10 @@ class NkiTensor(NKIObject):
     def _like(self, t: Any) -> NkiTensor:
         return NkiTensor(t, self.buffer, self.name, self._base)
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows of it."""
+        return self._t._repr_html_()
+
     # -- what kernels may ask -------------------------------------------------------------------
     @property
     def shape(self) -> tuple[int, ...]:
