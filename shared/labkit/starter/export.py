@@ -104,7 +104,7 @@ def export(root: Path, out: Path, labs: Sequence[str] = (), dialect: str = "beta
                 if (root / figure).is_file():
                     files[figure] = (root / figure).read_bytes()
         tour = root / "notebooks" / f"{name}.ipynb"
-        if dialect == "beta1" and tour.is_file():       # the tours are written in that dialect
+        if tour.is_file():
             files[f"notebooks/{name}.ipynb"] = tour.read_bytes()
         editable += [f"labs/{name}/{file}" for file in (*lab.editable, "writeup.md",
                                                         KERNELS[dialect])
