@@ -19,7 +19,8 @@ from rowmatrix.trial import Trial
 from rowmatrix.vector_specs import ELEMENTWISE, SCALAR, SHUFFLES, WITH_RESULTS
 
 SPECS = (*ELEMENTWISE, *WITH_RESULTS, SHUFFLES, *SCALAR, *PRODUCTS, *GPSIMD, *DMA, *DYNAMIC)
-ELSEWHERE = {"rand", "random_seed", "partition_broadcast"}      # in test_row_arguments.py
+ELSEWHERE = {"rand", "random_seed", "partition_broadcast",      # in test_row_arguments.py
+             "indirect_gather", "indirect_scatter"}             # in test_nki_indirect.py
 FEW = ("none", "partition", "free", "both")     # masks for dtypes other than the usual one
 
 
