@@ -9,6 +9,7 @@ import pytest
 
 from nkisim.isa.operands import READ, VECTOR
 from nkisim.isa.table import ROWS
+from nkisim.language.nki import isa as _all_rows  # noqa: F401 (rows of this dialect alone)
 from oracle.common import FP32, I32
 from rowmatrix import masks
 from rowmatrix.check import check

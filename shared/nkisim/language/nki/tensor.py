@@ -29,13 +29,17 @@ _ON_CHIP = {"sbuf": MemoryRegion.sbuf, "psum": MemoryRegion.psum}
 class NKIObject:
     """Base of the classes that kernels may define and be given.
 
-    The language takes every name that a class body assigns for a field of it, annotated or not:
-    `@dataclass class Sizes(nl.NKIObject): rows = None` makes `Sizes(rows=128)`.
+    The language takes every name that a class body assigns for a field of it, annotated or not, and
+    gives None to those that have no value: `@dataclass class Sizes(nl.NKIObject): rows = 1` makes
+    `Sizes(rows=128)`.
     """
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
         known = inspect.get_annotations(cls)
+        for name in known:
+            if not hasattr(cls, name):
+                setattr(cls, name, None)
         plain = {name: Any for name, value in vars(cls).items()
                  if name not in known and not name.startswith("__") and _is_value(value)}
         if plain:                       # dataclass() comes after this, and reads annotations
