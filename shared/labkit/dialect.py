@@ -5,3 +5,8 @@ from __future__ import annotations
 KERNELS = {"beta1": "kernels.py", "nki": "kernels_nki.py"}
 DIALECTS = tuple(KERNELS)
 PACKAGE = {"beta1": "neuronxcc.nki", "nki": "nki"}
+
+
+def dialect_of(stem: str) -> str:
+    """Return the dialect of a file of kernels by its name without the ending."""
+    return next((d for d, file in KERNELS.items() if file == f"{stem}.py"), "beta1")

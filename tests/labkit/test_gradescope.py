@@ -17,28 +17,44 @@ from labkit.starter.export import classroom
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="grading is not for Windows")
 
 STUBBED = SOLVED.split("    # BEGIN SOLUTION")[0] + "    raise NotImplementedError('not yet')\n"
+NEW = (ROOT / "labs" / "vecadd" / "kernels_nki.py").read_text("utf-8")
 
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory):
-    """Build the archive of vecadd once; any file stands for the wheel, which is not installed."""
+    """Build the archive of vecadd once."""
+    return built(tmp_path_factory, "kernels")
+
+
+@pytest.fixture(scope="module")
+def archive_nki(tmp_path_factory):
+    """Build it for the other dialect."""
+    return built(tmp_path_factory, "kernels_nki")
+
+
+def built(tmp_path_factory, kernels):
+    """Build an archive twice; any file stands for the wheel, which is not installed."""
     folder = tmp_path_factory.mktemp("autograder")
     wheel = folder / "trainium_labs-0.1.0-py3-none-any.whl"
     wheel.write_bytes(b"wheel")
-    data = build_archive(ROOT, "vecadd", wheel, "secret", "kernels")
-    assert data == build_archive(ROOT, "vecadd", wheel, "secret", "kernels")
+    data = build_archive(ROOT, "vecadd", wheel, "secret", kernels)
+    assert data == build_archive(ROOT, "vecadd", wheel, "secret", kernels)
     (folder / "autograder.zip").write_bytes(data)
     return folder / "autograder.zip"
 
 
+def test_a_submission_in_the_other_dialect_is_judged(archive_nki, tmp_path):
+    test_a_submission_is_judged_in_its_folder(archive_nki, tmp_path, NEW, 10, "kernels_nki.py")
+
+
 @pytest.mark.parametrize("text, score", [(SOLVED, 10), (STUBBED, 0), (None, 0)])
-def test_a_submission_is_judged_in_its_folder(archive, tmp_path, text, score):
-    for name in ("source", "submission", "results"):
-        (tmp_path / name).mkdir()
+def test_a_submission_is_judged_in_its_folder(archive, tmp_path, text, score, name="kernels.py"):
+    for folder in ("source", "submission", "results"):
+        (tmp_path / folder).mkdir()
     with zipfile.ZipFile(archive) as file:
         file.extractall(tmp_path / "source")
     if text is not None:
-        (tmp_path / "submission" / "kernels.py").write_text(text)
+        (tmp_path / "submission" / name).write_text(text)
     env = {"PATH": os.environ["PATH"], "AUTOGRADER": str(tmp_path),
            "GRADER_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "shared")}
     if os.geteuid() != 0 and subprocess.run(["which", "bwrap"], capture_output=True).returncode:

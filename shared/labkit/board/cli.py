@@ -47,6 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     page.add_argument("--public-key", required=True, metavar="HEX")
     page.add_argument("--out", type=Path, default=Path("dist") / "leaderboard.html",
                       metavar="FILE")
+    page.add_argument("--dialects-together", action="store_true",
+                      help="rank kernels of neuronxcc.nki and of nki in one table")
     live = what.add_parser("live", help="a server for the lab session")
     live.add_argument("--lab", required=True)
     live.add_argument("--key", type=Path, required=True)
@@ -116,8 +118,9 @@ def _measured(path: Path, name: str | None, at: str) -> dict[str, object]:
         document = json.loads(path.read_text(encoding="utf-8"))
         kind, times = document["kind"], document["execution_times_us"]
         version = document["sdk"] or f"nkisim {document['nkisim']}"
-        body = {"lab": document["lab"], "kind": kind, "backend": document["backend"],
-                "version": version, "target": document["target"], "times_us": times}
+        body = {"lab": document["lab"], "dialect": document.get("dialect", "beta1"),
+                "kind": kind, "backend": document["backend"], "version": version,
+                "target": document["target"], "times_us": times}
     except (OSError, ValueError, LookupError, TypeError):
         raise SpecError(f"{path} is no execution_times.json of tester.py --record") from None
     if kind not in KINDS or not name:
@@ -135,7 +138,7 @@ def _page(args: argparse.Namespace) -> int:
             good.append(found)
         else:
             refused.append((path.name, str(found)))
-    made = tables(good)
+    made = tables(good, args.dialects_together)
     write(args.out, render(made, args.public_key, len(good), refused))
     console = terminal()
     show(console, made, refused)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
+from ..checks.words import region
 from ..chip.memory import FULLY, NEVER, Storage, contiguous_strides
 from ..errors import NkiError, fail
 from .instruction import Access, Instr
@@ -127,7 +128,7 @@ class Undefined:
     # -- where they end ----------------------------------------------------------------
     def check_output(self, t: Tensor) -> None:
         """Report the elements of an output that are undefined, by what they go back to."""
-        if t.storage.init == FULLY:
+        if t.storage.init == FULLY or not self.m.checks:
             return
         origins = _origins(t)
         for origin in np.unique(origins[origins >= 0]).tolist():
@@ -154,15 +155,6 @@ class Undefined:
         scatters = np.array([k.scatters for k, _, _ in trace.forms()], bool)
         every = trace.operands()
         return bool((scatters[every.form] & every.write & (every.storage == t.storage.id)).any())
-
-
-def region(bad: np.ndarray) -> str:
-    """Return where elements lie, as a range per dimension: "[0:128, 256:512]"."""
-    spans = [np.flatnonzero(bad.any(axis=tuple(e for e in range(bad.ndim) if e != d)))
-             for d in range(bad.ndim)]
-    box = "[" + ", ".join(f"{s[0]}:{s[-1] + 1}" for s in spans) + "]"
-    count, full = int(bad.sum()), int(np.prod([s[-1] + 1 - s[0] for s in spans]))
-    return box if count == full else f"a part of {box} ({count:,} elements)"
 
 
 def _origins(t: Tensor) -> np.ndarray:
@@ -213,14 +205,14 @@ def _try(m: Machine, ins: Instr, outs: tuple[Tensor, ...], bad: list[tuple[Tenso
         for number in range(4):
             for s, origin in bad:
                 s.np[origin >= 0] = _garbage(s.np.dtype)[number]
-                s.storage.shadow = None
+                s.storage.shadow, s.storage.version = None, s.storage.version + 1
             tries.append(_run_aside(m, ins, outs, kept, number))
     except (NkiError, IndexError, ValueError):          # garbage as an index, for one
         return [np.ones(t.shape, bool) for t in outs]
     finally:
         for s, old in saved:
             s.np[...] = old
-            s.storage.shadow = None
+            s.storage.shadow, s.storage.version = None, s.storage.version + 1
     differs = [np.zeros(t.shape, bool) for t in outs]
     for again in tries[1:]:
         for d, a, b in zip(differs, tries[0], again):

@@ -14,6 +14,7 @@ from ...chip.memory import FULLY, PSUM
 from ...errors import NkiError, fail
 from ...isa.operands import regroup
 from ...isa.table import Row
+from ...lint import level
 from ...machine.context import current, machine
 from ...machine.indirect import Indirect, Patterned
 from ...machine.instruction import Instr
@@ -86,6 +87,15 @@ class Signature:
                 values[i] = self.member(self.names[i], values[i], enum)
         return values
 
+    def member(self, name: str, value: Any, enum: type[Enum]) -> Enum:
+        """Return the member that has a number, as 0.1 and 0.2 took it; raise NKI-N01 for others."""
+        if type(value) is not int or value not in {e.value for e in enum}:
+            raise self.not_a_member(name, value, enum)
+        said, m = level.in_run("integer_enum", f"{name}={value}"), current.get()
+        if said is not None and m is not None:
+            m.find(*said, m.trace.line(sys._getframe(1)))
+        return enum(value)
+
     def wrong(self, what: str, hint: str = "") -> NkiError:
         return fail("NKI-N01", what, limit=str(self),
                     hint=hint or f"help({self.api}) says what each argument is")
@@ -97,22 +107,12 @@ class Signature:
         return self.wrong(f"{self.api} has no argument {name!r}", told or (
             f"Did you mean {near[0]!r}?" if near else ""))
 
-    def member(self, name: str, value: Any, enum: type[Enum]) -> Enum:
-        """Return the member that a number stands for, with a finding; raise NKI-N01 for others."""
-        m = current.get()
-        known = {e.value: e for e in enum}
-        if type(value) is not int or value not in known or m is None:
-            raise self.not_a_member(name, value, enum)
-        refusals.number(m, f"{self.api} is given {name}={value}, which is "
-                           f"nisa.{enum.__name__}.{known[value].name}")
-        return known[value]
-
     def not_a_member(self, name: str, value: Any, enum: type[Enum]) -> NkiError:
         return fail("NKI-N01", f"{self.api}: {name} is no member of nisa.{enum.__name__}",
                     given=f"{name}={value!r}"[:80],
                     limit=", ".join(f"nisa.{enum.__name__}.{e.name}" for e in enum),
-                    hint="since 0.3 numbers and strings are refused; in nisa.dge_mode the numbers "
-                         "have changed as well")
+                    hint="members have names; the numbers of nisa.dge_mode are others than in "
+                         "neuronxcc.nki")
 
     def __str__(self) -> str:
         return self.api + str(self.signature)

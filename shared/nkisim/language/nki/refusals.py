@@ -123,15 +123,7 @@ OUTPUT = Refusal(
     "nl.private_hbm, which belongs to one core and ends with the kernel.",
     "out = nl.ndarray(shape, dtype=..., buffer=nl.shared_hbm)")
 
-NUMBER = Refusal(
-    "NKI-R08", "release notes 0.3", "warning", "Enums are given by their members",
-    lambda m, given: None, frozenset(),
-    "Since 0.3 numbers are refused where a member of an enum is asked for; public kernels of that "
-    "release still give them. They mean what the members of today have for values: in "
-    "nisa.dge_mode these are others than in neuronxcc.nki.",
-    "give the member by its name")
-
-for _row in (*TABLE, OPEN, OUTPUT, NUMBER):
+for _row in (*TABLE, OPEN, OUTPUT):
     RULES.setdefault(_row.id, Rule(_row.id, _row.title, f"{_row.text} ({_row.code})\nTry: "
                                    f"{_row.remedy}.", hint=_row.remedy))
 
@@ -173,11 +165,6 @@ def added(m: Machine, dst: Tensor, onto: bool, sums: Sums, line: int) -> None:
 def output(m: Machine, line: int) -> None:
     """Say that an output is not where outputs lie; `line`: where it is made."""
     _say(m, OUTPUT, "an output lies in private_hbm", line)
-
-
-def number(m: Machine, what: str) -> None:
-    """Say that a number is given for a member of an enum."""
-    _say(m, NUMBER, what, m.here())
 
 
 def _say(m: Machine, row: Refusal, what: str, line: int) -> None:

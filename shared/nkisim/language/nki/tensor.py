@@ -14,7 +14,7 @@ from typing import Any
 from ...chip import dtypes
 from ...chip.memory import HBM
 from ...errors import NkiError, fail
-from ...machine import truth
+from ...machine import habits, truth
 from ...machine.index import Slice, as_int
 from ...machine.indirect import Indirect
 from ...machine.machine import integer
@@ -80,7 +80,6 @@ class NkiTensor(NKIObject):
     """An N-dimensional view of a tensor in HBM, SBUF or PSUM."""
 
     __slots__ = ("_base", "_t", "buffer", "name")
-    __array_ufunc__ = None              # NumPy must not take a tile for a list
 
     def __init__(self, t: Tensor | Indirect, buffer: MemoryRegion | None = None, name: str = "",
                  base: Tensor | None = None):
@@ -91,6 +90,10 @@ class NkiTensor(NKIObject):
 
     def _like(self, t: Any) -> NkiTensor:
         return NkiTensor(t, self.buffer, self.name, self._base)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows of it."""
+        return self._t._repr_html_()
 
     # -- what kernels may ask -------------------------------------------------------------------
     @property
@@ -279,6 +282,18 @@ class NkiTensor(NKIObject):
     def __bool__(self) -> bool:
         return truth.of_view(self)
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kw: Any) -> Any:
+        return habits.numpy_function(ufunc, method, inputs, kw)
+
+    def __array__(self, *args: Any, **kw: Any) -> Any:
+        raise habits.no_value("np.array(...)")
+
+    def __float__(self) -> float:
+        raise habits.no_value("float(...)")
+
+    def __int__(self) -> int:
+        raise habits.no_value("int(...)")
+
     def __eq__(self, other: Any) -> Any:
         return self is other
 
@@ -333,6 +348,16 @@ for _symbol, _method, _name in (("<", "lt", "less"), ("<=", "le", "less_equal"),
                                 (">", "gt", "greater"), (">=", "ge", "greater_equal"),
                                 ("-", "neg", "negative"), ("~", "invert", "invert")):
     setattr(NkiTensor, f"__{_method}__", _no_operator(_symbol, _name))
+
+
+#: what this dialect has for what people ask a tensor for, where it is not that of neuronxcc.nki
+_HINTS = {"unsqueeze": "t.expand_dim(dim)", "squeeze": "t.squeeze_dim(dim)",
+          "flatten": "t.flatten_dims(first, last)", "ravel": "t.flatten_dims(first, last)",
+          **dict.fromkeys(("expand", "repeat", "tile"), "t.broadcast(dim, size)"),
+          **dict.fromkeys(("fill", "fill_"), "nisa.memset(t, value)")}
+for _name in habits.METHODS:
+    if not hasattr(NkiTensor, _name):
+        setattr(NkiTensor, _name, habits.no_method(_name, _HINTS))
 
 
 def plain(x: Any) -> Any:
