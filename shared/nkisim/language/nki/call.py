@@ -20,7 +20,7 @@ from ...machine.indirect import Indirect, Patterned
 from ...machine.instruction import Instr
 from ...machine.machine import Machine
 from ...machine.tensor import Tensor
-from . import refusals
+from . import columns, refusals
 from .enums import OF_PARAMETER
 from .tensor import Empty, NkiTensor, no_elements
 from .versions import said_of
@@ -168,7 +168,12 @@ def instruction(own: Row, adapt: Adapter) -> Any:
         try:
             values = form.bind(args, kw)
             given = dict(zip(names, map(argument, values)))
+            late = columns.enter(m, own, given) \
+                if any(x.__class__ is columns.Columns for x in given.values()) else None
+            written_to = given.get("dst")
             issue(m, adapt(m, given) or own, given)
+            if late is not None:
+                columns.leave(late, written_to)
         except (NkiError, AssertionError):
             raise
         except (TypeError, ValueError, KeyError, AttributeError, IndexError) as exc:
