@@ -113,7 +113,9 @@ def budgets(run: Run, owners: dict[str, list[str]]) -> None:
             [spec.contact],
         )
     for owner, people in owners.items():
-        usd = spec.budget.per_student_usd * (spec.machine.cores if spec.mode == "shared" else 1)
+        usd = spec.cap([owner])
+        if spec.mode == "shared":
+            usd = spec.budget.per_student_usd * spec.machine.cores
         want[owner_budget(run, owner)] = (
             usd,
             tags.BUDGET,

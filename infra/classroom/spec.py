@@ -40,6 +40,7 @@ class Budget(_Strict):
 
     per_student_usd: Annotated[float, Field(gt=0, le=10_000)] = 50
     class_usd: Annotated[float, Field(gt=0, le=1_000_000)]
+    extra_usd: dict[str, Annotated[float, Field(ge=0, le=10_000)]] = {}  # student -> more
     stop_each: bool = False  # AWS stops a student's machine at per_student_usd; it charges for it
 
 
@@ -95,11 +96,14 @@ class ClassSpec(_Strict):
     elastic_ip: bool = False
     budget: Budget
     hours_per_student: Annotated[float, Field(gt=0, le=2000)] = 30
+    my: Literal["", "lambda"] = ""  # "lambda": students start and stop their own machine
+    mail_from: Annotated[str, AfterValidator(fields.optional_email)] = ""
     stop_nightly: Annotated[str, BeforeValidator(fields.clock)]
     time_zone: Annotated[str, AfterValidator(fields.zone)]
     idle: Idle = Idle()
     teardown: dt.date
     save_work: bool = True
+    work_copies: Literal["", "s3"] = ""  # "s3": copies of the work that outlive disks
     lab: Lab
     roster: str = "roster.csv"
     prices: str = ""
@@ -117,6 +121,11 @@ class ClassSpec(_Strict):
     def staff_public_key(self) -> str:
         """Return the text of the staff key file."""
         return self._staff_public_key
+
+    def cap(self, students: list[str]) -> float:
+        """Return how many dollars the machine of these students may cost."""
+        extra = self.budget.extra_usd
+        return sum(self.budget.per_student_usd + extra.get(s, 0.0) for s in students)
 
     @property
     def folder(self) -> Path:
@@ -324,7 +333,8 @@ def _cross_checks(
     if (
         isinstance(budget, Budget)
         and students
-        and budget.class_usd > budget.per_student_usd * len(students) * 2
+        and budget.class_usd
+        > 2 * (budget.per_student_usd * len(students) + sum(budget.extra_usd.values()))
     ):
         out.append(
             (
@@ -336,12 +346,21 @@ def _cross_checks(
                 "Lower it, or raise per_student_usd.",
             )
         )
+    if good.get("work_copies") and good.get("mode") == "shared":
+        what = "Everybody on a shared machine could read the others' copies with its role."
+        out.append((("work_copies",), what, "Remove it; teardown fetches the work in any case."))
+    known = {s.id for s in students}
+    if isinstance(budget, Budget) and students:
+        for who in sorted(set(budget.extra_usd) - known):
+            what = f"`budget.extra_usd` names {who}, who is not in the roster."
+            out.append((("budget", "extra_usd", who), what, "Check the spelling, or remove it."))
+    if good.get("mail_from") and good.get("my", "") != "lambda":
+        what = "Mails are sent by the students' function, and `my: lambda` is not there."
+        out.append((("mail_from",), what, "Add it, or remove mail_from."))
     return out
 
 
-def load(
-    path: str | Path, now: dt.datetime | None = None, *, ended_ok: bool = False
-) -> ClassSpec:
+def load(path: str | Path, now: dt.datetime | None = None, *, ended_ok: bool = False) -> ClassSpec:
     """Read class.yml and its roster; raise BadClass with every mistake, or return the class.
 
     A class whose teardown date has passed is a mistake, unless `ended_ok`: it can still be looked

@@ -189,15 +189,19 @@ def save(
     *,
     wanted: Callable[[Machine, str], bool] = lambda *_: True,
     say: Callable[[str], None] = lambda _: None,
+    copied: Callable[[Machine], Archive | None] = lambda _: None,
 ) -> Fetched:
     """Fetch the work of every student on some machines, in whatever state they are; what is safe
-    already is not fetched again."""
+    already is not fetched again. `copied` fetches what a stopped machine has copied to the class's
+    bucket as its last word, so that it need not be started."""
     done, shelf = Fetched(), Shelf(folder / "work")
     folder.mkdir(parents=True, exist_ok=True)
     todo = [m for m in machines if m.id]
     needed = []
     for m in todo:
         people = [s for s in m.students if wanted(m, s)]
+        if any(shelf.problem(m, s, cloud.now()) for s in people) and (found := copied(m)):
+            say(f"{found.student}: {found.size / 1024:,.0f} KiB fetched from the class's bucket")
         missing = [s for s in people if shelf.problem(m, s, cloud.now())]
         done.saved += [s for s in people if s not in missing]
         if missing:

@@ -108,6 +108,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "lab_workspace": ({"lab_workspace_repository": "x"}, "arguments: lab_workspace_commit"),
     "motd": ({"motd_lines": {"a": 1}}, "motd_lines"),
     "neuron_venv": ({"neuron_venv_check_driver": "perhaps"}, "neuron_venv_check_driver"),
+    "work_copies": ({"work_copies_spot": "perhaps"}, "work_copies_spot"),
     "student_account": (
         {"student_account_seats": [{"student": "alice", "core": 0}]},
         "required arguments: user",
@@ -115,6 +116,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 MEANT: dict[str, tuple[dict[str, Any], str]] = {  # right types, wrong meaning
     "idle_guard": ({"idle_guard_stop_nightly": 1410}, 'Write it as "23:30", in quotes'),
+    "work_copies": ({"work_copies_place": "bucket"}, "not of the form s3://BUCKET/PREFIX"),
     "influxdb": ({"influxdb_bind": "0.0.0.0:8086"}, "not an address and port of this machine"),
     "lab_workspace": (
         {"lab_workspace_repository": "x", "lab_workspace_commit": "main"},

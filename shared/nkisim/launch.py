@@ -20,6 +20,7 @@ from .checks.capacity import check_capacity
 from .checks.finding import Finding
 from .checks.hazards import check_loops
 from .checks.ignore import kept
+from .checks.inputs import unread_inputs
 from .checks.sums import check_sums
 from .chip import dtypes, hw
 from .chip.memory import HBM, NEVER
@@ -323,6 +324,9 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
         _until_it_broke(m, error)
         raise error
     outputs = _outputs(m, kernel, box, result) if compute else None
+    if m.checks and compute and all(f.severity == "note" for f in m.findings):
+        m.findings += unread_inputs(m.trace, [(name, t) for name, _, t, _ in box.inputs],
+                                    place_of(kernel))
     findings = kept(m.findings) if m.checks else []
     if strictness == strict.STRICT and (error := strict.as_error(findings)) is not None:
         _until_it_broke(m, error)

@@ -248,6 +248,9 @@ Try: create it at the top of the kernel; nl.private_hbm for scratch space inside
 NKI-O06 | err_mutable_parameter_not_returned | Mutable parameters are returned
 The compiler learns from the return statement that the parameter's memory is an output as well.
 Try: add it to what the kernel returns.
+NKI-O07 | - | Inputs that are read in part
+A kernel that never reads an input, or not all of it, may be right: a caller always passes it, or half of a matrix is known. More often a bias is forgotten, a loop ends too early, or one of two operands is longer than the other along the sum.
+Try: compare the bounds of the loops with the shape of the input.
 NKI-K01 | err_nki_api_outside_of_nki_kernel | nl and nisa work inside kernels
 nl and nisa calls are instructions for the chip, not computations on arrays: they mean something only while a kernel is being traced.
 Try: put the call into a function decorated with @nki.jit and call that with NumPy arrays.

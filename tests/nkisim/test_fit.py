@@ -15,7 +15,6 @@ import pytest
 from nkisim.chip import hw
 from nkisim.doors import fit
 from nkisim.doors.calibrate import command
-from nkisim.timing import compiler
 
 KERNELS = '''
 import neuronxcc.nki as nki
@@ -53,7 +52,7 @@ def records(folder: Path, truth=TRUTH, noise=0.0, target="trn2",
         path = folder / "one.json"
         path.write_text(json.dumps({"schema": 1, "records": [record]}))
         (one,) = fit.records.load(str(path))
-        us = fit.prepare(one, folder).predict(core, frozenset(compiler.options(None)))
+        us = fit.prepare(one, folder).predict(core)
         out.append({**record, "value_us": us * (1 + noise * rng.standard_normal())})
     path = folder / "records.json"
     path.write_text(json.dumps({"schema": 1, "records": out}))

@@ -16,6 +16,7 @@ from moto.cloudwatch.models import cloudwatch_backends
 from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 
+from . import functions, storage
 from .iam import Request
 from .world import ACCOUNT, WORLD
 
@@ -302,6 +303,9 @@ def asked(service: str, region: str, op: str, params: dict[str, Any]) -> list[Re
         "monitoring": lambda: _cloudwatch(region, op, params),
         "budgets": lambda: _budgets(op, params),
         "ssm": lambda: _ssm(region, op, params),
+        "lambda": lambda: functions.asked(region, op, params),
+        "s3": lambda: storage.asked(op, params),
+        "ses": lambda: functions.mailed(region, op, params),
     }
     if service in rooms:
         return rooms[service]()

@@ -65,6 +65,7 @@ class Timing:
     pe_gap_cycles: float        # between two matmuls that stream back to back
     pe_latency_us: float        # from the last moving column to the result in PSUM
     pe_load_cycles_per_column: float        # fast weight load
+    pe_exposed_load_cycles: float           # of a float32 one that the stream does not hide
     pe_strided_load_cycles_per_byte: float  # stationary elements 16 bytes or more apart
     pe_window_us: float         # after each such window the clock is set anew; 0: always full
     pe_full_share: float        # busy for so much of a window: full clock after it

@@ -63,6 +63,9 @@ TIMING = {
     "profile_us": fitted(
         14.0, "total_time less body of one vector addition in two sizes", narrow=True),
     "pe_transpose_passes": documented(4, f"{ISA}.nc_matmul: 4 cycles a row for float32"),
+    "pe_exposed_load_cycles": fitted(
+        40.0, "float32 matmuls of four kernels that keep the engine busy: 75 cycles in some, none "
+        "in others; bfloat16 shows none"),
     "pe_latency_us": assumed(0.14, "as trn2, in cycles"),
     "pe_window_us": documented(0.0, "no warm-up is documented for this generation"),
     "pe_full_share": documented(0.0, "no warm-up is documented for this generation"),

@@ -61,6 +61,7 @@ TIMING = {
     "pe_transpose_passes": documented(
         2, f"{ARCH2}: fp32 transposes twice as fast as on NeuronCore-v2"),
     "pe_gap_cycles": _read(7.0, "streaming interval N + 6..8 cycles"),
+    "pe_exposed_load_cycles": _read(0.0, "stationary loads hidden behind the stream before"),
     "pe_latency_us": _read(0.163, "351 ns from begin to end of a matmul of 444 columns"),
     "pe_strided_load_cycles_per_byte": fitted(
         1.0, f"{ARCH}: strides of 16 bytes and more halve the bandwidth; the figure fits the 16- "

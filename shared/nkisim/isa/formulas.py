@@ -215,7 +215,8 @@ def _stationary(p: Pattern, hw: NeuronCore) -> float:
 def matmul(kind: Kind, hw: NeuronCore, engine: str) -> float:
     """One moving column per cycle; float32 takes two instructions of two passes each.
 
-    The next stationary operand loads behind the current stream, so the slower of the two counts.
+    The next stationary operand loads behind the current stream, so the slower of the two counts;
+    on NeuronCore-v2 part of the load of a float32 operand is not hidden.
     """
     a, b = kind.operands[kind.outputs], kind.operands[-1]
     t = hw.timing
@@ -225,7 +226,8 @@ def matmul(kind: Kind, hw: NeuronCore, engine: str) -> float:
         return _at_least(hw, t.pe_transpose_passes * n) + t.pe_gap_cycles
     instructions, passes = (t.pe_wide_instructions, t.pe_wide_passes) if wide else (1, 1)
     streaming = _at_least(hw, n * passes / instructions) + t.pe_gap_cycles
-    return instructions * max(streaming, _stationary(a, hw))
+    exposed = t.pe_exposed_load_cycles if wide else 0.0
+    return instructions * (max(streaming, _stationary(a, hw)) + exposed)
 
 
 def mx_matmul(kind: Kind, hw: NeuronCore, engine: str) -> float:

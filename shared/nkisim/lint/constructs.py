@@ -240,6 +240,12 @@ _ROWS: tuple[Construct, ...] = (
               "(err_local_variable_used_out_of_scope)",
               "create the tile before the loop and write it: t[...] = value", "beta 1",
               in_run=True),
+    Construct("out_of_block", "NKI-L11", BETA1, "The body of an if or a loop is a scope",
+              ((BETA1, DIFFERS),),
+              "AWS's page of errors has a tile that is made in an if under a Python loop and used "
+              "after it as an error (err_local_variable_used_out_of_scope); kernels that do so "
+              "have compiled all the same", "create the tile before it and write it: "
+              "t[...] = value", "beta 1"),
     Construct("old_tile_condition", "NKI-I08", BETA1, "Conditions cannot ask for data",
               ((BETA1, REFUSED),),
               "data in a tile is not known when the kernel is traced "

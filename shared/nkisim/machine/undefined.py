@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
+from ..checks.words import region
 from ..chip.memory import FULLY, NEVER, Storage, contiguous_strides
 from ..errors import NkiError, fail
 from .instruction import Access, Instr
@@ -139,15 +140,6 @@ class Undefined:
         scatters = np.array([k.scatters for k, _, _ in trace.forms()], bool)
         every = trace.operands()
         return bool((scatters[every.form] & every.write & (every.storage == t.storage.id)).any())
-
-
-def region(bad: np.ndarray) -> str:
-    """Return where elements lie, as a range per dimension: "[0:128, 256:512]"."""
-    spans = [np.flatnonzero(bad.any(axis=tuple(e for e in range(bad.ndim) if e != d)))
-             for d in range(bad.ndim)]
-    box = "[" + ", ".join(f"{s[0]}:{s[-1] + 1}" for s in spans) + "]"
-    count, full = int(bad.sum()), int(np.prod([s[-1] + 1 - s[0] for s in spans]))
-    return box if count == full else f"a part of {box} ({count:,} elements)"
 
 
 def _origins(t: Tensor) -> np.ndarray:

@@ -40,18 +40,22 @@ OPTIONS = {
 #: what AWS's compiler does in any case, and what its middle end does besides
 DEFAULT = ("reorder", "engines", "rename")
 MIDDLE_END = ("hoist", "vectorize", "spread-dma")
+#: what it is not seen to do in measurements of a target, which were made with older compilers
+NOT_YET = {"trn1": frozenset(("hoist",))}
 #: options that change the trace
 REWRITES = frozenset(("hoist", "vectorize", "merge-dma"))
 
 
-def options(wanted: Iterable[str] | str | None, middle_end: bool = False) -> frozenset[str]:
+def options(wanted: Iterable[str] | str | None, middle_end: bool = False, target: str = ""
+            ) -> frozenset[str]:
     """Return the options as a set; raises NkiError for an unknown name.
 
-    None means the default: `middle_end` tells whether the compiler's middle end works on the
-    kernel. It does on those of beta 1, if they don't have skip_middle_end_transformations.
+    None means the default for a target; `middle_end` tells whether the compiler's middle end works
+    on the kernel (has_middle_end).
     """
     if wanted is None:
-        return frozenset(DEFAULT + MIDDLE_END if middle_end else DEFAULT)
+        more = MIDDLE_END if middle_end else ()
+        return frozenset(DEFAULT + more) - NOT_YET.get(target, frozenset())
     names = tuple(n.strip() for n in wanted.split(",") if n.strip()) \
         if isinstance(wanted, str) else tuple(wanted)
     for name in names:
@@ -59,6 +63,15 @@ def options(wanted: Iterable[str] | str | None, middle_end: bool = False) -> fro
             raise fail("NKI-K10", "there is no such compiler option", given=repr(name),
                        limit=", ".join(OPTIONS) + "; () for strictly as written")
     return frozenset(names)
+
+
+def has_middle_end(dialect: str, skipped: bool) -> bool:
+    """Tell whether the compiler's middle end works on a kernel of a dialect ("beta1", "nki").
+
+    Kernels of beta 1 go through it, if they don't have skip_middle_end_transformations; those of
+    the package nki are taken as they are written (DMAs are those of the kernel, to the byte).
+    """
+    return dialect == "beta1" and not skipped
 
 
 def rewrite(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> Trace:

@@ -142,7 +142,8 @@ def _run(trace: Trace, hw: NeuronCore, dge: bool, on: frozenset[str]
         if "sbuf" in plan.deps.overflow:
             plan = _plan(spill.spill_sbuf(trace, hw, rename), hw, on)
         times = events.run(plan.deps, plan.queue_of.tolist(), plan.works, plan.transfers, hw,
-                           generators(hw, dge, on), hw.timing.compiler_window if "reorder" in on else 1)
+                           generators(hw, dge, on),
+                           hw.timing.compiler_window if "reorder" in on else 1)
         if not times.psum_missing or "psum" in overflow:
             break
         overflow["psum"] = times.psum_missing
