@@ -100,4 +100,7 @@ class Draft:
         out.rows, out.starts = array("q"), array("q")
         out.rows.frombytes(rows.tobytes())
         out.starts.frombytes(starts.astype(np.int64).tobytes())
+        before = self.trace.origin
+        mine = keep if before is None else before[keep]
+        out.origin = np.concatenate([np.full(len(put), -1), mine])[order]
         return out
