@@ -120,7 +120,7 @@ def test_values_follow_their_instructions_through_what_a_compiler_changes():
         return out
     x = np.ones((128, 8), np.float32)
     for compiler in (("reorder",), ("reorder", "hoist")):
-        prof = nkisim.profile(twice, x, target="trn2", tile_values=True, compiler=compiler)
+        prof = profile(twice, x, target="trn2", tile_values=True, compiler=compiler)
         names = [prof.trace.kinds[k].row.name for k in prof.trace.kind_ids()]
         rows = prof.tile_values.rows
         assert len(names) == 6 - ("hoist" in compiler)

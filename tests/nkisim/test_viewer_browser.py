@@ -359,7 +359,7 @@ def test_each_wait_says_its_cause_with_the_line(page, chromium, tmp_path):
     at = page.js("return nkisim.profile.head.lines.map((l) => l[1])")
     line = page.js("return Array.from(nkisim.profile.col.line)")
     assert reasons(page, 2) == [f"waits for line {at[line[1]]}'s load to bring b_tile"]
-    assert reasons(page, 3) == [f"waits for line {at[line[2]]}'s tensor_tensor to compute total"]
+    assert reasons(page, 3)[:1] == [f"waits for line {at[line[2]]}'s tensor_tensor to compute total"]
     a = np.ones(128 * 3000, np.float32)
     prof = profile(model_kernels.add_in_place_of(1), a, a, target="trn2")
     report.save_html(prof, tmp_path / "one.html")
@@ -407,7 +407,8 @@ def test_the_values_of_a_tile_are_shown_at_its_instruction(chromium, tmp_path):
     a = np.linspace(-2, 5, 256 * 100, dtype=np.float32).reshape(2, 128, 100)
     b = np.zeros_like(a)
     b[1, 3, 4] = np.nan
-    report.save_html(profile(add, a, b, target="trn2", tile_values=True), tmp_path / "v.html")
+    prof = profile(add, a, b, target="trn2", tile_values=True, compiler=AS_WRITTEN)
+    report.save_html(prof, tmp_path / "v.html")
     page = Page(chromium, tmp_path / "v.html")
     page.js("nkisim.open('Values'); nkisim.select(6)")
     told = page.text("panel")

@@ -27,7 +27,8 @@ class Draft:
         self.dropped = np.zeros(len(self.starts), bool)
         self._ids: dict[Kind, int] = {}
         self._words = array("q")                # rows that are put in, one after the other
-        self._put: list[tuple[int, int]] = []   # (before which instruction, first word)
+        #: (before which instruction, first word, the instruction it stands for or -1)
+        self._put: list[tuple[int, int, int]] = []
 
     def storage(self, like: int, kind: str, row_bytes: int | None = None, nparts: int | None = None
                 ) -> int:
@@ -45,12 +46,14 @@ class Draft:
             self.kinds.append(kind)
         return got
 
-    def put(self, before: int, like: int, kind: Kind, operands: list[tuple[int, int]]) -> None:
+    def put(self, before: int, like: int, kind: Kind, operands: list[tuple[int, int]],
+            instead: bool = False) -> None:
         """Put an instruction in before instruction `before`, at the source line of `like`.
 
         `operands`: storage and byte offset of each. What is put in at one place keeps its order.
+        `instead`: it stands for `like`, which is dropped, and for others, perhaps.
         """
-        self._put.append((before, len(self._words)))
+        self._put.append((before, len(self._words), like if instead else -1))
         at = self.starts[like]
         self._words.extend((self.kind(kind), int(self.rows[at + LINE]), int(self.rows[at + NODE])))
         for storage, offset in operands:
@@ -84,7 +87,7 @@ class Draft:
         """Return the changed trace."""
         keep = np.flatnonzero(~self.dropped)
         words = np.frombuffer(self._words, np.int64) if self._words else np.zeros(0, np.int64)
-        put = np.array(self._put, np.int64).reshape(-1, 2)
+        put = np.array(self._put, np.int64).reshape(-1, 3)
         place = np.concatenate([put[:, 0] * 2, keep * 2 + 1])   # put in: before the instruction
         begin = np.concatenate([put[:, 1] + len(self.rows), self.starts[keep]])
         order = np.argsort(place, kind="stable")
@@ -100,7 +103,7 @@ class Draft:
         out.rows, out.starts = array("q"), array("q")
         out.rows.frombytes(rows.tobytes())
         out.starts.frombytes(starts.astype(np.int64).tobytes())
-        before = self.trace.origin
-        mine = keep if before is None else before[keep]
-        out.origin = np.concatenate([np.full(len(put), -1), mine])[order]
+        before = np.arange(len(self.starts)) if self.trace.origin is None else self.trace.origin
+        was = np.concatenate([put[:, 2], keep])[order]
+        out.origin = np.where(was >= 0, before[was], -1) if len(before) else was
         return out
