@@ -107,7 +107,7 @@ class _Loop:
                         at += number * self.trace.storages[head].row_bytes
                         s = homes[head]
                     operands.append((s, at))
-                self.draft.put(self.first, i, one or self.kinds[p], operands, instead=True)
+                self.draft.put(self.first, i, one or self.kinds[p], operands)
         for i in range(self.first, self.first + self.trips * self.length):
             self.draft.drop(i)
         return True

@@ -27,7 +27,7 @@ class Draft:
         self.dropped = np.zeros(len(self.starts), bool)
         self._ids: dict[Kind, int] = {}
         self._words = array("q")                # rows that are put in, one after the other
-        #: (before which instruction, first word, the instruction it stands for or -1)
+        #: (before which instruction, first word, like which)
         self._put: list[tuple[int, int, int]] = []
 
     def storage(self, like: int, kind: str, row_bytes: int | None = None, nparts: int | None = None
@@ -46,14 +46,13 @@ class Draft:
             self.kinds.append(kind)
         return got
 
-    def put(self, before: int, like: int, kind: Kind, operands: list[tuple[int, int]],
-            instead: bool = False) -> None:
+    def put(self, before: int, like: int, kind: Kind, operands: list[tuple[int, int]]) -> None:
         """Put an instruction in before instruction `before`, at the source line of `like`.
 
         `operands`: storage and byte offset of each. What is put in at one place keeps its order.
-        `instead`: it stands for `like`, which is dropped, and for others, perhaps.
+        If `like` is dropped, it stands for it (and for others, perhaps).
         """
-        self._put.append((before, len(self._words), like if instead else -1))
+        self._put.append((before, len(self._words), like))
         at = self.starts[like]
         self._words.extend((self.kind(kind), int(self.rows[at + LINE]), int(self.rows[at + NODE])))
         for storage, offset in operands:
@@ -104,6 +103,7 @@ class Draft:
         out.rows.frombytes(rows.tobytes())
         out.starts.frombytes(starts.astype(np.int64).tobytes())
         before = np.arange(len(self.starts)) if self.trace.origin is None else self.trace.origin
-        was = np.concatenate([put[:, 2], keep])[order]
+        stands_for = np.where(self.dropped[put[:, 2]], put[:, 2], -1)
+        was = np.concatenate([stands_for, keep])[order]
         out.origin = np.where(was >= 0, before[was], -1) if len(before) else was
         return out
