@@ -61,7 +61,7 @@ def conformance(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the test suite, on all cores; arguments go to pytest."""
-    torch = ",torch" if os.environ.get("TRAINIUM_LABS_TORCH") == "1" else ""
+    torch = ",torch,jax" if os.environ.get("TRAINIUM_LABS_TORCH") == "1" else ""
     session.install("-e", f".[labs,grade,test,infra,history,neuron,docs{torch}]", silent=True)
     if session.posargs:
         session.run("python", "-m", "pytest", *session.posargs)

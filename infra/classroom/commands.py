@@ -479,6 +479,7 @@ _COMMANDS: dict[str, Callable[[Run, Result], Result]] = {
     "links": daily.links_,
     "save_work": daily.save_work,
     "restore": daily.restore,
+    "reserve": daily.reserve_,
     "report": lambda r, _: report.write(r),
     "keys": _keys,
     "doctor": doctor.doctor,

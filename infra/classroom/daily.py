@@ -8,7 +8,19 @@ import json
 from pathlib import Path
 from typing import Any
 
-from . import archives, copies, intake, interview, keys, links, pages, policies, provision, work
+from . import (
+    archives,
+    copies,
+    intake,
+    interview,
+    keys,
+    links,
+    pages,
+    policies,
+    provision,
+    reserve,
+    work,
+)
 from .fleet import Machine
 from .problems import AWS_ERRORS, ClassroomError
 from .run import Run
@@ -79,6 +91,12 @@ def save_work(r: Run, _: Result) -> Result:
         "summary": f"the work of {len(done.saved)} students is in {r.spec.out / 'work'}",
         "exit_code": 1 if done.failed else 0,
     }
+
+
+def reserve_(r: Run, options: Result) -> Result:
+    """Reserve capacity, or cancel it."""
+    existing, _plan = provision.survey(r)
+    return reserve.reserve(r, existing, bool(options.get("cancel")))
 
 
 def restore(r: Run, options: Result) -> Result:

@@ -84,6 +84,11 @@ COMMANDS: dict[str, Command] = {
     "hosts": Command("how to reach the machines, for programs (with `--json`)"),
     "cost": Command("the same, with the forecast"),
     "report": Command("spend against plan by week: CSV, a page, and the staff's page"),
+    "reserve": Command(
+        "keep capacity for a deadline week (it bills from now on)",
+        (Option("cancel", "give it up"),),
+        asks=True,
+    ),
     "extend": Command("apply a later teardown date or another budget", playbook="extend"),
     "save_work": Command("fetch the students' work to out/<class>/work", playbook="save_work"),
     "restore": Command(

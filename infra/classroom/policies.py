@@ -42,6 +42,8 @@ ACTIONS = {
         "DeleteSnapshot",
         "DeleteNetworkInterface",
         "CancelSpotInstanceRequests",
+        "CreateCapacityReservation",
+        "CancelCapacityReservation",
         "PurchaseCapacityBlock",
         "PurchaseCapacityBlockExtension",
     ],
@@ -175,6 +177,7 @@ OURS_ONLY = (
     "DeleteSnapshot",
     "DeleteNetworkInterface",
     "CancelSpotInstanceRequests",
+    "CancelCapacityReservation",
 )
 # What changes or ends things elsewhere: those whose name says that they are a class's. Of the
 # parameter store only what AWS publishes: everything else there may be secret.

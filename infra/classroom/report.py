@@ -19,6 +19,7 @@ from typing import Any
 from . import cost, prices, status, tags
 from .fleet import Machine
 from .run import Run
+from .selfservice.aws import LATE_SECONDS
 
 WEEKS_SHOWN = 12
 
@@ -34,12 +35,13 @@ class Row:
     usd: float = 0.0
     cap: float = 0.0
     plan: float = 0.0
+    margin: float = 0.0  # the students' function stops a machine that much before the cap
 
     @property
     def verdict(self) -> str:
         """Return in a word how the spend stands to cap and plan."""
-        if self.usd >= self.cap:
-            return "over the cap"
+        if self.usd + self.margin >= self.cap:
+            return "cap reached"
         if self.usd >= 0.8 * self.cap:
             return "near the cap"
         return "above plan" if self.usd > 1.25 * self.plan + 1 else "on plan"
@@ -74,6 +76,7 @@ def gather(run: Run) -> tuple[list[Row], list[str], dt.date]:
     rate = prices.hourly(spec, spec.market)
     for row in by_name.values():
         row.cap = spec.cap(row.students)
+        row.margin = LATE_SECONDS / 3600 * rate if spec.my else 0.0
         row.plan = spec.hours_per_student * rate * len(row.students) * gone
         if spec.mode == "shared":
             row.plan /= max(1, len(row.students))
@@ -113,7 +116,7 @@ ul.alarm{border-left:4px solid var(--bad);background:var(--soft);padding:.6rem 1
 .none{border-left:4px solid var(--good);background:var(--soft);padding:.6rem 1rem}
 meter{width:7rem;height:.9rem}svg{max-width:100%;height:auto}svg text{fill:currentColor}
 """
-LOOK = {"over the cap": "bad", "near the cap": "warn", "above plan": "warn", "on plan": "good"}
+LOOK = {"cap reached": "bad", "near the cap": "warn", "above plan": "warn", "on plan": "good"}
 
 
 def page(title: str, sub: str, body: list[str]) -> str:
@@ -309,7 +312,7 @@ def queue(run: Run, existing: list[Machine], rows: list[Row]) -> list[list[str]]
     for s in run.spec.students:
         if s.id not in have:
             out.append([s.id, "-", "has no machine", "provision"])
-    over = {r.machine for r in rows if r.usd >= 0.98 * r.cap}
+    over = {r.machine for r in rows if r.verdict == "cap reached"}
     for m in existing:
         asked = m.tags.get(tags.ASKS, "")
         who = " ".join(m.students)

@@ -67,6 +67,14 @@ class Block(_Strict):
     max_upfront_usd: Annotated[float, Field(gt=0)]
 
 
+class Reservation(_Strict):
+    """Say for which days capacity is kept, and what that may cost."""
+
+    begins: dt.date
+    ends: dt.date
+    max_usd: Annotated[float, Field(gt=0, le=1_000_000)]
+
+
 class ClassSpec(_Strict):
     """Hold a class as class.yml describes it."""
 
@@ -80,6 +88,7 @@ class ClassSpec(_Strict):
     mode: Literal["per-student", "shared"] = "per-student"
     market: Literal["on-demand", "spot", "capacity-block"] = "on-demand"
     capacity_block: Block | None = None
+    reservations: Annotated[list[Reservation], Field(max_length=10)] = []
     sdk: Annotated[str, BeforeValidator(fields.sdk)]
     dialect: Literal["neuronxcc.nki", "nki"] = "neuronxcc.nki"
     profiler: Literal["auto", "neuron-profile", "neuron-explorer"] = "auto"
@@ -346,6 +355,18 @@ def _cross_checks(
                 "Lower it, or raise per_student_usd.",
             )
         )
+    for k, r in enumerate(good.get("reservations") or []):
+        if not isinstance(r, Reservation):
+            continue
+        what = ""
+        if not r.begins <= r.ends < r.begins + dt.timedelta(days=15):
+            what = f"A reservation from {r.begins} until {r.ends} is not of 1 to 15 days."
+        elif isinstance(teardown, dt.date) and r.ends >= teardown:
+            what = f"The reservation ends {r.ends}, not before the teardown on {teardown}."
+        elif good.get("market", "on-demand") != "on-demand":
+            what = "Spot machines and capacity blocks use no reservation."
+        if what:
+            out.append((("reservations", k), what, "It bills whether machines run or not."))
     if good.get("work_copies") and good.get("mode") == "shared":
         what = "Everybody on a shared machine could read the others' copies with its role."
         out.append((("work_copies",), what, "Remove it; teardown fetches the work in any case."))

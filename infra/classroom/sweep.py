@@ -13,7 +13,7 @@ from typing import Any
 
 import botocore.exceptions as be
 
-from . import tags
+from . import reserve, tags
 from .cloud import DENIED, GLOBAL, SIGNED_OUT, Cloud, code_of, each, words_of
 from .problems import explain
 
@@ -105,6 +105,7 @@ def sweep(
             jobs.append((kind, region, partial(_ec2, cloud, name, region, kind)))
         jobs.append(("alarms", region, partial(_alarms, cloud, name, region)))
         jobs.append(("schedules", region, partial(_schedules, cloud, name, region)))
+        jobs.append(("reservations", region, partial(_reservations, cloud, name, region)))
         jobs.append(("functions", region, partial(_functions, cloud, name, region)))
     if everywhere:
         jobs.append(("budgets", GLOBAL, partial(_budgets, cloud, name)))
@@ -209,6 +210,13 @@ def _schedules(cloud: Cloud, name: str, region: str) -> list[Found]:
                 )
             out.append(Found("schedule-group", region, g["Name"], "", False, g))
     return out
+
+
+def _reservations(cloud: Cloud, name: str, region: str) -> list[Found]:
+    return [
+        Found("reservation", region, r["CapacityReservationId"], r["State"], True, r)
+        for r in reserve.read(cloud, name, region)
+    ]
 
 
 def _functions(cloud: Cloud, name: str, region: str) -> list[Found]:

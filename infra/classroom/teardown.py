@@ -18,7 +18,7 @@ from .problems import ClassroomError
 from .sweep import Found, Sweep, sweep
 
 # What must be gone before what.
-MACHINES = ("function", "spot-request", "instance")  # first: students start nothing any more
+MACHINES = ("function", "reservation", "spot-request", "instance")  # first: nobody starts any more
 REST = (
     "bucket",
     "elastic-ip",
@@ -367,6 +367,9 @@ _REMOVERS: dict[str, Callable[[Cloud, Found], Any]] = {
     "schedule": _schedule,
     "schedule-group": lambda c, f: c.client("scheduler", f.region).delete_schedule_group(Name=f.id),
     "role": _role,
+    "reservation": (
+        lambda c, f: c.ec2(f.region).cancel_capacity_reservation(CapacityReservationId=f.id)
+    ),
     "bucket": lambda c, f: copies.empty(c, f.region, f.id),
     "function": lambda c, f: c.client("lambda", f.region).delete_function(FunctionName=f.id),
 }

@@ -5,6 +5,7 @@ import copy
 import functools
 import inspect
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -37,6 +38,9 @@ from .machine.tensor import Tensor
 from .machine.values import TileValues
 from .trace.trace import Trace
 from .trace.written import written
+
+#: The annotation of a parameter that is written, as text or as the name of its type.
+_MUTABLE = re.compile(r"\bmutable(_tensor)?\b")
 
 
 @dataclass
@@ -209,8 +213,8 @@ class _Arguments:
         self.inputs: list[tuple[str, np.ndarray, Tensor, bool]] = []
         notes = getattr(kernel.func, "__annotations__", {})
         self.mutable = {n for n, a in notes.items()
-                        if "mutable_tensor" in (a if isinstance(a, str) else
-                                                getattr(a, "__name__", ""))}
+                        if _MUTABLE.search(a if isinstance(a, str) else
+                                           getattr(a, "__name__", ""))}
 
     def written(self) -> bool:
         """Tell whether the kernel has written into an argument, where that makes it an output."""
@@ -233,7 +237,7 @@ class _Arguments:
             return type(value)(self.convert(v, name) for v in value)
         if type(value) is dict:
             return {k: self.convert(v, name) for k, v in value.items()}
-        if type(value).__module__.split(".")[0] in ("jax", "jaxlib"):
+        if type(value).__module__.split(".")[0] in ("jax", "jaxlib") and hasattr(value, "shape"):
             self.jax = True
             return self.convert(np.asarray(value), name)
         return value

@@ -329,6 +329,9 @@ Try: NKISIM_SHUFFLE=1 python script.py.
 NKI-K16 | - | NKISIM_CHECKS is teach, strict or off
 NKISIM_CHECKS says how strictly findings are taken: teach (the default) reports them, strict ends a run with the first error or warning that no comment has turned off, off looks for none, which is a little faster. What no chip can do is an error in all of them.
 Try: NKISIM_CHECKS=strict python script.py.
+NKI-K17 | - | What a kernel is tuned over
+`nkisim.tune` and `python -m nkisim tune` predict a kernel with every combination of some values and run the fastest with arithmetic. A value belongs to an argument of the kernel or to a constant of the file that defines it; what the file computed from a constant when it was imported stays as it is. A candidate that breaks a rule is no error: it is listed with the rule.
+Try: --set FREE_DIM=500,1000,2000, or choices=dict(FREE_DIM=[500, 1000, 2000]).
 NKI-C01 | - | Files of measurement records
 Records say which public kernel took how long: see shared/nkisim/data/README.md.
 Try: --measurements with a file of that form.

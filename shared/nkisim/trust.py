@@ -62,11 +62,10 @@ def trust(plan: Schedule, hw: NeuronCore, dge: bool, bound: str, body_us: float)
     if not hw.calibrated:
         return Trust("not calibrated", unknown=f"nothing was compared on {hw.name}")
     for what, (is_it, text) in UNKNOWN.items():
-        if hw.name == what[0] and _share(plan, hw, dge, is_it) * body_us \
-                and _share(plan, hw, dge, is_it) >= WEIGHTY:
+        if hw.name == what[0] and _share(plan, hw, dge, is_it) >= WEIGHTY:
             why = f"{text} on {hw.name}"
             return Trust(f"unknown: {why}", unknown=why)
-    every = [n for n in calibration()["neighbours"] if n["bound"] == bound]
+    every = [n for n in calibration().get("neighbours", ()) if n["bound"] == bound]
     size = _size(body_us)
     mine = [n for n in every if n["target"] == hw.name and _size(n["body_us"]) == size]
     where = f" of {_words(size)}"
@@ -105,15 +104,15 @@ def _share(plan: Schedule, hw: NeuronCore, dge: bool, is_it: Callable[[Transfer]
 
 
 def _scattered(x: Transfer) -> bool:
-    return x.rows > 1 and x.nbytes <= 4 * x.descriptors
+    return x.rows > 1 and x.nbytes <= 4 * x.rows
 
 
 def _one_row(x: Transfer) -> bool:
-    return x.rows == 1 and x.nbytes <= 4 * x.descriptors
+    return x.rows == 1 and x.nbytes <= 4
 
 
 #: (target, name): what the model is known not to understand there, and how it is called
 UNKNOWN: dict[tuple[str, str], tuple[Callable[[Transfer], bool], str]] = {
     ("trn1", "one row"): (_one_row, "one-row DMAs"),
-    ("trn1", "scattered"): (_scattered, "DMAs of rows of 4 bytes"),
+    ("trn1", "scattered"): (_scattered, "DMAs of 4 bytes a partition"),
 }

@@ -88,7 +88,7 @@ def test_what_no_kernel_depends_on_is_never_proposed(tmp_path):
     with pytest.raises(fit.Refusal, match="act_gap_us: no kernel depends on it"):
         fit.propose([str(path)], tmp_path, None, ["launch_us", "act_gap_us"])
     (proposal,), _ = fit.propose([str(path)], tmp_path, None, None)
-    assert len(proposal.constants) < 5 and "act_gap_us" in proposal.left_out
+    assert "act_gap_us" in proposal.left_out
 
 
 def test_a_kernel_that_has_changed_is_left_out_and_said(tmp_path, capsys):

@@ -8,7 +8,7 @@ HOME = Path(__file__).resolve().parents[2] / "shared" / "nkisim"
 
 #: From the ground up. A module may import from its own room and from those before it.
 ROOMS = ("errors", "chip", "trace", "checks", "lint", "machine", "isa", "timing", "advice",
-         "report", "launch", "trust", "prediction", "language", "migrate", "api", "doors")
+         "report", "launch", "trust", "prediction", "tuning", "language", "migrate", "api", "doors")
 #: Small modules of the root, and the room whose storey they are on.
 STOREY = {"rules": "errors", "finder": "errors", "pytest_plugin": "checks",
           "collector": "errors", "uncaught": "errors", "banner": "launch", "declared": "api",

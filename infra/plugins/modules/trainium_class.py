@@ -30,6 +30,7 @@ options:
     - hosts
     - cost
     - report
+    - reserve
     - extend
     - save_work
     - restore
@@ -82,6 +83,10 @@ options:
     default: false
   elsewhere:
     description: 'For C(start): where a zone is full: a new machine in another, with the work.'
+    type: bool
+    default: false
+  cancel:
+    description: 'For C(reserve): give it up.'
     type: bool
     default: false
   as_of:

@@ -11,7 +11,7 @@ from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 from moto.scheduler.models import scheduler_backends
 
-from . import functions, storage
+from . import functions, market, storage
 from .world import ACCOUNT, WORLD, tags_of
 
 
@@ -63,6 +63,9 @@ def everything() -> list[dict[str, Any]]:
                 )
             for schedule in group.schedules:
                 add("schedule", region, f"{name}/{schedule}", None)
+        for r in market.reserved(region):
+            label = {t["Key"]: t["Value"] for t in r["Tags"]}
+            add("reservation", region, r["CapacityReservationId"], label)
         for f in functions.functions(region):
             add("function", region, f.function_name, dict(f.tags or {}))
         cloudwatch = cloudwatch_backends[ACCOUNT][region]

@@ -77,6 +77,7 @@ class Timing:
     dve_gap_us: float           # beyond it, until the next independent instruction can start
     dve_reciprocal_cycles: float        # per element
     dve_two_input_cycles: float         # per element of two inputs that both lie in SBUF
+    dve_wide_scalar_cycles: float       # per element of 4 bytes, one input, all in SBUF
     dve_scan_cycles: float      # per element of a scan
     dve_triple_cycles: float    # per triple (count, mean, variance) of bn_aggr
     dve_reduce_rate16: float    # sums and maxima of bfloat16

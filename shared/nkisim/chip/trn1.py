@@ -77,6 +77,7 @@ TIMING = {
     "dve_reciprocal_cycles": fitted(
         3.5, "one silu kernel that the engine bounds; 8 N, as published, would take 1.7 times "
         "what was measured", narrow=True),
+    "dve_wide_scalar_cycles": documented(1.0, f"{ISA}.tensor_scalar: N"),
     "dve_two_input_cycles": documented(2.0, f"{ISA}.tensor_tensor: 2 N; traces agree"),
     "act_copy_rate16": documented(1.0, f"{ARCH}: 128 elements a cycle"),
     "act_function_gap_us": fitted(

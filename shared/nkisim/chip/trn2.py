@@ -78,6 +78,8 @@ TIMING = {
         "115 ns back to back in logs of third parties"),
     "dve_reciprocal_cycles": documented(8.0, f"{ISA}.reciprocal: 8 N"),
     "dve_two_input_cycles": _read(1.0, "tensor_tensor of float32 takes N / 0.96 GHz"),
+    "dve_wide_scalar_cycles": _read(
+        0.63, "float32 arithmetic with a scalar from SBUF to SBUF takes 0.63 cycles an element"),
     "act_copy_rate16": documented(1.0, f"{ARCH2}: 128 elements a cycle of any dtype"),
     "act_latency_us": _read(0.158, "158 ns + N / 1.2 GHz for a copy"),
     "act_gap_us": _read(0.010, "back to back N / 1.2 GHz + 10 ns"),
@@ -100,7 +102,9 @@ TIMING = {
     "dma_packet_bytes": _read(32768, "32 packets of 32,000 bytes for 1 MB"),
     "dma_small_write_factor": _read(
         2.0, "512-byte rows to HBM take 35-45 ns instead of 23 in one transpose", narrow=True),
-    "dma_transpose_ns": assumed(0.8, "as trn1; nothing was compared"),
+    "dma_transpose_ns": assumed(
+        0.2, f"{ARCH2}: up to 90 % of the DMA rate, which would be 0.08 for 2 bytes; that is for "
+        "the best shapes, and no measurement was compared"),
     "dma_rmw_factor": documented(2.0, f"{ARCH3}: before it, half the rate"),
     "dge_units": documented(2, "Neuron SDK 2.32, Descriptor Generation Engine: two blocks a core"),
     "dge_issue_us": fitted(

@@ -31,6 +31,7 @@ COMMANDS = {
     "run": ("script:command", "run a script with neuronxcc.nki served by the import rule"),
     "check": ("check:command", "run a script and report all that is wrong with its kernels"),
     "profile": ("profile_cli:command", "predict a kernel's time, and show where it goes"),
+    "tune": ("tune_cli:command", "predict a kernel with many values, and run the fastest"),
     "view": ("view:command", "open a saved profile in the browser"),
     "doctor": ("doctor:command", "say what would serve neuronxcc.nki here, and why"),
     "lint": ("lint_cli:command", "say what a compiler of NKI refuses in the source of kernels"),

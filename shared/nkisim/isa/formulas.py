@@ -95,6 +95,9 @@ def fast_copy(kind: Kind, hw: NeuronCore, engine: str) -> float:
             n /= fast.copy if plain else fast.strided
         elif engine == "scalar":
             n /= hw.timing.act_copy_rate16
+    elif engine == "vector" and all(p.kind is SBUF and p.dtype.itemsize == 4 and _contiguous(p)
+                                    for p in tiles):
+        n *= hw.timing.dve_wide_scalar_cycles
     return n
 
 

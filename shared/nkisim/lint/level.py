@@ -10,7 +10,7 @@ from ..checks.level import LEVELS, asked
 from ..errors import NkiError, fail
 from . import program
 from .beta1 import Beta1Scan
-from .constructs import BETA1, CONSTRUCTS, NEWEST, VERSIONS
+from .constructs import ACCEPTED, BETA1, CONSTRUCTS, NEWEST, SEVERITY, VERSIONS
 from .nki import NkiScan
 from .program import Function
 
@@ -57,6 +57,21 @@ def of_kernel(func: Any, dialect: str = "") -> list[Finding]:
         if refused:
             raise as_error(refused[0], len(refused) - 1)
     return found
+
+
+def in_run(key: str, what: str) -> tuple[str, str, str] | None:
+    """Return (id, severity, text) of a construct that a run comes upon, None if it is accepted.
+
+    Raises: NkiError for a refused construct, if the level is "strict".
+    """
+    asked, version = requested()
+    row = CONSTRUCTS[key]
+    verdict = row.verdict(version)
+    if asked == "off" or verdict == ACCEPTED:
+        return None
+    if asked == "strict" and SEVERITY[verdict] == "warning":
+        raise fail(row.id, f"{what}: {row.says}", hint=row.remedy)
+    return row.id, SEVERITY[verdict], row.told(what)
 
 
 def as_error(finding: Finding, more: int = 0) -> NkiError:

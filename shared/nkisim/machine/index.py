@@ -339,6 +339,10 @@ class Mask:
     def __invert__(self) -> Mask:
         return Mask(None, ~self.values())
 
+    def __getitem__(self, key: Any) -> Any:
+        raise fail("NKI-I05", "a mask has no subscripts", limit="masks are made of whole indices",
+                   hint="give the new axes to the indices: (i[:, None] < n) & (j[None, :] < m)")
+
     def __setitem__(self, key: Any, value: Any) -> None:
         raise fail("NKI-I04", "a mask is read-only")
 

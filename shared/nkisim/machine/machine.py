@@ -245,6 +245,17 @@ class Machine:
             if self.watch is not None:
                 self.watch.note(self, dst)
 
+    def effect(self, ins: Instr) -> None:
+        """Check, record and execute an instruction that writes no tensor: it sets a state."""
+        self._before_reads(ins, ())
+        self.trace.record(ins, (), ins.line, self.node)
+        if self.compute:
+            for s in ins.srcs:
+                if s.storage.arena:
+                    arena.check_owner(self, s, ins.line)
+            self.undefined.refuse(ins)
+            ins.row.run(self, ins, None)
+
     def _before_reads(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
         """Refuse accesses that leave their tensors; compute what has been put off and is read."""
         on_partitions = ins.row.on_partitions
@@ -281,8 +292,9 @@ class Machine:
 
         Returns which elements of the results are undefined (see Undefined), None if none is.
         """
-        keeps = ins.accumulate or ins.row.merges or ins.inplace
-        unsure = keeps and dst.storage.init != FULLY
+        merges = ins.row.merges
+        unsure = (ins.accumulate or merges or ins.inplace) and dst.storage.init != FULLY \
+            or merges and any(t.storage.init != FULLY for t in ins.also)
         for s in ins.srcs:
             st = s.storage
             if st.init != FULLY:
@@ -313,6 +325,7 @@ class Machine:
         """Note which bytes have been written, and by whom."""
         for k, t in enumerate(outs):
             st = t.storage
+            st.version += 1
             if st.init != FULLY and not ins.scatters:       # that marks what it hits
                 st.mark(t.offset, t.shape, t.strides, t.dtype.itemsize, None if k else ins.mask)
             if st.shadow is not None:

@@ -20,6 +20,7 @@ from ..errors import fail
 from ..trace.footprint import Accesses, accesses
 from ..trace.rewrite import Draft
 from ..trace.trace import Kind, Trace
+from .transposes import on_tensor_engine
 from .vectorize import vectorize
 
 #: name -> meaning
@@ -30,6 +31,8 @@ OPTIONS = {
                "to do; else to the first engine that the instruction names",
     "rename": "a tile that is overwritten as a whole gets other memory, so that nobody waits for "
               "the readers of its old contents",
+    "pe-transposes": "a transposing load of 4-byte data is a plain load and transposes on the "
+                     "Tensor Engine",
     "hoist": "a load that was done before, of an input, into a tile that nobody changes, is not "
              "done again while SBUF has room for it",
     "vectorize": "instructions of a loop over affine_range that differ only by an offset are one",
@@ -38,12 +41,12 @@ OPTIONS = {
     "spread-dma": "where hardware makes descriptors, triggers go to all units that do; else to one",
 }
 #: what AWS's compiler does in any case, and what its middle end does besides
-DEFAULT = ("reorder", "engines", "rename")
+DEFAULT = ("reorder", "engines", "rename", "pe-transposes")
 MIDDLE_END = ("hoist", "vectorize", "spread-dma")
 #: what it is not seen to do in measurements of a target, which were made with older compilers
 NOT_YET = {"trn1": frozenset(("hoist",))}
 #: options that change the trace
-REWRITES = frozenset(("hoist", "vectorize", "merge-dma"))
+REWRITES = frozenset(("pe-transposes", "hoist", "vectorize", "merge-dma"))
 
 
 def options(wanted: Iterable[str] | str | None, middle_end: bool = False, target: str = ""
@@ -76,6 +79,8 @@ def has_middle_end(dialect: str, skipped: bool) -> bool:
 
 def rewrite(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> Trace:
     """Return the trace as the options that change instructions leave it."""
+    if "pe-transposes" in on:
+        trace = on_tensor_engine(trace, hw)
     if "hoist" in on:
         trace = hoist(trace, hw)
     if "vectorize" in on:

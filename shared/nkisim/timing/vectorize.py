@@ -98,6 +98,7 @@ class _Loop:
                                        row_bytes=self.trips * self.trace.storages[s].row_bytes)
                  for s in {mine[0] for mine in tiles.values()}}
         for p, one in enumerate(many):
+            kind = self._at_home(one or self.kinds[p], p, tiles)
             for t in range(1 if one else self.trips):
                 i = self.first + t * self.length + p
                 operands = []
@@ -107,10 +108,20 @@ class _Loop:
                         at += number * self.trace.storages[head].row_bytes
                         s = homes[head]
                     operands.append((s, at))
-                self.draft.put(self.first, i, one or self.kinds[p], operands)
+                self.draft.put(self.first, i, kind, operands)
         for i in range(self.first, self.first + self.trips * self.length):
             self.draft.drop(i)
         return True
+
+    def _at_home(self, kind: Kind, p: int, tiles: dict[int, tuple[int, int]]) -> Kind:
+        """Return an instruction whose tiles lie beside those of the other iterations."""
+        operands = []
+        for j, q in enumerate(kind.operands):
+            s = int(self.storage[p][0, j])
+            row = self.trace.storages[s].row_bytes
+            operands.append(replace(q, strides=(row * self.trips, *q.strides[1:]))
+                            if s in tiles and q.strides[0] == row else q)
+        return replace(kind, operands=tuple(operands))
 
     def _fits(self, p: int, hw: NeuronCore) -> bool:
         """Tell whether a statement is one that an engine could do for all iterations at once."""

@@ -29,3 +29,12 @@ class Shape:
 
 
 tensor = Shape()
+
+
+def __getattr__(name: str) -> Any:
+    """Say that the module has no such name."""
+    from .versions import missing
+    raise missing("nt", name, globals())
+
+
+__all__ = ["tensor"]
