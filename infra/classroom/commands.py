@@ -87,7 +87,7 @@ def _run(
     cloud = Cloud()
     if command == "teardown":
         return _teardown(cloud, class_file, limit, check, say, **options)
-    if command == "doctor" and options.get("policy"):
+    if command == "doctor" and options.get("policy") and not options.get("assistant"):
         return policies.printed()
     if command in ("init", "roster"):
         return daily.before_a_class(command, _path(class_file), cloud.now(), check, options)
@@ -103,6 +103,8 @@ def _run(
         }
     chosen = frozenset(rosters.expand(limit, spec.students)) if limit else None
     r = Run(spec, cloud, check=check, limit=chosen, say=say)
+    if command == "doctor" and options.get("assistant"):
+        return daily.assistant(r, options)
     r.discard = work.discarded(options)
     result = _COMMANDS[command](r, options)
     return {
