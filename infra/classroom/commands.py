@@ -21,6 +21,7 @@ from . import (
     fields,
     fleet,
     forecast,
+    hostkeys,
     hosts,
     keys,
     links,
@@ -262,6 +263,7 @@ def _extend(r: Run, _: Result) -> Result:
 def _pages(r: Run, _: Result) -> Result:
     existing, _plan = provision.survey(r)
     links.settle(r, existing)
+    hostkeys.pin(r, existing)
     wrote = pages.write(r, existing, keys.ensure(r))
     return {"summary": f"{len(wrote)} pages written to {r.spec.out}"}
 

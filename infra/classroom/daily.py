@@ -11,6 +11,7 @@ from typing import Any
 from . import (
     archives,
     copies,
+    hostkeys,
     intake,
     interview,
     keys,
@@ -72,6 +73,7 @@ def links_(r: Run, options: Result) -> Result:
         )
     existing, _plan = provision.survey(r)
     chosen = [m for m in existing if r.wants(m.name, *m.students)]
+    hostkeys.pin(r, chosen)
     ended = links.revoke(r, chosen) if options.get("revoke") else []
     wrote = pages.write(r, chosen, keys.ensure(r))
     return {

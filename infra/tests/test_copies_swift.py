@@ -68,10 +68,9 @@ def configure(root: Path, ports: dict[str, int]) -> None:
         ]
         if name == "proxy":
             parts.append(f"[pipeline:main]\npipeline = {' '.join(FILTERS)} proxy-server\n")
-            parts += [
-                f"[filter:{f}]\n{'' if 'use' in more else f'use = egg:swift#{f}'}\n{more}\n"
-                for f, more in FILTERS.items()
-            ]
+            for f, more in FILTERS.items():
+                egg = "" if more.startswith("use =") else f"use = egg:swift#{f}"
+                parts.append(f"[filter:{f}]\n{egg}\n{more}\n")
             parts.append("[app:proxy-server]\nuse = egg:swift#proxy\naccount_autocreate = true\n")
         else:
             parts.append(
