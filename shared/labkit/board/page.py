@@ -45,12 +45,14 @@ def show(console: Console, tables: Sequence[Table], refused: Sequence[tuple[str,
         table = RichTable(title=f"{t.lab}{_of(t.dialect)} on {t.target}, {t.kind} ({t.backend}, "
                                 f"{t.version})",
                           title_justify="left", box=None)
-        for name in ("rank", "who", "times as fast", "mean us", "entries", "history", "dialect"):
+        columns = ["rank", "who", "times as fast", "mean us", "entries", "history"]
+        for name in columns + ["dialect"] * (not t.dialect):
             table.add_column(name, justify="left" if name in ("who", "history", "dialect")
                              else "right")
         for s in t.standings:
             table.add_row(str(s.rank), escape(s.name), f"{s.speed:.3f}", f"{s.mean_us:,.2f}",
-                          str(s.entries), blocks(s.history), PACKAGE[s.best.dialect])
+                          str(s.entries), blocks(s.history),
+                          *[PACKAGE[s.best.dialect]] * (not t.dialect))
         console.print(table)
         for line in t.left_out:
             console.print(f"  not ranked: {escape(line)}", highlight=False)
