@@ -22,7 +22,7 @@ DOCUMENTS = ("AWS_SETUP.md", "AWS_TEARDOWN.md")
 def blocks(name: str) -> list[str]:
     """Return the shell blocks that a document marks for testing."""
     return re.findall(
-        r"<!-- test -->\n```sh\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), re.S
+        r"<!-- test -->\n```sh(?: needs-aws)?\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), re.S
     )
 
 
