@@ -25,8 +25,8 @@ PATTERNS = ("*.md", "docs/*.md", "labs/*/README.md", "labs/*/solutions/*.md", "i
             "infra/roles/*/README.md")
 PAGES = [page for pattern in PATTERNS for page in sorted(ROOT.glob(pattern))]
 #: What a block may be, by what stands behind its backticks.
-LANGUAGES = {"console", "sh", "sh needs-aws", "python", "diff", "yaml", "json", "caddy", "csv", "text",
-             ""}
+LANGUAGES = {"console", "sh", "sh needs-aws", "python", "diff", "yaml", "json", "caddy", "csv",
+             "text", ""}
 #: Programs that are not ours: only that the line is one that a shell reads.
 FOREIGN = {"ssh", "git", "aws", "export", ".", "mkdir", "cp", "cd"}
 #: Names in commands that stand for something of the reader's.
