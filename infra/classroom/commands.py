@@ -21,6 +21,7 @@ from . import (
     fields,
     fleet,
     forecast,
+    hostkeys,
     hosts,
     keys,
     links,
@@ -87,7 +88,7 @@ def _run(
     cloud = Cloud()
     if command == "teardown":
         return _teardown(cloud, class_file, limit, check, say, **options)
-    if command == "doctor" and options.get("policy"):
+    if command == "doctor" and options.get("policy") and not options.get("assistant"):
         return policies.printed()
     if command in ("init", "roster"):
         return daily.before_a_class(command, _path(class_file), cloud.now(), check, options)
@@ -103,6 +104,8 @@ def _run(
         }
     chosen = frozenset(rosters.expand(limit, spec.students)) if limit else None
     r = Run(spec, cloud, check=check, limit=chosen, say=say)
+    if command == "doctor" and options.get("assistant"):
+        return daily.assistant(r, options)
     r.discard = work.discarded(options)
     result = _COMMANDS[command](r, options)
     return {
@@ -260,6 +263,7 @@ def _extend(r: Run, _: Result) -> Result:
 def _pages(r: Run, _: Result) -> Result:
     existing, _plan = provision.survey(r)
     links.settle(r, existing)
+    hostkeys.pin(r, existing)
     wrote = pages.write(r, existing, keys.ensure(r))
     return {"summary": f"{len(wrote)} pages written to {r.spec.out}"}
 

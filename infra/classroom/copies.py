@@ -131,7 +131,6 @@ class Folder:
             ExpectedSourceBucketOwner=self.account,
             Metadata={"sha256": meta.get("sha256", ""), "name": name},
             MetadataDirective="REPLACE",
-            ServerSideEncryption="AES256",
         )
 
 

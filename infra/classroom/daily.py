@@ -11,6 +11,7 @@ from typing import Any
 from . import (
     archives,
     copies,
+    hostkeys,
     intake,
     interview,
     keys,
@@ -46,6 +47,20 @@ def before_a_class(
     return intake.merge(folder, Path(source).expanduser(), domain, remove, check)
 
 
+def assistant(r: Run, options: Result) -> Result:
+    """Print the policy of a teaching assistant of some sections ("all": of the whole class)."""
+    words = [w.strip().lower() for w in str(options["assistant"]).split(",") if w.strip()]
+    known = sorted({s.section for s in r.spec.students if s.section})
+    wrong = [w for w in words if w != "all" and w not in known]
+    if wrong:
+        raise ClassroomError(
+            f"There is no section {', '.join(wrong)}.",
+            f"The roster has: {', '.join(known) or 'none'}.",
+        )
+    document = policies.assistant(r.spec.name, [] if "all" in words else words)
+    return {"lines": [json.dumps(document, indent=1)], "policy": document}
+
+
 def links_(r: Run, options: Result) -> Result:
     """End links and write pages with new ones; or only write the pages; or print the policy that
     serves students where there is no function."""
@@ -58,6 +73,7 @@ def links_(r: Run, options: Result) -> Result:
         )
     existing, _plan = provision.survey(r)
     chosen = [m for m in existing if r.wants(m.name, *m.students)]
+    hostkeys.pin(r, chosen)
     ended = links.revoke(r, chosen) if options.get("revoke") else []
     wrote = pages.write(r, chosen, keys.ensure(r))
     return {

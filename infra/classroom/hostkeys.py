@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import datetime as dt
 import hashlib
 import re
 from pathlib import Path
@@ -23,6 +24,7 @@ from .fleet import Machine
 from .run import Run
 
 FILE = "known_hosts"
+BOOTED = dt.timedelta(seconds=60)
 PRINTED = re.compile(r"-----BEGIN SSH HOST KEY KEYS-----(.*?)-----END SSH HOST KEY KEYS-----", re.S)
 KEY = re.compile(r"ssh-ed25519 [A-Za-z0-9+/]{60,80}=*")
 
@@ -58,7 +60,11 @@ def pin(run: Run, machines: list[Machine]) -> None:
             m.tags[tags.HOSTKEY] = key
         return key
 
-    new = [m for m in machines if m.id and tags.HOSTKEY not in m.tags and m.state == "running"]
+    new = [
+        m
+        for m in machines
+        if m.id and tags.HOSTKEY not in m.tags and m.state == "running" and _has_booted(run, m)
+    ]
     for _, _, error in each(read, new if not run.check else []):
         if error is not None and not isinstance(error, (be.ClientError, be.BotoCoreError)):
             raise error  # else: not to be had now; the first key seen is taken, as before
@@ -71,6 +77,15 @@ def pin(run: Run, machines: list[Machine]) -> None:
                     " somebody else may have answered at its address. Look before you log in;"
                     f" its lines in {run.spec.out / FILE} are the suspicious ones."
                 )
+
+
+def _has_booted(run: Run, m: Machine) -> bool:
+    """Say whether a machine has run long enough to have printed its keys; else it is not asked."""
+    try:
+        launched = dt.datetime.fromisoformat(m.launched)
+    except ValueError:
+        return False
+    return launched.tzinfo is not None and run.cloud.now() - launched >= BOOTED
 
 
 def _keep(out: Path, machine_id: str, key: str) -> bool:

@@ -22,7 +22,7 @@ from typing import Any
 
 import botocore.exceptions as be
 
-from . import budgets, cost, hostkeys, pace, prices, roles, tags
+from . import budgets, cost, pace, prices, roles, tags
 from .cloud import DENIED, code_of, doing, each, when_assumable
 from .fleet import Machine
 from .problems import ClassroomError
@@ -246,9 +246,8 @@ def door(run: Run) -> Door | None:
 
 
 def settle(run: Run, machines: list[Machine]) -> None:
-    """Write what the function reads into the machines' tags: caps, what owners spent on former
-    machines, host keys."""
-    hostkeys.pin(run, machines)
+    """Write what the function reads into the machines' tags: caps, and what owners spent on former
+    machines."""
     if run.spec.my != "lambda":
         return
     spent, now = cost.by_instance(run), {m.id for m in machines}

@@ -111,6 +111,7 @@ COMMANDS: dict[str, Command] = {
         "say why it does not work",
         (
             Option("policy", "print the IAM policy that these commands need"),
+            Option("assistant", "with --policy: that of assistants of these sections", "SECTIONS"),
             Option("request_quota", "ask AWS for the vCPUs that the class needs"),
             Option("drill", "take a t3.nano through every guard for real: an hour, about a cent"),
             Option("submit_transcript", "write the drill's transcript without ids and names"),

@@ -319,6 +319,36 @@ def student(name: str) -> dict[str, Any]:
     }
 
 
+READS = ("Describe", "Get", "List", "View")
+# What reads more than a class's state: the key of links, students' work, prices that others pay for
+SECRETS = {"lambda": ("GetFunctionConfiguration",), "s3": ("GetObject", "GetObjectVersion")}
+
+
+def assistant(name: str, sections: list[str]) -> dict[str, Any]:
+    """Return the policy of a teaching assistant: sees the class (`status`, `report`, `cost`), stops
+    and starts the machines of some sections (all, without any), changes and deletes nothing else,
+    and reads neither students' work nor the key of their links."""
+    reads = [
+        f"{s}:{a}"
+        for s, actions in ACTIONS.items()
+        for a in actions
+        if a.startswith(READS) and a not in SECRETS.get(s, ()) and s != "ssm"
+    ]
+    own: dict[str, Any] = {f"aws:ResourceTag/{tags.CLASS}": name}
+    if sections:
+        own[f"aws:ResourceTag/{tags.SECTION}"] = sections
+    armed = {**own, f"aws:ResourceTag/{tags.GUARD}": tags.ARMED}
+    machine = "arn:aws:ec2:*:*:instance/*"
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            _allow([*reads, "ssm:DescribeAutomationExecutions"], "*"),
+            _allow("ec2:StopInstances", machine, {"StringEquals": own}),
+            _allow("ec2:StartInstances", machine, {"StringEquals": armed}),
+        ],
+    }
+
+
 def printed() -> dict[str, Any]:
     """Return both policies as `doctor --policy` shows them."""
     person, most = policy(), boundary()

@@ -83,9 +83,9 @@ def test_no_machine_starts_while_a_guard_is_missing(
     real = guards.desired
     calls = {"n": 0}
 
-    def forget(run: Any, role: str, addresses: list[str]) -> dict[str, Any]:
+    def forget(run: Any, role: str, addresses: list[str], region: str = "") -> dict[str, Any]:
         calls["n"] += 1
-        wanted = real(run, role, addresses)
+        wanted = real(run, role, addresses, region)
         if calls["n"] == 1:  # what is written lacks the teardown; what is verified does not
             wanted.pop("teardown")
         return wanted

@@ -164,6 +164,38 @@ def test_a_section_is_a_limit_and_a_tag(
         classroom("stop", folder.file, limit=["section:lab-9"])
 
 
+def test_an_assistant_looks_and_stops_a_section_and_no_more(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(["alice", "bob"], my="lambda", work_copies="s3")
+    text = (folder.path / "roster.csv").read_text().splitlines()
+    rows = [text[0] + ",section", text[1] + ",lab-01", text[2] + ",lab-02", ""]
+    (folder.path / "roster.csv").write_text("\n".join(rows))
+    classroom("provision", folder.file)
+    policy = classroom("doctor", folder.file, policy=True, assistant="lab-01")["policy"]
+    with pytest.raises(ClassroomError, match="no section lab-3. The roster has: lab-01, lab-02"):
+        classroom("doctor", folder.file, policy=True, assistant="lab-3")
+    cloud.post("permit", key="AKIAFAKE", policies=[policy])
+    classroom("status", folder.file)
+    assert classroom("report", folder.file)["files"]
+    classroom("stop", folder.file, limit=["section:lab-01"])
+    assert len(cloud.running()) == 1
+    refused: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("stop", {"limit": ["bob"]}),
+        ("pages", {}),
+        ("links", {"revoke": True}),
+        ("restore", {}),
+        ("provision", {}),
+        ("extend", {}),
+    )
+    mark = len(cloud.log())
+    for command, options in refused:
+        with pytest.raises(ClassroomError, match="lacks a permission"):
+            classroom(command, folder.file, **options)
+    assert classroom("teardown", folder.file)["exit_code"] == 1
+    assert len(cloud.running()) == 1 and cloud.writes(mark) == []
+
+
 ANSWERS = {
     "name": "nki-fall",
     "contact": "staff@example.edu",

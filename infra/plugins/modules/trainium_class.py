@@ -113,6 +113,10 @@ options:
     description: 'For C(doctor): print the IAM policy that these commands need.'
     type: bool
     default: false
+  assistant:
+    description: 'For C(doctor): with --policy: that of assistants of these sections.'
+    type: str
+    default: ''
   request_quota:
     description: 'For C(doctor): ask AWS for the vCPUs that the class needs.'
     type: bool
