@@ -113,9 +113,8 @@ def budgets(run: Run, owners: dict[str, list[str]]) -> None:
             [spec.contact],
         )
     for owner, people in owners.items():
-        usd = spec.budget.per_student_usd * (spec.machine.cores if spec.mode == "shared" else 1)
         want[owner_budget(run, owner)] = (
-            usd,
+            spec.machine_budget,
             tags.BUDGET,
             tags.payer(spec, owner),
             sorted({spec.contact, *people}),

@@ -123,7 +123,11 @@ def _machines(
         ]
         if hours is not None:
             h = hours.get(m.name, {"hours": 0.0, "usd": 0.0})
-            budget = r.spec.budget.per_student_usd * max(1, len(m.students))
+            budget = (
+                r.spec.machine_budget
+                if m.clustered
+                else r.spec.budget.per_student_usd * max(1, len(m.students))
+            )
             row += [f"{h['hours']:.1f}", f"{h['usd']:.2f}", f"{100 * h['usd'] / budget:.0f} %"]
         rows.append(row)
     columns = ["machine", "student", "state", "zone", "address", "guard"] + (

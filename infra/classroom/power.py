@@ -52,7 +52,11 @@ def _spent(run: Run, machines: list[Machine]) -> dict[str, str]:
     out = {}
     for m in machines:
         usd = used.get(m.name, {"usd": 0.0})["usd"]
-        mine = budget.per_student_usd * max(1, len(m.students))
+        mine = (
+            run.spec.machine_budget
+            if m.clustered
+            else budget.per_student_usd * max(1, len(m.students))
+        )
         if usd >= mine:
             out[m.name] = (
                 f"${usd:,.2f} of ${mine:,.2f} are used. Raise budget.per_student_usd and run"

@@ -22,7 +22,7 @@ from pydantic import (
     ValidationError,
 )
 
-from . import fields, machines, yamllines
+from . import clusters, fields, machines, yamllines
 from . import roster as rosters
 from . import sdk as sdks
 from .problems import BadClass, Problem
@@ -66,6 +66,16 @@ class Block(_Strict):
     max_upfront_usd: Annotated[float, Field(gt=0)]
 
 
+class Cluster(_Strict):
+    """Say how large a Slurm cluster is and what one student may take of it."""
+
+    nodes: Annotated[int, Field(ge=1, le=64)]
+    core_hours_per_student: Annotated[float, Field(gt=0, le=10_000)] = 20
+    devices_per_student: Annotated[int, Field(ge=1, le=64)] = 1  # at the same time
+    interactive_minutes: Annotated[int, Field(ge=5, le=720)] = 60
+    batch_minutes: Annotated[int, Field(ge=5, le=1440)] = 120
+
+
 class ClassSpec(_Strict):
     """Hold a class as class.yml describes it."""
 
@@ -76,7 +86,8 @@ class ClassSpec(_Strict):
         list[Annotated[str, AfterValidator(fields.region)]], Field(min_length=1, max_length=6)
     ]
     instance_type: Annotated[str, AfterValidator(fields.machine)] = "trn1.2xlarge"
-    mode: Literal["per-student", "shared"] = "per-student"
+    mode: Literal["per-student", "shared", "cluster"] = "per-student"
+    cluster: Cluster | None = None
     market: Literal["on-demand", "spot", "capacity-block"] = "on-demand"
     capacity_block: Block | None = None
     sdk: Annotated[str, BeforeValidator(fields.sdk)]
@@ -134,6 +145,14 @@ class ClassSpec(_Strict):
         return machines.TYPES.get(self.instance_type, machines.DRILL)
 
     @property
+    def machine_budget(self) -> float:
+        """Return the dollars that the students of one machine may use together."""
+        people = {"shared": float(self.machine.cores), "per-student": 1.0}
+        if self.cluster:
+            return self.budget.per_student_usd * max(1, len(self.students)) / self.cluster.nodes
+        return self.budget.per_student_usd * people[self.mode]
+
+    @property
     def teardown_at(self) -> dt.datetime:
         """Return the moment of the final teardown, 06:00 local time."""
         return dt.datetime.combine(self.teardown, dt.time(6), ZoneInfo(self.time_zone))
@@ -186,9 +205,8 @@ def _say(error: dict[str, Any]) -> tuple[str, str]:
     field = ".".join(str(p) for p in loc)
     model: Any = ClassSpec
     for part in loc[:-1]:
-        model = {"budget": Budget, "idle": Idle, "lab": Lab, "capacity_block": Block}.get(
-            part, model
-        )
+        models = {"budget": Budget, "idle": Idle, "lab": Lab, "cluster": Cluster}
+        model = {**models, "capacity_block": Block}.get(part, model)
     near = difflib.get_close_matches(str(loc[-1]) if loc else "", list(model.model_fields), 1, 0.5)
     if error.get("input", "") is None and error["type"] != "missing":
         return f"`{field}` is empty.", "Write a value, or remove the line."
@@ -262,6 +280,7 @@ def _cross_checks(
         out.append(
             (("allow_world",), f"`allow_world` is {allow!r}.", f"Write {ALLOW_WORLD} or remove it.")
         )
+    out += clusters.problems(good, students)
     teardown, zone = good.get("teardown"), good.get("time_zone", "UTC")
     out += _skipped_stop(good, now)
     if isinstance(teardown, dt.date):

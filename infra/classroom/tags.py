@@ -18,6 +18,7 @@ MACHINE = "trainium-labs:machine"
 GUARD = "trainium-labs:guard"
 ARMED = "armed"
 SEAT = "trainium-labs:core-"  # + two digits = student; shared machines only
+NODE = "trainium-labs:cluster"  # nodes of a Slurm cluster only; its value is the class
 STAFF = "staff"
 
 
