@@ -38,7 +38,8 @@ def _logins(m: Machine) -> list[str]:
 def _ssh(run: Run, m: Machine) -> list[dict[str, str]]:
     """Return who logs in as whom: everybody to a cluster, with an account each."""
     if m.clustered:
-        return [{"student": s.id, "user": s.id} for s in run.spec.students]
+        people = [{"student": s.id, "user": s.id} for s in run.spec.students]
+        return [*people, {"student": "staff", "user": "ubuntu"}]
     return [{"student": s, "user": s if m.seats else "ubuntu"} for s in m.students]
 
 
@@ -58,6 +59,7 @@ def _machine(run: Run, m: Machine) -> dict[str, Any]:
             **hostkeys.options(run.spec.out, m.id),
             **({"IdentityFile": key} if key else {}),
         },
-        "usd_hour": price.usd,
+        # of a cluster, a run has one device
+        "usd_hour": price.usd / (run.spec.machine.devices if m.clustered else 1),
         "price_note": price.told(run.cloud.now().date()),
     }

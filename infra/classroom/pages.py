@@ -19,7 +19,7 @@ TEMPLATE = """# Your machine in {name}
 Put this into `~/.ssh/config` on your computer (replace the key if yours has another name):
 
 ```
-Host {alias}
+Host {names}
     HostName {ip}
     User {user}
     IdentityFile {identity}
@@ -153,6 +153,7 @@ def _page(run: Run, m: Machine, core: int, student: str) -> str:
     return TEMPLATE.format(
         name=spec.name,
         alias=alias,
+        names=f"{alias} cluster" if m.clustered else alias,
         ip=m.ip or "(no address while it is stopped)",
         id=m.id,
         user="ubuntu" if alone else student,

@@ -25,13 +25,13 @@ HERE = Path(__file__).resolve().parent
 
 TRY = """
 import os, sys
-for number in map(int, sys.argv[1:] or range(%d)):
+for number in map(int, sys.argv[1:] or range(DEVICES)):
     try:
         os.close(os.open(f"/dev/neuron{number}", os.O_RDWR | os.O_NOCTTY))
         print(number, end=" ", flush=True)
     except OSError as error:
         assert error.errno in (1, 13), error
-""" % DEVICES
+""".replace("DEVICES", str(DEVICES))
 
 
 def hybrid() -> bool:

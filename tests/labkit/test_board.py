@@ -19,6 +19,7 @@ from grading import ROOT, SOLVED, hand_in, run, small_lab
 from labkit import SpecError
 from labkit.board.cli import leaderboard
 from labkit.board.entries import Refused, make_key, pseudonym, read_key, sign, verify
+from labkit.board.page import render
 from labkit.board.rank import blocks, sparkline, tables
 from labkit.board.token import signature
 from labkit.submit.pack import submit as submit_command
@@ -104,6 +105,31 @@ def test_predicted_and_measured_are_never_ranked_together(key):
         ("measured", "2.20", set()), ("measured", "2.21", {"reference", "bob"}),
         ("predicted", "nkisim 0.1.0", {"reference", "ann"})]
     assert "no entry of the reference" in found[0].left_out[0]
+
+
+def test_dialects_are_ranked_apart_unless_the_course_says_otherwise(key):
+    rows = [entry(key, name="reference"), entry(key, name="ann", times_us={"a": 5.0, "b": 20.0}),
+            entry(key, name="reference", dialect="nki", at="2026-05-02"),
+            entry(key, name="bob", dialect="nki", times_us={"a": 2.5, "b": 10.0})]
+    assert rows[0].dialect == "beta1", "an entry from before it named one"
+    apart = tables(rows)
+    assert [(t.dialect, [s.name for s in t.standings]) for t in apart] == [
+        ("beta1", ["ann", "reference"]), ("nki", ["bob", "reference"])]
+    assert all(t.standings[0].rank == 1 for t in apart)
+    (one,) = tables(rows, together=True)
+    assert one.dialect == "beta1, nki"
+    assert [(s.name, s.best.dialect) for s in one.standings][:2] == [
+        ("bob", "nki"), ("ann", "beta1")]
+    text = render(apart, "00" * 32, 4, [])
+    assert text.count("Dialect of NKI: nki.") == 1 and '<td class="name">nki</td>' in text
+    assert "in one ranking" in render([one], "00" * 32, 4, [])
+
+
+@pytest.mark.parametrize("dialect", ["beta9", 3, None, ""])
+def test_a_dialect_that_does_not_exist_is_refused_though_signed(key, dialect):
+    document = sign(key, {**BODY, "dialect": dialect})
+    with pytest.raises(Refused, match="not an entry"):
+        verify(document, document["public_key"])
 
 
 def test_the_best_entry_counts_and_all_are_shown(key):

@@ -34,13 +34,15 @@ def render(tables: Sequence[Table], public: str, verified: int,
 def show(console: Console, tables: Sequence[Table], refused: Sequence[tuple[str, Any]]) -> None:
     """Print the tables and what was refused."""
     for t in tables:
-        table = RichTable(title=f"{t.lab} on {t.target}, {t.kind} ({t.backend}, {t.version})",
+        table = RichTable(title=f"{t.lab} on {t.target}, {t.kind} ({t.backend}, {t.version}; "
+                                f"dialect {t.dialect})",
                           title_justify="left", box=None)
-        for name in ("rank", "who", "times as fast", "mean us", "entries", "history"):
-            table.add_column(name, justify="left" if name in ("who", "history") else "right")
+        for name in ("rank", "who", "times as fast", "mean us", "entries", "dialect", "history"):
+            table.add_column(name, justify="left" if name in ("who", "dialect", "history")
+                             else "right")
         for s in t.standings:
             table.add_row(str(s.rank), escape(s.name), f"{s.speed:.3f}", f"{s.mean_us:,.2f}",
-                          str(s.entries), blocks(s.history))
+                          str(s.entries), s.best.dialect, blocks(s.history))
         console.print(table)
         for line in t.left_out:
             console.print(f"  not ranked: {escape(line)}", highlight=False)

@@ -1,7 +1,8 @@
 """Ranks: the geometric mean, over the fleet, of how much faster than the reference.
 
 Predicted and measured times, backends, generations and versions of SDK or simulator are tables of
-their own: nobody is ranked with a number that means something else.
+their own: nobody is ranked with a number that means something else. So are the dialects of NKI,
+unless the course says that they compete.
 """
 from __future__ import annotations
 
@@ -9,9 +10,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ..dialect import DIALECTS
 from .entries import Entry
 
 REFERENCE = "reference"
+#: lab, kind, backend, version, target, dialect
+Key = tuple[str, str, str, str, str, str]
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Table:
     backend: str
     version: str
     target: str
+    dialect: str                # or "beta1, nki", where the dialects compete
     cases: tuple[str, ...]
     standings: tuple[Standing, ...]
     left_out: tuple[str, ...]
@@ -52,11 +57,15 @@ def speed_of(entry: Entry, reference: Entry) -> float | None:
     return round(math.exp(sum(logs) / len(logs)), 4)
 
 
-def tables(entries: Iterable[Entry]) -> list[Table]:
-    """Return a table for each lab, kind, backend, version and target; measured ones first."""
-    groups: dict[tuple[str, str, str, str, str], list[Entry]] = {}
+def tables(entries: Iterable[Entry], together: bool = False) -> list[Table]:
+    """Return a table for each lab, kind, backend, version, target and dialect; measured ones first.
+
+    With `together` the dialects of NKI are ranked in one table, against one reference, the newest.
+    """
+    groups: dict[Key, list[Entry]] = {}
     for e in entries:
-        groups.setdefault((e.lab, e.kind, e.backend, e.version, e.target), []).append(e)
+        spoken = ", ".join(DIALECTS) if together else e.dialect
+        groups.setdefault((e.lab, e.kind, e.backend, e.version, e.target, spoken), []).append(e)
     found = []
     for key, mine in sorted(groups.items()):
         references = sorted((e for e in mine if e.name == REFERENCE), key=lambda e: e.at)
@@ -69,7 +78,7 @@ def tables(entries: Iterable[Entry]) -> list[Table]:
     return found
 
 
-def _table(key: tuple[str, str, str, str, str], entries: list[Entry], reference: Entry) -> Table:
+def _table(key: Key, entries: list[Entry], reference: Entry) -> Table:
     speeds: dict[str, list[tuple[str, float, Entry]]] = {}
     left_out = set()
     for e in entries:

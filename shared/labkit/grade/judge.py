@@ -24,7 +24,7 @@ import nkisim
 
 from .. import child
 from ..compare import AnyArgmax
-from ..dialect import KERNELS, PACKAGE
+from ..dialect import PACKAGE, spoken
 from ..evaluate import PASSED, Outcome, References, judge, score
 from ..inputs import make_inputs
 from ..load import load_module
@@ -82,8 +82,7 @@ class Bench:
         self.broken: dict[str, Any] | None = None       # why no case can run
         self.end = time.monotonic() + graded.plan.total_s
         self.printed = ""
-        dialect = next((d for d, f in KERNELS.items() if f == f"{job['kernels']}.py"), "beta1")
-        self.package = PACKAGE[dialect]
+        self.package = PACKAGE[spoken(f"{job['kernels']}.py")]
 
     def start(self) -> Session:
         """Return the session, of a new process if there is none."""
@@ -291,6 +290,7 @@ def verdict(job: dict[str, Any]) -> dict[str, Any]:
     return {"schema": "trainium-labs/verdict", "schema_version": 1, "lab": lab.name,
             "key": job["key"], "submission_sha256": job["submission_sha256"],
             "nkisim": nkisim.__version__, "backend": "sim", "latency_kind": "predicted",
+            "dialect": lab.dialect,
             "points": round(total, 6), "of": round(graded.points, 6), "lines": lines,
             "cases": shown, "flags": flags,
             "printed": "".join(c if c.isprintable() or c == "\n" else " "

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..dialect import FIRST
 from ..spec import SpecError
 from ..starter.markers import split_file
 from .intake import Submission, parse_time
@@ -117,7 +118,8 @@ def _row(out: Path, id: str, known: dict[str, Any], graded: Graded, late: Late
             "first": wrong[0] if wrong else None,
             "key": max(right, key=lambda c: c["latency_us"]) if right else None,
             "notes": known["notes"], "printed": "" if hidden and wrong else verdict["printed"],
-            "version": verdict["nkisim"], "sha": verdict["submission_sha256"][:12],
+            "version": verdict["nkisim"], "dialect": verdict.get("dialect", FIRST),
+            "sha": verdict["submission_sha256"][:12],
             "text": known["text"]}
 
 
@@ -138,14 +140,14 @@ def write_reports(out: Path, graded: Graded, late: Late, submissions: Sequence[S
              for share, a, b in pairs({r["id"]: r["text"] for r in rows}, given)][:50]
     texts = [line.text for line in graded.lab.rubric]
     write(out / "grades.csv", table(
-        [["student", "points", "of", "before_late", "late", "problem", "flags", *texts],
+        [["student", "points", "of", "before_late", "late", "problem", "flags", "dialect", *texts],
          *([r["student"], r["final"], float(r["of"].replace(",", "")), r["points"], r["late"],
-            r["problem"], len(r["flags"]), *_by_line(r, texts)] for r in rows)]))
+            r["problem"], len(r["flags"]), r["dialect"], *_by_line(r, texts)] for r in rows)]))
     write(out / "canvas.csv", canvas(rows, graded))
     write(out / "similar.csv", table([["share", "one", "other"], *alike]))
     write(out / "summary.html", pages.get_template("summary.html").render(
-        lab=graded.lab.name, rows=rows, pairs=alike, lines=_line_statistics(rows, texts),
-        **_statistics(rows, graded.points)))
+        lab=graded.lab.name, dialect=graded.lab.dialect, rows=rows, pairs=alike,
+        lines=_line_statistics(rows, texts), **_statistics(rows, graded.points)))
     return rows
 
 
@@ -155,7 +157,10 @@ def canvas(rows: Sequence[dict[str, Any]], graded: Graded) -> str:
     Columns as Canvas's "Import a gradebook CSV" wants them: Student, ID, SIS User ID,
     SIS Login ID, Section, then the assignment; what is empty is looked up by the login.
     """
-    head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", graded.lab.name]
+    # the first dialect keeps the name that an assignment has had
+    spoken = graded.lab.dialect
+    name = graded.lab.name if spoken == FIRST else f"{graded.lab.name} ({spoken})"
+    head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", name]
     return table([head, ["    Points Possible", "", "", "", "", graded.points],
                   *([r["student"], "", "", r["student"], "", r["final"]] for r in rows)])
 

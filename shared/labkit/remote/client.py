@@ -36,7 +36,9 @@ VENVS = "/opt/aws_neuronx_venv_*"
 NEEDS = {"numpy": "numpy>=1.26", "ml_dtypes": "ml_dtypes>=0.5", "rich": "rich>=13",
          "filelock": "filelock>=3.12"}
 PASSED_ON = ("NKI_PRECISE_FP", "NEURON_PLATFORM_TARGET_OVERRIDE", "NEURON_RT_VISIBLE_CORES",
-             "TRAINIUM_LABS_LOCKS", "LABKIT_STUDENT", "COLUMNS", "NKI_BANNER")
+             "TRAINIUM_LABS_LOCKS", "LABKIT_STUDENT", "COLUMNS", "NKI_BANNER",
+             # read by srun, where the machine is a cluster's
+             "SLURM_PARTITION", "SLURM_ACCOUNT")
 ENDS = {"time": "the run was ended at its time limit; --run-limit MINUTES allows more",
         "stopped": "the run was stopped",
         "killed": "the run was killed on the other machine (out of memory?) before its end",
