@@ -31,6 +31,7 @@ for number in map(int, sys.argv[1:] or range(DEVICES)):
         print(number, end=" ", flush=True)
     except OSError as error:
         assert error.errno in (1, 13), error
+print()
 """.replace("DEVICES", str(DEVICES))
 
 
