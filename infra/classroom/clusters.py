@@ -26,14 +26,19 @@ def uid(student: str) -> int:
     return FIRST_UID + int.from_bytes(digest[:8], "big") % UIDS
 
 
-def problems(good: dict[str, Any], students: Sequence[Student]) -> list[tuple[tuple, str, str]]:
-    """Return what is wrong with class.yml as far as it is about a cluster: place, what, remedy."""
+def problems(
+    good: dict[str, Any], sized: bool, students: Sequence[Student]
+) -> list[tuple[tuple, str, str]]:
+    """Return what is wrong with class.yml as far as it is about a cluster: place, what, remedy.
+
+    `sized`: it has a key `cluster`, right or wrong.
+    """
     if good.get("mode") != "cluster":
-        if good.get("cluster") is None:
+        if not sized:
             return []
         return [(("cluster",), "`cluster` is for `mode: cluster` only.", "Set it, or remove this.")]
     out: list[tuple[tuple, str, str]] = []
-    if good.get("cluster") is None:
+    if not sized:
         out.append(
             (
                 ("mode",),

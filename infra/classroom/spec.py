@@ -280,7 +280,6 @@ def _cross_checks(
         out.append(
             (("allow_world",), f"`allow_world` is {allow!r}.", f"Write {ALLOW_WORLD} or remove it.")
         )
-    out += clusters.problems(good, students)
     teardown, zone = good.get("teardown"), good.get("time_zone", "UTC")
     out += _skipped_stop(good, now)
     if isinstance(teardown, dt.date):
@@ -428,7 +427,8 @@ def load(
         folder / str(data.get("roster") or "roster.csv"), str(data.get("roster") or "roster.csv")
     )
     problems += roster_problems
-    for loc, what, remedy in _cross_checks(good, students, now, ended_ok):
+    found = clusters.problems(good, data.get("cluster") is not None, students)
+    for loc, what, remedy in [*_cross_checks(good, students, now, ended_ok), *found]:
         add(loc, what, remedy)
     if isinstance(good.get("prices"), str) and good["prices"]:
         itype = str(good.get("instance_type") or "trn1.2xlarge")
