@@ -21,6 +21,12 @@ PACKAGES = (
 )
 DEVICES = 4  # stand-in devices of a node, of one NeuronCore each
 TERMINALS = 40  # the first of /dev/ttyN that stands in
+# Of the Neuron environment and of what labkit needs, as far as a run looks for them.
+NEEDED = (
+    "neuronxcc/nki/__init__.py",
+    "neuronx_cc-2.21.0.dist-info/METADATA",
+    *(f"{name}.py" for name in ("numpy", "ml_dtypes", "rich", "filelock")),
+)
 HERE = Path(__file__).resolve().parent
 
 TRY = """
@@ -76,6 +82,10 @@ class Cluster(Setting):
         for unit in ("slurmctld", "slurmdbd", "mariadb"):  # only where the role says so
             for link in (self.root / "etc/systemd/system").glob(f"*.wants/{unit}.service"):
                 link.unlink()
+        venv = self.root / "opt/aws_neuronx_venv_pytorch_2_8"
+        (site,) = venv.glob("lib/python3*/site-packages")
+        for name in NEEDED:
+            hosts.write(site / name, "# a stand-in for tests\n")
         if hybrid():
             library = self.root / "usr/local/lib/hide-cgroup-v1.so"
             source = HERE / "hide_cgroup_v1.c"

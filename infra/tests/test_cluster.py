@@ -4,7 +4,11 @@ cores (see cluster.py for what stands in)."""
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
+import tarfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,10 +18,11 @@ import pytest
 import cluster
 import hosts
 from cluster import DEVICES, Cluster
-from conftest import ClassFolder
+from conftest import INFRA, ClassFolder
 from labcloud.client import LabCloud
 from test_hosts import bring_up, changed, new_key, play, variables
 
+ROOT = INFRA.parent
 STUDENTS = ["ada", "bea", "cleo", "dora", "edda", "fred"]
 pytestmark = [
     pytest.mark.full,
@@ -356,6 +361,58 @@ def test_a_killed_controller_and_accounting_lose_no_job(lab: Lab) -> None:
         assert lab.run(student, "cat survived") == "done"
 
 
+DRIVER = (
+    "import sys; from labkit.cli import guarded;"
+    "sys.exit(guarded(None, sys.argv[1:], ('job.py',)))"
+)
+
+
+def test_host_cluster_puts_the_run_into_the_queue(
+    lab: Lab, cloud: LabCloud, tmp_path: Path
+) -> None:
+    """What `nox -s benchmark -- --host cluster` does, from a student's repository."""
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    (repo / ".gitignore").write_text("results/\n")
+    (repo / "job.py").write_text(
+        "import os, socket, subprocess, sys\n"
+        "tried = [sys.executable, '/usr/local/bin/try-devices']\n"
+        "said = subprocess.run(tried, capture_output=True, text=True).stdout.split()\n"
+        "print(socket.gethostname(), said == [os.environ['NEURON_RT_VISIBLE_CORES']])\n"
+        "print(os.environ['SLURM_JOB_PARTITION'], os.environ['SLURM_JOB_NAME'][:7])\n"
+    )
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "begin"]):
+        git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]
+        subprocess.run([*git, *words], cwd=repo, check=True)
+    config = tmp_path / "ssh-config"
+    config.write_text(
+        f"Host *\n  IdentityFile {lab.keys['cleo']}\n  IdentitiesOnly yes\n  IdentityAgent none\n"
+    )
+    env = {
+        **os.environ,
+        **cloud.environ,
+        "PYTHONPATH": f"{ROOT / 'shared'}:{ROOT / 'infra'}",
+        "LABKIT_SSH_CONFIG": str(config),
+        "LABKIT_CLASS": str(lab.folder.file),
+    }
+
+    def run(*more: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-c", DRIVER, "--backend", "hw", "--host", "cluster", *more]
+        return subprocess.run(
+            words, cwd=repo, env={**env, **variables}, capture_output=True, text=True, timeout=120
+        )
+
+    done = run("--student", "cleo")
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = [line for line in done.stdout.splitlines() if "srun:" not in line]
+    assert re.fullmatch(r"node-0[12] True", told[0]) and told[1] == "batch labkit-", told
+    assert "$" in done.stderr, "what it has cost"
+    done = run("--student", "mallory")
+    assert done.returncode == 2 and "mallory has no account on the cluster" in done.stderr
+    done = run("--student", "cleo", SLURM_PARTITION="grading")
+    assert done.returncode and "Invalid account" in done.stdout + done.stderr, done
+
+
 def test_who_leaves_the_roster_leaves_the_cluster_and_the_work_is_saved(
     lab: Lab, cloud: LabCloud
 ) -> None:
@@ -370,8 +427,6 @@ def test_who_leaves_the_roster_leaves_the_cluster_and_the_work_is_saved(
     assert code == 0 and set(changed(output).values()) == {0}, output
     code, down = play("teardown", lab.folder, cloud, lab.nodes.key, "-e", "yes=true")
     assert code == 0 and "0 billable resources of class lab" in down, down
-    import tarfile
-
     with tarfile.open(lab.folder.path / "out/lab/work/node-01.tar.gz") as archive:
         names = archive.getnames()
     assert "fred/labs/answer.py" in names and "ada/labs/README.md" in names
