@@ -290,7 +290,7 @@ def verdict(job: dict[str, Any]) -> dict[str, Any]:
     return {"schema": "trainium-labs/verdict", "schema_version": 1, "lab": lab.name,
             "key": job["key"], "submission_sha256": job["submission_sha256"],
             "nkisim": nkisim.__version__, "backend": "sim", "latency_kind": "predicted",
-            "dialect": lab.dialect,
+            "dialect": spoken(f"{job['kernels']}.py"),
             "points": round(total, 6), "of": round(graded.points, 6), "lines": lines,
             "cases": shown, "flags": flags,
             "printed": "".join(c if c.isprintable() or c == "\n" else " "
