@@ -427,8 +427,8 @@ def load(
         folder / str(data.get("roster") or "roster.csv"), str(data.get("roster") or "roster.csv")
     )
     problems += roster_problems
-    found = clusters.problems(good, data.get("cluster") is not None, students)
-    for loc, what, remedy in [*_cross_checks(good, students, now, ended_ok), *found]:
+    more = clusters.problems(good, data.get("cluster") is not None, students)
+    for loc, what, remedy in [*_cross_checks(good, students, now, ended_ok), *more]:
         add(loc, what, remedy)
     if isinstance(good.get("prices"), str) and good["prices"]:
         itype = str(good.get("instance_type") or "trn1.2xlarge")
