@@ -61,8 +61,8 @@ def conformance(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the test suite, on all cores; arguments go to pytest."""
-    torch = ",torch" if os.environ.get("TRAINIUM_LABS_TORCH") == "1" else ""
-    session.install("-e", f".[labs,grade,test,infra,history,neuron{torch}]", silent=True)
+    torch = ",torch,jax" if os.environ.get("TRAINIUM_LABS_TORCH") == "1" else ""
+    session.install("-e", f".[labs,grade,test,infra,history,neuron,docs{torch}]", silent=True)
     if session.posargs:
         session.run("python", "-m", "pytest", *session.posargs)
         return
@@ -86,6 +86,14 @@ def lint(session: nox.Session) -> None:
         with session.chdir(spec.parent):
             session.run("mypy", "--config-file", "../../pyproject.toml", "spec.py",
                         "reference.py", "tester.py")
+
+
+@nox.session(default=False)
+def docs(session: nox.Session) -> None:
+    """Draw the figures and build the site in build/docs/site; a dead link is an error."""
+    session.install("-e", ".[labs,docs]", silent=True)
+    session.run("python", "-m", "docs.figures")
+    session.run("python", "docs/book.py")
 
 
 @nox.session(default=False)

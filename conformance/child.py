@@ -11,16 +11,21 @@ import linecache
 import os
 import re
 import runpy
+import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pytest
 
 import nkisim
+from nkisim import launch
 
 from . import courses
 from .outcome import FAILED, NOT_HERE, PASSED, Result, of_exception
@@ -200,14 +205,66 @@ def _harness(job: dict[str, Any], file: Path, _: str) -> str:
     return "" if right else "the harness finds another result"
 
 
+class TooLong(BaseException):
+    """A case did not end in its time. No test takes it for an error of the kernel."""
+
+
+@contextmanager
+def time_limit(seconds: int) -> Iterator[None]:
+    """Raise TooLong after some seconds (0: never), where the system has alarms."""
+    if not seconds or not hasattr(signal, "SIGALRM"):
+        yield
+        return
+
+    def end(*_: Any) -> None:
+        raise TooLong(f"not finished in {seconds} s")
+
+    signal.signal(signal.SIGALRM, end)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+
+
 class _Watch:
     """A pytest plugin that records what became of each test."""
 
     def __init__(self, job: dict[str, Any], root: Path, log: Log):
         self.job, self.root, self.log = job, root, log
+        self.ran = True         # a kernel, in the case that runs
 
     def _name(self, nodeid: str) -> str:
         return f"{self.job['name']}::{nodeid.partition('::')[2]}"
+
+    @pytest.hookimpl(trylast=True)      # what a mark deselects is gone by then
+    def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
+        """Keep a sample of each test function's cases, spread evenly over its parameters."""
+        size = self.job["detail"].get("sample", 0)
+        if not size:
+            return
+        functions: dict[str, list[Any]] = {}
+        for item in items:
+            functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        kept = set()
+        for cases in functions.values():
+            runs = [c for c in cases if c.get_closest_marker("skip") is None] or cases
+            step = max(1, (len(runs) - 1) / max(1, size - 1))
+            kept |= {runs[min(round(i * step), len(runs) - 1)] for i in range(min(size, len(runs)))}
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: Any) -> Iterator[None]:
+        """Note whether a case comes to a kernel; end it after its time, if the part has one."""
+        self.ran = True
+        with launch.watched() as runs, time_limit(self.job["detail"].get("each", 0)):
+            try:
+                return (yield)
+            finally:
+                self.ran = bool(runs)
+                for findings in runs:
+                    _tell(findings)
 
     def pytest_collection_finish(self, session: Any) -> None:
         """Name the tests to come."""
@@ -222,19 +279,19 @@ class _Watch:
 
     def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
         """Record a test that ran, or whose set-up failed."""
-        import pytest
         name, error = self._name(item.nodeid), call.excinfo and call.excinfo.value
         if isinstance(error, pytest.skip.Exception):
             self.log.add(Result(name, NOT_HERE, f"skipped: {error}"))
+        elif isinstance(error, TooLong):
+            self.log.add(Result(name, FAILED, str(error)))
         elif error is not None:
-            self.log.add(of_exception(name, error, self.root, asserts=True))
+            self.log.add(of_exception(name, error, self.root, asserts=True, ran=self.ran))
         elif call.when == "call":
             self.log.add(Result(name, PASSED, seconds=round(call.duration, 2)))
 
 
 def _tests(job: dict[str, Any], root: Path, file: Path, log: Log) -> int:
     """Run a file of tests with pytest; output is not captured, so that findings reach stderr."""
-    import pytest
     options = ["-q", "-s", "-p", "no:cacheprovider", "-o", "addopts=", "--rootdir", str(root)]
     here = os.getcwd()
     pytest.main([*options, *job["detail"]["options"], str(file)], plugins=[_Watch(job, root, log)])

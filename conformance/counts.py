@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .outcome import FAILED, OUTCOMES, PASSED, REFUSED
+from .outcome import FAILED, NOT_HERE, OUTCOMES, PASSED, REFUSED
 from .pool import ROOT, Done
 
 ACCEPTED = ROOT / "conformance" / "counts.json"
@@ -21,8 +21,12 @@ LAST = ROOT / "results" / "conformance.json"
 Counts = dict[str, dict[str, dict[str, int]]]
 
 
-def of(done: Iterable[Done]) -> Counts:
-    """Return the counts of finished jobs: by outcome, and findings by severity and id."""
+def of(done: Sequence[Done]) -> Counts:
+    """Return the counts of finished jobs: by outcome, and findings by severity and id.
+
+    Where a suite runs a sample of each test function's cases, its functions have a row of their
+    own: a function is what the worst of its cases is.
+    """
     counts: dict[str, dict[str, Counter]] = {}
     seen: set[tuple[str, str, str, str]] = set()
     for one in done:
@@ -35,8 +39,22 @@ def of(done: Iterable[Done]) -> Counts:
             if key not in seen:
                 seen.add(key)
                 count[f"{finding.severity} {finding.id}"] += 1
+    for suite, commit, outcome in _functions(done):
+        count = counts.setdefault(f"{suite}: functions", {}).setdefault(commit, Counter())
+        count.update({name: 0 for name in OUTCOMES} | {outcome: 1})
     return {suite: {commit: dict(sorted(count.items())) for commit, count in sorted(some.items())}
             for suite, some in counts.items()}
+
+
+def _functions(done: Sequence[Done]) -> Iterator[tuple[str, str, str]]:
+    """Yield suite, commit and outcome of each test function of suites that run samples."""
+    cases: dict[tuple[str, str, str], set[str]] = {}
+    for one in done:
+        for result in one.results if one.job.detail.get("sampled") else ():
+            key = (one.job.suite, one.job.commit, result.case.partition("[")[0])
+            cases.setdefault(key, set()).add(result.outcome)
+    for (suite, commit, _), outcomes in cases.items():
+        yield suite, commit, next(o for o in (FAILED, REFUSED, PASSED, NOT_HERE) if o in outcomes)
 
 
 def total(some: dict[str, dict[str, int]], among: Iterable[str] | None = None) -> Counter:

@@ -71,7 +71,8 @@ def jobs(suite: Suite, checkout: Path, full: bool) -> Iterator[Job]:
 def _job(part: Part, file: Path, full: bool) -> tuple[str, dict[str, Any]] | None:
     """Return how a file is run and with what, or None if it holds no case."""
     if part.how == "tests":
-        return "tests", {"options": list(part.options)}
+        return "tests", {"options": list(part.options), "each": part.each,
+                         "sampled": bool(part.sample), "sample": 0 if full else part.sample}
     if part.how == "scripts":
         return ("script", {}) if "__main__" in _text(file) else None
     if part.how == "harness":

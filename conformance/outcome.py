@@ -11,6 +11,7 @@ from __future__ import annotations
 import linecache
 import re
 import traceback
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -44,15 +45,16 @@ class Result:
         return asdict(self)
 
 
-def of_exception(case: str, error: BaseException, root: Path, *, asserts: bool) -> Result:
+def of_exception(case: str, error: BaseException, root: Path, *, asserts: bool, ran: bool = True
+                 ) -> Result:
     """Return the result of a case that ended in an exception.
 
     `asserts`: the suite judges itself, so that its `raise` and `assert` mean a failure; otherwise
-    they are the kernel's own way to say no.
+    they are the kernel's own way to say no. `ran`: a kernel ran before.
     """
     import nkisim
-    rule = getattr(error, "nki_error", error)
-    if isinstance(rule, nkisim.NkiError):
+    rule = next((e for e in _chain(error) if isinstance(e, nkisim.NkiError)), None)
+    if rule is not None:
         where = rule.where
         return Result(case, REFUSED, f"{rule.id} {rule.what}",
                       f"{where.file}:{where.line}" if where else "")
@@ -63,11 +65,27 @@ def of_exception(case: str, error: BaseException, root: Path, *, asserts: bool) 
             place = f"{error.filename}:{error.lineno}"
         return Result(case, NOT_HERE, what, place)
     says_no = line.startswith(("raise", "assert")) and not asserts
-    if says_no or isinstance(error, NameError) and line:
+    never = not ran and not isinstance(error, AssertionError) and not _came_here(error)
+    if says_no or never or isinstance(error, NameError) and line:
         return Result(case, NOT_HERE, f"its own {what}", place)
     if not isinstance(error, AssertionError):
         what = f"crash: {what}"
     return Result(case, FAILED, what, place)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what it was raised from: harnesses wrap what a kernel raised."""
+    while error is not None:
+        yield getattr(error, "nki_error", error)
+        error = error.__cause__
+
+
+def _came_here(error: BaseException) -> bool:
+    """Tell whether an error, or what it was raised from, went through the simulator."""
+    import nkisim
+    ours = str(Path(nkisim.__file__).parent)
+    return any(frame.filename.startswith(ours) for e in _chain(error)
+               for frame in traceback.extract_tb(e.__traceback__))
 
 
 def _place(error: BaseException, root: Path) -> tuple[str, str]:

@@ -20,7 +20,9 @@ class Part:
     sources. `partner`: the checkout that holds the references of "numpy pairs"; without `values`
     their kernels are only planned, not computed. `slow` parts run with --full only. `seconds`: the
     time limit of a file. `env`: variables that the files want set. `partner` of "harness": the
-    folder of the programs that files NAME_ref.py are put into, NAME_test.py.
+    folder of the programs that files NAME_ref.py are put into, NAME_test.py. `sample` of "tests":
+    so many cases of each test function run (--full: all), spread evenly over its parameters, each
+    for at most `each` seconds; its functions are counted in a row of their own.
     """
 
     how: str
@@ -32,6 +34,8 @@ class Part:
     slow: bool = False
     seconds: int = 300
     env: tuple[tuple[str, str], ...] = ()
+    sample: int = 0
+    each: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,15 @@ _CONV = Part("conv2d", ("part2/*.py",))
 _LAB6_PATH = ("ucb-152+lab6/nki_ffnn",)     # some forks keep only the files that they changed
 
 _TRNSCI = ("trnfft", "trntensor", "trnsparse", "trnrand", "trnsolver")
+
+#: Where AWS's kernel library has tests of kernels; its tests of its own harness are not ours.
+_LIBRARY = "test/integration/nkilib/**/test_*.py"
+
+
+def _library(*options: str) -> Part:
+    options = ("-p", "nki_library_harness", "--test-mode", "simulation", *options)
+    return Part("tests", (_LIBRARY,), path=(".", "src"), sample=2, each=60, seconds=1800,
+                env=(("PYTEST_ADDOPTS", " ".join(options)),))
 
 
 def _autocomp(folder: str) -> Part:
@@ -110,6 +123,15 @@ SUITES = (
                 path=(".", "nkigym/src", "autotune/src"), seconds=900),
            Part("tests", ("test/ops/test_*.py",), path=(".", "nkigym/src", "autotune/src"))),
           ("awslabs/nki-autotune",)),
+    Suite("KLR", "the language tests of AWS's open front end of NKI 0.1 and 0.2, as lint cases",
+          "trn2", (Part("tests", ("interop/test/test_*.py",), path=("interop/test",),
+                        env=(("PYTEST_ADDOPTS", "-p klr_verdicts -o pythonpath="),)),),
+          ("leanprover/KLR",)),
+    Suite("nki-library", "AWS's kernel library in its simulation mode, some of each test", "trn2",
+          (_library(),), ("aws-neuron/nki-library",)),
+    Suite("nki-library trn3", "its tests that leave trn2 out", "trn3",
+          (_library("--platform-target", "trn3", "-p", "nki_library_harness_trn3_only"),),
+          ("aws-neuron/nki-library",)),
     Suite("NKIBench", "kernels that compilers and searches wrote, with NumPy references", "trn2",
           (Part("numpy pairs", ("NKIBench/kernels/*.py",), slow=True, seconds=1800),),
           ("zhang677/AccelOpt",)),

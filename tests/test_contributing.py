@@ -27,11 +27,15 @@ def copy(tmp_path):
     return tmp_path
 
 
-def test_the_page_has_the_three_examples():
-    assert list(EXAMPLES) == ["Add a lab", "Add a generation", "Add an instruction"]
+#: The example that needs Ansible; infra's tests replay it.
+ROLE = "Add a role"
 
 
-@pytest.mark.parametrize("title", EXAMPLES)
+def test_the_page_has_the_four_examples():
+    assert list(EXAMPLES) == ["Add a lab", "Add a generation", "Add an instruction", ROLE]
+
+
+@pytest.mark.parametrize("title", [title for title in EXAMPLES if title != ROLE])
 def test_example(title: str, copy: Path):
     text = EXAMPLES[title]
     for diff in re.findall(r"^```diff\n(.*?)^```", text, re.M | re.S):

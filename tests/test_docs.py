@@ -1,4 +1,10 @@
-"""The commands in the labs' READMEs run and print what the page says (see CONTRIBUTING.md)."""
+"""The commands in the pages run and print what the page says (see CONTRIBUTING.md).
+
+A shown line must occur in the output. `...` in it stands for anything, and `~85` for a number
+within a fifth of 85: what the latency model predicts may move a little without the page being
+wrong.
+A Python block with a title is a file that the commands of the page use.
+"""
 from __future__ import annotations
 
 import os
@@ -18,13 +24,41 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def commands(text: str) -> Iterator[tuple[str, list[str], int]]:
     """Yield (command, lines of output, exit code) for every `$` line of a console block."""
-    for block in re.findall(r"^```console\n(.*?)^```", text, re.M | re.S):
-        for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
+    for block in re.findall(r"^ *```console\n(.*?)^ *```", text, re.M | re.S):
+        for part in re.split(r"^ *\$ ", block.replace("\\\n", " "), flags=re.M)[1:]:
             command, *shown = part.rstrip("\n").split("\n")
             code = 0
             if shown and (end := re.fullmatch(r"\(exit code (\d+)\)", shown[-1])):
                 code, shown = int(end.group(1)), shown[:-1]
             yield command, shown, code
+
+
+#: How far a number after "~" may be off, as a part of it.
+ABOUT = 0.2
+_SPECIAL = re.compile(r"(\.\.\.|~[\d,.]*\d(?:e-?\d+)?)")
+
+
+def occurs(line: str, said: str) -> bool:
+    """Tell whether a shown line is part of an output; both have single spaces."""
+    pattern, numbers = "", []
+    for part in _SPECIAL.split(line):
+        if part == "...":
+            pattern += ".*?"
+        elif part.startswith("~"):
+            numbers.append(float(part[1:].replace(",", "")))
+            pattern += r"(\d[\d,.]*(?:e-?\d+)?)"
+        else:
+            pattern += re.escape(part)
+    for found in re.finditer(pattern, said):
+        got = [float(text.rstrip(".,").replace(",", "")) for text in found.groups()]
+        if all(abs(a - b) <= ABOUT * abs(b) for a, b in zip(got, numbers)):
+            return True
+    return False
+
+
+def files(text: str) -> dict[str, str]:
+    """Return the files that a page shows: its Python blocks with a title."""
+    return dict(re.findall(r'^```python title="([\w.]+)"\n(.*?)^```', text, re.M | re.S))
 
 
 def run(command: str, shown: list[str], code: int, folder: Path, **env: str) -> None:
@@ -36,29 +70,54 @@ def run(command: str, shown: list[str], code: int, folder: Path, **env: str) -> 
     said = " ".join((done.stdout + done.stderr).split())
     assert done.returncode == code, said
     for line in shown:
-        assert " ".join(line.split()) in said, said
+        assert occurs(" ".join(line.split()), said), f"{line!r} is not in: {said}"
+
+
+#: The pages whose `console` blocks are run here.
+PAGES = (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")),
+         *sorted(ROOT.glob("labs/*/README.md")),
+         *sorted(ROOT.glob("labs/*/solutions/answers.md")))
 
 
 def steps() -> Iterator[Any]:
     """Yield the commands of the pages that users read."""
-    for page in (ROOT / "README.md", *sorted(ROOT.glob("labs/*/README.md"))):
+    for page in PAGES:
         for command, shown, code in commands(page.read_text("utf-8")):
-            yield pytest.param(page, command, shown, code, id=f"{page.parent.name}: {command}")
+            yield pytest.param(page, command, shown, code,
+                               id=f"{page.parent.name}/{page.stem}: {command}")
 
 
 @pytest.fixture(scope="module")
 def copy_of(tmp_path_factory):
-    """Return a function that copies a page's folder once, for commands that build on each other."""
+    """Return a function that copies a page's folder once, for commands that build on each other.
+
+    Of the repository only labs are copied: what a page in docs speaks of.
+    """
     copies: dict[Path, Path] = {}
 
     def copy(folder: Path) -> Path:
         if folder not in copies:
             copies[folder] = tmp_path_factory.mktemp("docs") / folder.name
-            shutil.copytree(folder, copies[folder], ignore=shutil.ignore_patterns("__pycache__"))
+            part = "labs" if folder == ROOT else ""
+            shutil.copytree(folder / part, copies[folder] / part,
+                            ignore=shutil.ignore_patterns("__pycache__", "results"))
+            for page in copies[folder].glob("*.md"):
+                for name, code in files(page.read_text("utf-8")).items():
+                    (copies[folder] / name).write_text(code, "utf-8")
         return copies[folder]
     return copy
 
 
 @pytest.mark.parametrize("page, command, shown, code", list(steps()))
 def test_command(page: Path, command: str, shown: list[str], code: int, copy_of):
-    run(command, shown, code, copy_of(page.parent))
+    # answer keys lie below the lab whose commands they run, pages of docs below the repository
+    below = page.parent.name == "solutions" or page.parent == ROOT / "docs"
+    run(command, shown, code, copy_of(page.parents[below]))
+
+
+@pytest.mark.parametrize("line, said, expected", [
+    ("takes ~85 us", "it takes 84.7 us.", True), ("takes ~85 us", "it takes 60 us", False),
+    ("~5,200 us", "5,161.4 us", True), ("total ~3.1e-05", "total 2.84e-05", True),
+    ("a ... c", "a b c", True), ("a ... c", "a b", False), ("a.c", "abc", False)])
+def test_shown_lines_are_held_against_the_output(line: str, said: str, expected: bool):
+    assert occurs(line, said) is expected

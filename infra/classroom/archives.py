@@ -47,9 +47,10 @@ def sha256(path: Path) -> str:
 class Shelf:
     """Hold the archives of a class in out/<class>/work, listed in manifest.json."""
 
+    _lock = threading.Lock()  # of all shelves: each student's fetch opens its own, side by side
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._lock = threading.Lock()
 
     @property
     def manifest(self) -> Path:
@@ -76,15 +77,20 @@ class Shelf:
         taken = any(a.file == plain and a.instance != instance for a in self.all())
         return f"{student}-{instance}.tar.gz" if taken else plain
 
-    def keep(self, archive: Archive) -> None:
-        """Write an archive into the manifest."""
+    def keep(self, part: Path, instance: str, student: str, checksum: str, at: str) -> Archive:
+        """Give a whole archive its name and list it in the manifest; raise OSError. An archive of
+        the same machine that was there is replaced."""
         with self._lock:
-            key = (archive.instance, archive.student)
+            file = self.name(instance, student)
+            archive = Archive(instance, student, file, part.stat().st_size, checksum, at)
+            part.replace(self.folder / file)
+            key = (instance, student)
             rest = [a for a in self.all() if (a.instance, a.student) != key]
             lines = sorted((a.__dict__ for a in [*rest, archive]), key=lambda a: a["file"])
             temporary = self.manifest.with_suffix(".tmp")
             temporary.write_text(json.dumps(lines, indent=1) + "\n", encoding="utf-8")
             temporary.replace(self.manifest)
+        return archive
 
     def problem(self, machine: Machine, student: str, now: dt.datetime) -> str:
         """Return why a student's work on a machine is not safe, or ""."""

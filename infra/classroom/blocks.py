@@ -26,7 +26,13 @@ def find(run: Run, region: str) -> dict[str, Any] | None:
             "CapacityReservations",
             Filters=[{"Name": f"tag:{tags.CLASS}", "Values": [run.spec.name]}],
         )
-    mine = [r for r in found if tags.ours(r.get("Tags"), run.spec.name) and r["State"] in USABLE]
+    mine = [
+        r
+        for r in found
+        if tags.ours(r.get("Tags"), run.spec.name)
+        and r["State"] in USABLE
+        and r.get("ReservationType") == "capacity-block"
+    ]
     return mine[0] if mine else None
 
 

@@ -113,8 +113,11 @@ def budgets(run: Run, owners: dict[str, list[str]]) -> None:
             [spec.contact],
         )
     for owner, people in owners.items():
+        usd = spec.cap([owner])
+        if spec.mode == "shared":
+            usd = spec.budget.per_student_usd * spec.machine.cores
         want[owner_budget(run, owner)] = (
-            spec.machine_budget,
+            usd,
             tags.BUDGET,
             tags.payer(spec, owner),
             sorted({spec.contact, *people}),

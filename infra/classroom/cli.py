@@ -67,6 +67,12 @@ def main(argv: list[str] | None = None) -> int:
             and not _yes(args, out, "Delete all of it?", "teardown")
         ):
             return 2
+        if (
+            args.command == "reserve"
+            and not (args.yes or args.check or args.cancel)
+            and not _yes(args, out, "Bill from now on?", "reserve")
+        ):
+            return 2
         result = commands.run(
             args.command,
             args.class_file,

@@ -14,6 +14,8 @@ from pydantic_core import PydanticCustomError
 from . import (
     access,
     archives,
+    copies,
+    daily,
     doctor,
     drill,
     fields,
@@ -21,12 +23,14 @@ from . import (
     forecast,
     hosts,
     keys,
+    links,
     lock,
     pages,
     policies,
     power,
     prices,
     provision,
+    report,
     spot,
     status,
     sweep,
@@ -35,6 +39,7 @@ from . import (
     work,
     yamllines,
 )
+from . import roster as rosters
 from . import spec as specs
 from .cloud import Cloud, doing
 from .fleet import Machine
@@ -45,7 +50,10 @@ from .run import Run
 Result = dict[str, Any]
 WITHOUT_AN_ACCOUNT = ("check", "forecast", "prices", "doctor")  # doctor says it in its table
 BILLS = ("instance ", "spot-request ", "elastic-ip ", "volume ", "snapshot ")  # kinds, as reported
-AFTER_THE_END = ("status", "hosts", "cost", "prices", "stop", "doctor", "pages", "save_work")
+AFTER_THE_END = (
+    *("status", "hosts", "cost", "prices", "stop", "doctor", "pages"),
+    *("save_work", "restore", "report"),
+)
 
 
 def run(
@@ -81,6 +89,8 @@ def _run(
         return _teardown(cloud, class_file, limit, check, say, **options)
     if command == "doctor" and options.get("policy"):
         return policies.printed()
+    if command in ("init", "roster"):
+        return daily.before_a_class(command, _path(class_file), cloud.now(), check, options)
     spec = specs.load(_path(class_file), cloud.now(), ended_ok=command in AFTER_THE_END)
     if command not in WITHOUT_AN_ACCOUNT:
         lock.check_account(spec.folder, cloud.account, spec.account)
@@ -91,7 +101,8 @@ def _run(
             "name": spec.name,
             "students": [s.id for s in spec.students],
         }
-    r = Run(spec, cloud, check=check, limit=frozenset(limit) if limit else None, say=say)
+    chosen = frozenset(rosters.expand(limit, spec.students)) if limit else None
+    r = Run(spec, cloud, check=check, limit=chosen, say=say)
     r.discard = work.discarded(options)
     result = _COMMANDS[command](r, options)
     return {
@@ -123,11 +134,7 @@ def _machines(
         ]
         if hours is not None:
             h = hours.get(m.name, {"hours": 0.0, "usd": 0.0})
-            budget = (
-                r.spec.machine_budget
-                if m.clustered
-                else r.spec.budget.per_student_usd * max(1, len(m.students))
-            )
+            budget = r.spec.cap(m.students)
             row += [f"{h['hours']:.1f}", f"{h['usd']:.2f}", f"{100 * h['usd'] / budget:.0f} %"]
         rows.append(row)
     columns = ["machine", "student", "state", "zone", "address", "guard"] + (
@@ -216,12 +223,14 @@ def _cost(r: Run, options: Result) -> Result:
 
 def _start(r: Run, options: Result) -> Result:
     machines, failed = power.start(r, bool(options.get("over_budget")))
+    moved = daily.elsewhere(r, machines, failed) if options.get("elsewhere") else []
     pages.write(r, machines, {})
     return {
         "tables": [_machines(r, machines, "started")],
         "lines": [
             why if why.startswith(n) else f"{n} did not start: {why}" for n, why in failed.items()
-        ],
+        ]
+        + moved,
         "summary": f"{sum(m.state == 'running' for m in machines)} of {len(machines)} machines run",
         "exit_code": 1 if failed else 0,
     }
@@ -250,29 +259,9 @@ def _extend(r: Run, _: Result) -> Result:
 
 def _pages(r: Run, _: Result) -> Result:
     existing, _plan = provision.survey(r)
+    links.settle(r, existing)
     wrote = pages.write(r, existing, keys.ensure(r))
     return {"summary": f"{len(wrote)} pages written to {r.spec.out}"}
-
-
-def _save_work(r: Run, _: Result) -> Result:
-    """Fetch the work; machines that were stopped are stopped again afterwards."""
-    existing, _plan = provision.survey(r)
-    chosen = [m for m in existing if r.wants(m.name, *m.students)]
-    if r.check:
-        return {"summary": f"would fetch the work on {len(chosen)} machines"}
-    done = work.save(
-        r.cloud, r.spec.out, chosen, wanted=lambda m, s: r.wants(m.name, s), say=r.say
-    )
-    work.stop_again(r.cloud, done)
-    return {
-        "changed": True,
-        "lines": work.told(done),
-        "saved": sorted(done.saved),
-        "failed": done.failed,
-        "archives": archives.summary(archives.Shelf(r.spec.out / "work"), chosen),
-        "summary": f"the work of {len(done.saved)} students is in {r.spec.out / 'work'}",
-        "exit_code": 1 if done.failed else 0,
-    }
 
 
 def _keys(r: Run, options: Result) -> Result:
@@ -330,11 +319,23 @@ def _save_all(
     out: Path,
     discard: frozenset[str],
     say: Callable[[str], None],
+    keep_copies: bool = False,
 ) -> None:
     """Fetch the work of every machine that AWS lists, wherever; raise WorkNotSaved if some of it
     cannot be had, before anything is deleted."""
     found = sweep.machines(cloud, name, regions or cloud.regions())
     living = [fleet.machine(f.raw, f.region) for f in found if f.state != "shutting-down"]
+    shelf = archives.Shelf(out / "work")
+    shelf.folder.mkdir(parents=True, exist_ok=True)
+    place = None
+    with doing("look for copies of the work"):
+        for b in sweep.buckets(cloud, name):
+            place = copies.Folder(cloud, name, b.region)
+            lost = {} if keep_copies else copies.former(
+                place, shelf, {m.id for m in living}, discard
+            )
+            if lost:
+                raise archives.WorkNotSaved(name, lost)
     if any(
         s not in discard and m.name not in discard for m in living for s in m.students
     ):
@@ -344,6 +345,7 @@ def _save_all(
             [m for m in living if m.name not in discard],
             wanted=lambda _, student: student not in discard,
             say=say,
+            copied=copies.fetcher(place, shelf),
         )
         unsafe = archives.unsafe(out, name, living, discard, cloud.now())
         if unsafe:
@@ -361,6 +363,7 @@ def _teardown(
     dry_run: bool = False,
     regions: str = "",
     name: str = "",
+    keep_copies: bool = False,
     **options: Any,
 ) -> Result:
     discard = work.discarded(options)
@@ -403,7 +406,7 @@ def _teardown(
     lock.check_account(folder, cloud.account, _account_of(class_file))
     chosen, out = [x for x in regions.split(",") if x], folder / "out" / name
     if not (dry_run or check or name in discard):
-        _save_all(cloud, name, chosen, out, discard, say)
+        _save_all(cloud, name, chosen, out, discard, say, keep_copies)
 
     def held(found: list[sweep.Found]) -> dict[str, str]:
         machines = [fleet.machine(f.raw, f.region) for f in found]
@@ -418,6 +421,7 @@ def _teardown(
         say=say,
         held=held,
         ours=_used_regions(out),
+        keep_copies=keep_copies,
     )
     counts: dict[tuple[str, str], int] = {}
     for f in report.left:
@@ -472,7 +476,11 @@ _COMMANDS: dict[str, Callable[[Run, Result], Result]] = {
     "stop": _stop,
     "extend": _extend,
     "pages": _pages,
-    "save_work": _save_work,
+    "links": daily.links_,
+    "save_work": daily.save_work,
+    "restore": daily.restore,
+    "reserve": daily.reserve_,
+    "report": lambda r, _: report.write(r),
     "keys": _keys,
     "doctor": doctor.doctor,
 }

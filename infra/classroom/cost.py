@@ -7,14 +7,28 @@ import json
 from typing import Any
 
 from . import machines, prices
-from .cloud import doing, every
+from .cloud import aware, doing, every
 from .run import Run
 
 # Basic monitoring sends five-minute periods of 5 samples each. (documented: EC2 metrics)
 SAMPLES_PER_HOUR = 60
 
+
 def hours(run: Run) -> dict[str, dict[str, Any]]:
-    """Return hours and dollars by machine since it was first seen.
+    """Return hours and dollars by machine since it was first seen."""
+    out: dict[str, dict[str, Any]] = {}
+    for entry in by_instance(run).values():
+        sums = out.setdefault(
+            entry["machine"], {"hours": 0.0, "usd": 0.0, "students": entry["students"]}
+        )
+        sums["hours"] += entry["hours"]
+        sums["usd"] += entry["usd"]
+    return out
+
+
+def by_instance(run: Run) -> dict[str, dict[str, Any]]:
+    """Return hours and dollars by instance id: {"machine", "students", "hours", "usd",
+    "days": {date: hours}} (UTC days).
 
     EC2 keeps no history and Cost Explorer lags a day; but a running machine sends one CPU sample
     per five minutes,
@@ -28,7 +42,7 @@ def hours(run: Run) -> dict[str, dict[str, Any]]:
         by_region.setdefault(entry["region"], []).append(iid)
     out: dict[str, dict[str, Any]] = {}
 
-    def one(job: tuple[str, list[str], dt.datetime]) -> list[tuple[str, float]]:
+    def one(job: tuple[str, list[str], dt.datetime]) -> list[tuple[str, dict[str, float]]]:
         region, ids, start = job
         queries = [
             {
@@ -56,10 +70,13 @@ def hours(run: Run) -> dict[str, dict[str, Any]]:
                 StartTime=start,
                 EndTime=end,
             )
-        samples: dict[str, float] = {}
+        days: dict[str, dict[str, float]] = {}
         for r in found:
-            samples[r["Id"]] = samples.get(r["Id"], 0.0) + sum(r["Values"])
-        return [(i, samples.get(f"q{k}", 0.0) / SAMPLES_PER_HOUR) for k, i in enumerate(ids)]
+            mine = days.setdefault(r["Id"], {})
+            for at, count in zip(r["Timestamps"], r["Values"]):
+                day = aware(at).date().isoformat()
+                mine[day] = mine.get(day, 0.0) + count / SAMPLES_PER_HOUR
+        return [(i, days.get(f"q{k}", {})) for k, i in enumerate(ids)]
 
     jobs = []
     for region, ids in by_region.items():
@@ -68,7 +85,8 @@ def hours(run: Run) -> dict[str, dict[str, Any]]:
         )
         jobs += [(region, ids[i : i + 400], start) for i in range(0, len(ids), 400)]
     for results in every(one, jobs):
-        for iid, h in results:
+        for iid, days in results:
+            h = sum(days.values())
             entry = ledger[iid]
             rate = (
                 prices.hourly(
@@ -77,9 +95,12 @@ def hours(run: Run) -> dict[str, dict[str, Any]]:
                 if entry["type"] in machines.TYPES
                 else 0.0
             )
-            sums = out.setdefault(
-                entry["machine"], {"hours": 0.0, "usd": 0.0, "students": entry["students"]}
-            )
-            sums["hours"] += h
-            sums["usd"] += h * rate
+            out[iid] = {
+                "machine": entry["machine"],
+                "students": entry["students"],
+                "hours": h,
+                "usd": h * rate,
+                "rate": rate,
+                "days": days,
+            }
     return out

@@ -51,6 +51,11 @@ def email(value: str) -> str:
     return value
 
 
+def optional_email(value: str) -> str:
+    """Check an e-mail address that may be left out."""
+    return email(value) if value else value
+
+
 def region(value: str) -> str:
     """Check the form of a region name."""
     if not re.fullmatch(r"(us|eu|ap|sa|ca|me|af|il|mx)(-gov)?-[a-z]+-\d", value):

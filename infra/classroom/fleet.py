@@ -171,6 +171,12 @@ def _shared(spec: ClassSpec, existing: dict[str, Machine]) -> dict[str, Wanted]:
     return nodes
 
 
+def section(spec: ClassSpec, w: Wanted) -> dict[str, str]:
+    """Return the tag of a student's section, if the roster says one."""
+    found = {s.section for s in spec.students if s.id == w.owner and s.section}
+    return {tags.SECTION: found.pop()} if found else {}
+
+
 def machine_tags(spec: ClassSpec, w: Wanted) -> dict[str, str]:
     """Return the tags of one machine."""
     seats = {f"{tags.SEAT}{core:02d}": student for core, student in sorted(w.seats.items())}
@@ -179,5 +185,6 @@ def machine_tags(spec: ClassSpec, w: Wanted) -> dict[str, str]:
         **tags.common(spec, w.owner),
         tags.MACHINE: w.name,
         **({tags.NODE: spec.name} if spec.cluster else {}),
+        **section(spec, w),
         **seats,
     }

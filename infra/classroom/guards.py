@@ -31,6 +31,8 @@ from .problems import ClassroomError
 from .run import Run
 
 UNARMED_MINUTES = 15
+CAPS_MINUTES, WARN_MINUTES = 15, 30
+WARN_DAYS = (7, 3, 1)
 RELEASE = "release-addresses-"
 EIPS_PER_SCHEDULE = 40  # an automation target takes up to 50 values
 
@@ -69,7 +71,39 @@ def _automation(
     }
 
 
-def desired(run: Run, role: str, addresses: list[str]) -> dict[str, dict[str, Any]]:
+def _calls(run: Run, role: str) -> dict[str, dict[str, Any]]:
+    """Return the schedules that call the students' function: caps, and mails before the nightly
+    stop and before the end."""
+    spec = run.spec
+    hour, minute = map(int, spec.stop_nightly.split(":"))
+    early = (hour * 60 + minute - WARN_MINUTES) % 1440
+    arn = f"arn:aws:lambda:{spec.regions[0]}:{run.cloud.account}:function:{tags.function(spec)}"
+
+    def call(when: str, what: dict[str, str]) -> dict[str, Any]:
+        target = {
+            "Arn": arn,
+            "RoleArn": role,
+            "Input": json.dumps(what, sort_keys=True),
+            "RetryPolicy": {"MaximumEventAgeInSeconds": 3600, "MaximumRetryAttempts": 20},
+        }
+        return {"ScheduleExpression": when, "Target": target}
+
+    out = {"caps": call(f"rate({CAPS_MINUTES} minutes)", {"do": "caps"})}
+    if spec.mail_from:
+        out["mail-night"] = call(
+            f"cron({early % 60} {early // 60} * * ? *)", {"do": "warn", "what": "night"}
+        )
+        for days in WARN_DAYS:
+            at = dt.datetime.combine(spec.teardown - dt.timedelta(days=days), dt.time(9))
+            if at.replace(tzinfo=spec.teardown_at.tzinfo) <= run.cloud.now():
+                continue
+            out[f"mail-end-{days}"] = call(f"at({at.isoformat()})", {"do": "warn", "what": "end"})
+    return out
+
+
+def desired(
+    run: Run, role: str, addresses: list[str], region: str = ""
+) -> dict[str, dict[str, Any]]:
     """Return every schedule of a region: name -> arguments of create_schedule."""
     spec = run.spec
     hour, minute = map(int, spec.stop_nightly.split(":"))
@@ -107,6 +141,8 @@ def desired(run: Run, role: str, addresses: list[str]) -> dict[str, dict[str, An
             **window,
             "Target": _automation(role, "AWS-ReleaseElasticIP", values, "AllocationId"),
         }
+    if spec.my and region == spec.regions[0]:
+        out.update(_calls(run, role))
     for arguments in out.values():
         arguments.update(
             ScheduleExpressionTimezone=spec.time_zone,
@@ -162,7 +198,10 @@ def read_schedules(run: Run, region: str) -> dict[str, dict[str, Any]]:
 def schedules(run: Run, region: str, role: str, addresses: list[str] | None = None) -> None:
     """Make the schedules of a region as they should be; remove surplus ones. Without `addresses`
     those that release Elastic IPs are left alone."""
-    client, want = run.cloud.client("scheduler", region), desired(run, role, addresses or [])
+    client, want = (
+        run.cloud.client("scheduler", region),
+        desired(run, role, addresses or [], region),
+    )
     with doing("create the schedule group", region):
         try:
             client.get_schedule_group(Name=tags.group(run.spec))
@@ -221,7 +260,7 @@ def verify(run: Run, region: str, role: str) -> None:
     """Read the class-wide guards back from AWS; raise GuardMissing unless each is there and
     enabled."""
     missing, have = [], read_schedules(run, region)
-    for name, arguments in desired(run, role, []).items():
+    for name, arguments in desired(run, role, [], region).items():
         if name not in have:
             missing.append(f"schedule {name} in {region}")
         elif not _same(have[name], arguments):

@@ -1,14 +1,30 @@
 """Host keys of machines: kept by machine id in out/<class>/known_hosts, for AWS hands addresses out
-again. The first key seen is taken, for nobody can know it before; another one later is refused."""
+again.
+
+A machine prints its keys on its console when it is made (cloud-init, documented), and AWS shows the
+console to who may ask: so the key is known before anybody logs in. It is written into the machine's
+tags, for the console is overwritten at the next boot. Where it cannot be had, the first key seen is
+taken; another one later is refused.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import hashlib
+import re
 from pathlib import Path
 
+import botocore.exceptions as be
+
+from . import tags
+from .cloud import each
+from .fleet import Machine
+from .run import Run
+
 FILE = "known_hosts"
+PRINTED = re.compile(r"-----BEGIN SSH HOST KEY KEYS-----(.*?)-----END SSH HOST KEY KEYS-----", re.S)
+KEY = re.compile(r"ssh-ed25519 [A-Za-z0-9+/]{60,80}=*")
 
 
 def options(out: Path, machine_id: str) -> dict[str, str]:
@@ -19,6 +35,60 @@ def options(out: Path, machine_id: str) -> dict[str, str]:
         "HashKnownHosts": "no",
         "HostKeyAlias": machine_id,
     }
+
+
+def of_console(text: str) -> str:
+    """Return the ed25519 host key that cloud-init printed, as `ssh-ed25519 AAAA...`, or ""."""
+    blocks = PRINTED.findall(text)
+    found = KEY.search(blocks[-1]) if blocks else None
+    return found[0] if found else ""
+
+
+def pin(run: Run, machines: list[Machine]) -> None:
+    """Read the host keys of machines that are not known yet from their consoles; write them into
+    their tags and into known_hosts. One that differs from the key seen so far is told."""
+
+    def read(m: Machine) -> str:
+        answer = run.cloud.ec2(m.region).get_console_output(InstanceId=m.id)
+        key = of_console(answer.get("Output", ""))
+        if key:
+            run.cloud.ec2(m.region).create_tags(
+                Resources=[m.id], Tags=tags.as_list({tags.HOSTKEY: key})
+            )
+            m.tags[tags.HOSTKEY] = key
+        return key
+
+    new = [m for m in machines if m.id and tags.HOSTKEY not in m.tags and m.state == "running"]
+    for _, _, error in each(read, new if not run.check else []):
+        if error is not None and not isinstance(error, (be.ClientError, be.BotoCoreError)):
+            raise error  # else: not to be had now; the first key seen is taken, as before
+    for m in machines:
+        key = m.tags.get(tags.HOSTKEY, "")
+        if KEY.fullmatch(key) and not run.check:
+            if not _keep(run.spec.out, m.id, key):
+                run.warn(
+                    f"{m.name} ({m.id}) has shown another host key than it printed on its console:"
+                    " somebody else may have answered at its address. Look before you log in;"
+                    f" its lines in {run.spec.out / FILE} are the suspicious ones."
+                )
+
+
+def _keep(out: Path, machine_id: str, key: str) -> bool:
+    """Write a key into known_hosts; say whether it fits what is there."""
+    path = out / FILE
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    have = [
+        line.split(" ", 1)[1].strip()
+        for line in text.splitlines()
+        if machine_id in line.split(" ", 1)[0].split(",") and "ssh-ed25519" in line
+    ]
+    if not have:
+        out.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            if text and not text.endswith("\n"):
+                file.write("\n")
+            file.write(f"{machine_id} {key}\n")
+    return all(h.startswith(key) for h in have)
 
 
 def fingerprints(out: Path, machine_id: str) -> list[str]:

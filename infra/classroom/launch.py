@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
 from collections.abc import Callable, Collection
@@ -12,7 +13,7 @@ from typing import Any
 import botocore.exceptions as be
 
 from . import access, archives, fleet, guards, pace, spot, tags
-from .cloud import Cloud, code_of, doing, each, every, words_of
+from .cloud import Cloud, aware, code_of, doing, each, every, words_of
 from .fleet import Machine, Wanted
 from .problems import AWS_ERRORS
 from .run import Run
@@ -43,6 +44,7 @@ NOT_SEEN_YET = (
     "InvalidKeyPair.NotFound",
     "InvalidLaunchTemplateName.NotFound",
 )
+OLD_ANSWER = dt.timedelta(minutes=2)
 IDS_PER_FILTER = 200  # values that a filter takes (documented: 200)
 
 
@@ -169,7 +171,13 @@ def _request(run: Run, region: str, arguments: dict[str, Any]) -> dict[str, Any]
                     raise
                 pace.sleep(min(2**attempt * 0.5, 10))
         instance = answer["Instances"][0]
-        if instance["State"]["Name"] not in ("terminated", "shutting-down"):
+        state = instance["State"]["Name"]
+        if run.cloud.now() - aware(instance["LaunchTime"]) > OLD_ANSWER:
+            # AWS may repeat its first answer, which says `pending` of a machine that is long gone
+            state = states(run.cloud, region, [instance["InstanceId"]]).get(
+                instance["InstanceId"], "terminated"
+            )
+        if state not in ("terminated", "shutting-down"):
             return instance
         # This token belongs to a machine of an earlier life (removed and added again): ask with the
         # next one.

@@ -44,6 +44,18 @@ DISCARD = Option(
     "NAMES",
 )
 COMMANDS: dict[str, Command] = {
+    "init": Command(
+        "ask what a class needs and write class.yml",
+        (Option("answers", "take the answers from this YAML file", "FILE"),),
+    ),
+    "roster": Command(
+        "merge an export of Canvas or Gradescope into roster.csv",
+        (
+            Option("source", "the exported CSV file", "FILE"),
+            Option("mail_domain", "of logins that are no mail addresses", "DOMAIN"),
+            Option("remove_dropped", "remove who is not in the export"),
+        ),
+    ),
     "check": Command("read class.yml and the roster, say every mistake", preview=True),
     "forecast": Command("what the class will cost", preview=True),
     "prices": Command(
@@ -61,21 +73,35 @@ COMMANDS: dict[str, Command] = {
     ),
     "start": Command(
         "start machines",
-        (Option("over_budget", "start although the budget is used up"),),
+        (
+            Option("over_budget", "start although the budget is used up"),
+            Option("elsewhere", "where a zone is full: a new machine in another, with the work"),
+        ),
         playbook="start",
     ),
     "stop": Command("stop machines", playbook="stop"),
     "status": Command("machines, guards, hours and dollars by student", playbook="status"),
     "hosts": Command("how to reach the machines, for programs (with `--json`)"),
     "cost": Command("the same, with the forecast"),
+    "report": Command("spend against plan by week: CSV, a page, and the staff's page"),
+    "reserve": Command(
+        "keep capacity for a deadline week (it bills from now on)",
+        (Option("cancel", "give it up"),),
+        asks=True,
+    ),
     "extend": Command("apply a later teardown date or another budget", playbook="extend"),
     "save_work": Command("fetch the students' work to out/<class>/work", playbook="save_work"),
+    "restore": Command(
+        "bring a student's work back from the class's bucket, beside what is there",
+        (Option("as_of", "as it was at the end of this day, or at this time", "DATE"),),
+    ),
     "teardown": Command(
         "fetch the work, remove everything and prove it",
         (
             Option("dry_run", "list, remove nothing"),
             Option("regions", "only these (the proof then covers only these)", "REGIONS"),
             Option("name", "name of a class whose class.yml is lost", "NAME"),
+            Option("keep_copies", "leave the bucket with the copies; it empties itself later"),
             DISCARD,
         ),
         asks=True,
@@ -96,6 +122,13 @@ COMMANDS: dict[str, Command] = {
         playbook="rotate_keys",
     ),
     "pages": Command("write the students' pages"),
+    "links": Command(
+        "write pages with the students' links to their own machine",
+        (
+            Option("revoke", "end the links so far; the pages hold new ones"),
+            Option("sign_in", "print a policy for students who sign in to AWS instead"),
+        ),
+    ),
 }
 OPTIONS: dict[str, Option] = {o.name: o for c in COMMANDS.values() for o in c.options}
 
@@ -153,5 +186,5 @@ def table() -> str:
 
 
 if __name__ == "__main__":
-    print(yaml.safe_dump({"options": documentation()}, sort_keys=False, width=96))
+    print(yaml.safe_dump({"options": documentation()}, sort_keys=False, width=90))
     print(table())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import clusters, hostkeys, prices
+from . import clusters, hostkeys, links, prices
 from .fleet import Machine
 from .run import Run
 from .spec import ClassSpec
@@ -40,6 +40,24 @@ Then `ssh {alias}`. {profiler_note}
 """
 
 
+OWN = """
+## Start and stop it yourself
+
+Open your link, on a phone too: <{link}>
+
+It starts and stops this machine, shows what you have used, and asks the staff for more. It is
+yours alone: who has it can do the same. If it got out, ask the staff for another.
+
+The page also has `my.py` for your terminal (Python 3.8 or newer; nothing to install):
+
+```
+python3 my.py start        # or: stop, status, cost, extend
+python3 my.py ssh          # starts the machine if need be, and logs in
+python3 my.py setup        # once: then `ssh {alias}`, scp and editors find it at any address
+```
+
+`setup` also pins the machine's key, as the machine itself printed it when it was made.
+"""
 PORT = 3001  # of neuron-profile (--port) and neuron-explorer (documented)
 
 
@@ -122,19 +140,29 @@ def _host_note(keys: list[str]) -> str:
 def write(run: Run, machines: list[Machine], public_keys: dict[str, str]) -> list[str]:
     """Write out/<class>/<student>.md; return the names of the files that changed."""
     spec, changed = run.spec, []
+    door = links.door(run) if machines else None
     spec.out.mkdir(parents=True, exist_ok=True)
     for m in machines:
         seats = sorted(m.seats.items()) or [(-1, m.tags.get("trainium-labs:owner", m.name))]
         if m.clustered:  # everybody logs in to the first node
             seats = [(-1, s.id) for s in spec.students if m.name == clusters.HEAD]
         for core, student in seats:
-            text = _page(run, m, core, student)
+            text = _page(run, m, core, student) + _door(run, door, m, student)
             path = spec.out / f"{student}.md"
             if not path.exists() or path.read_text(encoding="utf-8") != text:
                 if not run.check:
                     path.write_text(text, encoding="utf-8")
                 changed.append(path.name)
     return changed
+
+
+def _door(run: Run, door: links.Door | None, m: Machine, student: str) -> str:
+    """Return what a page says of the student's own link."""
+    if door is None or m.clustered:  # nobody alone stops what all share
+        return ""
+    return OWN.format(
+        link=door.link(m, student, links.expiry(run.spec)), alias=f"{run.spec.name}-{student}"
+    )
 
 
 def _page(run: Run, m: Machine, core: int, student: str) -> str:
@@ -163,8 +191,8 @@ def _page(run: Run, m: Machine, core: int, student: str) -> str:
         host_note=_host_note(hostkeys.fingerprints(spec.out, m.id)),
         status=f"{m.type} in {m.zone}, {m.state}.",
         hourly=prices.hourly(spec, m.market),
-        budget=spec.budget.per_student_usd,
-        hours=spec.budget.per_student_usd / prices.hourly(spec, m.market),
+        budget=spec.cap([student]),
+        hours=spec.cap([student]) / prices.hourly(spec, m.market),
         mail_note="You and the staff get mail at 50, 80 and 100 %." if alone else MAIL_SHARED,
         stop_note="Stop it when you are done: `sudo poweroff` (your files stay)."
         if alone

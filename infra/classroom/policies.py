@@ -42,6 +42,8 @@ ACTIONS = {
         "DeleteSnapshot",
         "DeleteNetworkInterface",
         "CancelSpotInstanceRequests",
+        "CreateCapacityReservation",
+        "CancelCapacityReservation",
         "PurchaseCapacityBlock",
         "PurchaseCapacityBlockExtension",
     ],
@@ -111,12 +113,49 @@ ACTIONS = {
         "RequestServiceQuotaIncrease",
         "ListRequestedServiceQuotaChangeHistoryByQuota",
     ],
+    "lambda": [
+        "ListFunctions",
+        "CreateFunction",
+        "GetFunctionConfiguration",
+        "UpdateFunctionCode",
+        "UpdateFunctionConfiguration",
+        "DeleteFunction",
+        "ListTags",
+        "TagResource",
+        "GetPolicy",
+        "AddPermission",
+        "CreateFunctionUrlConfig",
+        "GetFunctionUrlConfig",
+        "GetFunctionConcurrency",
+        "PutFunctionConcurrency",
+    ],
+    "s3": [
+        "ListAllMyBuckets",
+        "CreateBucket",
+        "DeleteBucket",
+        "ListBucket",
+        "ListBucketVersions",
+        "GetBucketLocation",
+        "GetBucketTagging",
+        "PutBucketTagging",
+        "GetBucketVersioning",
+        "PutBucketVersioning",
+        "PutBucketPublicAccessBlock",
+        "PutEncryptionConfiguration",
+        "PutBucketPolicy",
+        "PutLifecycleConfiguration",
+        "GetObject",
+        "GetObjectVersion",
+        "PutObject",
+        "DeleteObject",
+        "DeleteObjectVersion",
+    ],
     "pricing": ["GetProducts"],
     "ce": ["ListCostAllocationTags"],
 }
 
 
-SERVICES = ("ec2", "scheduler", "ssm", "budgets")  # what the class's roles are passed to
+SERVICES = ("ec2", "scheduler", "ssm", "budgets", "lambda")  # what the class's roles are passed to
 LINKED = ("events.amazonaws.com", "spot.amazonaws.com")  # alarms that stop, spot requests
 EVERYWHERE = ("ListRoles", "ListInstanceProfiles")  # IAM knows these without a resource only
 BOUNDARY = "trainium-labs.boundary"  # a managed policy that the account's owner makes once
@@ -138,6 +177,7 @@ OURS_ONLY = (
     "DeleteSnapshot",
     "DeleteNetworkInterface",
     "CancelSpotInstanceRequests",
+    "CancelCapacityReservation",
 )
 # What changes or ends things elsewhere: those whose name says that they are a class's. Of the
 # parameter store only what AWS publishes: everything else there may be secret.
@@ -166,6 +206,14 @@ BY_NAME: dict[str, tuple[tuple[str, ...], list[str]]] = {
             "TagResource",
         ),
         ["arn:aws:budgets::*:budget/trainium-labs.*"],
+    ),
+    "lambda": (
+        tuple(a for a in ACTIONS["lambda"] if a != "ListFunctions"),
+        ["arn:aws:lambda:*:*:function:trainium-labs_*"],
+    ),
+    "s3": (
+        tuple(a for a in ACTIONS["s3"] if a != "ListAllMyBuckets"),
+        ["arn:aws:s3:::trainium-labs--*"],
     ),
     "ssm": (("GetParameter",), ["arn:aws:ssm:*::parameter/aws/service/*"]),
 }
@@ -231,12 +279,43 @@ def boundary_arn(account: str) -> str:
 
 
 def boundary() -> dict[str, Any]:
-    """Return the most that any role of ours can do: what the guards of any class do."""
+    """Return the most that any role of ours can do: what guards and functions of classes do."""
+    role = "arn:aws:iam::*:role/trainium-labs.*"
     return {
         "Version": "2012-10-17",
-        "Statement": guarding(
-            OURS, "*", "arn:aws:iam::*:role/trainium-labs.*", "trainium-labs.*"
-        ),
+        "Statement": [
+            *guarding(OURS, "*", role, "trainium-labs.*", "trainium-labs_*"),
+            *serving(OURS, "*", "trainium-labs.", "*"),
+            *copying("*", "trainium-labs--*"),
+        ],
+    }
+
+
+def student(name: str) -> dict[str, Any]:
+    """Return the policy of students who sign in to the account (IAM users, or Identity Center with
+    an attribute), for an account that forbids Lambda: the machine whose owner is their tag
+    `trainium-labs:owner`, by Session Manager or EC2 Instance Connect. It knows no caps."""
+    own = {
+        f"aws:ResourceTag/{tags.CLASS}": name,
+        f"aws:ResourceTag/{tags.OWNER}": f"${{aws:PrincipalTag/{tags.OWNER}}}",
+    }
+    armed = {**own, f"aws:ResourceTag/{tags.GUARD}": tags.ARMED}
+    machine = "arn:aws:ec2:*:*:instance/*"
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            _allow("ec2:DescribeInstances", "*"),
+            _allow("ec2:StartInstances", machine, {"StringEquals": armed}),
+            _allow(
+                ["ec2:StopInstances", "ec2-instance-connect:SendSSHPublicKey", "ssm:StartSession"],
+                machine,
+                {"StringEquals": own},
+            ),
+            _allow(
+                ["ssm:TerminateSession", "ssm:ResumeSession"],
+                "arn:aws:ssm:*:*:session/${aws:userid}-*",
+            ),
+        ],
     }
 
 
@@ -250,18 +329,21 @@ def printed() -> dict[str, Any]:
         " boundary only.",
     )
     return {
-        "lines": [
-            words[0], json.dumps(most, indent=1), words[1], json.dumps(person, indent=1)
-        ],
+        "lines": [words[0], json.dumps(most, indent=1), words[1], json.dumps(person, indent=1)],
         "policy": person,
         "boundary": most,
     }
 
 
-def guarding(own: dict[str, Any], account: str, role: str, alarms: str) -> list[dict[str, Any]]:
+def guarding(
+    own: dict[str, Any], account: str, role: str, alarms: str, function: str = ""
+) -> list[dict[str, Any]]:
     """Return the statements that guards need: stop, end and release what fits the condition `own`,
-    set alarms of that name, start AWS's documents with that role; nothing else."""
+    set alarms of that name, start AWS's documents with that role, call the class's function if it
+    has one; nothing else."""
+    called = f"arn:aws:lambda:*:{account}:function:{function}"
     return [
+        *([_allow("lambda:InvokeFunction", called)] if function else []),
         _allow(["ec2:StopInstances", "ec2:TerminateInstances", "ec2:ReleaseAddress"], "*", own),
         _allow(LOOKS, "*"),
         _allow("cloudwatch:SetAlarmState", f"arn:aws:cloudwatch:*:{account}:alarm:{alarms}"),
@@ -279,6 +361,32 @@ def guarding(own: dict[str, Any], account: str, role: str, alarms: str) -> list[
             "iam:PassRole", role, {"StringEquals": {"iam:PassedToService": "ssm.amazonaws.com"}}
         ),
     ]
+
+
+def serving(own: dict[str, Any], account: str, prefix: str, sender: str) -> list[dict[str, Any]]:
+    """Return the statements that the students' function needs; `own` says which machines."""
+    armed = {f"aws:ResourceTag/{tags.GUARD}": tags.ARMED}
+    written = {"ForAllValues:StringEquals": {"aws:TagKeys": [tags.ACTED, tags.ASKS]}}
+    both = {**own, "StringEquals": {**own.get("StringEquals", {}), **armed}}
+    out = [
+        _allow(["ec2:DescribeInstances", "cloudwatch:GetMetricData"], "*"),
+        _allow("ec2:StartInstances", "*", both),
+        _allow("ec2:StopInstances", "*", own),
+        _allow("ec2:CreateTags", f"arn:aws:ec2:*:{account}:instance/*", {**own, **written}),
+        _allow("budgets:ViewBudget", f"arn:aws:budgets::{account}:budget/{prefix}*"),
+    ]
+    if sender:
+        from_ = {"StringLike": {"ses:FromAddress": sender}}
+        out.append(_allow("ses:SendEmail", f"arn:aws:ses:*:{account}:identity/*", from_))
+    return out
+
+
+def copying(account: str, bucket: str) -> list[dict[str, Any]]:
+    """Return the statement of machines that copy their students' work: below their own prefix,
+    and nothing is deleted."""
+    own = f"arn:aws:s3:::{bucket}/machines/${{aws:userid}}/*"
+    same = {"StringEquals": {"s3:ResourceAccount": account}} if account != "*" else None
+    return [_allow(["s3:PutObject", "s3:GetObject"], own, same)]
 
 
 def _allow(action: list[str] | str, resource: list[str] | str, condition: Any = None) -> dict:

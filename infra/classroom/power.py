@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from . import cost, fleet, guards, launch, preflight, roles, spot, tags, watch
+from . import cost, fleet, guards, launch, links, preflight, roles, spot, tags, watch
 from .cloud import doing
 from .fleet import Machine
 from .problems import ClassroomError
@@ -52,11 +52,7 @@ def _spent(run: Run, machines: list[Machine]) -> dict[str, str]:
     out = {}
     for m in machines:
         usd = used.get(m.name, {"usd": 0.0})["usd"]
-        mine = (
-            run.spec.machine_budget
-            if m.clustered
-            else budget.per_student_usd * max(1, len(m.students))
-        )
+        mine = run.spec.cap(m.students)
         if usd >= mine:
             out[m.name] = (
                 f"${usd:,.2f} of ${mine:,.2f} are used. Raise budget.per_student_usd and run"
@@ -96,6 +92,7 @@ def start(run: Run, over_budget: bool = False) -> tuple[list[Machine], dict[str,
         launch.wait(run, region, [m.id for m in started], {"running"})
         _addresses(run, region, here)
     remember(run, machines)
+    links.settle(run, machines)
     return machines, failed
 
 

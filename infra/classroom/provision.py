@@ -13,9 +13,11 @@ from . import (
     archives,
     blocks,
     clusters,
+    copies,
     fleet,
     guards,
     launch,
+    links,
     lock,
     pace,
     preflight,
@@ -40,6 +42,7 @@ class Outcome:
     removed: list[str] = field(default_factory=list)
     unplaced: dict[str, str] = field(default_factory=dict)
     unarmed: list[str] = field(default_factory=list)
+    restored: dict[str, dt.datetime] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
@@ -102,8 +105,14 @@ def save_before_the_end(run: Run, gone: list[Machine]) -> None:
     rest = [m for m in gone if not {name, m.name} & given_up and set(m.students) - given_up]
     if run.check or not rest:
         return
+    shelf = archives.Shelf(run.spec.out / "work")
     done = work.save(
-        run.cloud, run.spec.out, rest, wanted=lambda _, s: s not in given_up, say=run.say
+        run.cloud,
+        run.spec.out,
+        rest,
+        wanted=lambda _, s: s not in given_up,
+        say=run.say,
+        copied=copies.fetcher(copies.folder(run), shelf),
     )
     unsafe = archives.unsafe(run.spec.out, name, rest, given_up, run.cloud.now())
     if unsafe:
@@ -128,6 +137,8 @@ def provision(run: Run, confirm_removals: bool = False) -> Outcome:
 
     role = roles.roles(run)
     guards.budgets(run, _owners(run, plan))
+    links.deploy(run)
+    copies.ensure(run)
     todo: list[Wanted] = list(plan.launch)
     reasons: dict[str, str] = {}
     for region in [*run.spec.regions, *_others(run, existing)]:
@@ -151,6 +162,8 @@ def provision(run: Run, confirm_removals: bool = False) -> Outcome:
         ]
         _stop_actions(run, role, everyone)
     remember(run, outcome.machines)
+    links.settle(run, outcome.machines)
+    outcome.restored = copies.enrol(run, outcome.machines, outcome.launched)
     if not run.check:
         lock.write(run.spec.folder, account=run.cloud.account, name=run.spec.name)
     return outcome
@@ -333,6 +346,9 @@ def extend(run: Run) -> Outcome:
         role = f"arn:aws:iam::{run.cloud.account}:role/{roles.guard_role(run)}"
         _class_is_extended(run, regions, role)
     guards.budgets(run, _owners(run, plan))
+    if run.limit is None:
+        links.deploy(run)
+        copies.ensure(run)
     for region in regions:
         here = [m for m in plan.keep if m.region == region]
         if run.limit is None:
@@ -341,6 +357,8 @@ def extend(run: Run) -> Outcome:
         outcome.unarmed += launch.arm(run, region, here)
         launch.retag(run, region, here, plan.wanted)
         outcome.machines += here
+    links.settle(run, outcome.machines)
+    copies.enrol(run, outcome.machines)
     until = run.spec.teardown_at.astimezone(dt.timezone.utc) - dt.timedelta(hours=2)
     for region in sorted({m.region for m in outcome.machines if m.market == "spot"}):
         if any(aware(r["ValidUntil"]) < until for r in spot.read(run, region) if "ValidUntil" in r):

@@ -45,7 +45,8 @@ def roles(run: Run) -> str:
     }
     boundary = _boundary(run)
     _role(run, role, trust, guard_policy(run), boundary)
-    # The machines' role holds no permission at all: a student on the machine can do nothing in AWS.
+    # Without copies the machines' role holds no permission at all: a student on the machine can do
+    # nothing in AWS. With them it writes and reads below the machine's own prefix.
     ec2_trust = {
         "Version": "2012-10-17",
         "Statement": [
@@ -56,9 +57,43 @@ def roles(run: Run) -> str:
             }
         ],
     }
-    _role(run, machine_role(run), ec2_trust, None, boundary)
+    _role(run, machine_role(run), ec2_trust, machine_policy(run), boundary)
     _profile(run, machine_role(run))
     return f"arn:aws:iam::{account}:role/{role}"
+
+
+def self_service_role(run: Run) -> str:
+    """Return the name of the role that the students' function acts with."""
+    return tags.prefix(run.spec) + "my"
+
+
+def self_service(run: Run) -> str:
+    """Make the role of the students' function; return its ARN."""
+    trust = {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Principal": {"Service": "lambda.amazonaws.com"},
+                "Action": "sts:AssumeRole",
+            }
+        ],
+    }
+    name = self_service_role(run)
+    _role(run, name, trust, self_service_policy(run), _boundary(run))
+    return f"arn:aws:iam::{run.cloud.account}:role/{name}"
+
+
+def self_service_policy(run: Run) -> dict[str, Any]:
+    """Return what the students' function may do: look, start what is armed, stop, write its two
+    tags, mail from one address."""
+    own = {f"aws:ResourceTag/{tags.CLASS}": run.spec.name}
+    return {
+        "Version": "2012-10-17",
+        "Statement": policies.serving(
+            {"StringEquals": own}, run.cloud.account, tags.prefix(run.spec), run.spec.mail_from
+        ),
+    }
 
 
 def guard_policy(run: Run) -> dict[str, Any]:
@@ -69,8 +104,23 @@ def guard_policy(run: Run) -> dict[str, Any]:
     role = f"arn:aws:iam::{account}:role/{guard_role(run)}"
     return {
         "Version": "2012-10-17",
-        "Statement": policies.guarding(own, account, role, tags.prefix(run.spec) + "*"),
+        "Statement": policies.guarding(
+            own,
+            account,
+            role,
+            tags.prefix(run.spec) + "*",
+            tags.function(run.spec) if run.spec.my else "",
+        ),
     }
+
+
+def machine_policy(run: Run) -> dict[str, Any] | None:
+    """Return what machines may do: nothing, or copy their work."""
+    if run.spec.work_copies != "s3":
+        return None
+    account = run.cloud.account
+    bucket = f"trainium-labs--{run.spec.name}--{account}"
+    return {"Version": "2012-10-17", "Statement": policies.copying(account, bucket)}
 
 
 def _boundary(run: Run) -> str | None:
@@ -146,6 +196,11 @@ def _role(
                 ),
             )
         if policy is None:
+            if role is not None and iam.list_role_policies(RoleName=name)["PolicyNames"]:
+                run.do(
+                    f"take the policy of role {name} away",
+                    lambda: iam.delete_role_policy(RoleName=name, PolicyName="guard"),
+                )
             return
         try:
             have = (

@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from .problems import Problem
+from .problems import ClassroomError, Problem
 
 STUDENT = re.compile(r"[a-z][a-z0-9-]{0,29}[a-z0-9]")
 EMAIL = re.compile(r"[^@\s,;]+@[^@\s,;]+\.[A-Za-z]{2,}")
@@ -32,6 +32,7 @@ RESERVED = frozenset(
 # services; machines of a shared class; groups of devices
 RESERVED_START = ("systemd-", "node-", *(f"neuron{n}" for n in range(10)))
 COLUMNS = ("student", "email", "public_key")
+OPTIONAL = ("section",)
 MAX_STUDENTS = 1000
 
 
@@ -42,6 +43,7 @@ class Student:
     id: str
     email: str
     public_key: str = ""
+    section: str = ""
 
 
 def key_problem(text: str) -> tuple[str, str] | None:
@@ -120,7 +122,7 @@ def read(path: Path, shown: str) -> tuple[list[Student], list[Problem]]:
         if column not in header:
             bad(1, f"The column `{column}` is missing.", f"The header is `{','.join(COLUMNS)}`.")
     for column in header:
-        if column and column not in COLUMNS:
+        if column and column not in (*COLUMNS, *OPTIONAL):
             bad(
                 1,
                 f"The column {column!r} is not known.",
@@ -143,7 +145,8 @@ def read(path: Path, shown: str) -> tuple[list[Student], list[Problem]]:
             )
             continue
         row = dict(zip(header, (c.strip() for c in cells)))
-        row = {c: row.get(c, "") for c in COLUMNS}
+        row = {c: row.get(c, "") for c in (*COLUMNS, *OPTIONAL)}
+        row["section"] = row["section"].lower()
         before = len(problems)
         sid = row["student"]
         if not STUDENT.fullmatch(sid):
@@ -164,6 +167,8 @@ def read(path: Path, shown: str) -> tuple[list[Student], list[Problem]]:
                 "The e-mail address is missing or not an address.",
                 "Write it as name@example.edu.",
             )
+        if row["section"] and not re.fullmatch(r"[a-z0-9-]{1,40}", row["section"]):
+            bad(line, "The section is not of a-z, 0-9 and -.", "Write it as lab-01.")
         if row["public_key"]:
             found = key_problem(row["public_key"])
             if found:
@@ -184,7 +189,7 @@ def read(path: Path, shown: str) -> tuple[list[Student], list[Problem]]:
             elif value:
                 seen[column][value] = line
         if len(problems) == before:
-            students.append(Student(sid, row["email"], row["public_key"]))
+            students.append(Student(sid, row["email"], row["public_key"], row["section"]))
     if not students and not problems:
         bad(1, "The roster is empty.", "Add a row for each student (a class of one works too).")
     if len(students) > MAX_STUDENTS:
@@ -194,3 +199,19 @@ def read(path: Path, shown: str) -> tuple[list[Student], list[Problem]]:
             "Split the class.",
         )
     return students, problems
+
+
+def expand(limit: list[str], students: list[Student]) -> list[str]:
+    """Return a --limit with `section:NAME` replaced by its students."""
+    out: list[str] = []
+    for word in limit:
+        name = word.removeprefix("section:")
+        if name == word:
+            out.append(word)
+            continue
+        found = [s.id for s in students if s.section == name.lower()]
+        if not found:
+            known = ", ".join(sorted({s.section for s in students if s.section})) or "none"
+            raise ClassroomError(f"There is no section {name}.", f"The roster has: {known}.")
+        out += found
+    return out

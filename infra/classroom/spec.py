@@ -40,6 +40,7 @@ class Budget(_Strict):
 
     per_student_usd: Annotated[float, Field(gt=0, le=10_000)] = 50
     class_usd: Annotated[float, Field(gt=0, le=1_000_000)]
+    extra_usd: dict[str, Annotated[float, Field(ge=0, le=10_000)]] = {}  # student -> more
     stop_each: bool = False  # AWS stops a student's machine at per_student_usd; it charges for it
 
 
@@ -76,6 +77,14 @@ class Cluster(_Strict):
     batch_minutes: Annotated[int, Field(ge=5, le=1440)] = 120
 
 
+class Reservation(_Strict):
+    """Say for which days capacity is kept, and what that may cost."""
+
+    begins: dt.date
+    ends: dt.date
+    max_usd: Annotated[float, Field(gt=0, le=1_000_000)]
+
+
 class ClassSpec(_Strict):
     """Hold a class as class.yml describes it."""
 
@@ -90,6 +99,7 @@ class ClassSpec(_Strict):
     cluster: Cluster | None = None
     market: Literal["on-demand", "spot", "capacity-block"] = "on-demand"
     capacity_block: Block | None = None
+    reservations: Annotated[list[Reservation], Field(max_length=10)] = []
     sdk: Annotated[str, BeforeValidator(fields.sdk)]
     dialect: Literal["neuronxcc.nki", "nki"] = "neuronxcc.nki"
     profiler: Literal["auto", "neuron-profile", "neuron-explorer"] = "auto"
@@ -106,11 +116,14 @@ class ClassSpec(_Strict):
     elastic_ip: bool = False
     budget: Budget
     hours_per_student: Annotated[float, Field(gt=0, le=2000)] = 30
+    my: Literal["", "lambda"] = ""  # "lambda": students start and stop their own machine
+    mail_from: Annotated[str, AfterValidator(fields.optional_email)] = ""
     stop_nightly: Annotated[str, BeforeValidator(fields.clock)]
     time_zone: Annotated[str, AfterValidator(fields.zone)]
     idle: Idle = Idle()
     teardown: dt.date
     save_work: bool = True
+    work_copies: Literal["", "s3"] = ""  # "s3": copies of the work that outlive disks
     lab: Lab
     roster: str = "roster.csv"
     prices: str = ""
@@ -129,6 +142,13 @@ class ClassSpec(_Strict):
         """Return the text of the staff key file."""
         return self._staff_public_key
 
+    def cap(self, students: list[str]) -> float:
+        """Return how many dollars the machine of these students may cost."""
+        extra = self.budget.extra_usd
+        if self.cluster and not {s.id for s in self.students} & set(students):
+            return self.cap([s.id for s in self.students]) / self.cluster.nodes  # a node's share
+        return sum(self.budget.per_student_usd + extra.get(s, 0.0) for s in students)
+
     @property
     def folder(self) -> Path:
         """Return the folder of class.yml."""
@@ -143,14 +163,6 @@ class ClassSpec(_Strict):
     def machine(self) -> machines.MachineType:
         """Return the facts about the instance type."""
         return machines.TYPES.get(self.instance_type, machines.DRILL)
-
-    @property
-    def machine_budget(self) -> float:
-        """Return the dollars that the students of one machine may use together."""
-        people = {"shared": float(self.machine.cores), "per-student": 1.0}
-        if self.cluster:
-            return self.budget.per_student_usd * max(1, len(self.students)) / self.cluster.nodes
-        return self.budget.per_student_usd * people[self.mode]
 
     @property
     def teardown_at(self) -> dt.datetime:
@@ -342,7 +354,8 @@ def _cross_checks(
     if (
         isinstance(budget, Budget)
         and students
-        and budget.class_usd > budget.per_student_usd * len(students) * 2
+        and budget.class_usd
+        > 2 * (budget.per_student_usd * len(students) + sum(budget.extra_usd.values()))
     ):
         out.append(
             (
@@ -354,12 +367,33 @@ def _cross_checks(
                 "Lower it, or raise per_student_usd.",
             )
         )
+    for k, r in enumerate(good.get("reservations") or []):
+        if not isinstance(r, Reservation):
+            continue
+        what = ""
+        if not r.begins <= r.ends < r.begins + dt.timedelta(days=15):
+            what = f"A reservation from {r.begins} until {r.ends} is not of 1 to 15 days."
+        elif isinstance(teardown, dt.date) and r.ends >= teardown:
+            what = f"The reservation ends {r.ends}, not before the teardown on {teardown}."
+        elif good.get("market", "on-demand") != "on-demand":
+            what = "Spot machines and capacity blocks use no reservation."
+        if what:
+            out.append((("reservations", k), what, "It bills whether machines run or not."))
+    if good.get("work_copies") and good.get("mode") in ("shared", "cluster"):
+        what = "Everybody on a shared machine could read the others' copies with its role."
+        out.append((("work_copies",), what, "Remove it; teardown fetches the work in any case."))
+    known = {s.id for s in students}
+    if isinstance(budget, Budget) and students:
+        for who in sorted(set(budget.extra_usd) - known):
+            what = f"`budget.extra_usd` names {who}, who is not in the roster."
+            out.append((("budget", "extra_usd", who), what, "Check the spelling, or remove it."))
+    if good.get("mail_from") and good.get("my", "") != "lambda":
+        what = "Mails are sent by the students' function, and `my: lambda` is not there."
+        out.append((("mail_from",), what, "Add it, or remove mail_from."))
     return out
 
 
-def load(
-    path: str | Path, now: dt.datetime | None = None, *, ended_ok: bool = False
-) -> ClassSpec:
+def load(path: str | Path, now: dt.datetime | None = None, *, ended_ok: bool = False) -> ClassSpec:
     """Read class.yml and its roster; raise BadClass with every mistake, or return the class.
 
     A class whose teardown date has passed is a mistake, unless `ended_ok`: it can still be looked

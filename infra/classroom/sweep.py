@@ -13,7 +13,7 @@ from typing import Any
 
 import botocore.exceptions as be
 
-from . import tags
+from . import reserve, tags
 from .cloud import DENIED, GLOBAL, SIGNED_OUT, Cloud, code_of, each, words_of
 from .problems import explain
 
@@ -105,15 +105,19 @@ def sweep(
             jobs.append((kind, region, partial(_ec2, cloud, name, region, kind)))
         jobs.append(("alarms", region, partial(_alarms, cloud, name, region)))
         jobs.append(("schedules", region, partial(_schedules, cloud, name, region)))
+        jobs.append(("reservations", region, partial(_reservations, cloud, name, region)))
+        jobs.append(("functions", region, partial(_functions, cloud, name, region)))
     if everywhere:
         jobs.append(("budgets", GLOBAL, partial(_budgets, cloud, name)))
         jobs.append(("roles", GLOBAL, partial(_iam, cloud, name)))
+        jobs.append(("buckets", GLOBAL, partial(buckets, cloud, name)))
     out = Sweep(regions=list(regions), looks=len(jobs))
     results = each(lambda job: job[2](), jobs)
     refused = {r for (what, r, _), _, e in results if what == "instances" and code_of(e) in DENIED}
     out.closed = [r for r in sorted(refused - set(ours)) if _closed(cloud, r)]
     for (what, region, _), found, error in results:
-        if error is not None and region in out.closed and what not in ("budgets", "roles"):
+        everywhere_ = ("budgets", "roles", "buckets")
+        if error is not None and region in out.closed and what not in everywhere_:
             continue
         if error is not None:
             if code_of(error) in SIGNED_OUT:
@@ -205,6 +209,45 @@ def _schedules(cloud: Cloud, name: str, region: str) -> list[Found]:
                     Found("schedule", region, f"{g['Name']}/{s['Name']}", s["State"], False, s)
                 )
             out.append(Found("schedule-group", region, g["Name"], "", False, g))
+    return out
+
+
+def _reservations(cloud: Cloud, name: str, region: str) -> list[Found]:
+    return [
+        Found("reservation", region, r["CapacityReservationId"], r["State"], True, r)
+        for r in reserve.read(cloud, name, region)
+    ]
+
+
+def _functions(cloud: Cloud, name: str, region: str) -> list[Found]:
+    client = cloud.client("lambda", region)
+    out = []
+    for f in cloud.pages("lambda", region, "list_functions", "Functions"):
+        if f["FunctionName"].startswith(f"trainium-labs_{name}_"):
+            found = client.list_tags(Resource=f["FunctionArn"])["Tags"]
+            if found.get(tags.CLASS) == name:
+                out.append(Found("function", region, f["FunctionName"], "", False, f))
+    return out
+
+
+def buckets(cloud: Cloud, name: str) -> list[Found]:
+    """Return the bucket of a class, wherever it is."""
+    s3, out = cloud.client("s3"), []
+    for b in s3.list_buckets().get("Buckets", []):
+        if not b["Name"].startswith(f"trainium-labs--{name}--"):
+            continue
+        region = s3.get_bucket_location(Bucket=b["Name"]).get("LocationConstraint") or GLOBAL
+        try:
+            own = cloud.client("s3", region)
+            label = own.get_bucket_tagging(Bucket=b["Name"])["TagSet"]
+        except be.ClientError as error:
+            if code_of(error) != "NoSuchTagSet":
+                raise
+            label = []
+        # made by a run that was killed before it could tag: name and account say whose it is
+        whole = b["Name"] == f"trainium-labs--{name}--{cloud.account}" and not label
+        if whole or tags.ours(label, name):
+            out.append(Found("bucket", region, b["Name"], "", True, b))
     return out
 
 

@@ -17,6 +17,15 @@ MACHINE = "trainium-labs:machine"
 # happened to the laptop.
 GUARD = "trainium-labs:guard"
 ARMED = "armed"
+LINK = "trainium-labs:link-"  # + student = number below which links are ended
+CAP = "trainium-labs:cap"  # dollars; what the students' function goes by
+BEFORE = "trainium-labs:before"  # dollars spent on former machines
+HOSTKEY = "trainium-labs:hostkey"  # as the machine printed it on its console
+ASKS = "trainium-labs:asks"  # when the student asked for more
+ACTED = "trainium-labs:acted"  # time of the last request of the student's that did something
+COPIES = "trainium-labs:copies"  # where a machine may write copies of the work: s3://...
+SECTION = "trainium-labs:section"
+SETTINGS = "trainium-labs:settings"  # of the bucket, as a hash
 SEAT = "trainium-labs:core-"  # + two digits = student; shared machines only
 NODE = "trainium-labs:cluster"  # nodes of a Slurm cluster only; its value is the class
 STAFF = "staff"
@@ -26,6 +35,11 @@ def prefix(spec: ClassSpec) -> str:
     """Return what every name starts with. Class names hold no dot, so no class is a prefix of
     another."""
     return f"trainium-labs.{spec.name}."
+
+
+def function(spec: ClassSpec) -> str:
+    """Return the name of the students' function: AWS takes no dot there, classes no underscore."""
+    return f"trainium-labs_{spec.name}_my"
 
 
 def pending(spec: ClassSpec) -> str:

@@ -12,14 +12,15 @@ from typing import Any
 
 import botocore.exceptions as be
 
-from . import launch, pace
+from . import copies, launch, pace
 from .cloud import DENIED, GLOBAL, Cloud, code_of, each, words_of
 from .problems import ClassroomError
 from .sweep import Found, Sweep, sweep
 
 # What must be gone before what.
-MACHINES = ("spot-request", "instance")
+MACHINES = ("function", "reservation", "spot-request", "instance")  # first: nobody starts any more
 REST = (
+    "bucket",
     "elastic-ip",
     "snapshot",
     "volume",
@@ -56,6 +57,8 @@ class Report:
     closed: list[str] = field(default_factory=list)  # denied, and nothing can be started there
     account: str = ""
     known: bool = True  # the class was found, or something here says that it existed
+    keep_copies: bool = False
+    kept: list[str] = field(default_factory=list)  # because the staff asked for it
     partial: bool = False  # not all regions were looked at, so the global guards stay
 
     @property
@@ -79,6 +82,7 @@ class Report:
             return (
                 f"0 billable resources of class {self.name} (read back from {len(self.regions)}"
                 f" regions, {self.looks} listings)"
+                + (f"; kept as you asked: {', '.join(self.kept)}" if self.kept else "")
                 + (f"; {', '.join(self.closed)}: denied to you, also to launch" * bool(self.closed))
                 + (
                     "; other regions were not looked at, so roles and budgets stay"
@@ -111,6 +115,7 @@ class Report:
                     "not_readable": self.blind,
                     "denied_also_to_launch": self.closed,
                     "errors": self.errors,
+                    "kept_as_asked": self.kept,
                 },
                 indent=1,
             )
@@ -130,9 +135,11 @@ def teardown(
     pause: float = 3.0,
     held: Held = lambda _: {},
     ours: Collection[str] = (),
+    keep_copies: bool = False,
 ) -> Report:
     """Remove all that carries the class's tag in every enabled region; needs no state but the name
-    of the class. `held` says which machines must not be ended, and why."""
+    of the class. `held` says which machines must not be ended, and why; with `keep_copies` the
+    bucket stays."""
     enabled = set(cloud.regions())
     unknown = sorted(set(regions or ()) - enabled)
     if unknown:
@@ -144,6 +151,7 @@ def teardown(
     report = Report(name, regions=regions, at=cloud.now().isoformat(timespec="seconds"))
     report.partial = set(regions) != enabled
     report.ours = sorted(ours)
+    report.keep_copies = keep_copies
     state = _look(cloud, name, report, say)
     if dry_run:
         return report
@@ -171,6 +179,9 @@ def teardown(
 def _look(cloud: Cloud, name: str, report: Report, say: Callable[[str], None]) -> Sweep:
     state = sweep(cloud, name, report.regions, not report.partial, report.ours)
     report.closed = state.closed
+    if report.keep_copies:
+        report.kept = [str(f) for f in state.found if f.kind == "bucket"]
+        state.found = [f for f in state.found if f.kind != "bucket"]
     report.left, report.blind, report.looks = state.found, state.blind, state.looks
     say(
         f"found {len(state.found)} resources in {len(report.regions)} regions"
@@ -202,6 +213,8 @@ def _pass(
         keep = alive if kind in GUARDS else set()
         if keep and kind in ("budget", "role"):
             keep = {GLOBAL}
+        if alive and kind == "bucket":  # a machine that lives may have copied its work only there
+            keep = {f.region for f in state.found if f.kind == "bucket"}
         codes |= _batch(cloud, kind, state, report, say, keep)
     if alive:
         report.errors.append(
@@ -354,6 +367,11 @@ _REMOVERS: dict[str, Callable[[Cloud, Found], Any]] = {
     "schedule": _schedule,
     "schedule-group": lambda c, f: c.client("scheduler", f.region).delete_schedule_group(Name=f.id),
     "role": _role,
+    "reservation": (
+        lambda c, f: c.ec2(f.region).cancel_capacity_reservation(CapacityReservationId=f.id)
+    ),
+    "bucket": lambda c, f: copies.empty(c, f.region, f.id),
+    "function": lambda c, f: c.client("lambda", f.region).delete_function(FunctionName=f.id),
 }
 
 

@@ -133,20 +133,15 @@ def fetch(m: Machine, student: str, folder: Path, at: str) -> Archive:
             f"{needed / 2**20:,.0f} MiB do not fit on this computer's disk ({free / 2**20:,.0f}"
             f" MiB free in {shelf.folder})"
         )
-    path = shelf.folder / shelf.name(m.id, student)
-    part = path.with_name(f".{path.name}.part")
+    part = shelf.folder / f".{student}-{m.id}.part"
     try:
         checksum = _stream(m, student, folder, part)
         _read_through(part)
-        size = part.stat().st_size
-        part.replace(path)
+        return shelf.keep(part, m.id, student, checksum, at)
     except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
         raise NotFetched(str(error)) from error
     finally:
         part.unlink(missing_ok=True)
-    archive_ = Archive(m.id, student, path.name, size, checksum, at)
-    shelf.keep(archive_)
-    return archive_
 
 
 def _current(cloud: Cloud, region: str, some: Collection[Machine]) -> list[Machine]:
@@ -208,15 +203,19 @@ def save(
     *,
     wanted: Callable[[Machine, str], bool] = lambda *_: True,
     say: Callable[[str], None] = lambda _: None,
+    copied: Callable[[Machine], Archive | None] = lambda _: None,
 ) -> Fetched:
     """Fetch the work of every student on some machines, in whatever state they are; what is safe
-    already is not fetched again."""
+    already is not fetched again. `copied` fetches what a stopped machine has copied to the class's
+    bucket as its last word, so that it need not be started."""
     done, shelf = Fetched(), Shelf(folder / "work")
     folder.mkdir(parents=True, exist_ok=True)
     todo = [m for m in machines if m.id]
     needed = []
     for m in todo:
         people = [s for s in m.students if wanted(m, s)]
+        if any(shelf.problem(m, s, cloud.now()) for s in people) and (found := copied(m)):
+            say(f"{found.student}: {found.size / 1024:,.0f} KiB fetched from the class's bucket")
         missing = [s for s in people if shelf.problem(m, s, cloud.now())]
         done.saved += [s for s in people if s not in missing]
         if missing:

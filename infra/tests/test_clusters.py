@@ -52,6 +52,8 @@ def problems(file: Path) -> list[str]:
         ({"mode": "shared"}, "`cluster` is for `mode: cluster` only"),
         ({"regions": ["us-east-2", "us-west-2"]}, "2 regions are named"),
         ({"sdk": "2.26.1"}, "does not know cgroup v2"),
+        ({"work_copies": "s3"}, "could read the others' copies"),
+        ({"my": "lambda"}, "a cluster has none"),
         ({"cluster": {"nodes": 0}}, "the least is 1"),
         ({"cluster": {"nodes": 2, "core_hours": 3}}, "Did you mean `core_hours_per_student`"),
     ],

@@ -67,7 +67,7 @@ def test_the_playbooks_pass_every_option_that_one_of_their_commands_has() -> Non
 
 
 def test_every_command_of_the_table_is_there(folder: ClassFolder) -> None:
-    assert set(commands._COMMANDS) | {"check", "teardown"} == set(COMMANDS)
+    assert set(commands._COMMANDS) | {"check", "teardown", "init", "roster"} == set(COMMANDS)
 
 
 def test_an_option_of_another_command_is_refused_before_anything_is_done(
@@ -80,5 +80,5 @@ def test_an_option_of_another_command_is_refused_before_anything_is_done(
         commands.run("teardown", str(folder.file), over_budget=True, rotate=True, name="")
     assert options.refused("forecast", {"dry_run": True}) == [], "previews pass them over"
     assert options.refused("start", {"dry_run": False, "name": ""}) == []
-    with pytest.raises(ClassroomError, match="no command 'provisoin'. Use check, "):
+    with pytest.raises(ClassroomError, match="no command 'provisoin'. Use init, "):
         commands.run("provisoin", str(folder.file))

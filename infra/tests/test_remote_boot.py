@@ -23,6 +23,8 @@ from conftest import INFRA
 pytestmark = pytest.mark.skipif(bool(hosts.why_not()), reason=hosts.why_not())
 ROOT = INFRA.parent
 IP = "127.0.79.1"
+#: one who may use sudo, one who may not, and one whose own services outlive the logout
+USERS = ("ubuntu", "bob", "carol")
 DRIVER = (
     "import sys; from labkit.cli import guarded;"
     "sys.exit(guarded(None, sys.argv[1:], ('job.py',)))"
@@ -41,7 +43,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hosts.Host]:
     key = work / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     root = hosts.rootfs(work)
-    for user in ("ubuntu", "bob"):
+    for user in USERS:
         subprocess.run(["chroot", str(root), "useradd", "-m", "-s", "/bin/bash", user], check=True)
         subprocess.run(["chroot", str(root), "usermod", "-p", "*", user], check=True)
         keys = f"home/{user}/.ssh/authorized_keys"
@@ -49,6 +51,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[hosts.Host]:
         chown = ["chroot", str(root), "chown", "-R", f"{user}:{user}", f"/home/{user}"]
         subprocess.run(chown, check=True)
     hosts.write(root / "etc/sudoers.d/ubuntu", "ubuntu ALL=(ALL) NOPASSWD:ALL\n", 0o440)
+    hosts.write(root / "var/lib/systemd/linger/carol", "")
     venv = "/opt/aws_neuronx_venv_pytorch_2_8"
     subprocess.run(["chroot", str(root), "python3", "-m", "venv", venv], check=True)
     site = next((root / venv.lstrip("/") / "lib").glob("python3*")) / "site-packages"
@@ -77,7 +80,7 @@ def desk(host: hosts.Host, tmp_path: Path) -> Callable[..., subprocess.Popen[str
     subprocess.run(["git", "init", "-q"], cwd=repo, check=True)
     config = tmp_path / "config"
     text = ""
-    for user in ("ubuntu", "bob"):
+    for user in USERS:
         text += f"Host {user}-chip\n  HostName {IP}\n  User {user}\n"
     rest = "  IdentitiesOnly yes\n  IdentityAgent none\n  StrictHostKeyChecking no\n"
     rest += "  UserKnownHostsFile /dev/null\n  LogLevel ERROR\n"
@@ -126,6 +129,21 @@ def test_a_run_is_a_unit_that_outlives_the_login(host: hosts.Host, desk) -> None
     assert again.returncode == 0 and "picking up" in err, err
     assert names(desk.repo) == [f"a{n}" for n in range(8)]
     assert "trainium-labs-" not in host.ssh("systemctl list-units --plain 'trainium-labs-*'")
+
+
+def test_a_lingering_user_has_a_unit_without_sudo(host: hosts.Host, desk) -> None:
+    first = desk("--runs", "8", "--pause", "0.7", "--say", "u", user="carol")
+    wait_log(host, "run 1", user="carol")
+    units = "XDG_RUNTIME_DIR=/run/user/$(id -u) systemctl --user list-units --plain"
+    assert "trainium-labs-" in host.ssh(units, user="carol")
+    first.kill()
+    first.communicate()
+    host.ssh("sudo pkill -KILL -u carol sshd || true")
+    again = desk("--runs", "8", "--pause", "0.7", "--say", "u", user="carol")
+    _, err = again.communicate(timeout=90)
+    assert again.returncode == 0 and "picking up" in err, err
+    assert names(desk.repo) == [f"u{n}" for n in range(8)]
+    assert "trainium-labs-" not in host.ssh(units, user="carol")
 
 
 def test_two_accounts_on_one_core(host: hosts.Host, desk) -> None:

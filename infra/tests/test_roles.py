@@ -113,6 +113,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "slurm_base": ({"slurm_base_nodes": [{"name": "node-01"}]}, "required arguments: address"),
     "slurm_controller": ({"slurm_controller_core_hours": "many"}, "slurm_controller_core_hours"),
     "slurm_node": ({"slurm_node_devices": "all"}, "slurm_node_devices"),
+    "work_copies": ({"work_copies_spot": "perhaps"}, "work_copies_spot"),
     "student_account": (
         {"student_account_seats": [{"student": "alice", "core": 0}]},
         "required arguments: user",
@@ -120,6 +121,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 MEANT: dict[str, tuple[dict[str, Any], str]] = {  # right types, wrong meaning
     "idle_guard": ({"idle_guard_stop_nightly": 1410}, 'Write it as "23:30", in quotes'),
+    "work_copies": ({"work_copies_place": "bucket"}, "not of the form s3://BUCKET/PREFIX"),
     "influxdb": ({"influxdb_bind": "0.0.0.0:8086"}, "not an address and port of this machine"),
     "lab_workspace": (
         {"lab_workspace_repository": "x", "lab_workspace_commit": "main"},

@@ -7,7 +7,9 @@ import random
 import shutil
 import sys
 import tarfile
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +197,26 @@ def test_an_archive_that_was_damaged_or_is_old_is_fetched_again(
     cloud.post("advance", seconds=2 * 3600)
     done = classroom("teardown", folder.file, discard_work="")
     assert done["exit_code"] == 0 and disks.lost(folder.path / "out/lab") == []
+
+
+def test_archives_that_come_in_at_the_same_moment_are_all_listed(tmp_path: Path) -> None:
+    together = threading.Barrier(16)
+
+    def one(n: int) -> None:
+        part = tmp_path / f".{n}.part"
+        part.write_bytes(b"%d" % n)
+        together.wait()  # two machines for each student: the names must differ as well
+        shelf = archives.Shelf(tmp_path)  # as each fetch opens its own
+        shelf.keep(part, f"i-{n}", f"student{n // 2}", archives.sha256(part), "2026-11-21")
+
+    for _ in range(5):
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(one, range(16)))
+        listed = archives.Shelf(tmp_path).all()
+        assert sorted(a.instance for a in listed) == sorted(f"i-{n}" for n in range(16))
+        for a in listed:
+            assert (tmp_path / a.file).read_text() == a.instance[2:]
+        archives.Shelf(tmp_path).manifest.unlink()
 
 
 def test_a_disk_without_room_is_said_before_anything_is_fetched(

@@ -25,7 +25,7 @@ import numpy as np
 from .backends import BackendError, prepare_process, run_kernel
 from .inputs import make_inputs
 from .load import load_module
-from .spec import Case, SpecError, Tensor
+from .spec import Case, Passes, SpecError, Tensor
 
 _modules: dict[str, ModuleType] = {}
 
@@ -34,6 +34,7 @@ def job_of(case: Case, **more: Any) -> dict[str, Any]:
     """Return the JSON form of what the child must know of a case."""
     job = {"kernel": case.kernel, "kwargs": {**case.kwargs, **case.kernel_kwargs},
            "constants": dict(case.constants), "hw_options": dict(case.hw_options),
+           "meant_to_be_wrong": not isinstance(case.expect, Passes),
            "inputs": [[list(t.shape), t.dtype, t.low, t.high, t.file] for t in case.inputs], **more}
     try:
         json.dumps(job)
@@ -73,20 +74,29 @@ def _run(job: dict[str, Any], workdir: Path) -> dict[str, Any]:
         if not hasattr(module, name):
             raise SpecError(f"{Path(job['kernels']).name} has no constant named {name}")
         setattr(module, name, value)
+    level = os.environ.get("NKISIM_CHECKS")
+    if job.get("meant_to_be_wrong") and level == "strict":
+        del os.environ["NKISIM_CHECKS"]             # so that it comes to its end
     try:
         ran = run_kernel(job["backend"], kernel, inputs, job["kwargs"], job["target"],
                          dialect=dialect, hw_options=job["hw_options"],
                          measure=job.get("measure", False), profile=job.get("profile", ""),
                          limit_us=job.get("limit_us"))
     finally:
+        if level is not None:
+            os.environ["NKISIM_CHECKS"] = level
         for name, value in before.items():
             setattr(module, name, value)
     several = isinstance(ran.outputs, (tuple, list))
-    outputs = list(ran.outputs) if several else [ran.outputs]
-    return {"several": several, "stats": ran.stats, "findings": ran.findings,
-            "latency": ran.latency, "latency_kind": ran.latency_kind,
-            "outputs": [_save(x, workdir / f"out-{job['id']}-{i}.npy")
-                        for i, x in enumerate(outputs)]}
+    reply = {"several": several, "stats": ran.stats, "findings": ran.findings,
+             "latency": ran.latency, "latency_kind": ran.latency_kind}
+    for name, outputs in (("outputs", ran.outputs), ("shuffled", ran.shuffled)):
+        if isinstance(outputs, str) and name == "shuffled":
+            reply[name] = outputs
+        elif name == "outputs" or outputs is not None:
+            reply[name] = [_save(x, workdir / f"{name}-{job['id']}-{i}.npy")
+                           for i, x in enumerate(outputs if several else [outputs])]
+    return reply
 
 
 def _kernels(path: Path) -> ModuleType:

@@ -23,6 +23,7 @@ from .results import ResultsError, append_run, provenance, write_times
 from .show import (
     case_table,
     progress,
+    show_check,
     show_failures,
     show_printed,
     show_score,
@@ -69,6 +70,9 @@ def add_language_flags(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument("--language", choices=("teach", "strict", "off"),
                         help="what is done about Python that a compiler of NKI refuses: said (the "
                              "default), an error, nothing (docs/language-limits.md)")
+    parser.add_argument("--check", nargs="?", const="teach", choices=("teach", "strict", "off"),
+                        help="list all findings of the simulator about the kernels, notes as well; "
+                             "strict: a warning fails its case, off: look for none")
 
 
 def add_case_limit(parser: argparse.ArgumentParser) -> None:
@@ -82,6 +86,8 @@ def in_dialect_of(lab: Lab, args: argparse.Namespace) -> Lab:
     """Return the lab in the dialect that the flags ask for, as it is if they ask for none."""
     if getattr(args, "language", None):
         os.environ["NKI_LANGUAGE"] = args.language      # the child that runs the kernel reads it
+    if getattr(args, "check", None):
+        os.environ["NKISIM_CHECKS"] = args.check
     dialect = getattr(args, "dialect", None)
     return lab.speaking(dialect) if dialect else lab
 
@@ -211,6 +217,7 @@ def run_fleet(labs: Sequence[Lab], fleet: str, targets: Sequence[str], args: arg
     show_failures(console, outcomes)
     show_printed(console, outcomes)
     show_slow(console, outcomes)
+    show_check(console, outcomes, notes=args.check in ("teach", "strict"))
     for lab in labs:
         show_steps(console, lab, [o for n, o in everything if n == lab.label])
         if lab.rubric:
@@ -239,6 +246,7 @@ def run_tester(lab: Lab, cases: Sequence[Case], args: argparse.Namespace) -> int
     show_failures(console, outcomes)
     show_printed(console, outcomes)
     show_slow(console, outcomes)
+    show_check(console, outcomes, notes=args.check in ("teach", "strict"))
     if profile:
         for outcome in outcomes:
             show_stats(console, outcome)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .backends import ORDER, SHUFFLE
 from .child import job_of
 from .compare import AnyArgmax, Comparison, compare
 from .diagnose import Alternative
@@ -154,12 +155,36 @@ def judge(case: Case, target: str, reply: dict[str, Any], expected: tuple[Any, .
         outcome.text = f"ran to its end, but should have ended in {case.expect.error}"
         outcome.detail = case.expect.why
     else:
-        outputs = reply["outputs"]
-        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-        _judge_outputs(outcome, outputs, expected, references)
+        _judge_outputs(outcome, _several(reply["outputs"]), expected, references)
         if outcome.status == PASSED and not isinstance(case.expect, MustFailNumerically):
             _judge_findings(outcome)
+            if outcome.status == PASSED and reply.get("shuffled") is not None:
+                _judge_shuffled(outcome, reply["shuffled"], expected, references)
     return outcome
+
+
+def _several(outputs: Any) -> tuple[Any, ...]:
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def _judge_shuffled(outcome: Outcome, again: Any, expected: tuple[Any, ...],
+                    references: References) -> None:
+    """Fail a case whose result is right in one order of iterations only, and say why.
+
+    `again`: the outputs of another order, or the text of the error that it ended in.
+    """
+    other = Outcome(outcome.case, outcome.target, FAILED, "")
+    if isinstance(again, str):
+        other.text = again
+    else:
+        _judge_outputs(other, _several(again), expected, references)
+    if other.status == PASSED:
+        return
+    met = next(f for f in outcome.findings if f["id"] in ORDER and f["severity"] == "warning")
+    outcome.status, outcome.comparisons = FAILED, other.comparisons
+    outcome.text = ("the result is right here by luck: with iterations in another order "
+                    f"({SHUFFLE}=1), {other.text}. {met['id']} {met['text']}")
+    outcome.detail = "\n".join(filter(None, (outcome.text, met["where"], "", other.detail)))
 
 
 def _judge_findings(outcome: Outcome) -> None:

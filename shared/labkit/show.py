@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -22,10 +23,11 @@ from rich.text import Text
 
 from .evaluate import FAILED, NOT_RUN, PASSED, Outcome
 from .inputs import dtype_of
-from .spec import Case, Lab, MustFailNumerically, MustRaise, RubricLine
+from .spec import Case, Lab, MustFailNumerically, MustRaise, Passes, RubricLine
 from .tolerance import tolerance
 
 _STYLE = {PASSED: "green", FAILED: "red", NOT_RUN: "yellow"}
+_SEVERITIES = {"error": "red", "warning": "yellow", "note": "blue"}      # worst first
 
 
 def terminal() -> Console:
@@ -168,6 +170,35 @@ def show_findings(console: Console, outcome: Outcome) -> None:
                               + (f"\n  where  {f['where']}" if f["where"] else "")
                               for f in outcome.findings):
         console.print(escape(text), highlight=False, soft_wrap=True)
+
+
+def show_check(console: Console, outcomes: Iterable[Outcome], notes: bool = False) -> None:
+    """List findings, worst first, each once: where, in which cases, and what to try.
+
+    Without `notes` those of cases that passed (a failure's report has them), and no notes. What is
+    found about a kernel that is meant to be wrong is not news.
+    """
+    found: dict[tuple[str, ...], tuple[dict[str, Any], list[str]]] = {}
+    for o in (o for o in outcomes if isinstance(o.case.expect, Passes)):
+        for f in o.findings:
+            if not notes and (f["severity"] == "note" or o.status != PASSED):
+                continue
+            key = f["severity"], f["id"], f["text"], f["where"] or ""
+            found.setdefault(key, (f, []))[1].append(f"{o.case.name} on {o.target}")
+    if not found and not notes:
+        return
+    console.print()
+    for (severity, id, text, where), (f, runs) in sorted(
+            found.items(), key=lambda item: (list(_SEVERITIES).index(item[0][0]), item[0][1:])):
+        more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
+        console.print(f"[{_SEVERITIES[severity]}]{severity}[/] {id} {escape(text)}\n"
+                      + escape(f"  where  {where}\n" * bool(where) + f"  in     {runs[0]}{more}\n"
+                               + f"  try    {f['try']}\n" * bool(f.get("try"))
+                               + f"  more   python -m nkisim explain {id}"),
+                      highlight=False, soft_wrap=True)
+    counts = [f"{n} {s}{'s' if n != 1 else ''}" for s in _SEVERITIES
+              if (n := sum(key[0] == s for key in found))]
+    console.print(f"findings: {', '.join(counts) or 'none'}", highlight=False)
 
 
 def show_stats(console: Console, outcome: Outcome) -> None:

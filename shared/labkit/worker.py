@@ -60,12 +60,14 @@ class Worker:
         else:
             reply = self._await(job, timeout_s)
             reply["printed"] = self._printed()
-        if "outputs" in reply:
+        for name in ("outputs", "shuffled"):
+            if not isinstance(reply.get(name), list):
+                continue
             try:
-                arrays = [_load(x, self.workdir) for x in reply["outputs"]]
+                arrays = [_load(x, self.workdir) for x in reply[name]]
             except (OSError, ValueError, KeyError, TypeError):
                 return {"error": {"kind": "crash", "text": "the output could not be read back"}}
-            reply["outputs"] = tuple(arrays) if reply.get("several") else arrays[0]
+            reply[name] = tuple(arrays) if reply.get("several") else arrays[0]
         return reply
 
     def _await(self, job: dict[str, Any], timeout_s: float) -> dict[str, Any]:

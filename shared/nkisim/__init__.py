@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = ["TARGETS", "Finding", "NkiError", "Profile", "Run", "check", "installed_dialect",
-           "profile", "rows", "run", "simulate"]
+           "profile", "rows", "run", "simulate", "tune"]
 
 from .finder import install as _install  # noqa: E402 (after __all__, before use)
 
@@ -21,7 +21,8 @@ _install()
 
 _LAZY = {"simulate": "api", "run": "api", "check": "api", "rows": "api",
          "Run": "launch", "Finding": "checks.finding", "NkiError": "errors", "TARGETS": "chip.hw",
-         "profile": "prediction", "Profile": "prediction", "installed_dialect": "finder"}
+         "profile": "prediction", "Profile": "prediction", "installed_dialect": "finder",
+         "tune": "tuning.tune"}
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 
 from .checks.finding import Finding, as_finding, worst_first
 from .errors import NkiError
-from .launch import Run, launch
+from .launch import Run, launch, watched
 
 
 def run(kernel: Any, *args: Any, target: str | None = None, **kwargs: Any) -> Run:
@@ -32,14 +32,14 @@ def check(kernel: Any, *args: Any, target: str | None = None, **kwargs: Any) -> 
     Args: as for `run`. Returns: Finding objects (id, severity "error", "warning" or "note", text,
     where, other, hint); empty if nothing is wrong. `python -m nkisim check` does it for a script.
     """
-    try:
-        return worst_first(launch(kernel, args, kwargs, target=target).findings)
-    except NkiError as error:
-        return [as_finding(error)]
-    except Exception as error:          # some rules travel inside the type that the SDK raises
-        if isinstance(rule := getattr(error, "nki_error", None), NkiError):
-            return [as_finding(rule)]
-        raise
+    with watched() as runs:
+        try:
+            launch(kernel, args, kwargs, target=target)
+        except Exception as error:      # some rules travel inside the type that the SDK raises
+            if not isinstance(rule := getattr(error, "nki_error", error), NkiError):
+                raise
+            runs.append([as_finding(rule)])
+    return worst_first(f for found in runs for f in found)
 
 
 def rows() -> list[dict[str, Any]]:

@@ -60,6 +60,9 @@ SERVED_SHIM = {
     f"{SHIM}.{TODAY}.builtin": f"{FACADE_TODAY}.builtin",
 }
 
+#: What `neuronxcc.nki` holds beside the language: kernels of AWS, in packages of their own.
+KERNELS_OF_AWS = ("kernels", "_private_kernels", "_pre_prod_kernels", "_pre_prod_nkl", "docs")
+
 BACKENDS = ("auto", "sim", "sdk")
 #: The first compiler release (Neuron SDK 2.30) that refuses `neuronxcc.nki` inside kernels.
 FIRST_COMPILER_WITHOUT_NKI = (2, 25)
@@ -337,6 +340,13 @@ def _too_late(wanted: str, name: str) -> ImportError:
 def _not_simulated(name: str) -> ImportError:
     """Describe a name that the SDK may have and the simulator has not."""
     public = name
+    part = name.removeprefix(f"{NKI}.").removeprefix(f"{FACADE}.").partition(".")[0]
+    if part in KERNELS_OF_AWS and not name.startswith(TODAY):
+        return ImportError(
+            f"{NKI}.{part} holds kernels that AWS wrote in NKI; they come with the AWS SDK and are "
+            "no part of the language.\nThe simulator has none of them. It runs their public "
+            "sources: github.com/aws-neuron/nki-samples and github.com/aws-neuron/nki-library.",
+            name=name)
     for served, target in {**SERVED, **SERVED_TODAY}.items():
         if name.startswith(f"{target}."):
             public = served + name[len(target):]  # the last match is the longest

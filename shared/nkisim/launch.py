@@ -5,6 +5,7 @@ import copy
 import functools
 import inspect
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,10 +16,12 @@ from typing import Any
 import numpy as np
 
 from . import banner, collector, uncaught
+from .checks import level as strict
 from .checks.capacity import check_capacity
 from .checks.finding import Finding
 from .checks.hazards import check_loops
 from .checks.ignore import kept
+from .checks.inputs import unread_inputs
 from .checks.sums import check_sums
 from .chip import dtypes, hw
 from .chip.memory import HBM, NEVER
@@ -35,6 +38,9 @@ from .machine.tensor import Tensor
 from .machine.values import TileValues
 from .trace.trace import Trace
 from .trace.written import written
+
+#: The annotation of a parameter that is written, as text or as the name of its type.
+_MUTABLE = re.compile(r"\bmutable(_tensor)?\b")
 
 
 @dataclass
@@ -207,8 +213,8 @@ class _Arguments:
         self.inputs: list[tuple[str, np.ndarray, Tensor, bool]] = []
         notes = getattr(kernel.func, "__annotations__", {})
         self.mutable = {n for n, a in notes.items()
-                        if "mutable_tensor" in (a if isinstance(a, str) else
-                                                getattr(a, "__name__", ""))}
+                        if _MUTABLE.search(a if isinstance(a, str) else
+                                           getattr(a, "__name__", ""))}
 
     def written(self) -> bool:
         """Tell whether the kernel has written into an argument, where that makes it an output."""
@@ -231,7 +237,7 @@ class _Arguments:
             return type(value)(self.convert(v, name) for v in value)
         if type(value) is dict:
             return {k: self.convert(v, name) for k, v in value.items()}
-        if type(value).__module__.split(".")[0] in ("jax", "jaxlib"):
+        if type(value).__module__.split(".")[0] in ("jax", "jaxlib") and hasattr(value, "shape"):
             self.jax = True
             return self.convert(np.asarray(value), name)
         return value
@@ -282,14 +288,15 @@ def launch(kernel: Any, args: tuple, kwargs: dict, *, target: str | None = None,
 
 def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compute: bool,
             replays: bool = False, tile_values: TileValues | None = None) -> Run:
-    core = kernel.core(target)
+    core, strictness = kernel.core(target), strict.requested()
     banner.announce(core.name)
     m = Machine(core, lower, compute=compute, replays=replays,
                 in_order="skip_middle_end_transformations" in kernel.nki_options)
     m.dialect = kernel.dialect
-    m.watch = tile_values
+    m.watch, m.checks = tile_values, strictness != strict.OFF
     names = _bind(kernel, args, kwargs)
-    m.findings += level.of_kernel(kernel.func, kernel.dialect)
+    if m.checks:
+        m.findings += level.of_kernel(kernel.func, kernel.dialect)
     box = _Arguments(m, kernel)
     tensors = [box.convert(a, n) for a, n in zip(args, names)]
     named = {k: box.convert(v, k) for k, v in kwargs.items()}
@@ -300,24 +307,35 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
             m.products.run()        # nothing has read them: a kernel may return PSUM itself
             m.replays.finish()
             error = None
-            if m.cores is None:
+            if not m.checks:
+                pass
+            elif m.cores is None:
                 error = check_loops(m)
             else:
                 _races(m)
-            if compute:             # a profile counts what does not fit as it schedules
+            if compute and m.checks:    # a profile counts what does not fit as it schedules
                 check_capacity(m)
                 if m.dialect == "beta1":    # the package nki says it as it is issued
                     check_sums(m)
     except Exception as exc:
         if not m.replays.trusts(exc):
             raise Diverged from exc
+        _until_it_broke(m, exc)
         raise
     finally:
         current.reset(token)
     if error is not None:
+        _until_it_broke(m, error)
         raise error
     outputs = _outputs(m, kernel, box, result) if compute else None
-    run = Run(outputs, kept(m.findings), m.trace, core.name, m)
+    if m.checks and compute and all(f.severity == "note" for f in m.findings):
+        m.findings += unread_inputs(m.trace, [(name, t) for name, _, t, _ in box.inputs],
+                                    place_of(kernel))
+    findings = kept(m.findings) if m.checks else []
+    if strictness == strict.STRICT and (error := strict.as_error(findings)) is not None:
+        _until_it_broke(m, error)
+        raise error
+    run = Run(outputs, findings, m.trace, core.name, m)
     if _watchers:
         _watchers[-1].append(run.findings)
     return run
@@ -332,6 +350,16 @@ def _races(m: Machine) -> None:
     error = check_loops(m)
     if error is not None:
         m.findings.append(Finding(error.id, "warning", error.what, error.where, None))
+
+
+def _until_it_broke(m: Machine, error: Exception) -> None:
+    """Give the findings of a run that an error has ended to whoever watches.
+
+    What was found in the line of the error the error says itself.
+    """
+    where = getattr(getattr(error, "nki_error", error), "where", None)
+    if _watchers and (found := [f for f in m.findings if where is None or f.where != where]):
+        _watchers[-1].append(kept(found))
 
 
 _told: set[str] = set()
@@ -384,7 +412,8 @@ def _run_instances(m: Machine, kernel: Kernel, args: list, kwargs: dict) -> Any:
     return result
 
 
-def _place(kernel: Kernel) -> Where | None:
+def place_of(kernel: Kernel) -> Where | None:
+    """Return where a kernel is defined."""
     code = getattr(kernel.func, "__code__", None)
     return Where(code.co_filename, code.co_firstlineno, code.co_name) if code else None
 
@@ -411,7 +440,7 @@ def _outputs(m: Machine, kernel: Kernel, args: _Arguments, result: Any) -> Any:
         if not isinstance(x, Tensor):
             raise fail("NKI-O02", f"{kernel.__name__} returns something that is not a tensor",
                        given=f"{what} is {type(x).__name__}", limit="HBM tensors",
-                       where=_place(kernel))
+                       where=place_of(kernel))
         if x.kind is not HBM and kernel.mode == "simulation":
             m.find("NKI-O02", "warning", f"{what} is returned from {x.kind.upper()}; on hardware "
                    "outputs are HBM tensors, so this kernel can only be simulated")
@@ -420,7 +449,7 @@ def _outputs(m: Machine, kernel: Kernel, args: _Arguments, result: Any) -> Any:
         if x.kind is not HBM:
             raise fail("NKI-O02", f"{kernel.__name__} returns a tensor on chip",
                        given=f"{what}: {x!r}", limit="outputs are HBM tensors",
-                       where=_place(kernel),
+                       where=place_of(kernel),
                        hint="store it: nl.store(out, value=tile), with out in nl.shared_hbm")
         returned.append(x)
         m.check_bounds(x)
@@ -430,7 +459,7 @@ def _outputs(m: Machine, kernel: Kernel, args: _Arguments, result: Any) -> Any:
             made = m.trace.where(st.where)
             raise fail("NKI-O03", f"an output of {kernel.__name__} is never written",
                        given=f"{what}: {x!r}" + (f", created at {made}" if made else ""),
-                       where=made or _place(kernel),
+                       where=made or place_of(kernel),
                        hint="does the loop run at all? size // tile size is 0 when the tensor is "
                             "smaller than a tile")
         m.undefined.check_output(x)
@@ -439,7 +468,7 @@ def _outputs(m: Machine, kernel: Kernel, args: _Arguments, result: Any) -> Any:
 
     if result is None:
         if not args.old_style and not args.written():
-            raise fail("NKI-O02", f"{kernel.__name__} returns nothing", where=_place(kernel),
+            raise fail("NKI-O02", f"{kernel.__name__} returns nothing", where=place_of(kernel),
                        given="None", limit="a kernel returns its output tensors",
                        hint="end the kernel with: return out")
         out = None
@@ -453,7 +482,7 @@ def _outputs(m: Machine, kernel: Kernel, args: _Arguments, result: Any) -> Any:
         if not args.old_style and not any(r.storage is t.storage for r in returned):
             raise fail("NKI-O06", f"mutable parameter {name} is not returned",
                        limit="a parameter annotated nt.mutable_tensor is an output as well",
-                       where=_place(kernel), hint=f"return {name}")
+                       where=place_of(kernel), hint=f"return {name}")
         m.undefined.check_output(t)
         array[...] = t.np.reshape(array.shape)
     return out

@@ -9,8 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from importlib import resources
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from .timing.schedule import ENGINES, Schedule, schedule
 from .trace.footprint import Dependencies
 from .trace.rewrite import Draft
 from .trace.trace import Kind, Trace
+from .trust import trust
 
 DESCRIPTORS = ("static", "dge")
 SEGMENT = np.dtype([("engine", np.int8), ("start_us", np.float64), ("end_us", np.float64),
@@ -37,19 +37,6 @@ LIFETIME = np.dtype([("storage", np.int64), ("first_us", np.float64), ("last_us"
                      ("bytes_per_partition", np.int64), ("line", np.int64)])
 #: an engine that is busy for so much of the body is what limits a kernel
 BOUND = 0.75
-
-
-@cache
-def model_error() -> str:
-    """Say how far the model is from the published measurements that nkisim carries.
-
-    The figures are those that `python -m nkisim calibrate --sources DIR --write` left.
-    """
-    text = resources.files("nkisim").joinpath("data/calibration.json").read_text("utf-8")
-    facts = json.loads(text)
-    return (f"median |error| {facts['median_error_pct']} %, 90th percentile "
-            f"{facts['p90_error_pct']} % on {facts['compared']} published measurements, most "
-            "of which the model was fitted to (docs/latency-model.md)")
 
 
 class Timeline:
@@ -136,7 +123,7 @@ class Peak:
     amount: int
 
 
-def _seal_inputs(trace: Trace) -> None:
+def seal_inputs(trace: Trace) -> None:
     """Mark the arguments that a kernel could have written and has not: they can be read again."""
     every, stores = trace.operands(), trace.storages
     written = set(every.storage[every.write].tolist())
@@ -192,9 +179,8 @@ class Profile:
                  tile_values: TileValues | None = None):
         self.kernel_name, self.hw, self.descriptors = kernel_name, core, descriptors
         self.trace, self.machine = run.trace, run.machine
-        self.model_error = model_error() if core.calibrated else "not calibrated"
         self.outputs, self.findings = run.outputs, list(run.findings)
-        _seal_inputs(run.trace)
+        seal_inputs(run.trace)
         plans = [schedule(trace, core, dge=descriptors == "dge", on=options)
                  for trace in _of_cores(run)]
         plan = max(plans, key=_end)                         # of the core that takes longest
@@ -230,6 +216,8 @@ class Profile:
         self.sbuf_peak_bytes = int(self.memory.sbuf_bytes.max(initial=0))
         self.psum_peak_banks = int(self.memory.psum_banks.max(initial=0))
         self.bound = self._bound()
+        self.trust = trust(plan, core, descriptors == "dge", self.bound, self.body_us)
+        self.model_error = self.trust.text
         self._check_capacity(plan.deps)
 
     @property
@@ -244,6 +232,33 @@ class Profile:
         """
         return advice.advise(self.schedule, self.hw, dge=self.descriptors == "dge",
                              on=self._options, latency_us=self.latency_us)
+
+    @cached_property
+    def counters(self) -> dict[str, float]:
+        """Return what a profiler counts, after what the compiler does, by the names that
+        measurement records have.
+
+        Transfers, packets (descriptors) and bytes of DMAs, bytes to and from HBM, spilled bytes;
+        `..._active`: the share of the body in which an engine works (of the DMA engines: their
+        mean); `pe_full_clock`: the share of the Tensor Engine's work at its full clock.
+        """
+        plan, busy = self.schedule, self.schedule.busy
+        count = np.bincount(plan.deps.kind, minlength=len(plan.transfers)).tolist()
+        full = sum(n * w.interval_us for n, w, e in zip(count, plan.works, plan.engines)
+                   if w is not None and e == "tensor")
+        slow = self.hw.timing.pe_cold_factor
+        cold = (busy["tensor"] - full) * slow / (slow - 1) if slow > 1 else 0.0
+        body = self.body_us or 1.0
+        return {
+            "dma_transfers": self.dma_transfer_count,
+            "dma_packets": sum(n * x.descriptors for n, x in zip(count, plan.transfers) if x),
+            "dma_bytes": self.hbm_read_bytes + self.hbm_write_bytes,
+            "hbm_read_bytes": self.hbm_read_bytes, "hbm_write_bytes": self.hbm_write_bytes,
+            "spill_bytes": self.spill_bytes,
+            "pe_active": busy["tensor"] / body, "dve_active": busy["vector"] / body,
+            "act_active": busy["scalar"] / body, "pool_active": busy["gpsimd"] / body,
+            "dma_active": busy["dma"] / body,
+            "pe_full_clock": 1.0 - cold / busy["tensor"] if busy["tensor"] else 1.0}
 
     @property
     def verdict(self) -> str:
@@ -301,12 +316,14 @@ class Profile:
         return {
             "kernel": self.kernel_name, "target": self.hw.name, "predicted": True,
             "calibrated": self.hw.calibrated, "model_error": self.model_error,
+            "model_error_like": self.trust.to_dict(),
             "descriptors": self.descriptors, "compiler": list(self.compiler),
             "latency_us": self.latency_us, "body_us": self.body_us,
             "profile_total_us": self.profile_total_us, "engine_busy": self.engine_busy,
             "flops": self.flops, "mfu": self.mfu, "hbm_read_bytes": self.hbm_read_bytes,
             "hbm_write_bytes": self.hbm_write_bytes,
             "dma_transfer_count": self.dma_transfer_count, "spill_bytes": self.spill_bytes,
+            "counters": self.counters,
             "sbuf_peak_bytes": self.sbuf_peak_bytes, "psum_peak_banks": self.psum_peak_banks,
             "sbuf_peak_lines": [[place(p.where), p.amount] for p in self.sbuf_peak_lines],
             "psum_peak_lines": [[place(p.where), p.amount] for p in self.psum_peak_lines],
@@ -381,7 +398,7 @@ def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = 
         descriptors: "static" or "dge"; default: static on trn1 and where the kernel's
             `additional_compile_opt` has --disable-dge, else hardware descriptor generation.
         compiler: what the compiler is taken to do, names of `nkisim.compiler.OPTIONS`; default
-            ("reorder", "engines", "rename"), () is strictly as written.
+            what the compiler of that dialect does, () is strictly as written.
         tile_values: True keeps for the page what each of the first instructions wrote: extremes,
             NaNs, a histogram and a small picture.
 
@@ -391,9 +408,11 @@ def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = 
     inner = as_kernel(getattr(kernel, "kernel", kernel))
     core = inner.core(target)
     path = descriptor_path(core, options, descriptors)
-    on = compiling.options(compiler)
     values = TileValues() if tile_values and compute else None
     run = launch(inner, args, kwargs, target=core.name, compute=compute, tile_values=values)
+    on = compiling.options(compiler, compiling.has_middle_end(inner.dialect,
+                                                              run.machine.skip_middle_end),
+                           core.name)
     return Profile(run, core, path, getattr(inner, "__name__", "kernel"), on, values)
 
 

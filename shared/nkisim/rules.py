@@ -248,6 +248,9 @@ Try: create it at the top of the kernel; nl.private_hbm for scratch space inside
 NKI-O06 | err_mutable_parameter_not_returned | Mutable parameters are returned
 The compiler learns from the return statement that the parameter's memory is an output as well.
 Try: add it to what the kernel returns.
+NKI-O07 | - | Inputs that are read in part
+A kernel that never reads an input, or not all of it, may be right: a caller always passes it, or half of a matrix is known. More often a bias is forgotten, a loop ends too early, or one of two operands is longer than the other along the sum.
+Try: compare the bounds of the loops with the shape of the input.
 NKI-K01 | err_nki_api_outside_of_nki_kernel | nl and nisa work inside kernels
 nl and nisa calls are instructions for the chip, not computations on arrays: they mean something only while a kernel is being traced.
 Try: put the call into a function decorated with @nki.jit and call that with NumPy arrays.
@@ -321,8 +324,14 @@ NKI-N10 | - | Cores wait for each other at the same points
 kernel[2] runs on two cores that have their own SBUF and PSUM and share HBM. nisa.core_barrier and nisa.sendrecv wait until the other core has come to the same call (with the same pipe_id); if it never does, the chip hangs. So both cores go through the same sequence of them.
 Try: take barriers out of conditions on nl.program_id(0).
 NKI-K15 | - | NKISIM_SHUFFLE is a number
-With NKISIM_SHUFFLE=7 the iterations of affine_range run in an order that the seed 7 chooses. A kernel whose result depends on their order then gives other numbers, the same ones each time.
+With NKISIM_SHUFFLE=7 the iterations of affine_range and the instances of a grid run in an order that the seed 7 chooses. A kernel whose result depends on their order then gives other numbers, the same ones each time.
 Try: NKISIM_SHUFFLE=1 python script.py.
+NKI-K16 | - | NKISIM_CHECKS is teach, strict or off
+NKISIM_CHECKS says how strictly findings are taken: teach (the default) reports them, strict ends a run with the first error or warning that no comment has turned off, off looks for none, which is a little faster. What no chip can do is an error in all of them.
+Try: NKISIM_CHECKS=strict python script.py.
+NKI-K17 | - | What a kernel is tuned over
+`nkisim.tune` and `python -m nkisim tune` predict a kernel with every combination of some values and run the fastest with arithmetic. A value belongs to an argument of the kernel or to a constant of the file that defines it; what the file computed from a constant when it was imported stays as it is. A candidate that breaks a rule is no error: it is listed with the rule.
+Try: --set FREE_DIM=500,1000,2000, or choices=dict(FREE_DIM=[500, 1000, 2000]).
 NKI-C01 | - | Files of measurement records
 Records say which public kernel took how long: see shared/nkisim/data/README.md.
 Try: --measurements with a file of that form.

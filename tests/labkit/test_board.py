@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,12 +15,13 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from grading import ROOT, SOLVED, hand_in, run, small_lab
 from labkit import SpecError
 from labkit.board.cli import leaderboard
 from labkit.board.entries import Refused, make_key, pseudonym, read_key, sign, verify
-from labkit.board.page import render
+from labkit.board.page import render, show
 from labkit.board.rank import blocks, sparkline, tables
 from labkit.board.token import signature
 from labkit.submit.pack import submit as submit_command
@@ -107,29 +109,22 @@ def test_predicted_and_measured_are_never_ranked_together(key):
     assert "no entry of the reference" in found[0].left_out[0]
 
 
-def test_dialects_are_ranked_apart_unless_the_course_says_otherwise(key):
-    rows = [entry(key, name="reference"), entry(key, name="ann", times_us={"a": 5.0, "b": 20.0}),
-            entry(key, name="reference", dialect="nki", at="2026-05-02"),
-            entry(key, name="bob", dialect="nki", times_us={"a": 2.5, "b": 10.0})]
-    assert rows[0].dialect == "beta1", "an entry from before it named one"
-    apart = tables(rows)
-    assert [(t.dialect, [s.name for s in t.standings]) for t in apart] == [
-        ("beta1", ["ann", "reference"]), ("nki", ["bob", "reference"])]
-    assert all(t.standings[0].rank == 1 for t in apart)
-    (one,) = tables(rows, together=True)
-    assert one.dialect == "beta1, nki"
-    assert [(s.name, s.best.dialect) for s in one.standings][:2] == [
-        ("bob", "nki"), ("ann", "beta1")]
-    text = render(apart, "00" * 32, 4, [])
-    assert text.count("Dialect of NKI: nki.") == 1 and '<td class="name">nki</td>' in text
-    assert "in one ranking" in render([one], "00" * 32, 4, [])
-
-
-@pytest.mark.parametrize("dialect", ["beta9", 3, None, ""])
-def test_a_dialect_that_does_not_exist_is_refused_though_signed(key, dialect):
-    document = sign(key, {**BODY, "dialect": dialect})
+def test_dialects_have_tables_of_their_own_unless_the_course_ranks_them_together(key, capsys):
+    rows = [entry(key, name=who, dialect=dialect) for dialect in ("beta1", "nki")
+            for who in ("reference", "ann" if dialect == "beta1" else "bob")]
+    old = entry(key, name="cy")                 # of before entries said it
+    assert [(t.dialect, {s.name for s in t.standings}) for t in tables([*rows, old])] == [
+        ("beta1", {"reference", "ann", "cy"}), ("nki", {"reference", "bob"})]
+    (one,) = tables([*rows, old], together=True)
+    assert {s.name: s.best.dialect for s in one.standings if s.name != "reference"} == {
+        "ann": "beta1", "bob": "nki", "cy": "beta1"}
+    show(Console(width=160), tables(rows), [])
+    text = capsys.readouterr().out
+    assert "conv2d (neuronxcc.nki) on trn2" in text and "conv2d (nki) on trn2" in text
+    page = render([one], "00" * 32, 5, [])
+    assert "<h2>conv2d on trn2" in page and '<td class="name">neuronxcc.nki</td>' in page
     with pytest.raises(Refused, match="not an entry"):
-        verify(document, document["public_key"])
+        entry(key, dialect="cuda")
 
 
 def test_the_best_entry_counts_and_all_are_shown(key):
@@ -326,6 +321,49 @@ def test_students_send_with_the_command_that_packs(folder, monkeypatch, capsys):
         with pytest.raises(SpecError, match="not that of your token"):
             submit_command([*send, f"http://127.0.0.1:{server.port}"])
     finally:
+        server.kill()
+
+
+@pytest.mark.skipif(not shutil.which("caddy"), reason="needs caddy (apt-get install caddy)")
+def test_students_send_through_the_proxy_of_the_handbook(folder, monkeypatch, capsys):
+    """A real Caddy with a certificate of its own: refused by who does not know it, else as ever."""
+    server = Server(folder, ["ann"], between="0")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    text = (ROOT / "docs" / "grading.md").read_text(encoding="utf-8")
+    site = text.split("```caddy\n")[1].split("```")[0].replace("HOST", f"https://localhost:{port}")
+    (folder / "Caddyfile").write_text(
+        "{\n admin off\n auto_https disable_redirects\n skip_install_trust\n}\n"
+        + site.replace(":8000", f":{server.port}").replace("}", "\ttls internal\n}"))
+    proxy = subprocess.Popen(
+        ["caddy", "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"],
+        env={**os.environ, "XDG_DATA_HOME": str(folder), "HOME": str(folder)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    monkeypatch.setenv("LABKIT_LABS", str(folder / "labs"))
+    monkeypatch.chdir(folder)
+    (folder / "labs/vecadd/writeup.md").write_text("# Done\n")
+    (folder / "token").write_text(server.tokens["ann"] + "\n")
+    send = ["vecadd", "--no-check", "--student", "ann", "--token-file", "token", "--to",
+            f"https://localhost:{port}"]
+    root = folder / "caddy/pki/authorities/local/root.crt"
+    try:
+        for _ in range(200):
+            with socket.socket() as ask:
+                if root.exists() and not ask.connect_ex(("127.0.0.1", port)):
+                    break
+            time.sleep(0.05)
+        with pytest.raises(SpecError, match="cannot be reached.*CERTIFICATE_VERIFY_FAILED"):
+            submit_command(send)
+        monkeypatch.setenv("SSL_CERT_FILE", str(root))
+        assert submit_command(send) == 0
+        assert "10 of 10 points" in capsys.readouterr().out
+        (folder / "token").write_text("wrong")
+        with pytest.raises(SpecError, match="not that of your token"):
+            submit_command(send)
+    finally:
+        proxy.kill()
+        proxy.wait()
         server.kill()
 
 

@@ -1,11 +1,13 @@
 """The evaluator on a small lab: each kind of kernel that a student may hand in."""
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from labkit import Case, Lab, MustFailNumerically, MustRaise, RubricLine, SpecError, Tensor
+from labkit.backends import SHUFFLE
 from labkit.evaluate import FAILED, NOT_RUN, PASSED, evaluate, exit_code, score
 from labkit.inputs import make_inputs
 
@@ -122,6 +124,69 @@ def k(a):
     nl.store(out, x)
     return out
 """
+
+
+NEIGHBOUR = """
+@nki.jit
+def k(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    tile = nl.zeros(a.shape, a.dtype)
+    tile[:, 0:1] = nl.load(a[:, 0:1])
+    for i in nl.affine_range(4):
+        if i < 3:
+            tile[:, i + 1:i + 2] = nl.load(a[:, i + 1:i + 2])
+        nl.store(out[:, i:i + 1], tile[:, i:i + 1])         # COMMENT
+    return out
+"""
+
+
+@pytest.mark.parametrize("in_process", [False, True])
+def test_a_result_that_depends_on_the_order_of_iterations_fails(tmp_path, in_process):
+    result = outcome(tmp_path, NEIGHBOUR, in_process=in_process)
+    assert result.status == FAILED and "with iterations in another order" in result.text
+    assert "NKISIM_SHUFFLE=1" in result.text and "here iteration 1 after 0" in result.text
+    assert "kernels.py:" in result.detail and result.comparisons[0].wrong
+    assert SHUFFLE not in os.environ
+
+
+def test_an_error_of_another_order_is_told(tmp_path):
+    body = NEIGHBOUR.replace("tile = nl.zeros(a.shape, a.dtype)",
+                             "tile = nl.ndarray((4, nl.par_dim(128), 1), a.dtype)")
+    body = body.replace("tile[:, 0:1]", "tile[0]").replace("tile[:, i + 1:i + 2]", "tile[i + 1]")
+    result = outcome(tmp_path, body.replace("tile[:, i:i + 1]", "tile[i]"))
+    assert result.status == FAILED and "another order" in result.text
+
+
+def test_loops_that_keep_the_order_pass_and_so_does_what_somebody_has_looked_at(tmp_path):
+    for body in (NEIGHBOUR.replace("affine", "sequential"),
+                 NEIGHBOUR.replace("COMMENT", "nkisim: ignore[NKI-L02] shown on purpose")):
+        result = outcome(tmp_path, body)
+        assert result.status == PASSED, result.text
+
+
+def test_a_sum_by_assignment_is_a_warning_and_passes_in_any_order(tmp_path):
+    body = """
+@nki.jit
+def k(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    acc = nl.zeros(a.shape, a.dtype)
+    for i in nl.affine_range(4):
+        acc[...] = nl.add(acc, nl.multiply(nl.load(a), 0.25))
+    nl.store(out, acc)
+    return out
+"""
+    result = outcome(tmp_path, body)
+    assert result.status == PASSED and "NKI-L02" in {f["id"] for f in result.findings}
+
+
+def test_at_the_level_strict_a_warning_fails_a_case_that_is_not_meant_to_be_wrong(
+        tmp_path, monkeypatch):
+    monkeypatch.setenv("NKISIM_CHECKS", "strict")
+    result = outcome(tmp_path, NEIGHBOUR)
+    assert result.status == FAILED and result.error["id"] == "NKI-L02"
+    assert outcome(tmp_path, GOOD).status == PASSED
+    wrong = NEIGHBOUR.replace("return out", "nl.store(out[:, 0:1], 7.0)\n    return out")
+    assert outcome(tmp_path, wrong, case(expect=MustFailNumerically("on purpose"))).status == PASSED
 
 
 def test_a_right_result_by_luck_fails(tmp_path):

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import os
 import re
@@ -18,7 +17,6 @@ import pytest
 import nkisim
 from grading import ROOT, SOLVED, files, hand_in, needs_sandbox, run, same_secret, small_lab
 from labkit import SpecError, make_inputs
-from labkit.board.entries import body_of, make_key, read_key, sign, verify
 from labkit.grade import intake, sandbox
 from labkit.grade.facade import Facade
 from labkit.grade.judge import Bench
@@ -167,27 +165,6 @@ def test_a_small_class(vecadd, capsys):
     assert canvas[0] == "Student,ID,SIS User ID,SIS Login ID,Section,vecadd"
     assert canvas[1] == "    Points Possible,,,,,10" and "ann,,,ann,,9" in canvas
     assert (vecadd / "out/private/secret").stat().st_mode & 0o077 == 0
-
-
-@needs_sandbox
-def test_the_other_dialect_is_named_wherever_its_grades_are(vecadd):
-    text = (ROOT / "labs" / "vecadd" / "kernels_nki.py").read_text("utf-8")
-    out, keys = vecadd / "out", vecadd / "host.key"
-    (vecadd / "subs" / "ann").mkdir(parents=True)
-    (vecadd / "subs" / "ann" / "kernels_nki.py").write_text(text, "utf-8")
-    assert run(vecadd / "subs", out, "--dialect", "nki") == 0
-    (verdict,) = (json.loads(p.read_text()) for p in (out / "verdicts").glob("*.json"))
-    assert verdict["dialect"] == "nki" and verdict["points"] == 10
-    (row,) = csv.DictReader(io.StringIO((out / "grades.csv").read_text()))
-    assert row["dialect"] == "nki"
-    assert (out / "canvas.csv").read_text().splitlines()[0].endswith(",vecadd (nki)")
-    for page in ("summary.html", "reports/*.html", "reports/*.md"):
-        (path,) = out.glob(page)
-        assert "Dialect of NKI: nki." in path.read_text("utf-8")
-    make_key(keys)
-    (body,) = body_of(verdict, "ann", "2026-05-01").values()
-    document = sign(read_key(keys), body)
-    assert verify(document, document["public_key"]).dialect == "nki"
 
 
 def test_submissions_in_a_relative_folder_are_found(vecadd, monkeypatch):

@@ -16,13 +16,25 @@ from labkit.starter.export import classroom
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="grading is not for Windows")
 
-SOLVED_NKI = (ROOT / "labs" / "vecadd" / "kernels_nki.py").read_text("utf-8")
-STUBBED_NKI = SOLVED_NKI.split("    # BEGIN SOLUTION")[0] + "    raise NotImplementedError\n"
 STUBBED = SOLVED.split("    # BEGIN SOLUTION")[0] + "    raise NotImplementedError('not yet')\n"
+NEW = (ROOT / "labs" / "vecadd" / "kernels_nki.py").read_text("utf-8")
 
 
-def built(folder, kernels):
-    """Build the archive of vecadd; any file stands for the wheel, which is not installed."""
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    """Build the archive of vecadd once."""
+    return built(tmp_path_factory, "kernels")
+
+
+@pytest.fixture(scope="module")
+def archive_nki(tmp_path_factory):
+    """Build it for the other dialect."""
+    return built(tmp_path_factory, "kernels_nki")
+
+
+def built(tmp_path_factory, kernels):
+    """Build an archive twice; any file stands for the wheel, which is not installed."""
+    folder = tmp_path_factory.mktemp("autograder")
     wheel = folder / "trainium_labs-0.1.0-py3-none-any.whl"
     wheel.write_bytes(b"wheel")
     data = build_archive(ROOT, "vecadd", wheel, "secret", kernels)
@@ -31,53 +43,18 @@ def built(folder, kernels):
     return folder / "autograder.zip"
 
 
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory):
-    """Return the archive for the first dialect."""
-    return built(tmp_path_factory.mktemp("autograder"), "kernels")
-
-
-@pytest.fixture(scope="module")
-def archive_nki(tmp_path_factory):
-    """Return the archive that `--dialect nki` makes."""
-    return built(tmp_path_factory.mktemp("autograder-nki"), "kernels_nki")
+def test_a_submission_in_the_other_dialect_is_judged(archive_nki, tmp_path):
+    test_a_submission_is_judged_in_its_folder(archive_nki, tmp_path, NEW, 10, "kernels_nki.py")
 
 
 @pytest.mark.parametrize("text, score", [(SOLVED, 10), (STUBBED, 0), (None, 0)])
-def test_a_submission_is_judged_in_its_folder(archive, tmp_path, text, score):
-    document = judged(archive, tmp_path, {"kernels.py": text})
-    assert document["score"] == score
-    if text is not None:
-        assert document["extra_data"]["dialect"] == "beta1"
-        tiers = {t["name"]: t["visibility"] for t in document["tests"]}
-        assert tiers["matrix_transpose"] == "visible"
-        assert tiers["matrix_transpose on other shapes"] == ("visible" if score else
-                                                             "after_published")
-
-
-@pytest.mark.parametrize("name, text, score", [
-    ("kernels_nki.py", SOLVED_NKI, 10), ("kernels_nki.py", STUBBED_NKI, 0),
-    ("kernels.py", SOLVED, 0)])
-def test_the_archive_of_the_other_dialect(archive_nki, tmp_path, name, text, score):
-    """A submission in the dialect of the archive is judged; one in the other has no kernels."""
-    document = judged(archive_nki, tmp_path, {name: text})
-    assert document["score"] == score
-    if name == "kernels_nki.py":
-        assert document["extra_data"]["dialect"] == "nki"
-        assert "Dialect of NKI: nki." in document["output"]
-    else:
-        assert "kernels_nki.py" in document["output"], document
-
-
-def judged(archive, tmp_path, files):
-    """Run an autograder on a submission as Gradescope does; return its results.json."""
-    for name in ("source", "submission", "results"):
-        (tmp_path / name).mkdir()
+def test_a_submission_is_judged_in_its_folder(archive, tmp_path, text, score, name="kernels.py"):
+    for folder in ("source", "submission", "results"):
+        (tmp_path / folder).mkdir()
     with zipfile.ZipFile(archive) as file:
         file.extractall(tmp_path / "source")
-    for name, text in files.items():
-        if text is not None:
-            (tmp_path / "submission" / name).write_text(text)
+    if text is not None:
+        (tmp_path / "submission" / name).write_text(text)
     env = {"PATH": os.environ["PATH"], "AUTOGRADER": str(tmp_path),
            "GRADER_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "shared")}
     if os.geteuid() != 0 and subprocess.run(["which", "bwrap"], capture_output=True).returncode:
@@ -86,9 +63,13 @@ def judged(archive, tmp_path, files):
                           cwd=tmp_path, text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
     document = json.loads((tmp_path / "results" / "results.json").read_text())
-    assert check(document) == []
+    assert check(document) == [] and document["score"] == score
+    if text is not None:
+        tiers = {t["name"]: t["visibility"] for t in document["tests"]}
+        assert tiers["matrix_transpose"] == "visible"
+        assert tiers["matrix_transpose on other shapes"] == ("visible" if score else
+                                                             "after_published")
     assert (tmp_path / "source").stat().st_mode & 0o077 == 0
-    return document
 
 
 def test_what_is_in_the_archive(archive):

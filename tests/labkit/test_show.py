@@ -11,11 +11,18 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from labkit import Case, Tensor
+from labkit import Case, MustFailNumerically, Tensor
 from labkit.evaluate import FAILED, PASSED, Outcome
 from labkit.load import load_lab
 from labkit.results import append_run
-from labkit.show import case_table, show_failures, show_printed, show_table, summary_table
+from labkit.show import (
+    case_table,
+    show_check,
+    show_failures,
+    show_printed,
+    show_table,
+    summary_table,
+)
 
 LABS = Path(__file__).parents[2] / "labs"
 
@@ -105,3 +112,27 @@ def test_prints_of_a_passing_case_reach_the_terminal(tmp_path):
             continue
         assert "naive_128 on trn1, printed by the kernel" in done.stdout
         assert "shape (128,)" in done.stdout and "tile (128, 1) float32 sbuf" in done.stdout
+
+
+WARNING = {"severity": "warning", "id": "NKI-L05", "text": "iterations share a tile",
+           "where": "kernels.py:3, in k", "try": "a tile for each"}
+NOTE = {"severity": "note", "id": "NKI-M09", "text": "a copy", "where": None, "try": ""}
+
+
+def test_findings_of_cases_that_pass_are_listed_once_worst_first():
+    both = [outcome("a", findings=[NOTE, WARNING]), outcome("b", findings=[WARNING])]
+    said = shown(show_check, both)
+    for part in ("warning NKI-L05 iterations share a tile", "in     a on trn1 and 1 more",
+                 "try    a tile for each", "explain NKI-L05"):
+        assert part in said
+    assert "NKI-M09" not in said
+    said = shown(show_check, both, True)
+    assert said.index("NKI-L05") < said.index("NKI-M09") and "1 warning, 1 note" in said
+
+
+def test_what_is_right_or_meant_to_be_wrong_or_reported_elsewhere_is_not_listed():
+    assert shown(show_check, [outcome()]) == ""
+    assert shown(show_check, [outcome(status=FAILED, findings=[WARNING])]) == ""
+    wrong = Case("c", "k", "same", (Tensor((4, 4)),), expect=MustFailNumerically("on purpose"))
+    assert shown(show_check, [Outcome(wrong, "trn1", PASSED, "", findings=[WARNING])]) == ""
+    assert "findings: none" in shown(show_check, [outcome()], True)

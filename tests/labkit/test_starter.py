@@ -2,12 +2,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 from rich.console import Console
 
 from labkit.evaluate import PASSED, evaluate
@@ -100,6 +104,28 @@ def test_the_other_dialect_is_exported_without_solutions_too(tmp_path):
     for lab in LABS:
         text = (made.folder / "labs" / lab.name / "kernels_nki.py").read_text("utf-8")
         assert "SOLUTION" not in text and "is not written yet" in text
+
+
+def test_the_commands_of_the_classroom_workflow_tell_solved_from_not(made, tmp_path):
+    """What its runner does: the command in a shell in the repository; 0 is the point."""
+    repository = tmp_path / "student"
+    shutil.copytree(made.folder, repository, ignore=shutil.ignore_patterns(".git"))
+    steps = yaml.safe_load((repository / ".github/workflows/classroom.yml").read_text())
+    (command,) = [s["with"]["command"] for s in steps["jobs"]["labs"]["steps"]
+                  if s.get("id") == "vecadd"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "shared"), "COLUMNS": "120",
+           "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+    env.pop("LABKIT_LABS", None)
+
+    def run():
+        return subprocess.run(["bash", "-c", command], cwd=repository, env=env, text=True,
+                              capture_output=True)
+    unsolved = run()
+    assert unsolved.returncode == 1 and "Traceback" not in unsolved.stderr, unsolved
+    for file in (ROOT / "labs" / "vecadd").glob("*.py"):
+        shutil.copy(file, repository / "labs" / "vecadd")
+    solved = run()
+    assert solved.returncode == 0, solved.stdout + solved.stderr
 
 
 def test_kernels_without_markers_are_not_published(tmp_path):

@@ -89,7 +89,7 @@ def test_a_load_that_does_not_change_is_done_once():
 
 
 def test_what_does_not_fit_is_not_kept():
-    """Weights of 160 KiB a partition, used once a round: half of SBUF is filled in between."""
+    """Weights of 240 KiB a partition, used once a round, do not fit SBUF: all are loaded again."""
     @nki.jit
     def rounds_of_weights(w):
         out = nl.ndarray((2, 10, 128, 1), dtype=w.dtype, buffer=nl.shared_hbm)
@@ -97,7 +97,7 @@ def test_what_does_not_fit_is_not_kept():
             for i in nl.affine_range(10):
                 nl.store(out[r, i], nl.max(nl.load(w[i]), axis=1))
         return out
-    for free, loads in ((4096, 20), (1024, 10)):
+    for free, loads in ((6144, 20), (4096, 10)):
         prof = predict(rounds_of_weights, ones(10, 128, free), compiler=(*DEFAULT, "hoist"))
         assert prof.instructions["load"] == loads and prof.spill_bytes == 0
 
@@ -125,7 +125,7 @@ def test_strictly_as_written_every_engine_keeps_the_order():
         assert (np.diff(tl.start_us[mine]) > 0).all()
     free = predict(kernels.crowd, *args)
     assert strict.latency_us > free.latency_us
-    assert (strict.compiler, free.compiler) == ((), DEFAULT)
+    assert (strict.compiler, set(free.compiler)) == ((), options(None, True, "trn1"))
     assert strict.to_dict()["compiler"] == []
 
 

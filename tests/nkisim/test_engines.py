@@ -56,25 +56,35 @@ def test_hbm_is_asked_only_where_it_may_be_slower(core):
     assert type(events._dma_engines([], slow)) is CappedDmaEngines
 
 
-@given(st.lists(st.tuples(st.sampled_from([0.125, 0.5, 1.0]), st.sampled_from([0.0, 0.25, 3.0])),
+@given(st.lists(st.tuples(st.sampled_from([0.125, 0.5, 1.0]), st.sampled_from([0.0, 0.25, 9.0])),
                 max_size=60))
 def test_the_clock_of_the_tensor_engine(instructions):
-    """Full after 4 us of work that pauses do not outweigh; half speed before."""
-    timing = dataclasses.replace(hw.TRN2.timing, pe_warmup_us=4.0, pe_cold_factor=2.0)
+    """Full after a window of 4 us that is 3/4 busy, half after one of 1/4 or less, else as before.
+
+    The slow and obvious way: a list of the times at which the engine was busy, cut into windows.
+    """
+    timing = dataclasses.replace(hw.TRN2.timing, pe_window_us=4.0, pe_full_share=0.75,
+                                 pe_half_share=0.25, pe_cold_factor=2.0)
     costs = [(us, us + 1.0, "") for us, _ in instructions]
     pe = TensorEngine(0, list(range(len(costs))), 1, costs, [], timing)
-    at = credit = busy = 0.0
-    warm = False
+    spans: list[tuple[float, float]] = []
+
+    def warm(at):
+        full = False
+        for n in range(int(at // 4)):
+            used = sum(max(0.0, min(b, 4.0 * n + 4) - max(a, 4.0 * n)) for a, b in spans)
+            full = used >= 3.0 or full and used > 1.0
+        return full
+
+    at = 0.0
     for kind, (us, pause) in enumerate(instructions):
         at += pause
-        credit = max(0.0, credit - pause)
-        warm = warm and credit > 0.0
-        took = us if warm else 2 * us
+        took = us if warm(at) else 2 * us
         assert pe.charge(kind, at) == at
         assert (pe.free, pe.done) == (at + took, at + took + 1.0)
-        at, credit, busy = at + took, min(4.0, credit + took), busy + took
-        warm = warm or credit >= 4.0
-    assert pe.busy == busy
+        spans.append((at, at + took))
+        at += took
+    assert pe.busy == sum(b - a for a, b in spans)
 
 
 def test_banks_and_ports_are_used_by_one_at_a_time():

@@ -137,6 +137,13 @@ OLD = [
     ("out_of_scope", "for i in nl.affine_range(4):\n  t = nl.load(x)\nnl.store(x, t)",
      "t = nl.ndarray((128, 4), nl.float32)\nfor i in nl.affine_range(4):\n"
      "  t[...] = nl.load(x)\n  u = nl.load(x)\nu = nl.load(x)\nnl.store(x, t)\nnl.store(x, u)"),
+    ("out_of_block",
+     "for i in range(4):\n  if i:\n    t = nl.load(x)\n  else:\n    t = nl.copy(x)\nnl.store(x, t)",
+     "t = nl.ndarray((128, 4), nl.float32)\nfor i in range(4):\n"
+     "  t[...] = nl.load(x)\nif n:\n  u = nl.load(x)\n  nl.store(x, u)\nelse:\n  u = nl.copy(x)\n"
+     "  nl.store(x, u)\nnl.store(x, t)"),
+    ("out_of_block", "if n:\n  t = nl.load(x)\nnl.store(x, t)",
+     "t = nl.load(x)\nif n:\n  t = nl.copy(t)\nnl.store(x, t)"),
     ("old_while", "i = 0\nwhile i < n:\n  i += 1", "for i in nl.static_range(n):\n  pass"),
     ("old_tile_condition", "t = nl.load(x)\nif t > 0:\n  pass",
      "t = nl.load(x)\nif t is not None and t.shape[0] > 0:\n  pass"),

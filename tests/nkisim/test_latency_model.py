@@ -51,7 +51,7 @@ def test_nothing_starts_before_what_it_reads_is_written(case, target):
     kernel, args = CASES[case]
     prof = predict(kernel, *args, target=target)
     tl = prof.timeline
-    writer = {s.id: np.full(s.nparts * s.row_bytes, -1) for s in prof.machine.storages}
+    writer = {s.id: np.full(s.nparts * s.row_bytes, -1) for s in prof.trace.storages}
     for i, (kind, _, _, operands) in enumerate(prof.trace):
         touched = [(s, access(p, writer[s], o)) for p, (s, o) in zip(kind.operands, operands)]
         for _, seen in touched[kind.outputs:]:

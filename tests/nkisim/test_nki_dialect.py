@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass
 
 import nki
 import nki.isa as nisa
@@ -103,7 +104,7 @@ def test_an_input_that_is_written_is_changed_in_place():
 @pytest.mark.parametrize("call, text", [
     (lambda t: nisa.tensor_copy(dst=t, src=t, dtype=nl.float32), "since 0.1"),
     (lambda t: nisa.tensor_tensor(t, t, t, oop=nl.add), "'op'"),
-    (lambda t: nisa.tensor_copy(t, t, engine=5), "enum"),
+    (lambda t: nisa.tensor_copy(t, t, engine=9), "no member of nisa.engine"),
     (lambda t: nisa.dma_copy(t, t, dst_rmw_op=nl.add), "dma_compute"),
     (lambda t: nisa.reciprocal(t), "not given data"),
 ])
@@ -255,3 +256,38 @@ def test_waiting_for_the_other_core_takes_time():
     x = array(64, 2048)
     plain, waits = (nkisim.profile(through_hbm[2], x, b, compute=False) for b in ("no", "both"))
     assert plain.waiting_us == 0 and waits.body_us > plain.body_us
+
+
+# -- classes ---------------------------------------------------------------------------------------
+
+def test_what_a_class_body_assigns_is_a_field():
+    @dataclass
+    class Sizes(nl.NKIObject):
+        rows = None
+        columns: int = 4
+
+        def size(self):
+            return self.rows * self.columns
+
+    @dataclass
+    class Named(Sizes):
+        name = "x"
+
+    assert Sizes(rows=2).size() == 8 and Sizes(3, 5).size() == 15
+    named = Named(2, name="y")
+    assert (named.rows, named.columns, named.name, Named.name) == (2, 4, "y", "x")
+
+
+def test_an_object_takes_its_fields_without_a_dataclass():
+    class Point(nl.NKIObject):
+        x: int = 1
+        y: bool
+
+    class Named(Point):
+        name = "p"
+
+    assert (Point().x, Point().y, Point(5).x, Point(y=2).y) == (1, None, 5, 2)
+    assert (Named(7, name="q").x, Named(7).name) == (7, "p")
+    for call in (lambda: Point(1, 2, 3), lambda: Point(1, x=2), lambda: Point(z=1)):
+        with pytest.raises(TypeError, match="Point"):
+            call()

@@ -245,6 +245,32 @@ def test_a_product_of_quantized_tiles(name, small, e_max, rows):
         nkisim.run(kernel, a, b, target="trn2")
 
 
+@pytest.mark.parametrize("filled", [True, False])
+def test_packed_tiles_are_defined_by_what_writes_them(filled):
+    """Twins: a tile that quantize_mx fills from a loaded one, and from one of which half was."""
+    @nki.jit
+    def kernel(x):
+        t = nl.ndarray(x.shape, dtype=nl.bfloat16)
+        part = slice(0, 64 if filled else 32)
+        nisa.tensor_copy(t[:, part], nl.load(x)[:, part])
+        pack = nl.ndarray((32, 16), dtype=nl.float8_e4m3fn_x4)
+        scale = nl.ndarray((32, 16), dtype=nl.uint8)
+        nisa.memset(scale, 0)
+        nisa.quantize_mx(pack, t, scale)
+        acc = nl.ndarray((16, 16), dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul_mx(acc, pack, pack, scale, scale)
+        out = nl.ndarray((16, 16), dtype=nl.float32)
+        nisa.tensor_copy(out, acc)
+        res = nl.ndarray((16, 16), dtype=nl.float32, buffer=nl.shared_hbm)
+        nl.store(res, out)
+        return res
+    found = [f for f in nkisim.run(kernel, array(32, 64), target="trn3").findings
+             if f.severity == "error"]
+    assert [f.id for f in found] == ([] if filled else ["NKI-U02"])
+    if not filled:
+        assert found[0].text.startswith("192 of 256 elements")      # all but 8 x 8
+
+
 def test_sizes_of_packed_types():
     def kernel(x):
         t = nl.ndarray((32, 8), dtype=nl.float8_e4m3fn_x4)

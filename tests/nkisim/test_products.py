@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import nkisim
+from nkisim.machine import products
 
 
 def data(*shape, seed=0, dtype=np.float32):
@@ -178,3 +179,59 @@ def test_an_operand_that_is_read_backwards():
     a, b = data(64, 32), data(64, 8, seed=1)
     np.testing.assert_allclose(nkisim.simulate(reversed_operand, a, b), a.T @ b[:, ::-1],
                                rtol=1e-4, atol=1e-5)
+
+
+@nki.jit
+def the_same_weights_again(a, b):
+    """Use the same two stationary tiles for four results, and change one of them before the last.
+
+    As convolutions do: what was stacked for the first result is good until its bytes change.
+    """
+    outs = nl.ndarray((4, a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    weights = nl.ndarray((a.shape[0], 2, a.shape[1]), dtype=a.dtype, buffer=nl.sbuf)
+    weights[:, 0] = nl.load(a)
+    weights[:, 1] = nl.multiply(weights[:, 0], 2.0)
+    for i in nl.static_range(4):
+        acc = nl.zeros((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.psum)
+        if i == 3:
+            weights[:, 1] = nl.multiply(weights[:, 0], 4.0)
+        moving = nl.multiply(nl.load(b), float(i + 1), dtype=b.dtype)
+        for k in nl.static_range(2):
+            acc += nisa.nc_matmul(weights[:, k], moving)
+        nl.store(outs[i], value=nl.copy(acc))
+    return outs
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_stack_is_used_again_until_its_bytes_change(dtype):
+    """Whole numbers: each sum is exact, so the bytes must be those of the arithmetic."""
+    a, b = (np.random.default_rng(s).integers(-3, 4, (128, n)).astype(dtype)
+            for s, n in ((0, 64), (1, 96)))
+    exact = a.astype(np.float64).T @ b.astype(np.float64)
+    got = nkisim.simulate(the_same_weights_again, a, b)
+    np.testing.assert_array_equal(got, np.stack([3 * exact, 6 * exact, 9 * exact, 20 * exact]))
+
+
+KERNELS = (rewritten_operand, rewritten_half, ring_of_two, windows_at_one_place, read_in_between,
+           banks_in_turn, overwritten_result, the_same_weights_again)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.__name__)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_products_one_by_one_give_the_same_bytes(kernel, dtype, monkeypatch):
+    """Whole numbers: a sum in any order is exact; so both ways must agree in each bit."""
+    a, b = (np.random.default_rng(s).integers(-3, 4, (128, n)).astype(dtype)
+            for s, n in ((0, 64), (1, 96)))
+    together = nkisim.simulate(kernel, a, b)
+    monkeypatch.setattr(products, "MAX_PRODUCTS", 1)        # each is computed when it is issued
+    assert nkisim.simulate(kernel, a, b).tobytes() == together.tobytes()
+
+
+def test_stacks_stay_within_their_memory():
+    stacks = products.Stacks(1 << 20)
+    for n in range(40):
+        parts = [np.full((128, 500), n + k, np.float32) for k in range(2)]
+        got = stacks.below(parts, [(n, 0), (n, 1)])
+        assert (got == np.concatenate(parts)).all()
+        assert got is stacks.below(parts, [(n, 0), (n, 1)])
+        assert sum(x.nbytes for x in stacks._kept.values()) <= 1 << 20

@@ -8,10 +8,11 @@ HOME = Path(__file__).resolve().parents[2] / "shared" / "nkisim"
 
 #: From the ground up. A module may import from its own room and from those before it.
 ROOMS = ("errors", "chip", "trace", "checks", "lint", "machine", "isa", "timing", "advice",
-         "report", "launch", "prediction", "language", "migrate", "api", "doors")
+         "report", "launch", "trust", "prediction", "tuning", "language", "migrate", "api", "doors")
 #: Small modules of the root, and the room whose storey they are on.
-STOREY = {"rules": "errors", "finder": "errors", "pytest_plugin": "errors",
+STOREY = {"rules": "errors", "finder": "errors", "pytest_plugin": "checks",
           "collector": "errors", "uncaught": "errors", "banner": "launch", "declared": "api",
+          "notebook": "doors",
           "__init__": "api",
           "__main__": "doors", "data": "doors"}
 

@@ -56,6 +56,23 @@ def test_a_directive_that_keeps_the_order_and_timing_alone_are_left_as_they_are(
     assert nkisim.profile(nki.jit(running), X, True).latency_us > 0
 
 
+def test_instances_of_a_grid_run_in_any_order_too(monkeypatch):
+    def kernel(x):
+        out = nl.ndarray((8, 128, 128), dtype=x.dtype, buffer=nl.shared_hbm)
+        i = nl.program_id(0)
+        order.append(i)
+        nl.store(out[i], nl.load(x[:, nl.ds(i * 128, 128)]))
+        return out
+
+    seen = []
+    for seed in ("", "1"):
+        monkeypatch.setenv("NKISIM_SHUFFLE", seed)
+        order: list[int] = []
+        seen.append(nkisim.run(nki.jit(kernel)[8], X).outputs)
+        assert sorted(order) == list(range(8)) and (order == sorted(order)) == (not seed)
+    np.testing.assert_array_equal(*seen)
+
+
 def test_a_seed_is_a_number(outputs):
     with pytest.raises(nkisim.NkiError, match="NKI-K15.*NKISIM_SHUFFLE=often"):
         outputs(running, "often", False)

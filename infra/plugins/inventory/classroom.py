@@ -112,6 +112,8 @@ class InventoryModule(BaseInventoryPlugin):
                 "lab",
                 "save_work",
                 "cluster",
+                "work_copies",
+                "market",
             },
         )
         return {
@@ -122,6 +124,7 @@ class InventoryModule(BaseInventoryPlugin):
             "classroom": {
                 **settings,
                 "teardown": str(loaded.teardown),
+                "region": loaded.regions[0],
                 "profiler": loaded.profiler_kind,
                 "sdk_tools": sdk.tools_of(loaded.sdk),
                 "devices": loaded.machine.devices,
@@ -188,6 +191,9 @@ class InventoryModule(BaseInventoryPlugin):
                 inventory.add_host(name, group="machines")
             elif state == "stopped":
                 inventory.add_host(name, group="stopped")
+            inventory.set_variable(
+                name, "classroom_copies", tags.get("trainium-labs:copies", "")
+            )
             seats = [
                 {"student": v, "core": int(k[-2:]), "user": v}
                 for k, v in sorted(tags.items())

@@ -18,6 +18,8 @@ options:
     required: true
     type: str
     choices:
+    - init
+    - roster
     - check
     - forecast
     - prices
@@ -27,12 +29,16 @@ options:
     - status
     - hosts
     - cost
+    - report
+    - reserve
     - extend
     - save_work
+    - restore
     - teardown
     - doctor
     - keys
     - pages
+    - links
   class_file:
     description: Path of class.yml or of its folder.
     required: true
@@ -42,6 +48,22 @@ options:
     type: list
     elements: str
     default: []
+  answers:
+    description: 'For C(init): take the answers from this YAML file.'
+    type: str
+    default: ''
+  source:
+    description: 'For C(roster): the exported CSV file.'
+    type: str
+    default: ''
+  mail_domain:
+    description: 'For C(roster): of logins that are no mail addresses.'
+    type: str
+    default: ''
+  remove_dropped:
+    description: 'For C(roster): remove who is not in the export.'
+    type: bool
+    default: false
   refresh:
     description: 'For C(prices): read AWS''s public price list, write prices.yml next to class.yml.'
     type: bool
@@ -59,6 +81,18 @@ options:
     description: 'For C(start): start although the budget is used up.'
     type: bool
     default: false
+  elsewhere:
+    description: 'For C(start): where a zone is full: a new machine in another, with the work.'
+    type: bool
+    default: false
+  cancel:
+    description: 'For C(reserve): give it up.'
+    type: bool
+    default: false
+  as_of:
+    description: 'For C(restore): as it was at the end of this day, or at this time.'
+    type: str
+    default: ''
   dry_run:
     description: 'For C(teardown): list, remove nothing.'
     type: bool
@@ -71,6 +105,10 @@ options:
     description: 'For C(teardown): name of a class whose class.yml is lost.'
     type: str
     default: ''
+  keep_copies:
+    description: 'For C(teardown): leave the bucket with the copies; it empties itself later.'
+    type: bool
+    default: false
   policy:
     description: 'For C(doctor): print the IAM policy that these commands need.'
     type: bool
@@ -80,8 +118,8 @@ options:
     type: bool
     default: false
   drill:
-    description: 'For C(doctor): take a t3.nano through every guard for real: an hour, about a
-      cent.'
+    description: 'For C(doctor): take a t3.nano through every guard for real: an hour, about
+      a cent.'
     type: bool
     default: false
   submit_transcript:
@@ -90,6 +128,14 @@ options:
     default: false
   rotate:
     description: 'For C(keys): replace those that were generated.'
+    type: bool
+    default: false
+  revoke:
+    description: 'For C(links): end the links so far; the pages hold new ones.'
+    type: bool
+    default: false
+  sign_in:
+    description: 'For C(links): print a policy for students who sign in to AWS instead.'
     type: bool
     default: false
 author:

@@ -64,7 +64,9 @@ def refusal(key: str, service: str, region: str, op: str, params: dict[str, Any]
     who = caller(key)
     where = "us-east-1" if service in GLOBAL_SERVICES else region
     for request in questions.asked(service, region, op, params):
-        decision = decide(request, where, who["policies"], who.get("boundary"))
+        keys = {**who.get("keys", {}), **request.context}
+        keyed = Request(request.action, request.resource, keys)
+        decision = decide(keyed, where, who["policies"], who.get("boundary"))
         if not decision.allowed:
             kind = "explicit deny" if "explicit" in decision.why else "implicit deny"
             layer = "service control policy" if "organ" in decision.why else "identity-based policy"

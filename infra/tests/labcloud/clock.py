@@ -12,7 +12,7 @@ from moto.budgets.models import budgets_backends
 from moto.cloudwatch.models import cloudwatch_backends
 from moto.scheduler.models import scheduler_backends
 
-from . import authority, automation, guards, market, metrics, spending, states, watched
+from . import authority, automation, functions, guards, market, metrics, spending, states, watched
 from .iam import Request
 from .world import ACCOUNT, WORLD, utc
 
@@ -157,6 +157,8 @@ def run_target(region: str, schedule: Any) -> str:
         authority.assume(role, "scheduler.amazonaws.com")
         if operation == "ssm:startAutomationExecution":
             return automation.start(region, role, inputs, f"schedule {schedule.name}")
+        if operation.startswith("arn:aws:lambda:"):
+            return functions.invoke(region, role, operation, schedule.target["Input"])
         if operation == "cloudwatch:setAlarmState":
             arn = f"arn:aws:cloudwatch:{region}:{ACCOUNT}:alarm:{inputs['AlarmName']}"
             authority.act(role, region, [Request("cloudwatch:SetAlarmState", arn)])

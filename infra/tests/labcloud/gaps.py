@@ -32,7 +32,7 @@ from moto.servicequotas.models import ServiceQuotasBackend
 from moto.servicequotas.responses import ServiceQuotasResponse
 from moto.ssm.models import Parameter
 
-from . import authority, automation, guards, late, metrics, spending, states
+from . import authority, automation, functions, guards, late, metrics, spending, states, storage
 from . import market as sales
 from .iam import Request
 from .world import ACCOUNT, WORLD, tags_of
@@ -423,6 +423,8 @@ def install() -> None:
     Alarm.__init__ = alarm_init
     Volume.__init__ = volume_init
     metrics.install()
+    functions.install()
+    storage.install()
     automation.install()
     late.install()
     states.install()

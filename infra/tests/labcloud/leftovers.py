@@ -11,6 +11,7 @@ from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 from moto.scheduler.models import scheduler_backends
 
+from . import functions, market, storage
 from .world import ACCOUNT, WORLD, tags_of
 
 
@@ -62,6 +63,11 @@ def everything() -> list[dict[str, Any]]:
                 )
             for schedule in group.schedules:
                 add("schedule", region, f"{name}/{schedule}", None)
+        for r in market.reserved(region):
+            label = {t["Key"]: t["Value"] for t in r["Tags"]}
+            add("reservation", region, r["CapacityReservationId"], label)
+        for f in functions.functions(region):
+            add("function", region, f.function_name, dict(f.tags or {}))
         cloudwatch = cloudwatch_backends[ACCOUNT][region]
         for name, alarm in cloudwatch.alarms.items():
             add("alarm", region, name, cloudwatch.tagger.get_tag_dict_for_resource(alarm.alarm_arn))
@@ -72,6 +78,8 @@ def everything() -> list[dict[str, Any]]:
             name,
             {t["Key"]: t["Value"] for t in getattr(budget, "resource_tags", [])},
         )
+    for bucket, region, label in storage.buckets():
+        add("bucket", region, bucket, label)
     iam = iam_backends[ACCOUNT]["aws"]
     for kind, items in (
         ("role", iam.roles.values()),

@@ -67,7 +67,56 @@ def purchase_capacity_block(self: Any) -> ActionResult:
     return ActionResult({"CapacityReservation": WORLD.blocks[cr]})
 
 
+def create_capacity_reservation(self: Any) -> ActionResult:
+    """Reserve on-demand capacity; the same token gives the same reservation."""
+    token = (self.region, self._get_param("ClientToken"))
+    if token in WORLD.tokens:
+        return ActionResult({"CapacityReservation": WORLD.tokens[token]})
+    tags = self._parse_tag_specification().get("capacity-reservation", {})
+    cr = f"cr-{uuid.uuid4().hex[:17]}"
+    end = self._get_param("EndDate")
+    if not isinstance(end, dt.datetime):
+        end = dt.datetime.fromisoformat(str(end).replace("Z", "+00:00"))
+    count = int(self._get_param("InstanceCount"))
+    WORLD.blocks[cr] = {
+        "CapacityReservationId": cr,
+        "InstanceType": self._get_param("InstanceType"),
+        "AvailabilityZone": self._get_param("AvailabilityZone"),
+        "TotalInstanceCount": count,
+        "AvailableInstanceCount": count,
+        "State": "active",
+        "StartDate": WORLD.now(),
+        "EndDate": utc(end),
+        "EndDateType": self._get_param("EndDateType"),
+        "InstanceMatchCriteria": self._get_param("InstanceMatchCriteria"),
+        "ReservationType": "default",
+        "Tags": [{"Key": k, "Value": v} for k, v in tags.items()],
+        "region": self.region,
+    }
+    WORLD.tokens[token] = WORLD.blocks[cr]
+    return ActionResult({"CapacityReservation": WORLD.blocks[cr]})
+
+
+def cancel_capacity_reservation(self: Any) -> ActionResult:
+    """End a reservation; blocks cannot be cancelled."""
+    found = WORLD.blocks.get(self._get_param("CapacityReservationId"))
+    if found is None or found["ReservationType"] != "default":
+        raise EC2ClientError("InvalidCapacityReservationId.NotFound", "There is none.")
+    found["State"] = "cancelled"
+    return ActionResult({"Return": True})
+
+
+def reserved(region: str) -> list[dict[str, Any]]:
+    """Return the reservations of a region that bill now."""
+    for b in WORLD.blocks.values():
+        if b["ReservationType"] == "default" and b["State"] == "active":
+            b["State"] = "active" if b["EndDate"] > WORLD.now() else "expired"
+    return [b for b in WORLD.blocks.values() if b["region"] == region and b["State"] == "active"
+            and b["ReservationType"] == "default"]
+
+
 def describe_capacity_reservations(self: Any) -> ActionResult:
+    reserved(self.region)
     return ActionResult(
         {"CapacityReservations": [b for b in WORLD.blocks.values() if b["region"] == self.region]}
     )
@@ -221,6 +270,8 @@ def cancel_spot_instance_requests(self: Any) -> ActionResult:
 
 
 RESPONSES = (
+    create_capacity_reservation,
+    cancel_capacity_reservation,
     describe_capacity_block_offerings,
     purchase_capacity_block,
     describe_capacity_reservations,

@@ -16,6 +16,7 @@ from moto.cloudwatch.models import cloudwatch_backends
 from moto.ec2.models import ec2_backends
 from moto.iam.models import iam_backends
 
+from . import functions, storage
 from .iam import Request
 from .world import ACCOUNT, WORLD
 
@@ -53,6 +54,7 @@ EC2_NEW = {
     "CreateLaunchTemplate": "launch-template",
     "AllocateAddress": "elastic-ip",
     "PurchaseCapacityBlock": "capacity-reservation",
+    "CreateCapacityReservation": "capacity-reservation",
 }
 KINDS = {  # the beginning of an id says what it is
     "i": "instance",
@@ -71,7 +73,7 @@ KINDS = {  # the beginning of an id says what it is
 def ec2_tags(region: str, resource: str) -> dict[str, str]:
     """Return the tags of an EC2 resource by its id, or by the name that calls know it by."""
     ec2 = ec2_backends[ACCOUNT][region]
-    if request := WORLD.spot.get(resource):
+    if request := WORLD.spot.get(resource) or WORLD.blocks.get(resource):
         return {t["Key"]: t["Value"] for t in request["Tags"]}
     named = [k.id for k in ec2.key_pairs.values() if k.key_name == resource]
     named += [t.id for t in ec2.launch_templates.values() if t.name == resource]
@@ -302,6 +304,9 @@ def asked(service: str, region: str, op: str, params: dict[str, Any]) -> list[Re
         "monitoring": lambda: _cloudwatch(region, op, params),
         "budgets": lambda: _budgets(op, params),
         "ssm": lambda: _ssm(region, op, params),
+        "lambda": lambda: functions.asked(region, op, params),
+        "s3": lambda: storage.asked(op, params),
+        "ses": lambda: functions.mailed(region, op, params),
     }
     if service in rooms:
         return rooms[service]()

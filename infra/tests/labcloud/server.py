@@ -33,12 +33,14 @@ from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: E402
 from . import (  # noqa: E402
     authority,
     clock,
+    functions,
     gaps,
     late,
     leftovers,
     market,
     rates,
     states,
+    storage,
     watched,
 )
 from .world import ACCOUNT, WORLD  # noqa: E402
@@ -55,6 +57,7 @@ REST = [
     ("GET", r"/schedule-groups", "ListScheduleGroups"),
     ("GET", r"/tags/.+", "ListTagsForResource"),
     ("POST", r"/tags/.+", "TagResource"),
+    *functions.REST,
 ]
 SECRET = re.compile(r"UserData|Password|PrivateKey")
 
@@ -63,6 +66,8 @@ def identify(env: dict[str, Any], body: bytes) -> tuple[str, str, str, dict[str,
     """Return (service, region, operation, parameters) of a request."""
     scope = re.search(r"Credential=[^/]+/\d+/([^/]+)/([^/]+)/", env.get("HTTP_AUTHORIZATION", ""))
     region, service = (scope[1], scope[2]) if scope else ("us-east-1", "unknown")
+    if storage.is_s3(env):
+        return "s3", region, *storage.identify(env)
     if env.get("CONTENT_TYPE", "").startswith("application/x-www-form"):
         form = {k: v[0] for k, v in urllib.parse.parse_qs(body.decode("utf-8", "replace")).items()}
         return service, region, form.pop("Action", "?"), form
@@ -89,6 +94,9 @@ def error(
             f' version="1.0"?><Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors><RequestID>lab</RequestID></Response>'
         )
         return xml.encode(), [("Content-Type", "text/xml")]
+    if service == "s3":
+        xml = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
+        return xml.encode(), [("Content-Type", "application/xml")]
     if service in ("iam", "sts", "sns"):
         xml = f"<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error><RequestId>lab</RequestId></ErrorResponse>"
         return xml.encode(), [("Content-Type", "text/xml")]
@@ -187,6 +195,7 @@ class App:
             refusal = {"code": code, "status": 403, "message": why}
             return self.fail(env, start, entry, service, refusal)
         unseen = late.refusal(service, region, op, params)
+        unseen = unseen or functions.refusal(service, op, params)
         if unseen:
             return self.fail(env, start, entry, service, unseen)
         fault = pick_fault(service, region, shown, params)
@@ -286,6 +295,10 @@ def control(what: str, j: dict[str, Any]) -> Any:
         return sorted(r.name for r in RegionsAndZonesBackend.regions if "-gov-" not in r.name)
     elif what == "pay":
         market.pay()
+    elif what == "deployed":
+        return functions.deployed(j["region"], j["name"])
+    elif what == "permit":
+        WORLD.callers[j.pop("key")] = j
     elif what == "watched":
         return watched.report()
     elif what == "hours":

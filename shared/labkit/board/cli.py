@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from ..dialect import DIALECTS, FIRST
+from ..dialect import DIALECTS
 from ..grade.report import write
 from ..grade.run import write_json
 from ..show import terminal
@@ -26,8 +26,6 @@ from .entries import (
 )
 from .page import render, show
 from .rank import REFERENCE, tables
-
-TOGETHER = "rank kernels of both dialects of NKI in one table (default: a table each)"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -49,7 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     page.add_argument("--public-key", required=True, metavar="HEX")
     page.add_argument("--out", type=Path, default=Path("dist") / "leaderboard.html",
                       metavar="FILE")
-    page.add_argument("--together", action="store_true", help=TOGETHER)
+    page.add_argument("--dialects-together", action="store_true",
+                      help="rank kernels of neuronxcc.nki and of nki in one table")
     live = what.add_parser("live", help="a server for the lab session")
     live.add_argument("--lab", required=True)
     live.add_argument("--key", type=Path, required=True)
@@ -62,7 +61,6 @@ def _parser() -> argparse.ArgumentParser:
     live.add_argument("--sandbox", default="auto")
     live.add_argument("--dialect", choices=DIALECTS, default="beta1",
                       help="of the kernels that are sent (default: %(default)s)")
-    live.add_argument("--together", action="store_true", help=TOGETHER)
     live.add_argument("--seconds-between", type=float, default=30.0, metavar="S",
                       help="between two submissions of a student (default: %(default)s)")
     return parser
@@ -120,9 +118,9 @@ def _measured(path: Path, name: str | None, at: str) -> dict[str, object]:
         document = json.loads(path.read_text(encoding="utf-8"))
         kind, times = document["kind"], document["execution_times_us"]
         version = document["sdk"] or f"nkisim {document['nkisim']}"
-        body = {"lab": document["lab"], "kind": kind, "backend": document["backend"],
-                "version": version, "target": document["target"], "times_us": times,
-                "dialect": document.get("dialect", FIRST)}
+        body = {"lab": document["lab"], "dialect": document.get("dialect", "beta1"),
+                "kind": kind, "backend": document["backend"], "version": version,
+                "target": document["target"], "times_us": times}
     except (OSError, ValueError, LookupError, TypeError):
         raise SpecError(f"{path} is no execution_times.json of tester.py --record") from None
     if kind not in KINDS or not name:
@@ -140,7 +138,7 @@ def _page(args: argparse.Namespace) -> int:
             good.append(found)
         else:
             refused.append((path.name, str(found)))
-    made = tables(good, args.together)
+    made = tables(good, args.dialects_together)
     write(args.out, render(made, args.public_key, len(good), refused))
     console = terminal()
     show(console, made, refused)

@@ -1,9 +1,8 @@
 """Entries of the contest: files that the grading host has signed (Ed25519, RFC 8032).
 
-An entry says who (a pseudonym), which lab, dialect, backend, SDK and generation, whether its times
-are predicted or measured, and the time of each case; one without a dialect is of the first. What is
-signed is the canonical JSON of all that: a file that was changed, or signed by another host, is
-refused with the reason.
+An entry says who (a pseudonym), which lab and dialect, backend, SDK and generation, whether its
+times are predicted or measured, and the time of each case. What is signed is the canonical JSON of
+all that: a file that was changed, or signed by another host, is refused with the reason.
 """
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..dialect import DIALECTS, FIRST
+from ..dialect import DIALECTS
 from ..spec import SpecError
 
 SCHEMA = "trainium-labs/entry"
@@ -41,7 +40,7 @@ class Entry:
     target: str
     at: str
     times: dict[str, float]
-    dialect: str = FIRST
+    dialect: str = "beta1"      # entries of before the second dialect do not say it
 
 
 def canonical(body: dict[str, Any]) -> bytes:
@@ -111,9 +110,10 @@ def body_of(verdict: dict[str, Any], name: str, at: str) -> dict[str, dict[str, 
         times = {c["case"]: c["latency_us"] for c in mine
                  if c["status"] == "passed" and c["latency_us"] and not c["hidden"]}
         if times and all(c["status"] == "passed" for c in mine):
-            found[target] = {"name": name, "lab": verdict["lab"], "kind": verdict["latency_kind"],
+            found[target] = {"name": name, "lab": verdict["lab"],
+                             "dialect": verdict.get("dialect", "beta1"),
+                             "kind": verdict["latency_kind"],
                              "backend": verdict["backend"],
-                             "dialect": verdict.get("dialect", FIRST),
                              "version": f"nkisim {verdict['nkisim']}",
                              "target": target, "at": at, "times_us": times}
     return found
@@ -137,9 +137,9 @@ def verify(document: Any, public: str) -> Entry:
         times = {str(case): float(us) for case, us in body["times_us"].items()}
         words = {k: str(body[k]) for k in ("name", "lab", "kind", "backend", "version", "target",
                                            "at")}
-        entry = Entry(times=times, dialect=str(body.get("dialect", FIRST)), **words)
-        good = body["schema"] == SCHEMA and body["schema_version"] == 1 and entry.kind in KINDS \
-            and entry.dialect in DIALECTS
+        entry = Entry(times=times, dialect=str(body.get("dialect", "beta1")), **words)
+        good = body["schema"] == SCHEMA and body["schema_version"] == 1 \
+            and entry.kind in KINDS and entry.dialect in DIALECTS
     except (LookupError, TypeError, ValueError, AttributeError):
         raise Refused("not an entry of this version") from None
     if not good or not times or not all(0 < us < math.inf for us in times.values()):

@@ -63,10 +63,9 @@ class Contest:
     """The lab, the queue, the signing key, and the board as it is now."""
 
     def __init__(self, graded: Graded, store: Store, key: Any, tokens: dict[str, str], data: Path,
-                 kind: str, seconds_between: float, together: bool = False):
+                 kind: str, seconds_between: float):
         self.graded, self.store, self.key, self.tokens = graded, store, key, tokens
         self.data, self.sandbox, self.seconds_between = data, kind, seconds_between
-        self.together = together
         self.stopping = threading.Event()
         self.work = threading.Event()
         self._page: tuple[float, str] = (0.0, "")
@@ -159,8 +158,7 @@ class Contest:
             public = public_of(self.key)
             entries = [verify(json.loads(p.read_text()), public)
                        for p in sorted((self.data / "entries").glob("*.json"))]
-            text = render(tables(entries, self.together), public, len(entries), [],
-                          live=self.store.counts())
+            text = render(tables(entries), public, len(entries), [], live=self.store.counts())
             self._page = time.monotonic(), text
         return text
 
@@ -248,7 +246,7 @@ def serve(args: argparse.Namespace) -> int:
     contest = Contest(load_plan(load([args.lab])[0].folder).speaking(args.dialect),
                       Store(args.data / "contest.sqlite"),
                       key, make_tokens(args.data / "tokens.csv", args.roster), args.data, kind,
-                      args.seconds_between, args.together)
+                      args.seconds_between)
     print(f"{args.lab}: {len(contest.tokens)} students may submit; their tokens are in "
           f"{args.data / 'tokens.csv'}.\nThe board: http://127.0.0.1:{args.port}/ (this machine "
           f"only; put a proxy with HTTPS before it). Public key: {public_of(key)}", flush=True)

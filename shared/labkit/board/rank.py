@@ -1,8 +1,8 @@
 """Ranks: the geometric mean, over the fleet, of how much faster than the reference.
 
 Predicted and measured times, backends, generations and versions of SDK or simulator are tables of
-their own: nobody is ranked with a number that means something else. So are the dialects of NKI,
-unless the course says that they compete.
+their own: nobody is ranked with a number that means something else. So are the two dialects, unless
+the course ranks them together.
 """
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..dialect import DIALECTS
 from .entries import Entry
 
 REFERENCE = "reference"
-#: lab, kind, backend, version, target, dialect
-Key = tuple[str, str, str, str, str, str]
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,7 @@ class Table:
     backend: str
     version: str
     target: str
-    dialect: str                # or "beta1, nki", where the dialects compete
+    dialect: str                # "" where the dialects are ranked together
     cases: tuple[str, ...]
     standings: tuple[Standing, ...]
     left_out: tuple[str, ...]
@@ -57,15 +54,18 @@ def speed_of(entry: Entry, reference: Entry) -> float | None:
     return round(math.exp(sum(logs) / len(logs)), 4)
 
 
+Key = tuple[str, str, str, str, str, str]
+
+
 def tables(entries: Iterable[Entry], together: bool = False) -> list[Table]:
     """Return a table for each lab, kind, backend, version, target and dialect; measured ones first.
 
-    With `together` the dialects of NKI are ranked in one table, against one reference, the newest.
+    `together`: the dialects are in one table.
     """
     groups: dict[Key, list[Entry]] = {}
     for e in entries:
-        spoken = ", ".join(DIALECTS) if together else e.dialect
-        groups.setdefault((e.lab, e.kind, e.backend, e.version, e.target, spoken), []).append(e)
+        dialect = "" if together else e.dialect
+        groups.setdefault((e.lab, e.kind, e.backend, e.version, e.target, dialect), []).append(e)
     found = []
     for key, mine in sorted(groups.items()):
         references = sorted((e for e in mine if e.name == REFERENCE), key=lambda e: e.at)

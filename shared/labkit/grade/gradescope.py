@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..dialect import DIALECTS, FIRST, KERNELS
+from ..dialect import DIALECTS, KERNELS
 from ..spec import SpecError
 from . import intake, sandbox
 from .plan import digest, load_plan
@@ -84,11 +84,9 @@ def results(verdict: dict[str, Any]) -> dict[str, Any]:
     document: dict[str, Any] = {
         "score": verdict["points"], "output_format": "text",
         "output": (said + "\n\n" if said else "")
-        + f"Dialect of NKI: {verdict.get('dialect', FIRST)}. "
-        "Values and limits are simulated by nkisim; times are predicted, not measured.",
+        + "Values and limits are simulated by nkisim; times are predicted, not measured.",
         "visibility": "visible", "stdout_visibility": "hidden", "tests": tests,
-        "extra_data": {"nkisim": verdict["nkisim"],
-                       "dialect": verdict.get("dialect", FIRST), "key": verdict["key"],
+        "extra_data": {"nkisim": verdict["nkisim"], "key": verdict["key"],
                        "hidden_cases": len(hidden), "flags": verdict["flags"]}}
     times = [c["latency_us"] for c in verdict["cases"] if c["threshold_us"]
              and c["status"] == "passed" and c["latency_us"]]

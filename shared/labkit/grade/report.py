@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..dialect import FIRST
+from ..dialect import PACKAGE
 from ..spec import SpecError
 from ..starter.markers import split_file
 from .intake import Submission, parse_time
@@ -112,14 +112,14 @@ def _row(out: Path, id: str, known: dict[str, Any], graded: Graded, late: Late
     right = [c for c in verdict["cases"] if c["status"] == "passed" and not c["hidden"]
              and c["latency_us"] and c["engine_busy"]]
     return {"id": id, "student": known["student"], "lab": graded.lab.name, "share": share,
+            "package": PACKAGE[graded.lab.dialect],
             "points": number(verdict["points"]), "final": round(verdict["points"] * share, 2),
             "of": number(verdict["of"]), "late": why, "lines": verdict["lines"], "cases": cases,
             "problem": verdict.get("problem") or known["problem"], "flags": verdict["flags"],
             "first": wrong[0] if wrong else None,
             "key": max(right, key=lambda c: c["latency_us"]) if right else None,
             "notes": known["notes"], "printed": "" if hidden and wrong else verdict["printed"],
-            "version": verdict["nkisim"], "dialect": verdict.get("dialect", FIRST),
-            "sha": verdict["submission_sha256"][:12],
+            "version": verdict["nkisim"], "sha": verdict["submission_sha256"][:12],
             "text": known["text"]}
 
 
@@ -140,14 +140,17 @@ def write_reports(out: Path, graded: Graded, late: Late, submissions: Sequence[S
              for share, a, b in pairs({r["id"]: r["text"] for r in rows}, given)][:50]
     texts = [line.text for line in graded.lab.rubric]
     write(out / "grades.csv", table(
-        [["student", "points", "of", "before_late", "late", "problem", "flags", "dialect", *texts],
+        [["student", "points", "of", "before_late", "late", "problem", "flags", "dialect",
+          *texts],
          *([r["student"], r["final"], float(r["of"].replace(",", "")), r["points"], r["late"],
-            r["problem"], len(r["flags"]), r["dialect"], *_by_line(r, texts)] for r in rows)]))
+            r["problem"], len(r["flags"]), graded.lab.dialect, *_by_line(r, texts)]
+           for r in rows)]))
     write(out / "canvas.csv", canvas(rows, graded))
     write(out / "similar.csv", table([["share", "one", "other"], *alike]))
     write(out / "summary.html", pages.get_template("summary.html").render(
-        lab=graded.lab.name, dialect=graded.lab.dialect, rows=rows, pairs=alike,
-        lines=_line_statistics(rows, texts), **_statistics(rows, graded.points)))
+        lab=graded.lab.name, package=PACKAGE[graded.lab.dialect], rows=rows, pairs=alike,
+        lines=_line_statistics(rows, texts),
+        **_statistics(rows, graded.points)))
     return rows
 
 
@@ -157,10 +160,7 @@ def canvas(rows: Sequence[dict[str, Any]], graded: Graded) -> str:
     Columns as Canvas's "Import a gradebook CSV" wants them: Student, ID, SIS User ID,
     SIS Login ID, Section, then the assignment; what is empty is looked up by the login.
     """
-    # the first dialect keeps the name that an assignment has had
-    spoken = graded.lab.dialect
-    name = graded.lab.name if spoken == FIRST else f"{graded.lab.name} ({spoken})"
-    head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", name]
+    head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", graded.lab.name]
     return table([head, ["    Points Possible", "", "", "", "", graded.points],
                   *([r["student"], "", "", r["student"], "", r["final"]] for r in rows)])
 

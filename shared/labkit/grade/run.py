@@ -22,7 +22,7 @@ from typing import Any
 import nkisim
 
 from ..cli import known_labs, positive
-from ..dialect import DIALECTS, spoken
+from ..dialect import DIALECTS, dialect_of
 from ..show import progress, terminal
 from ..spec import SpecError
 from . import intake, sandbox
@@ -88,9 +88,9 @@ def _judge(task: Task) -> dict[str, Any]:
 def _unjudged(task: Task, why: str) -> dict[str, Any]:
     """Return the verdict on a submission that could not be run at all."""
     return {"schema": "trainium-labs/verdict", "schema_version": 1, "lab": task["name"],
-            "key": task["key"], "submission_sha256": task["submission_sha256"],
+            "dialect": dialect_of(task["kernels"]), "key": task["key"],
+            "submission_sha256": task["submission_sha256"],
             "nkisim": nkisim.__version__, "backend": "sim", "latency_kind": "predicted",
-            "dialect": spoken(f"{task['kernels']}.py"),
             "points": 0.0, "of": task["of"], "lines": [], "cases": [], "flags": [], "printed": "",
             "problem": why}
 

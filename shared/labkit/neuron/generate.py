@@ -2,7 +2,8 @@
 
 `python -m labkit.neuron.generate` writes micro/rows/: kernels.py (neuronxcc.nki), kernels_nki.py
 (nki) and rows.json, which says at which sizes and on which targets each kernel runs, and which
-instruction has none, with the reason. What the table cannot declare stands in SAMPLES.
+instruction has none, with the reason. What the table cannot declare stands in SAMPLES, and what
+needs more than an argument is written by hand, in micro/hand/.
 """
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ import numpy as np
 
 import nkisim
 
+from ..load import load_module
+
 FOLDER = Path(__file__).with_name("micro") / "rows"
+BY_HAND = FOLDER.with_name("hand")
 #: Columns of a tile: of small, middle and large instructions.
 SIZES = (64, 512, 2048)
 FILES = {"beta1": "kernels.py", "nki": "kernels_nki.py"}
@@ -76,20 +80,7 @@ WIDTHS = {"nc_matmul.stationary": "64", "bn_aggr.data": "6", "dst_scale": "a.sha
 #: (partitions, columns, dtype) of what instructions that nki alone has write: else as their input.
 WRITES = {"rng": ("128", "a.shape[1]", "nl.uint32"), "iota": ("128", "a.shape[1]", "nl.int32")}
 #: What these give is by chance, or what earlier kernels left: only their times are compared.
-RANDOM = frozenset(("rng", "rand2", "rand_get_state"))
-#: Instructions that one core, a fresh tile or a loop cannot show, with the reason.
-NOT = {
-    "set_rng_seed": "its parameter src_seeds is not declared as an operand",
-    "rand_set_state": "its parameter src_seeds is not declared as an operand",
-    "atomic_rmw": "it adds to a tensor that holds something, which an output of its own does not",
-    "sequence_bounds": "it takes a single partition, which is not declared",
-    "sendrecv": "it takes two cores",
-    "quantize_mx": "packed dtypes: the tiles of MX formats have shapes that are not declared",
-    "nc_matmul_mx": "packed dtypes: the tiles of MX formats have shapes that are not declared",
-    "topk": "its input and outputs lie on every 16th partition, which is not declared",
-    "nonzero_with_count": "its output has a column more than its input, which is not declared",
-    "dma_compute": "it takes a list of tensors, and the table declares single operands",
-}
+RANDOM = frozenset(("rng", "rand2", "rand_get_state", "rand_set_state", "set_rng_seed"))
 
 
 def value(row: dict[str, Any], name: str) -> str:
@@ -209,13 +200,11 @@ def compiled(source: str, name: str, dialect: str) -> Any:
     return space[name]
 
 
-def trial(source: str, row: dict[str, Any], dialect: str
-          ) -> tuple[dict[str, list[int]], dict[int, Any], str]:
+def trial(func: Any, row: dict[str, Any]) -> tuple[dict[str, list[int]], dict[int, Any], str]:
     """Run a kernel at each size on each target: (sizes by target, results by size, refusal)."""
     runs: dict[str, list[int]] = {}
     results: dict[int, Any] = {}
     refusal = ""
-    func = compiled(source, row["name"], dialect)
     for target in row["targets"]:
         for n in SIZES:
             try:
@@ -254,6 +243,7 @@ def generate() -> dict[str, str]:
     parts: dict[str, list[str]] = {dialect: [head(dialect)] for dialect in FILES}
     cases: list[dict[str, Any]] = []
     missing: dict[str, str] = {}
+    by_hand = {dialect: load_module(BY_HAND / FILES[dialect]) for dialect in FILES}
     for row in nkisim.rows():
         written = WRITES.get(row["name"])
         for dialect in FILES:
@@ -262,22 +252,28 @@ def generate() -> dict[str, str]:
                 continue
             name = f"{dialect} {public}"
             try:
-                if row["name"] in NOT:
-                    raise LookupError(NOT[row["name"]])
+                if written_by_hand := getattr(by_hand[dialect], row["name"], None):
+                    runs, _, refusal = trial(written_by_hand, row)
+                    if not runs:
+                        raise LookupError(refusal)
+                    cases.append({"kernel": row["name"], "dialect": dialect, "sizes": runs,
+                                  "folder": BY_HAND.name})
+                    continue
                 source = "\n".join(kernel(row, dialect, written))
-                runs, results, refusal = trial(source, row, dialect)
+                runs, results, refusal = trial(compiled(source, row["name"], dialect), row)
                 if not runs:
                     raise LookupError(refusal)
                 if written is None and (written := shape_of(results)):
                     more = "\n".join(kernel(row, dialect, written))
-                    again, _, _ = trial(more, row, dialect)
+                    again, _, _ = trial(compiled(more, row["name"], dialect), row)
                     if again == runs:           # a result of more dims has no such columns
                         source = more
             except LookupError as error:
                 missing[name] = str(error.args[0])
                 continue
             parts[dialect].append("\n\n" + source + "\n")
-            cases.append({"kernel": row["name"], "dialect": dialect, "sizes": runs})
+            cases.append({"kernel": row["name"], "dialect": dialect, "sizes": runs,
+                          "folder": FOLDER.name})
     facts: dict[str, Any] = {"cases": cases, "missing": missing}
     return {**{FILES[d]: "".join(text) for d, text in parts.items()},
             "rows.json": lines_of(facts)}

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from ..hostflags import add_host_flags
 from ..load import load_module
 from ..results import provenance, sdk_version
 from ..show import progress, terminal
-from ..spec import FLEET_TARGETS, Case, Lab, MustFailNumerically, MustRaise, SpecError, Tensor
+from ..spec import TARGETS, Case, Lab, MustFailNumerically, MustRaise, SpecError, Tensor
 from ..worker import Worker
 from .generate import RANDOM
 
@@ -72,20 +73,21 @@ def micro_lab() -> Lab:
 
 
 def row_labs() -> list[Lab]:
-    """Return the generated micro-kernels, one for each instruction, as a lab for each dialect.
+    """Return the micro-kernels of the table, one for each instruction: a lab for each dialect of
+    those that are generated, and one of those that are written by hand.
 
     They have no reference: what they give is compared between the backends.
     """
     made = json.loads((ROWS / "rows.json").read_text(encoding="utf-8"))["cases"]
     labs = []
-    for dialect in DIALECTS:
+    for folder, dialect in product(("rows", "hand"), DIALECTS):
         cases = [Case(f"{one['kernel']}_{n}", one["kernel"], "",
                       (Tensor((128, n), "float32", low=0.5, high=1.5),), accumulate=max(128, n),
                       roundings=32, measure=True,
                       targets=tuple(t for t, sizes in one["sizes"].items() if n in sizes))
-                 for one in made if one["dialect"] == dialect
+                 for one in made if (one["folder"], one["dialect"]) == (folder, dialect)
                  for n in sorted({n for sizes in one["sizes"].values() for n in sizes})]
-        labs.append(Lab("rows", "Each instruction", ROWS, tuple(cases), dialect=dialect))
+        labs.append(Lab(folder, "Each instruction", MICRO / folder, tuple(cases), dialect=dialect))
     return labs
 
 
@@ -267,7 +269,7 @@ def verify_sim(argv: Sequence[str] | None = None, run: Runner | None = None) -> 
     parser = argparse.ArgumentParser(prog="labkit verify_sim", description=verify_sim.__doc__)
     parser.add_argument("labs", nargs="*", metavar="LAB",
                         help=f"labs to run (default: {', '.join(names)} and micro)")
-    parser.add_argument("--target", choices=FLEET_TARGETS,
+    parser.add_argument("--target", choices=TARGETS,
                         help="the generation of this machine's chip (default: trn1)")
     parser.add_argument("--backend", action="append", choices=BACKENDS,
                         help="compare these (default: all that are here)")

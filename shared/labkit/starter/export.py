@@ -64,7 +64,8 @@ def lab_files(lab: Path, dialect: str) -> Iterator[tuple[str, Path]]:
 
 def _staff_only(lab: Path) -> Iterator[Path]:
     for folder in ("solutions", "hidden"):
-        yield from sorted((lab / folder).rglob("*.py"))
+        for kind in ("*.py", "*.md"):           # solutions, and answers to the questions
+            yield from sorted((lab / folder).rglob(kind))
 
 
 def export(root: Path, out: Path, labs: Sequence[str] = (), dialect: str = "beta1",
@@ -99,6 +100,12 @@ def export(root: Path, out: Path, labs: Sequence[str] = (), dialect: str = "beta
                 secret += [(f"{r.file}:{r.line}", r.lines) for r in found]
             given.append(text)
             files[f"labs/{name}/{file}"] = text.encode()
+            for figure in re.findall(r"\]\(\.\./\.\./(docs/figures/\w+\.svg)\)", text):
+                if (root / figure).is_file():
+                    files[figure] = (root / figure).read_bytes()
+        tour = root / "notebooks" / f"{name}.ipynb"
+        if tour.is_file():
+            files[f"notebooks/{name}.ipynb"] = tour.read_bytes()
         editable += [f"labs/{name}/{file}" for file in (*lab.editable, "writeup.md",
                                                         KERNELS[dialect])
                      if f"labs/{name}/{file}" in files]

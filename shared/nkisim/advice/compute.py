@@ -108,7 +108,7 @@ def _nothing(kind: Kind, work: Work) -> Work:
 def _first_warmup(facts: Facts) -> float:
     """Return what the first warm-up of the Tensor Engine costs: nothing helps against that."""
     t = facts.hw.timing
-    return t.pe_warmup_us * (1.0 - 1.0 / t.pe_cold_factor)
+    return t.pe_window_us * (1.0 - 1.0 / t.pe_cold_factor)
 
 
 def cold(facts: Facts) -> Iterator[Sign]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..chip.memory import HBM, SBUF
 from ..timing import whatif
-from ..timing.cost import Transfer, trigger_us
+from ..timing.cost import Transfer, issue_us
 from ..trace.trace import Kind
 from .facts import Facts
 from .sign import Sign, size
@@ -112,7 +112,7 @@ def small_transfers(facts: Facts) -> Iterator[Sign]:
 def joined(facts: Facts, sign: Sign) -> float:
     """As parts of DMAs so large that their queue is no slower than the DMA engines."""
     def part(kind: Kind, x: Transfer) -> Transfer:
-        ideal, trigger = facts.stream_us(x.nbytes), trigger_us(x, facts.hw, facts.dge)
+        ideal, trigger = facts.stream_us(x.nbytes), issue_us(x, facts.hw, facts.dge)
         whole = x if kind.row.transposes else _streamed(facts, x)
         return replace(whole, triggers=min(1.0, ideal / trigger))
     return facts.without(instrs=sign.instrs, transfer=part)

@@ -99,8 +99,9 @@ class Facts:
 
     @cached_property
     def trigger_us(self) -> np.ndarray:
-        """Return, by kind, how long the trigger of a DMA keeps its queue."""
-        return np.array([cost.trigger_us(x, self.hw, self.dge) if x else 0.0
+        """Return, by kind, how long a DMA keeps what issues it: its queue, or what makes
+        descriptors."""
+        return np.array([cost.issue_us(x, self.hw, self.dge) if x else 0.0
                          for x in self.plan.transfers] or [0.0])
 
     @cached_property

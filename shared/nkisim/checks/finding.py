@@ -1,10 +1,13 @@
 """What a run has to say that the chip would keep to itself."""
 from __future__ import annotations
 
+import linecache
 from collections.abc import Iterable
 from dataclasses import dataclass
+from html import escape
 
 from ..errors import NkiError, Where
+from ..rules import RULES
 
 #: worst first
 SEVERITIES = ("error", "warning", "note")
@@ -21,12 +24,37 @@ class Finding:
     other: Where | None = None      # the second place, for what needs two
     hint: str = ""                  # what to try, where it is not the rule's own
 
+    def suggestion(self) -> str:
+        """Return what to try: the finding's own hint, or that of its rule, or ""."""
+        rule = RULES.get(self.id)
+        return self.hint or (rule.hint if rule else "")
+
     def __str__(self) -> str:
         lines = [f"{self.severity}: {self.id} {self.text}"]
         for label, place in (("at", self.where), ("and", self.other)):
             if place is not None and not (label == "and" and place == self.where):
                 lines.append(f"  {label} {place}: {place.text}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: what it is, and the lines of the user's code."""
+        color = {"error": "#c23f35", "warning": "#b55c00"}.get(self.severity, "#667084")
+        places = "".join(_source(place) for place in dict.fromkeys((self.where, self.other))
+                         if place is not None)
+        hint = f"<p>Try: {escape(tip)}</p>" if (tip := self.suggestion()) else ""
+        return (f'<div style="border-left:4px solid {color};padding-left:.8em;margin:.6em 0"><p><b>'
+                f"{escape(self.severity)} {escape(self.id)}</b> {escape(self.text)}</p>{places}"
+                f"{hint}<p>More: <code>python -m nkisim explain {escape(self.id)}</code></p></div>")
+
+
+def _source(place: Where, around: int = 2) -> str:
+    """Return a place and the lines around it, as HTML; its line is marked."""
+    text = linecache.getlines(place.file)
+    first = max(1, place.line - around)
+    lines = [f"{'&gt;' if n == place.line else ' '} {n:4d}  {escape(t.rstrip())}" for n, t in
+             enumerate(text[first - 1:place.line + around], first)]
+    return (f"<p>{escape(place.function or 'line')} at line {place.line}</p>"
+            f"<pre>{chr(10).join(lines)}</pre>")
 
 
 def as_finding(error: NkiError) -> Finding:

@@ -51,11 +51,13 @@ def check_loops(m: Launch) -> NkiError | None:
     for met, line, other in met_at:
         storage = int(every.storage[met.access])
         if not every.write[met.access]:
-            _carried(m, met.loop, _what_is_read(trace, every, met), line, other)
+            _carried(m, met.loop, _what_is_read(trace, every, met), line, other,
+                     nodes.first_two(met, node[every.instr[[met.access, met.write]]], trace))
         elif (storage, line) not in carried:    # t[...] = f(t): that it is read says it all
             reads = np.flatnonzero((every.storage == storage) & ~every.write)
             used = nodes.inside(node[every.instr[reads]], met.loop).any()
-            error = error or _written_twice(m, every, met, line, other, bool(used))
+            who = nodes.first_two(met, node[every.instr[[met.access, met.write]]], trace)
+            error = error or _written_twice(m, every, met, line, other, bool(used), who)
     for access, loop in strays(every, lines, node, homes, nodes):
         _carried(m, loop, "reads a tile that another one has made; on the chip, where they overlap "
                  "and run in any order, it may not be there yet. Use nl.sequential_range, or make "
@@ -77,9 +79,10 @@ def _what_is_read(trace: Trace, every: Operands, met: Meeting) -> str:
             "after the loop, or a tile for each iteration")
 
 
-def _carried(m: Launch, loop: int, text: str, line: int, other: int) -> None:
-    """Report a value that is carried from iteration to iteration."""
-    m.find("NKI-L02", _severity(m, loop), f"an {_INDEPENDENT[m.trace.loop_kind[loop]]} {text}",
+def _carried(m: Launch, loop: int, text: str, line: int, other: int, who: str = "") -> None:
+    """Report a value that is carried from iteration to iteration; `who`: the first that meet."""
+    m.find("NKI-L02", _severity(m, loop),
+           f"an {_INDEPENDENT[m.trace.loop_kind[loop]]} {text}{who and f' (here {who})'}",
            line, other)
 
 
@@ -101,18 +104,19 @@ def _how_much(trace: Trace, every: Operands, met: Meeting) -> str:
     return f" ({round(np.isin(mine, others).mean() * size):,} of {size:,} elements)"
 
 
-def _written_twice(m: Launch, every: Operands, met: Meeting, line: int, other: int, used: bool
-                   ) -> NkiError | None:
+def _written_twice(m: Launch, every: Operands, met: Meeting, line: int, other: int, used: bool,
+                   who: str) -> NkiError | None:
     """Report two iterations that write the same bytes: an error in HBM, a warning on chip.
 
-    `used`: iterations of that loop read them as well.
+    `used`: iterations of that loop read them as well. `who`: the first that meet.
     """
     trace = m.trace
     kind = trace.loop_kind[met.loop]
     hbm = trace.storages[int(every.storage[met.access])].kind is HBM
     some = _how_much(trace, every, met)
     text = (f"more than one {_INDEPENDENT[kind]} writes the same "
-            + ("HBM elements" if hbm else "tile" if met.same else "elements of a tile") + some)
+            + ("HBM elements" if hbm else "tile" if met.same else "elements of a tile") + some
+            + f" (here {who})")
     if kind == "grid" and not m.asked_id:
         m.find("NKI-L05", "warning", "every instance of the grid does the same work and writes the "
                "same HBM elements: the kernel does not use nl.program_id", line, other)

@@ -70,6 +70,16 @@ class Nodes:
             at = np.where(at >= 0, self.parent[at], -1)
         return found
 
+    def first_two(self, met: Meeting, nodes: np.ndarray, trace: Trace) -> str:
+        """Return in words which iterations of a loop the two accesses of a meeting are in."""
+        later, earlier = (self._iteration(int(n), met.loop, trace) for n in nodes)
+        return f"iteration {later} after {earlier}"
+
+    def _iteration(self, node: int, loop: int, trace: Trace) -> int:
+        while self.loop[node] != loop:
+            node = int(self.parent[node])
+        return trace.node_iter[node]
+
     def meet(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Return the independent loop of which nodes are two iterations; -1 if there is none."""
         a, b = a.copy(), b.copy()

@@ -21,7 +21,7 @@ class Launch(Protocol):
     def find(self, id: str, severity: str, text: str, where: int = -1, other: int = -1) -> None:
         """Add a finding."""
 
-    def found(self, id: str, where: int, other: int) -> bool:
+    def found(self, id: str, where: int, other: int = -1) -> bool:
         """Tell whether a finding has been added."""
 
 

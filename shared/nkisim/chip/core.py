@@ -65,15 +65,19 @@ class Timing:
     pe_gap_cycles: float        # between two matmuls that stream back to back
     pe_latency_us: float        # from the last moving column to the result in PSUM
     pe_load_cycles_per_column: float        # fast weight load
+    pe_exposed_load_cycles: float           # of a float32 one that the stream does not hide
     pe_strided_load_cycles_per_byte: float  # stationary elements 16 bytes or more apart
-    pe_warmup_us: float         # activity until the clock is full; 0: always full
-    pe_cold_factor: float       # how much slower until then
+    pe_window_us: float         # after each such window the clock is set anew; 0: always full
+    pe_full_share: float        # busy for so much of a window: full clock after it
+    pe_half_share: float        # for so much or less: half
+    pe_cold_factor: float       # how much slower that is
 
     # Vector, Scalar and GpSimd Engines
     dve_latency_us: float       # beyond one element per cycle, until the result is written
     dve_gap_us: float           # beyond it, until the next independent instruction can start
     dve_reciprocal_cycles: float        # per element
     dve_two_input_cycles: float         # per element of two inputs that both lie in SBUF
+    dve_wide_scalar_cycles: float       # per element of 4 bytes, one input, all in SBUF
     dve_scan_cycles: float      # per element of a scan
     dve_triple_cycles: float    # per triple (count, mean, variance) of bn_aggr
     dve_reduce_rate16: float    # sums and maxima of bfloat16
@@ -83,6 +87,7 @@ class Timing:
     act_latency_us: float
     act_gap_us: float
     act_function_us: float      # more, for a function that interpolates in a table
+    act_function_gap_us: float  # ... and until the next instruction can start
     act_table_us: float         # load of another function's table
     pool_latency_us: float
     pool_gap_us: float
@@ -106,12 +111,14 @@ class Timing:
     dma_small_write_factor: float       # ... move their bytes so much slower
     dma_transpose_ns: float     # one element of a DMA that transposes, on one engine
     dma_rmw_factor: float       # how much longer a DMA takes that adds to what is there
-    dge_issue_us: float         # hardware descriptor generation: one DMA on its queue
+    dge_units: int              # that make descriptors side by side
+    dge_issue_us: float         # hardware descriptor generation: one DMA on its unit
     dge_row_us: float           # ... and each row (partition) of it
 
     # What the compiler is taken to do (timing/compiler.py, timing/banks.py)
     compiler_window: int        # "reorder": so many instructions of an engine are looked at
-    compiler_hoist_share: float         # "hoist": a tile is kept until so much of SBUF is filled
+    compiler_vector_share: float        # of SBUF and PSUM that tiles of such a loop take at most
+    compiler_vector_elements: int       # "vectorize": that one instruction writes of a partition
     compiler_merged_dmas: int   # "merge-dma": neighbours that become one at most
     compiler_psum_share: float  # of PSUM, left to what comes earlier in the program
 

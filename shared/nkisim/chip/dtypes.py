@@ -72,7 +72,8 @@ def normalize(dtype: Any) -> np.dtype:
     except (KeyError, TypeError):  # TypeError: not even hashable
         pass
     try:
-        found = np.dtype(dtype) if dtype is not None else None
+        own = getattr(dtype, "dtype", None)             # of a scalar type of JAX: jnp.bfloat16
+        found = own if isinstance(own, np.dtype) else np.dtype(dtype) if dtype is not None else None
     except TypeError:
         found = None
     if found in _NAMES:

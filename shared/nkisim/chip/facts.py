@@ -112,7 +112,10 @@ COMPILER = {
     "compiler_window": fitted(
         256, "1 (as written) is up to 3 times too slow and 16 enough for most kernels; attention "
         "over long rows needs some 200", narrow=True),
-    "compiler_hoist_share": assumed(0.5, "so that hoisting makes no tile spill"),
+    "compiler_vector_share": assumed(0.5, "so that a loop does not spill because of it"),
+    "compiler_vector_elements": fitted(
+        512, "one-dimensional convolutions: loops of 64 x 3 elements are one instruction, of "
+        "512 x 3 and 2048 x 3 not; four PSUM drains of 128 are one in traces"),
     "compiler_merged_dmas": assumed(16, "a guess: so many rows, one for each DMA engine"),
     "compiler_psum_share": assumed(0.5, "so that what comes later cannot take all banks"),
 }

@@ -56,7 +56,7 @@ class Storage:
 
     __slots__ = ("id", "kind", "nparts", "row_bytes", "nbytes", "_data", "init", "_mask",
                  "_origin", "grain", "_missing", "where", "readonly", "lazy_zero", "aliases",
-                 "shadow", "node", "arena", "writers", "queued", "wide")
+                 "shadow", "node", "arena", "writers", "queued", "wide", "version")
 
     def __init__(self, id: int, kind: str, nparts: int, row_bytes: int, grain: int, where: int,
                  node: int, arena: bool, readonly: bool):
@@ -73,11 +73,12 @@ class Storage:
         self.readonly = readonly        # kernel inputs
         self.lazy_zero = False          # nl.zeros in PSUM: no memset until someone needs it
         self.aliases: Any = None        # weak references: results that were bound here
-        self.shadow: dict[str, np.ndarray] | None = None    # float32 copy of 16-bit data
+        self.shadow: dict[int, np.ndarray] | None = None    # float32 copies, by dtype.num
         self.node = node                # loop iteration that allocated it
         self.arena = arena
         self.writers: Any = ()          # arena: who wrote which bytes last
         self.queued = 0                 # products wait that use it (products.py)
+        self.version = 0                # how often something has been written
         self.wide: tuple[np.dtype, np.ndarray] | None = None    # see `elements`
 
     @property
@@ -198,6 +199,8 @@ class Storage:
     def spoil(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
               itemsize: int, origin: np.ndarray) -> None:
         """Record that elements of an access pattern are undefined: where `origin` is not -1."""
+        if self.init == FULLY:
+            self._mask = None               # of before the write that filled it
         view = self.mask_view(offset, shape, strides, itemsize)
         assert self._mask is not None
         if self._origin is None:

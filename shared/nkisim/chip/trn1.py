@@ -56,14 +56,20 @@ TIMING = {
     **like(trn2.TIMING, "trn2", "pe_wide_instructions", "pe_gap_cycles",
            "pe_strided_load_cycles_per_byte", "act_gap_us", "act_function_us", "act_table_us",
            "hop_us", "dma_done_us", "dma_descriptor_ns", "dma_descriptor_floor_ns",
-           "dma_small_write_factor", "dge_issue_us", "dge_row_us"),
+           "dma_small_write_factor", "dge_units", "dge_issue_us",
+           "dge_row_us"),
     "launch_us": fitted(
         13.0, "nc_latency less body of one vector addition of one tile", narrow=True),
     "profile_us": fitted(
         14.0, "total_time less body of one vector addition in two sizes", narrow=True),
     "pe_transpose_passes": documented(4, f"{ISA}.nc_matmul: 4 cycles a row for float32"),
+    "pe_exposed_load_cycles": fitted(
+        40.0, "float32 matmuls of four kernels that keep the engine busy: 75 cycles in some, none "
+        "in others; bfloat16 shows none"),
     "pe_latency_us": assumed(0.14, "as trn2, in cycles"),
-    "pe_warmup_us": documented(0.0, "no warm-up is documented for this generation"),
+    "pe_window_us": documented(0.0, "no warm-up is documented for this generation"),
+    "pe_full_share": documented(0.0, "no warm-up is documented for this generation"),
+    "pe_half_share": documented(0.0, "no warm-up is documented for this generation"),
     "pe_cold_factor": documented(1.0, "no warm-up is documented for this generation"),
     "dve_latency_us": _read(0.213, "213 ns + 2 N / 1.12 GHz"),
     "dve_gap_us": fitted(
@@ -71,8 +77,11 @@ TIMING = {
     "dve_reciprocal_cycles": fitted(
         3.5, "one silu kernel that the engine bounds; 8 N, as published, would take 1.7 times "
         "what was measured", narrow=True),
+    "dve_wide_scalar_cycles": documented(1.0, f"{ISA}.tensor_scalar: N"),
     "dve_two_input_cycles": documented(2.0, f"{ISA}.tensor_tensor: 2 N; traces agree"),
     "act_copy_rate16": documented(1.0, f"{ARCH}: 128 elements a cycle"),
+    "act_function_gap_us": fitted(
+        0.0, "attention kernels whose functions keep the engine busy leave no room for more"),
     "act_latency_us": documented(
         0.156, "dependent instructions of one element: 189 ns apart (SDK 2.26, NKI Performance "
         "Guide)"),

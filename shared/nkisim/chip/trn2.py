@@ -61,11 +61,15 @@ TIMING = {
     "pe_transpose_passes": documented(
         2, f"{ARCH2}: fp32 transposes twice as fast as on NeuronCore-v2"),
     "pe_gap_cycles": _read(7.0, "streaming interval N + 6..8 cycles"),
+    "pe_exposed_load_cycles": _read(0.0, "stationary loads hidden behind the stream before"),
     "pe_latency_us": _read(0.163, "351 ns from begin to end of a matmul of 444 columns"),
     "pe_strided_load_cycles_per_byte": fitted(
         1.0, f"{ARCH}: strides of 16 bytes and more halve the bandwidth; the figure fits the 16- "
         "and 32-bit weights of one convolution", narrow=True),
-    "pe_warmup_us": _read(3.8, "everything takes twice as long for 3.4-4.5 us of activity"),
+    "pe_window_us": _read(
+        4096 / 1200, "4096 cycles at 1.2 GHz: all 128 windows of 8 traces obey the shares below"),
+    "pe_full_share": _read(0.78, "full clock after a window at least 78 % busy"),
+    "pe_half_share": _read(1 / 3, "half after one at most a third busy"),
     "pe_cold_factor": documented(
         2.0, "Neuron Explorer, Understanding throttling: limit of 50 %"),
     "dve_latency_us": _read(0.158, "158 ns + N / 0.96 GHz"),
@@ -74,12 +78,16 @@ TIMING = {
         "115 ns back to back in logs of third parties"),
     "dve_reciprocal_cycles": documented(8.0, f"{ISA}.reciprocal: 8 N"),
     "dve_two_input_cycles": _read(1.0, "tensor_tensor of float32 takes N / 0.96 GHz"),
+    "dve_wide_scalar_cycles": _read(
+        0.63, "float32 arithmetic with a scalar from SBUF to SBUF takes 0.63 cycles an element"),
     "act_copy_rate16": documented(1.0, f"{ARCH2}: 128 elements a cycle of any dtype"),
     "act_latency_us": _read(0.158, "158 ns + N / 1.2 GHz for a copy"),
     "act_gap_us": _read(0.010, "back to back N / 1.2 GHz + 10 ns"),
     "act_function_us": fitted(
         0.110, "exp of 128 and 4096 elements in 0.4 and 3.7 us (SDK 2.32, NKI DMA overview)",
         narrow=True),
+    "act_function_gap_us": fitted(
+        0.14, "functions of attention kernels repeat every N / 1.2 GHz + 0.14-0.18 us"),
     "act_table_us": documented(1.3, "Neuron SDK 2.32, NKI DMA overview: 1.3 us"),
     "hop_us": _read(0.033, "32-35 ns between dependent instructions"),
     "dma_trigger_us": _read(0.093, "issue interval of 93 ns on the Sync Engine"),
@@ -94,10 +102,14 @@ TIMING = {
     "dma_packet_bytes": _read(32768, "32 packets of 32,000 bytes for 1 MB"),
     "dma_small_write_factor": _read(
         2.0, "512-byte rows to HBM take 35-45 ns instead of 23 in one transpose", narrow=True),
-    "dma_transpose_ns": assumed(0.8, "as trn1; nothing was compared"),
+    "dma_transpose_ns": assumed(
+        0.2, f"{ARCH2}: up to 90 % of the DMA rate, which would be 0.08 for 2 bytes; that is for "
+        "the best shapes, and no measurement was compared"),
     "dma_rmw_factor": documented(2.0, f"{ARCH3}: before it, half the rate"),
-    "dge_issue_us": fitted(0.727, "one vector addition, a row at a time", narrow=True),
-    "dge_row_us": fitted(0.00107, "one vector addition, 128 rows at a time", narrow=True),
+    "dge_units": documented(2, "Neuron SDK 2.32, Descriptor Generation Engine: two blocks a core"),
+    "dge_issue_us": fitted(
+        0.486, "one vector addition, a row at a time; about 0.6 us is documented", narrow=True),
+    "dge_row_us": fitted(0.00095, "vector additions and a transpose, 128 rows at a time"),
     "shared_ports": documented(False, f"{ARCH2}: DVE, ACT and GpSimd access memory in parallel"),
     "shared_banks": documented(
         True, f"{ARCH2}: DVE and ACT access PSUM at the same time, but not the same bank"),

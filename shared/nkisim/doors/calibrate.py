@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ from .records import METRICS, Record, Skipped
 
 #: numbers that differ by less than this are the same: repeated runs differ by so much
 SAME = 0.005
+#: variants that differ by more than this are worth telling apart
+CLEAR = 0.05
 
 
 @dataclass
@@ -45,6 +49,12 @@ class Outcome:
     bound: str = ""
     instructions: int = 0
     seconds: float = 0.0                # of our own time
+    body_us: float = 0.0
+    relative: bool = False              # only ratios within the family count: its error is that
+    ranked: bool = True
+    across_pct: float | None = None     # error by constants that were fitted without the family
+    counted: dict[str, float] = field(default_factory=dict)     # by the profiler ...
+    counters: dict[str, float] = field(default_factory=dict)    # ... and by the model
 
 
 def predict(record: Record, sources: Path | None, cache: dict[str, Profile],
@@ -71,20 +81,65 @@ def compare(record: Record, sources: Path | None, cache: dict[str, Profile],
             compiler: Iterable[str] | None = None) -> Outcome:
     """Return the outcome of one record; whatever goes wrong becomes the reason to skip it."""
     out = Outcome(record.id, record.target, record.metric, record.value_us, family=record.family,
-                  variant=record.variant)
+                  variant=record.variant, relative=record.scale == "relative",
+                  ranked=record.ranked, counted=record.counters)
     begin = time.perf_counter()
     try:
-        prof = predict(record, sources, cache, compiler)
+        us = 0.0
+        for part in record.parts or (record,):          # launches whose times add up
+            prof = predict(part, sources, cache, compiler)
+            us += float(getattr(prof, METRICS[record.metric]))
     except Skipped as exc:
         out.skipped = str(exc)
     except Exception as exc:            # other people's code: it can fail in any way
         kind = "" if isinstance(exc, NkiError) else f"{type(exc).__name__}: "
         out.skipped = f"{kind}{' '.join(str(exc).split())}"[:300]
     else:
-        out.predicted_us = float(getattr(prof, METRICS[record.metric]))
-        out.error_pct = 100.0 * (out.predicted_us / record.value_us - 1.0)
-        out.bound, out.instructions = prof.bound, len(prof.trace)
+        out.predicted_us = us
+        out.error_pct = 100.0 * (us / record.value_us - 1.0)
+        out.bound, out.instructions, out.body_us = prof.bound, len(prof.trace), prof.body_us
+        out.counters = {name: prof.counters[name] for name in record.counters
+                        if name in prof.counters}
     out.seconds = time.perf_counter() - begin
+    return out
+
+
+def level(outcomes: Iterable[Outcome]) -> None:
+    """Let errors of records whose machine is not ours be those of ratios within the family."""
+    groups: dict[str, list[Outcome]] = defaultdict(list)
+    for o in outcomes:
+        if o.relative and o.predicted_us is not None:
+            groups[o.family].append(o)
+    for mine in groups.values():
+        rate = float(np.exp(np.median([np.log(o.measured_us / (o.predicted_us or 1))
+                                       for o in mine])))
+        for o in mine:
+            o.error_pct = 100.0 * ((o.predicted_us or 0) * rate / o.measured_us - 1.0)
+
+
+def order(outcomes: Iterable[Outcome]) -> dict[str, int]:
+    """Return how many pairs of variants, and best variants, of a family are told rightly.
+
+    Pairs are those that differ by more than CLEAR; a best one is right if the one that is
+    predicted to be best is within CLEAR of the one that is.
+    """
+    groups: dict[tuple, dict[str, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
+    for o in outcomes:
+        if o.predicted_us is not None and o.ranked:
+            groups[o.family, o.target, o.metric][o.variant or o.id].append(o)
+    out = dict.fromkeys(("pairs", "pairs_right", "families", "best_right"), 0)
+    for variants in groups.values():
+        some = [(float(np.mean([o.measured_us for o in v])),
+                 float(np.mean([o.predicted_us or 0 for o in v]))) for v in variants.values()]
+        if len(some) < 2:
+            continue
+        for a, b in combinations(sorted(some), 2):
+            if b[0] > a[0] * (1 + CLEAR):
+                out["pairs"] += 1
+                out["pairs_right"] += a[1] < b[1]
+        out["families"] += 1
+        best = min(some, key=lambda pair: pair[1])
+        out["best_right"] += best[0] <= min(some)[0] * (1 + CLEAR)
     return out
 
 
@@ -122,12 +177,17 @@ def families(outcomes: list[Outcome]) -> dict[str, tuple[int, float]]:
 
 def report(outcomes: list[Outcome], twins: Iterable[Outcome] = ()) -> dict[str, Any]:
     """Return everything as one JSON-ready dict; figures are of the records, not of our twins."""
+    level(outcomes)
     errors = [abs(o.error_pct) for o in outcomes if o.error_pct is not None]
+    unseen = [abs(o.across_pct) for o in outcomes if o.across_pct is not None]
     return {
         "records": [asdict(o) for o in outcomes],
         "compared": len(errors), "skipped": len(outcomes) - len(errors),
         "median_error_pct": float(np.median(errors)) if errors else None,
         "p90_error_pct": float(np.percentile(errors, 90)) if errors else None,
+        "across": {"records": len(unseen), "median_error_pct": float(np.median(unseen)),
+                   "p90_error_pct": float(np.percentile(unseen, 90))} if unseen else None,
+        "order": order(outcomes),
         "families": [{"family": f, "variants": n, "rank_correlation": None if r != r else r}
                      for f, (n, r) in families(outcomes).items()],
         "twins": [asdict(o) for o in twins],
@@ -144,9 +204,17 @@ def write(path: Path, outcomes: list[Outcome], twins: Iterable[Outcome]) -> None
     def predictions(some: Iterable[Outcome]) -> dict[str, float]:
         return {o.id: round(o.predicted_us, 2) for o in some if o.predicted_us is not None}
     kept = {name: round(facts[name], 1) for name in ("median_error_pct", "p90_error_pct")}
-    document = {"schema": 1, "compared": facts["compared"], "skipped": facts["skipped"], **kept,
-                "predicted_us": predictions(outcomes), "twins_us": predictions(twins)}
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    near = [{"target": o.target, "bound": o.bound, "body_us": round(o.body_us, 1),
+             "error_pct": round(abs(o.error_pct if o.across_pct is None else o.across_pct), 1)}
+            for o in outcomes if o.error_pct is not None and not o.relative]
+    document = {"schema": 2, "compared": facts["compared"], "skipped": facts["skipped"], **kept,
+                "across": facts["across"], "order": facts["order"],
+                "predicted_us": predictions(outcomes), "twins_us": predictions(twins),
+                "neighbours": near}
+    text = json.dumps(document, indent=1)
+    text = re.sub(r"\{\s+(\"target\": [^{}]*?)\s+\}",
+                  lambda m: "{" + re.sub(r"\s+", " ", m[1]) + "}", text)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def _table(outcomes: list[Outcome]) -> list[str]:
@@ -161,15 +229,23 @@ def _table(outcomes: list[Outcome]) -> list[str]:
 
 def lines(outcomes: list[Outcome], twins: list[Outcome] | None = None) -> list[str]:
     """Return the tables as text."""
-    out = _table(outcomes)
     facts = report(outcomes)
-    out.append("")
+    out = [*_table(outcomes), ""]
     if facts["compared"]:
         out.append(f"{facts['compared']} records compared, {facts['skipped']} skipped; |error|: "
                    f"median {facts['median_error_pct']:.1f} %, "
                    f"90th percentile {facts['p90_error_pct']:.1f} %")
     else:
         out.append(f"nothing was compared: {facts['skipped']} records skipped")
+    if facts["across"]:
+        out.append(f"{facts['across']['records']} of them by constants that were fitted without "
+                   f"their family: median {facts['across']['median_error_pct']:.1f} %, "
+                   f"90th percentile {facts['across']['p90_error_pct']:.1f} %")
+    told = facts["order"]
+    if told["pairs"]:
+        out.append(f"of {told['pairs']} pairs of variants that differ by more than {CLEAR:.0%}, "
+                   f"{told['pairs_right'] / told['pairs']:.0%} are told apart rightly; the best "
+                   f"one of {told['best_right']} families of {told['families']}")
     for f in facts["families"]:
         rank = f["rank_correlation"]
         out.append(f"  rank correlation {'   n/a' if rank is None else f'{rank:6.3f}'} over "
@@ -182,6 +258,23 @@ def lines(outcomes: list[Outcome], twins: list[Outcome] | None = None) -> list[s
             out += ["", f"{len(errors)} compared; |error|: median {np.median(errors):.1f} %, "
                     f"90th percentile {np.percentile(errors, 90):.1f} %"]
     return out
+
+
+def counter_lines(outcomes: list[Outcome]) -> list[str]:
+    """Return what profilers counted beside what the model counts, as text."""
+    out = [f"{'id':<44}{'counter':<17}{'counted':>15}{'model':>15}"]
+    exact = every = 0
+    for o in outcomes:
+        for name, value in o.counted.items():
+            if name not in o.counters:
+                continue
+            ours, whole = o.counters[name], float(value).is_integer() and value > 1
+            every, exact = every + whole, exact + (whole and ours == value)
+            shown = (f"{int(value):>15,}{int(ours):>15,}" if whole else
+                     f"{value:>15.3f}{ours:>15.3f}")
+            out.append(f"{o.id[:43]:<44}{name:<17}{shown}"
+                       + ("" if not whole or ours == value else f"  {ours / value - 1:+.1%}"))
+    return [*out, "", f"{exact} of {every} whole numbers are exactly those of the profiler"]
 
 
 def explain(record: Record, prof: Profile) -> list[str]:
@@ -244,6 +337,11 @@ def command(argv: list[str]) -> int:
     parser.add_argument("--target", help="only records of this target")
     parser.add_argument("--only", metavar="TEXT", action="append", default=[],
                         help="only records whose id contains this (may be repeated)")
+    parser.add_argument("--counters", action="store_true",
+                        help="compare transfers, bytes and busy shares with published ones")
+    parser.add_argument("--across", metavar="FILE", nargs="+", default=[],
+                        help="proposals of --fit --write: their errors of families that a fit "
+                             "has not seen are kept beside the others")
     parser.add_argument("--fit", metavar="FILE", nargs="+", default=[],
                         help="propose constants from these records (those of verify_sim); "
                              "--write FILE keeps the proposal")
@@ -254,7 +352,7 @@ def command(argv: list[str]) -> int:
     try:
         wanted = records.load(options.measurements)
         target = hw.get(options.target).name if options.target else None
-        on = compiling.options(options.compiler)
+        on = None if options.compiler is None else compiling.options(options.compiler)
     except NkiError as exc:
         print(f"nkisim calibrate: {exc}", file=sys.stderr)
         return 2
@@ -279,10 +377,18 @@ def command(argv: list[str]) -> int:
         if sys.stderr.isatty():
             print(f"\r{n}/{len(jobs)} {record.id:<60.60}", end="", file=sys.stderr, flush=True)
         done.append(compare(record, where, cache, on))
+    try:
+        unseen = {p["id"]: p.get("across_pct") for name in options.across
+                  for one in json.loads(Path(name).read_text("utf-8")) for p in one["points"]}
+    except (OSError, ValueError, TypeError, KeyError) as exc:
+        print(f"nkisim calibrate: --across: no proposal of --fit: {exc}", file=sys.stderr)
+        return 2
+    for o in outcomes:
+        o.across_pct = unseen.get(o.id)
     if sys.stderr.isatty():
         print("\r" + " " * 75 + "\r", end="", file=sys.stderr)
-    print(json.dumps(report(outcomes, twins), indent=1) if options.json
-          else "\n".join(lines(outcomes, twins)))
+    text = counter_lines(outcomes) if options.counters else lines(outcomes, twins)
+    print(json.dumps(report(outcomes, twins), indent=1) if options.json else "\n".join(text))
     asked = outcomes if options.sources else outcomes + twins
     if options.write and any(o.predicted_us is not None for o in outcomes):
         write(options.write, outcomes, twins)
@@ -293,7 +399,8 @@ def _fit(options: argparse.Namespace) -> int:
     names = [n.strip() for n in options.constants.split(",")] if options.constants else None
     try:
         target = hw.get(options.target).name if options.target else None
-        proposals, notes = fit.propose(options.fit, Path(options.sources or "."), target, names)
+        proposals, notes = fit.propose(options.fit, Path(options.sources or "."), target, names,
+                                         _progress)
     except (NkiError, fit.Refusal) as exc:
         print(f"nkisim calibrate: {exc}", file=sys.stderr)
         return 2
@@ -308,6 +415,12 @@ def _fit(options: argparse.Namespace) -> int:
     return 0
 
 
+def _progress(what: str) -> None:
+    """Show what is being done, where somebody looks."""
+    if sys.stderr.isatty():
+        print(f"\r{what:<75.75}", end="", file=sys.stderr, flush=True)
+
+
 def _name(target: str) -> str:
     """Return the name of a record's target; of an unknown one, what the record says."""
     try:
@@ -316,7 +429,7 @@ def _name(target: str) -> str:
         return target
 
 
-def _explain(found: list[Record], id: str, sources: Path, on: Iterable[str]) -> int:
+def _explain(found: list[Record], id: str, sources: Path, on: Iterable[str] | None) -> int:
     if not found:
         print(f"nkisim calibrate: there is no record {id!r}", file=sys.stderr)
         return 2

@@ -101,12 +101,6 @@ def _run(start: Any, runs: list[list[Finding]]) -> int:
     return 0
 
 
-def suggestion(finding: Finding) -> str:
-    """Return what to try: the finding's own hint, or that of its rule."""
-    rule = RULES.get(finding.id)
-    return finding.hint or (rule.hint if rule else "")
-
-
 def _write(findings: list[Finding], options: argparse.Namespace, runs: int) -> bool:
     """Print the findings, and write them where asked; return whether that went well."""
     if options.github:
@@ -136,7 +130,7 @@ def _print(findings: list[Finding], runs: int) -> None:
                     print(f"  {label} {place}: {place.text}")
         if len(places) > _PLACES:
             print(f"  and {len(places) - _PLACES} more places")
-        if hint := suggestion(places[0]):
+        if hint := places[0].suggestion():
             print(f"  try: {hint}")
         print(f"  more: python -m nkisim explain {id}\n")
     counts = [f"{n} {s}{'s' if n != 1 else ''}" for s in SEVERITIES
@@ -164,7 +158,7 @@ def as_dict(finding: Finding) -> dict[str, Any]:
     places = [{"file": p.file, "line": p.line, "function": p.function, "source": p.text}
               for p in (finding.where, finding.other) if p is not None]
     return {"id": finding.id, "severity": finding.severity, "text": finding.text,
-            "try": suggestion(finding), "places": places}
+            "try": finding.suggestion(), "places": places}
 
 
 def annotation(finding: Finding) -> str:

@@ -10,12 +10,14 @@ import difflib
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from nkisim import __version__
+from nkisim.doors import examples
 
 #: the letter of an id -> what such rules are about
 SUBJECTS = {"P": "Partitions", "S": "Shapes", "I": "Indexing", "D": "Data types", "M": "Memories",
@@ -29,6 +31,7 @@ COMMANDS = {
     "run": ("script:command", "run a script with neuronxcc.nki served by the import rule"),
     "check": ("check:command", "run a script and report all that is wrong with its kernels"),
     "profile": ("profile_cli:command", "predict a kernel's time, and show where it goes"),
+    "tune": ("tune_cli:command", "predict a kernel with many values, and run the fastest"),
     "view": ("view:command", "open a saved profile in the browser"),
     "doctor": ("doctor:command", "say what would serve neuronxcc.nki here, and why"),
     "lint": ("lint_cli:command", "say what a compiler of NKI refuses in the source of kernels"),
@@ -125,6 +128,9 @@ def explain(argv: list[str]) -> int:
               "python -m nkisim explain lists them all.", file=sys.stderr)
         return 2
     print(f"{id}: {rules[id].title}\n\n{with_figures(rules[id].text.strip())}")
+    for example in examples.of_rule(id):
+        print(f"\n{examples.INTRODUCTION.format(examples.PACKAGES[example.dialect])}\n")
+        print(textwrap.indent(example.shown(), "    "))
     return 0
 
 
@@ -153,4 +159,8 @@ def pages() -> str:
             name = f" (`{rules[id].name}` in the SDK)" if rules[id].name else ""
             lines += [f"### {id}: {rules[id].title}", "", text + name, ""]
             lines += [f"Try: {hint}", ""] if hint else []
-    return "\n".join(lines).replace("](", "]\\(")       # code, no link
+            lines = [line.replace("](", "]\\(") for line in lines]         # code, no link
+            for example in examples.of_rule(id):
+                lines += [examples.INTRODUCTION.format(f"`{examples.PACKAGES[example.dialect]}`"),
+                          "", "```diff", example.shown(), "```", ""]
+    return "\n".join(lines)

@@ -7,7 +7,7 @@ import shlex
 import sys
 from typing import Any
 
-from nkisim.doors.profile_cli import CannotProfile, _named, _value, load_kernel
+from nkisim.doors.profile_cli import CannotProfile, load_kernel, named_argument, value_of
 from nkisim.errors import NkiError
 from nkisim.finder import install
 
@@ -87,15 +87,15 @@ def _calls(options: argparse.Namespace, path: str, name: str) -> list[Any]:
     calls = []
     try:
         if name or options.arg or options.kwarg:
-            calls.append(Call(_kernel_name(path, name), tuple(_value(a, "--arg")
+            calls.append(Call(_kernel_name(path, name), tuple(value_of(a, "--arg")
                                                               for a in options.arg),
-                              dict(_named(k, "--kwarg") for k in options.kwarg)))
+                              dict(named_argument(k, "--kwarg") for k in options.kwarg)))
         for text in options.call:
             function, *words = shlex.split(text)
             named = [w for w in words if w.partition("=")[0].isidentifier() and "=" in w]
             calls.append(Call(_kernel_name(path, function),
-                              tuple(_value(w, "--call") for w in words if w not in named),
-                              dict(_named(w, "--call") for w in named)))
+                              tuple(value_of(w, "--call") for w in words if w not in named),
+                              dict(named_argument(w, "--call") for w in named)))
     except NkiError as error:
         raise CannotProfile(error.render()) from None
     if not calls:

@@ -56,7 +56,9 @@ def command(argv: list[str]) -> int:
     parser.add_argument("--target", help="trn1, trn2 ...; default: as for every kernel")
     parser.add_argument("--compiler", metavar="NAMES", help="what the compiler may do: "
                         + "; ".join(f"{n}: {text}" for n, text in compiler.OPTIONS.items())
-                        + f". Default: {','.join(compiler.DEFAULT)}; \"\" for strictly as written")
+                        + f". Default: {','.join(compiler.DEFAULT)}, and where the compiler's "
+                        f"middle end works on the kernel {','.join(compiler.MIDDLE_END)}; \"\" for "
+                        "strictly as written")
     parser.add_argument("--descriptors", help="static or dge; default: as the target and the "
                         "kernel's compile options imply")
     parser.add_argument("--html", metavar="FILE", help="write the page to look at")
@@ -79,10 +81,10 @@ def _profile(options: argparse.Namespace) -> int:
     from nkisim.prediction import profile
     try:
         core = hw.get(options.target) if options.target is not None else None
-        args = [_value(text, "--arg") for text in options.arg]
-        kwargs = dict(_named(text, "--kwarg") for text in options.kwarg)
-        constants = dict(_named(text, "--set") for text in options.set)
-        on = compiler.options(options.compiler)
+        args = [value_of(text, "--arg") for text in options.arg]
+        kwargs = dict(named_argument(text, "--kwarg") for text in options.kwarg)
+        constants = dict(named_argument(text, "--set") for text in options.set)
+        on = None if options.compiler is None else compiler.options(options.compiler)
     except NkiError as error:
         print(error.render(), file=sys.stderr)
         return 2
@@ -123,7 +125,7 @@ def _failed(error: BaseException) -> int:
 
 # -- arguments -----------------------------------------------------------------------------------
 
-def _value(text: str, option: str) -> Any:
+def value_of(text: str, option: str) -> Any:
     """Return a random array for SHAPE:DTYPE, else the plain Python value."""
     found = _ARRAY.fullmatch(text.strip())
     if not found:
@@ -147,30 +149,40 @@ def _value(text: str, option: str) -> Any:
     return rng.standard_normal(shape, dtype=np.float32).astype(dtype)
 
 
-def _named(text: str, option: str) -> tuple[str, Any]:
+def named_argument(text: str, option: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip().isidentifier():
         raise CannotProfile(f"{option} {text} is not NAME=VALUE.")
-    return name.strip(), _value(value, f"{option} {name.strip()}:")
+    return name.strip(), value_of(value, f"{option} {name.strip()}:")
 
 
 # -- the script ----------------------------------------------------------------------------------
 
-def load_kernel(spec: str, constants: dict[str, Any] | None = None) -> Callable[..., Any]:
-    """Return the function of `script.py:function`; the script is imported, not run as main.
-
-    `constants` replace names that the script defines. Raises CannotProfile.
-    """
-    path, colon, name = spec.rpartition(":")
-    if not colon or not name.isidentifier():
-        path, name = spec, ""
+def functions(path: str) -> tuple[ModuleType, list[str]]:
+    """Return a script's module, imported, not run as main, and the names of its kernels."""
     if not os.path.isfile(path):
         raise CannotProfile(f"there is no file {path} (looked from {os.getcwd()}). Say which "
                             "kernel as script.py:function.")
     module = _import(path)
     from nkisim.launch import Kernel
-    kernels = [n for n, value in vars(module).items()
-               if isinstance(getattr(value, "kernel", value), Kernel)]
+    return module, [n for n, value in vars(module).items()
+                    if isinstance(getattr(value, "kernel", value), Kernel)]
+
+
+def load_kernel(spec: str, constants: dict[str, Any] | None = None,
+                module: ModuleType | None = None) -> Callable[..., Any]:
+    """Return the function of `script.py:function`; the script is imported, not run as main.
+
+    `constants` replace names that the script defines; `module` is the script, if it is loaded.
+    Raises CannotProfile.
+    """
+    path, colon, name = spec.rpartition(":")
+    if not colon or not name.isidentifier():
+        path, name = spec, ""
+    if module is None:
+        module, kernels = functions(path)
+    else:
+        kernels = []
     known = f" Kernels in it: {', '.join(kernels)}." if kernels else " It defines no kernel."
     if not name:
         raise CannotProfile(f"say which function of {path}, as in "

@@ -13,7 +13,7 @@ import json
 import linecache
 import math
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -48,12 +48,18 @@ class Record:
     kwargs: dict[str, Any] = field(default_factory=dict)
     confidence: str = ""
     twin: dict[str, Any] = field(default_factory=dict)  # a kernel of ours with its structure
+    task: str = ""              # "family" of the file: records of one task
+    label: str = ""             # "variant" of the file
+    scale: str = "absolute"     # "relative": only ratios within the family are to be trusted
+    ranked: bool = True         # False: it computed something else, so it was only timed
+    parts: tuple[Record, ...] = ()      # launches whose times add up to this number
+    counters: dict[str, float] = field(default_factory=dict)    # what the profiler counted
 
     @property
     def variant(self) -> str:
         """Return what tells variants of a family apart: constants, arguments, candidate."""
-        return json.dumps([self.set, self.args, self.kwargs, self.source.get("candidate")],
-                          sort_keys=True)
+        return self.label or json.dumps([self.set, self.args, self.kwargs,
+                                         self.source.get("candidate")], sort_keys=True)
 
     @property
     def family(self) -> str:
@@ -61,14 +67,19 @@ class Record:
 
         Candidates of one file of code strings are steps of one optimisation, so one family.
         """
-        return " ".join((self.target, self.source["path"].rsplit("/", 1)[-1],
+        return self.task or " ".join((self.target, self.source["path"].rsplit("/", 1)[-1],
                          self.source["function"], self.metric, self.descriptors or ""))
 
 
+#: the files of records that nkisim carries
+CARRIED = ("measurements.json", "measurements-2.json", "measurements-nki.json")
+
+
 def load(path: str | None = None) -> list[Record]:
-    """Read a file of records; without a path: the ones that nkisim carries."""
+    """Read a file of records; without a path: all that nkisim carries."""
     if path is None:
-        text = resources.files("nkisim").joinpath("data/measurements.json").read_text("utf-8")
+        folder = resources.files("nkisim").joinpath("data")
+        return [r for name in CARRIED for r in load(str(folder.joinpath(name)))]
     else:
         try:
             text = Path(path).read_text("utf-8")
@@ -82,7 +93,8 @@ def load(path: str | None = None) -> list[Record]:
                              else f"a JSON {type(data).__name__}")
         if not isinstance(data.get("records"), list):
             raise ValueError("no list named records")
-        return [_record(n, r) for n, r in enumerate(data["records"])]
+        return [_record(n, r) for n, r in enumerate(data["records"])] \
+            + [_sum(n, r) for n, r in enumerate(data.get("sums", []))]
     except (ValueError, RecursionError) as exc:
         raise NkiError(id="NKI-C01", what="This is not a file of measurement records.",
                        given=str(exc), limit=f"schema {SCHEMA}: records with id, target, metric, "
@@ -93,7 +105,11 @@ def load(path: str | None = None) -> list[Record]:
 #: what the fields of a record are
 _FIELDS: dict[str, Any] = {
     "id": str, "target": str, "metric": str, "value_us": (int, float), "source": dict,
-    "args": list, "descriptors": str, "set": dict, "kwargs": dict, "confidence": str, "twin": dict}
+    "args": list, "descriptors": str, "set": dict, "kwargs": dict, "confidence": str, "twin": dict,
+    "scale": str, "ranked": bool}
+#: what the profiler counts, by the names that records have
+COUNTERS = ("dma_transfers", "dma_bytes", "hbm_read_bytes", "hbm_write_bytes", "pe_active",
+            "dma_active", "spill_bytes")
 _NEEDED = ("id", "target", "metric", "value_us", "source", "args")
 
 
@@ -108,7 +124,8 @@ def _record(number: int, fields: Any) -> Record:
     known = {f: v for f, v in fields.items()
              if f in _FIELDS and (v is not None or f in _NEEDED)}
     for field_name, value in known.items():
-        if not isinstance(value, _FIELDS[field_name]) or isinstance(value, bool):
+        if not isinstance(value, _FIELDS[field_name]) \
+                or isinstance(value, bool) and _FIELDS[field_name] is not bool:
             raise ValueError(f"{name}: {field_name} is {value!r:.40}")
     if not 0 < known["value_us"] < math.inf:
         raise ValueError(f"{name}: value_us is {known['value_us']!r}")
@@ -117,7 +134,22 @@ def _record(number: int, fields: Any) -> Record:
             raise ValueError(f"{name}: source has no {key}")
     if known["source"]["commit"].startswith("-"):       # git would take it for an option
         raise ValueError(f"{name}: commit {known['source']['commit']!r:.60} is no commit")
+    for name_of, there in (("task", "family"), ("label", "variant")):
+        if there in fields:
+            known[name_of] = str(fields[there])
+    known["counters"] = {c: float(fields[c]) for c in COUNTERS
+                         if isinstance(fields.get(c), (int, float))}
     return Record(**known)
+
+
+def _sum(number: int, fields: Any) -> Record:
+    """Return a record of several launches, which are its parts."""
+    if not isinstance(fields, dict) or not fields.get("parts"):
+        raise ValueError(f"sum {number} has no parts")
+    parts = tuple(_record(n, p) for n, p in enumerate(fields["parts"]))
+    whole = _record(number, {**fields["parts"][0], **{
+        k: v for k, v in fields.items() if k != "parts"}})
+    return replace(whole, parts=parts)
 
 
 def source_text(record: Record, sources: Path) -> str:

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable
 from types import CodeType, ModuleType
 
+from nkisim.checks import level
 from nkisim.chip.hw import TARGET_VARIABLE, TARGETS, get
 from nkisim.errors import NkiError
 from nkisim.finder import install
@@ -24,7 +25,7 @@ from nkisim.uncaught import trim
 
 _USAGE = """python -m nkisim run [OPTION ...] script.py [args ...]
        python -m nkisim run [OPTION ...] -m module [args ...]"""
-_WITH_VALUE = ("--language", "--target")
+_WITH_VALUE = ("--checks", "--language", "--target")
 
 
 class CannotRun(Exception):
@@ -41,6 +42,9 @@ def command(argv: list[str]) -> int:
     parser.add_argument("--language", choices=("teach", "strict", "off"),
                         help="what is done about Python that a compiler of NKI refuses: reported "
                              "(the default), an error, nothing (sets NKI_LANGUAGE)")
+    parser.add_argument("--checks", choices=level.LEVELS,
+                        help="how strictly findings are taken: reported (teach, the default), an "
+                             f"error (strict), none looked for (off) (sets {level.VARIABLE})")
     parser.add_argument("--target", metavar="NAME",
                         help=f"the generation that is simulated: {', '.join(TARGETS)} (sets "
                              f"{TARGET_VARIABLE}; default: trn1)")
@@ -55,6 +59,8 @@ def command(argv: list[str]) -> int:
         return 2
     if options.language:
         os.environ["NKI_LANGUAGE"] = options.language
+    if options.checks:
+        os.environ[level.VARIABLE] = options.checks
     if options.target:
         try:
             os.environ[TARGET_VARIABLE] = get(options.target).name

@@ -19,6 +19,8 @@ from .table import ANY, GPSIMD, SCALAR, VECTOR, instruction
 
 _F32 = dtypes.FLOAT32
 _ANY_ENGINE = (VECTOR, SCALAR, GPSIMD)
+#: arithmetic with a scalar that the Scalar Engine has as well, as scale and bias
+_SCALAR_ALSO = frozenset(("add", "subtract", "multiply"))
 
 
 def put(value: np.ndarray, dst: Tensor) -> None:
@@ -218,9 +220,11 @@ def tensor_scalar(m: Machine, data: Any, op0: Any, operand0: Any, reverse0: bool
         check_bitvec(op, (data, *values), api, dtype)
     bitvec = steps[0][0].kind == "bitvec"
     dt = data.dtype if dtype is None and bitvec else result_dtype(dtype, data, *values)
-    gpsimd = data.kind is SBUF and any(op.name in ("rsqrt", "power") for op, _ in steps)
-    return Instr(dtype=dt, params=steps, form=Ops(*(op.name for op, _ in steps)),
-                 engine=GPSIMD if gpsimd else "")
+    names = [op.name for op, _ in steps]
+    gpsimd = data.kind is SBUF and any(name in ("rsqrt", "power") for name in names)
+    either = not bitvec and all(name in _SCALAR_ALSO for name in names)
+    return Instr(dtype=dt, params=steps, form=Ops(*names),
+                 engine=GPSIMD if gpsimd else ANY if either else "")
 
 
 def _run_scalar_tensor_tensor(m: Machine, ins: Instr, dst: Tensor) -> None:

@@ -70,7 +70,10 @@ def _is16(p: Pattern) -> bool:
 
 
 def _at_least(hw: NeuronCore, cycles: float) -> float:
-    """Return the cycles, or the shortest initiation interval if that is more."""
+    """Return the cycles of the Tensor Engine, or the shortest initiation interval if longer.
+
+    (On the other engines that is a floor of the whole instruction: timing/cost.py.)
+    """
     return max(hw.timing.min_interval_cycles, cycles)
 
 
@@ -78,7 +81,7 @@ def _at_least(hw: NeuronCore, cycles: float) -> float:
 
 def stream(kind: Kind, hw: NeuronCore, engine: str) -> float:
     """One element per cycle and partition."""
-    return _at_least(hw, max(_in(kind), _out(kind)))
+    return max(_in(kind), _out(kind))
 
 
 def fast_copy(kind: Kind, hw: NeuronCore, engine: str) -> float:
@@ -92,7 +95,10 @@ def fast_copy(kind: Kind, hw: NeuronCore, engine: str) -> float:
             n /= fast.copy if plain else fast.strided
         elif engine == "scalar":
             n /= hw.timing.act_copy_rate16
-    return _at_least(hw, n)
+    elif engine == "vector" and all(p.kind is SBUF and p.dtype.itemsize == 4 and _contiguous(p)
+                                    for p in tiles):
+        n *= hw.timing.dve_wide_scalar_cycles
+    return n
 
 
 def dynamic_copy(kind: Kind, hw: NeuronCore, engine: str) -> float:
@@ -106,14 +112,14 @@ def two_inputs(kind: Kind, hw: NeuronCore, engine: str) -> float:
     n = max(_in(kind), _out(kind))
     srcs = kind.operands[kind.outputs:]
     if sum(p.kind is SBUF for p in srcs) < 2:
-        return _at_least(hw, n)
+        return n
     fast = hw.dve_fast_modes
     if fast is not None and all(_is16(p) and _contiguous(p) for p in kind.operands):
-        return _at_least(hw, n / fast.two_inputs)
+        return n / fast.two_inputs
     if all(p.dtype == dtypes.BFLOAT16 and _contiguous(p) for p in srcs) \
             and kind.form.first in ("add", "subtract", "multiply"):
-        return _at_least(hw, n)
-    return _at_least(hw, hw.timing.dve_two_input_cycles * n)
+        return n
+    return hw.timing.dve_two_input_cycles * n
 
 
 def scalar_two_inputs(kind: Kind, hw: NeuronCore, engine: str) -> float:
@@ -121,18 +127,18 @@ def scalar_two_inputs(kind: Kind, hw: NeuronCore, engine: str) -> float:
     n = _out(kind)
     if kind.form == Ops("subtract", "multiply") and n % 2 == 0 and all(
             p.dtype == dtypes.BFLOAT16 for p in kind.operands[kind.outputs:] if free(p) > 1):
-        return _at_least(hw, n)
-    return _at_least(hw, hw.timing.dve_two_input_cycles * n)
+        return n
+    return hw.timing.dve_two_input_cycles * n
 
 
 def predicated(kind: Kind, hw: NeuronCore, engine: str) -> float:
     """tensor_copy_predicated: the predicate is a second input."""
-    return _at_least(hw, hw.timing.dve_two_input_cycles * _out(kind))
+    return hw.timing.dve_two_input_cycles * _out(kind)
 
 
 def scan(kind: Kind, hw: NeuronCore, engine: str) -> float:
     """tensor_tensor_scan: each element waits for the one before."""
-    return _at_least(hw, hw.timing.dve_scan_cycles * _out(kind))
+    return hw.timing.dve_scan_cycles * _out(kind)
 
 
 def reduction(kind: Kind, hw: NeuronCore, engine: str) -> float:
@@ -141,7 +147,7 @@ def reduction(kind: Kind, hw: NeuronCore, engine: str) -> float:
     both = all(p.dtype == dtypes.BFLOAT16 for p in kind.operands)
     if both and kind.form.op in ("add", "maximum"):
         n /= hw.timing.dve_reduce_rate16
-    return _at_least(hw, n)
+    return n
 
 
 def with_read_out(kind: Kind, hw: NeuronCore, engine: str) -> float:
@@ -155,13 +161,13 @@ def fill(kind: Kind, hw: NeuronCore, engine: str) -> float:
     n: float = _out(kind)
     if _is16(kind.operands[0]) and kind.form.zero:
         n /= hw.timing.dve_zero_rate16
-    return _at_least(hw, n)
+    return n
 
 
 def four_a_cycle(kind: Kind, hw: NeuronCore, engine: str) -> float:
     """Several elements a cycle and partition: exponential, rand2 and quantize_mx of v4."""
     n = max(_in(kind), _out(kind))
-    return _at_least(hw, n / hw.timing.dve_newer_rate)
+    return n / hw.timing.dve_newer_rate
 
 
 def top_k(kind: Kind, hw: NeuronCore, engine: str) -> float:
@@ -172,12 +178,12 @@ def top_k(kind: Kind, hw: NeuronCore, engine: str) -> float:
 
 def iterative(kind: Kind, hw: NeuronCore, engine: str) -> float:
     """reciprocal on the Vector Engine: several cycles an element."""
-    return _at_least(hw, hw.timing.dve_reciprocal_cycles * _out(kind))
+    return hw.timing.dve_reciprocal_cycles * _out(kind)
 
 
 def statistics(kind: Kind, hw: NeuronCore, engine: str) -> float:
     """bn_aggr: a fixed number of cycles for every triple (count, mean, variance)."""
-    return _at_least(hw, hw.timing.dve_triple_cycles * _in(kind) / 3)
+    return hw.timing.dve_triple_cycles * _in(kind) / 3
 
 
 def gpsimd(kind: Kind, hw: NeuronCore, engine: str) -> float:
@@ -212,7 +218,8 @@ def _stationary(p: Pattern, hw: NeuronCore) -> float:
 def matmul(kind: Kind, hw: NeuronCore, engine: str) -> float:
     """One moving column per cycle; float32 takes two instructions of two passes each.
 
-    The next stationary operand loads behind the current stream, so the slower of the two counts.
+    The next stationary operand loads behind the current stream, so the slower of the two counts;
+    on NeuronCore-v2 part of the load of a float32 operand is not hidden.
     """
     a, b = kind.operands[kind.outputs], kind.operands[-1]
     t = hw.timing
@@ -222,7 +229,8 @@ def matmul(kind: Kind, hw: NeuronCore, engine: str) -> float:
         return _at_least(hw, t.pe_transpose_passes * n) + t.pe_gap_cycles
     instructions, passes = (t.pe_wide_instructions, t.pe_wide_passes) if wide else (1, 1)
     streaming = _at_least(hw, n * passes / instructions) + t.pe_gap_cycles
-    return instructions * max(streaming, _stationary(a, hw))
+    exposed = t.pe_exposed_load_cycles if wide else 0.0
+    return instructions * (max(streaming, _stationary(a, hw)) + exposed)
 
 
 def mx_matmul(kind: Kind, hw: NeuronCore, engine: str) -> float:
@@ -248,7 +256,7 @@ def ones_product(kind: Kind, hw: NeuronCore, engine: str) -> float:
 
 def small_transposition(kind: Kind, hw: NeuronCore, engine: str) -> float:
     """nc_transpose on the Vector Engine, 32 x 32."""
-    return _at_least(hw, _in(kind))
+    return _in(kind)
 
 
 # -- DMA -------------------------------------------------------------------------------------------

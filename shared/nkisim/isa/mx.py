@@ -19,7 +19,7 @@ from ..machine.machine import Machine
 from ..machine.tensor import Tensor
 from . import formulas
 from .forms import Matmul
-from .operands import UPDATE, Tile, per_partition
+from .operands import UPDATE, WRITE, Tile, per_partition
 from .pe import check_bank
 from .table import TENSOR, VECTOR, instruction
 
@@ -104,7 +104,7 @@ def _run_quantize(m: Machine, ins: Instr, dst: Tensor) -> None:
 @instruction("quantize_mx", nki="nisa.quantize_mx(dst, src, dst_scale)", engines=(VECTOR,),
              run=_run_quantize, cost=formulas.four_a_cycle, needs="gen4_instructions",
              on_partitions=False,           # scales are packed 4 rows apart
-             operands=(Tile("dst", UPDATE, memories=(SBUF,), dtypes="packed fp8"),
+             operands=(Tile("dst", WRITE, memories=(SBUF,), dtypes="packed fp8"),
                        Tile("src", memories=(SBUF,), dtypes="16-bit float"),
                        Tile("dst_scale", UPDATE, memories=(SBUF,))),
              source=f"{_API}.quantize_mx")

@@ -80,25 +80,26 @@ def rand2(m: Machine, dst: Any, *, min: Any, max: Any) -> Instr:
     return Instr()
 
 
-def _run_state(m: Machine, ins: Instr, dst: Tensor) -> None:
-    words = dst.np.reshape(-1).astype(np.uint64)
+def _run_state(m: Machine, ins: Instr, dst: None) -> None:
+    words = ins.srcs[0].np.reshape(-1).astype(np.uint64)
     m.rng = np.random.default_rng([int(w) & 0xFFFFFFFF for w in words])
 
 
-_SEEDS: dict[str, Any] = dict(run=_run_state, cost=formulas.stream, on_partitions=False)
+_SEEDS: dict[str, Any] = dict(run=_run_state, cost=formulas.stream, on_partitions=False,
+                              writes=())
 
 
 @instruction("set_rng_seed", nki="nisa.set_rng_seed(src_seeds)", engines=(VECTOR,), **_SEEDS,
-             operands=(Tile("dst", UPDATE, elements=(1, 1)),), source=f"{_API}.set_rng_seed")
-def set_rng_seed(m: Machine, dst: Any) -> Instr:
+             operands=(Tile("src_seeds", elements=(1, 1)),), source=f"{_API}.set_rng_seed")
+def set_rng_seed(m: Machine, src_seeds: Any) -> Instr:
     """Seed the generator of the Vector Engine with a (1, 1) tile."""
     return Instr()
 
 
 @instruction("rand_set_state", nki="nisa.rand_set_state(src_seeds, engine=3)",
              engines=(GPSIMD, VECTOR), **_SEEDS, needs="hwdge",
-             operands=(Tile("dst", UPDATE, dtypes="uint32"),), source=f"{_API}.rand_set_state")
-def rand_set_state(m: Machine, dst: Any, *, engine: Any = 3) -> Instr:
+             operands=(Tile("src_seeds", dtypes="uint32"),), source=f"{_API}.rand_set_state")
+def rand_set_state(m: Machine, src_seeds: Any, *, engine: Any = 3) -> Instr:
     """Set a generator's state: 6 words a lane on GpSimd, 24 on the Vector Engine."""
     return Instr()
 

@@ -79,8 +79,9 @@ class Row:
     `on_partitions`: they obey the start-partition rule; `hidden`: parameters for our own lowering.
 
     Result: `writes` are the memories it can write, the first by default (an operand `dst` is
-    written where it lies); `promotes`: operands whose dtypes make that of the result, if `dtype=`
-    is not given; `accumulates`: `psum += op(...)` is this one instruction.
+    written where it lies), none for what sets a state of the machine; `promotes`: operands whose
+    dtypes make that of the result, if `dtype=` is not given; `accumulates`: `psum += op(...)` is
+    this one instruction.
 
     Masks: `cuts`: what of the operands a mask that is a box narrows: EVERYTHING, PARTITIONS or
     NOTHING (elements are selected when they are written, since values depend on their position);
@@ -313,6 +314,8 @@ class Row:
             ins.shape = dst.shape if dst is not None else ins.srcs[0].shape
         if dst is not None:
             ins.kind = dst.kind
+        elif not self.writes:
+            return self._engine(m, ins, values, places)
         elif ins.kind not in self.writes:
             ins.kind = self.writes[0]
         if ins.dtype is None:
@@ -325,6 +328,10 @@ class Row:
                     m.find("NKI-K12", "warning", f"{self.api} is asked for dtype "
                            f"{dtypes.name(dtypes.normalize(asked))} and writes dst, which has "
                            f"{dtypes.name(dst.dtype)}: the dtype of dst holds", m.here())
+        self._engine(m, ins, values, places)
+
+    def _engine(self, m: Machine, ins: Instr, values: list[Any], places: dict[str, int]) -> None:
+        """Fill in the engine that runs an instruction."""
         if "engine" in places:
             asked = engine_name(values[places["engine"]], self.engines, self.api,
                                 any(s.kind is PSUM for s in ins.srcs))

@@ -27,6 +27,7 @@ class Beta1Scan(Scan):
         self.bound: set[str] = {a.arg for a in ast.walk(self.function.node)
                                 if isinstance(a, ast.arg)}
         self.ended: dict[str, int] = {}     # tiles whose scope has ended -> line of their loop
+        self.left: dict[str, tuple[str, int]] = {}      # those of a Python block -> what, line
 
     def _symbolic(self, node: ast.AST) -> bool:
         """Tell whether a value depends on a loop index by arithmetic and comparison alone."""
@@ -64,8 +65,17 @@ class Beta1Scan(Scan):
             for name in self.tiles - before:
                 self.ended[name] = node.lineno
             self.bound = before
+        else:
+            self._leave("loop", node, before)
         for part in node.orelse:
             self.visit(part)
+
+    def _leave(self, what: str, node: ast.For | ast.If, before: set[str]) -> None:
+        """Note the tiles that a block has made: it ends here, and so may their names."""
+        made = {n.id for part in (*node.body, *node.orelse) for n in ast.walk(part)
+                if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        for name in made & self.tiles - before:
+            self.left[name] = what, node.lineno
 
     def _bind_names(self, target: ast.AST) -> None:
         self.bound |= {n.id for n in ast.walk(target)
@@ -76,6 +86,9 @@ class Beta1Scan(Scan):
                 and node.id not in self.bound:
             self.say(node, "out_of_scope", f"{node.id}, made in the loop of line "
                      f"{self.ended[node.id]}")
+        elif isinstance(node.ctx, ast.Load) and node.id in self.left:
+            what, line = self.left.pop(node.id)         # once is enough
+            self.say(node, "out_of_block", f"{node.id}, made in the {what} of line {line}")
 
     def visit_Assign(self, node: ast.Assign) -> None:
         super().visit_Assign(node)
@@ -86,6 +99,8 @@ class Beta1Scan(Scan):
                 symbolic = self._symbolic(node.value)
                 (self.symbols.add if symbolic else self.symbols.discard)(target.id)
                 self.ended.pop(target.id, None)
+                if self.left.pop(target.id, None):
+                    self.bound.discard(target.id)       # as if for the first time
                 if not self.traced:
                     (self.numbers.add if _is_number(node.value)
                      else self.numbers.discard)(target.id)
@@ -116,8 +131,10 @@ class Beta1Scan(Scan):
     def visit_If(self, node: ast.If) -> None:
         """Go past the test: as that of a statement, a comparison of indices is supported."""
         self._condition(node.test)
+        before = set(self.bound)
         for part in (*node.body, *node.orelse):
             self.visit(part)
+        self._leave("if", node, before)
 
     def _condition(self, test: ast.AST) -> None:
         parts = test.values if isinstance(test, ast.BoolOp) else [test]

@@ -68,6 +68,10 @@ class Construct:
                 steps.append(f"since {since} {verdict}")
         return "NKI " + ", ".join(steps)
 
+    def told(self, what: str) -> str:
+        """Return the text of a finding; `what` is the construct as it was written."""
+        return f"{what}: {self.says} ({self.history()}). Try: {self.remedy}"
+
     def rule(self) -> Rule:
         """Return the row's page."""
         text = (f"{self.says[0].upper()}{self.says[1:]}. {self.history()} (source: {self.source})."
@@ -148,7 +152,7 @@ _ROWS: tuple[Construct, ...] = (
     Construct("list_method", "NKI-G22", NKI, "Some methods of lists are not Python's",
               (("0.1", DIFFERS), ("0.3", ACCEPTED)),
               "in 0.1 and 0.2 list.count() is the length, list.index gives None for what is not "
-              "there, and list.pop takes the last element only",
+              "there, list.remove takes all that are equal, and list.pop the last element only",
               "len(x), a loop, x.pop()", "parser"),
     Construct("shape_is_list", "NKI-G23", NKI, "A shape is a tuple", (("0.1", DIFFERS),),
               "a tuple never equals a list, so this comparison is always false",
@@ -204,7 +208,8 @@ _ROWS: tuple[Construct, ...] = (
     Construct("integer_enum", "NKI-G36", NKI, "Members of enums have names",
               (("0.1", ACCEPTED), ("0.3", REFUSED)),
               "engine, dge_mode, oob_mode, reduce_cmd and dma_engine take members since 0.3; the "
-              "numbers behind them have changed", "nisa.dge_mode.hwdge", "notes 0.3, migration"),
+              "numbers behind them have changed", "nisa.dge_mode.hwdge", "notes 0.3, migration",
+              in_run=True),
     Construct("jit_target", "NKI-G37", NKI, "The target is no argument of nki.jit",
               (("0.1", ACCEPTED), ("0.3", REFUSED)),
               "nki.jit(platform_target=...) raises since 0.3",
@@ -240,6 +245,12 @@ _ROWS: tuple[Construct, ...] = (
               "(err_local_variable_used_out_of_scope)",
               "create the tile before the loop and write it: t[...] = value", "beta 1",
               in_run=True),
+    Construct("out_of_block", "NKI-L11", BETA1, "The body of an if or a loop is a scope",
+              ((BETA1, DIFFERS),),
+              "AWS's page of errors has a tile that is made in an if under a Python loop and used "
+              "after it as an error (err_local_variable_used_out_of_scope); kernels that do so "
+              "have compiled all the same", "create the tile before it and write it: "
+              "t[...] = value", "beta 1"),
     Construct("old_tile_condition", "NKI-I08", BETA1, "Conditions cannot ask for data",
               ((BETA1, REFUSED),),
               "data in a tile is not known when the kernel is traced "

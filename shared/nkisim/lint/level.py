@@ -1,38 +1,28 @@
 """Where the scans are asked: before a launch, and for a file; and how severe findings are."""
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from types import CodeType
 from typing import Any
 
 from ..checks.finding import Finding
+from ..checks.level import LEVELS, asked
 from ..errors import NkiError, fail
 from . import program
 from .beta1 import Beta1Scan
-from .constructs import BETA1, CONSTRUCTS, NEWEST, VERSIONS
+from .constructs import ACCEPTED, BETA1, CONSTRUCTS, NEWEST, SEVERITY, VERSIONS
 from .nki import NkiScan
 from .program import Function
 
 LEVEL_VARIABLE, VERSION_VARIABLE = "NKI_LANGUAGE", "NKI_LANGUAGE_VERSION"
-LEVELS = ("teach", "strict", "off")
 _IN_RUN = {row.id for row in CONSTRUCTS.values() if row.in_run}
 _known: dict[tuple[int, str], tuple[CodeType, list[Finding]]] = {}    # hashing a code takes long
 
 
-def _requested(variable: str, allowed: tuple[str, ...], default: str) -> str:
-    given = os.environ.get(variable, "")
-    value = given.strip().lower() or default
-    if value not in allowed:
-        raise fail("NKI-G00", f"{variable} has no such value", given=f"{variable}={given}",
-                   limit=", ".join(allowed), hint=f"one of {', '.join(allowed)}")
-    return value
-
-
 def requested() -> tuple[str, str]:
     """Return (level, version of NKI) from the environment; raise NkiError for other values."""
-    return (_requested(LEVEL_VARIABLE, LEVELS, LEVELS[0]),
-            _requested(VERSION_VARIABLE, VERSIONS, NEWEST))
+    return (asked(LEVEL_VARIABLE, LEVELS, LEVELS[0], "NKI-G00"),
+            asked(VERSION_VARIABLE, VERSIONS, NEWEST, "NKI-G00"))
 
 
 def scan(functions: list[Function], version: str = NEWEST) -> list[Finding]:
@@ -67,6 +57,21 @@ def of_kernel(func: Any, dialect: str = "") -> list[Finding]:
         if refused:
             raise as_error(refused[0], len(refused) - 1)
     return found
+
+
+def in_run(key: str, what: str) -> tuple[str, str, str] | None:
+    """Return (id, severity, text) of a construct that a run comes upon, None if it is accepted.
+
+    Raises: NkiError for a refused construct, if the level is "strict".
+    """
+    asked, version = requested()
+    row = CONSTRUCTS[key]
+    verdict = row.verdict(version)
+    if asked == "off" or verdict == ACCEPTED:
+        return None
+    if asked == "strict" and SEVERITY[verdict] == "warning":
+        raise fail(row.id, f"{what}: {row.says}", hint=row.remedy)
+    return row.id, SEVERITY[verdict], row.told(what)
 
 
 def as_error(finding: Finding, more: int = 0) -> NkiError:

@@ -11,7 +11,7 @@ _BUILTINS = frozenset("""
     ord hash locals globals
 """.split())
 _MATH = frozenset("ceil floor gcd log2 log10 pow sqrt pi e inf nan".split())
-_LISTS = frozenset(("count", "index"))
+_LISTS = frozenset(("count", "index", "remove"))
 _ENUMS = frozenset(("engine", "dge_mode", "oob_mode", "reduce_cmd", "dma_engine"))
 _CLASS_BASES = frozenset(("NKIObject", "Enum", "NamedTuple", "IntEnum"))
 _OLD_RANGES = ("affine_range", "sequential_range", "static_range")

@@ -51,8 +51,7 @@ class Scan(ast.NodeVisitor):
         if verdict == ACCEPTED:
             return
         where = Where(self.source.file, getattr(node, "lineno", 0), self.function.node.name)
-        text = f"{what}: {row.says} ({row.history()}). Try: {row.remedy}"
-        finding = Finding(row.id, severity or SEVERITY[verdict], text, where)
+        finding = Finding(row.id, severity or SEVERITY[verdict], row.told(what), where)
         if finding not in self.findings:
             self.findings.append(finding)
 

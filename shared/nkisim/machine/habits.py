@@ -5,6 +5,8 @@ with: each operation is a call of `nl` or `nisa`.
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -74,9 +76,9 @@ METHODS = sorted({*_ATTRIBUTES, *_OTHER_NAMES, *_SAME_NAMES}
                  - {"empty", "ndarray", "full", "zeros", "ones", "zeros_like"})
 
 
-def no_method(name: str) -> property:
-    """Return the property that says what to write instead of `t.name`."""
-    hint = _ATTRIBUTES.get(name) or _call(nl_name(name))
+def no_method(name: str, hints: Mapping[str, str] = MappingProxyType({})) -> property:
+    """Return the property that says what to write instead of `t.name`; `hints` of a dialect."""
+    hint = hints.get(name) or _ATTRIBUTES.get(name) or _call(nl_name(name))
 
     def missing(t: Any) -> Any:
         raise NkiAttributeError("NKI-K14", f"a tensor has no .{name}", hint=hint)

@@ -200,6 +200,11 @@ class Index:
         whole = self - rest
         return Index(whole.const // by, self.shape, tuple(c // by for c in whole.coeffs)), rest
 
+    def __truediv__(self, other: Any) -> Index:
+        raise fail("NKI-I05", "an index expression is divided by /, which makes a float",
+                   given=f"... / {other!r}", limit="integer coefficients",
+                   hint="// where the result is affine, (2 * i) // 2; else a reshape, or a loop")
+
     def __floordiv__(self, other: Any) -> Index:
         return self._divided(other, "quotient of an index expression")[0]
 
@@ -333,6 +338,10 @@ class Mask:
 
     def __invert__(self) -> Mask:
         return Mask(None, ~self.values())
+
+    def __getitem__(self, key: Any) -> Any:
+        raise fail("NKI-I05", "a mask has no subscripts", limit="masks are made of whole indices",
+                   hint="give the new axes to the indices: (i[:, None] < n) & (j[None, :] < m)")
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise fail("NKI-I04", "a mask is read-only")

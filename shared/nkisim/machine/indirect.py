@@ -44,6 +44,9 @@ class Indirect:
     @staticmethod
     def make(base: Tensor, keys: tuple, at: list[int]) -> Indirect:
         """Check the subscript, in which index tiles stand at `at`, and return the Indirect."""
+        left = base.shape[len(keys):]
+        if set(left) <= {1}:            # dims of one element, left out as in h[idx] of (n, 1)
+            keys = (*keys, *[0] * len(left))
         if len(at) != 1 or len(keys) != len(base.shape):
             raise fail("NKI-I11", "an indirect access takes one index tile",
                        given=f"{len(at)} index tiles in {len(keys)} subscripts",

@@ -33,9 +33,10 @@ def in_any_order(m: Machine, kind: str, values: range, loop: int) -> Sequence[in
     """Return the indices of a loop in the order in which they run.
 
     With a seed, those of affine_range are shuffled, which the loop promises to bear, unless the
-    kernel's directive keeps the order of statements.
+    kernel's directive keeps the order of statements; and the instances of a grid.
     """
-    if m.shuffle is None or kind != "affine_range" or m.skip_middle_end:
+    if m.shuffle is None or kind not in ("affine_range", "grid") \
+            or kind == "affine_range" and m.skip_middle_end:
         return values
     order = list(values)
     random.Random(m.shuffle * 1_000_003 + loop).shuffle(order)

@@ -42,6 +42,7 @@ class Machine:
         self.compute = compute
         self.replays = Replays(replays and not compute)
         self.skip_middle_end = in_order     # affine_range keeps the order of statements
+        self.checks = True              # False: findings are of no interest
         self.shuffle = shuffle_seed() if compute else None     # of iterations of affine_range
         self.trace = Trace()
         self.watch: TileValues | None = None        # looks at what instructions write
@@ -91,7 +92,7 @@ class Machine:
             self.findings.append(Finding(id, severity, text, self.trace.where(where),
                                          self.trace.where(other)))
 
-    def found(self, id: str, where: int, other: int) -> bool:
+    def found(self, id: str, where: int, other: int = -1) -> bool:
         """Tell whether a finding has been added."""
         return (id, where, other) in self._found
 
@@ -182,6 +183,10 @@ class Machine:
             self.commit(ins, t)
         except NkiError as exc:         # we may be called from a later line than the instruction
             raise exc.at(self.trace.where(ins.line))    # noqa: B904 (the same exception)
+        except IndexError as exc:       # of a run-time index: it carries the rule along
+            if isinstance(rule := getattr(exc, "nki_error", None), NkiError):
+                rule.at(self.trace.where(ins.line))
+            raise
 
     def bind(self, ins: Instr, t: Tensor, dst: Tensor) -> None:
         """Let the pending instruction write `dst`; its result tensor becomes that region."""
@@ -240,6 +245,17 @@ class Machine:
             if self.watch is not None:
                 self.watch.note(self, dst)
 
+    def effect(self, ins: Instr) -> None:
+        """Check, record and execute an instruction that writes no tensor: it sets a state."""
+        self._before_reads(ins, ())
+        self.trace.record(ins, (), ins.line, self.node)
+        if self.compute:
+            for s in ins.srcs:
+                if s.storage.arena:
+                    arena.check_owner(self, s, ins.line)
+            self.undefined.refuse(ins)
+            ins.row.run(self, ins, None)
+
     def _before_reads(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
         """Refuse accesses that leave their tensors; compute what has been put off and is read."""
         on_partitions = ins.row.on_partitions
@@ -276,15 +292,16 @@ class Machine:
 
         Returns which elements of the results are undefined (see Undefined), None if none is.
         """
-        keeps = ins.accumulate or ins.row.merges or ins.inplace
-        unsure = keeps and dst.storage.init != FULLY
+        merges = ins.row.merges
+        unsure = (ins.accumulate or merges or ins.inplace) and dst.storage.init != FULLY \
+            or merges and any(t.storage.init != FULLY for t in ins.also)
         for s in ins.srcs:
             st = s.storage
             if st.init != FULLY:
                 unsure = True
             if st.arena:
                 arena.check_owner(self, s, ins.line)
-        origins = self.undefined.results(ins, (dst, *ins.also)) if unsure else None
+        origins = self.undefined.results(ins, (dst, *ins.also)) if unsure and self.checks else None
         if ins.accumulate:
             self._prepare_accumulation(dst, ins)
         return origins
@@ -308,6 +325,7 @@ class Machine:
         """Note which bytes have been written, and by whom."""
         for k, t in enumerate(outs):
             st = t.storage
+            st.version += 1
             if st.init != FULLY and not ins.scatters:       # that marks what it hits
                 st.mark(t.offset, t.shape, t.strides, t.dtype.itemsize, None if k else ins.mask)
             if st.shadow is not None:

@@ -17,17 +17,24 @@ from .tensor import Tensor
 IS_RESULT, IS_OPERAND = 1, 2            # Storage.queued
 MAX_ROWS = 4096                         # of a stacked operand: 8 MB for 512 columns
 MAX_PRODUCTS = 1024                     # waiting altogether, as they keep their operands alive
+#: bytes of stacked operands that are kept for later: weights are used again and again, and more
+#: than fits a cache of the CPU is as slow to read as to stack anew
+MAX_KEPT = 8 << 20
 
 
 class Group:
-    """The products that are added to one result; `moving_at` says where their operands lie."""
+    """The products that are added to one result.
 
-    __slots__ = ("dst", "products", "moving_at")
+    `operands` are the stationary and the moving ones as arrays; `places` say, in the same order,
+    what they are: storage, offset, shape, strides, dtype and version of the bytes.
+    """
+
+    __slots__ = ("dst", "operands", "places")
 
     def __init__(self, dst: Tensor):
         self.dst = dst
-        self.products: list[tuple[np.ndarray, np.ndarray]] = []
-        self.moving_at: list[tuple] = []
+        self.operands: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+        self.places: tuple[list[tuple], list[tuple]] = ([], [])
 
 
 class Products:
@@ -39,8 +46,8 @@ class Products:
         self._operands: list[Tensor] = []               # not yet in _in_use
         self._in_use: dict[int, tuple[int, int]] = {}   # operands: bytes, by storage
         self._count = 0
-        self._scratch: dict[str, np.ndarray] = {}
-        self._stacked: list[tuple] = []                 # what the scratch of moving operands holds
+        self._total = np.empty(0, np.float32)           # scratch
+        self._stacks = Stacks(MAX_KEPT), Stacks(0)      # of stationary and of moving operands
 
     def add(self, stationary: np.ndarray, moving: np.ndarray, operands: tuple[Tensor, ...],
             dst: Tensor) -> None:
@@ -50,17 +57,22 @@ class Products:
         if group is None:
             group = self._groups[key] = Group(dst)
             self._flag(dst.storage, IS_RESULT)
-        for t in operands:
-            if not t.storage.queued:                            # type: ignore[union-attr]
-                self._flag(t.storage, IS_OPERAND)
+        a, b = operands
+        st, at = a.storage, b.storage
+        assert st is not None and at is not None
+        if not st.queued:
+            self._flag(st, IS_OPERAND)
+        if not at.queued:
+            self._flag(at, IS_OPERAND)
         self._operands += operands
-        group.products.append((stationary, moving))
-        t = operands[1]
-        at: Any = t.storage
-        group.moving_at.append((at.id, t.offset, t.shape, t.strides,
-                                t.dtype.num))
+        lefts, rights = group.operands
+        lefts.append(stationary)
+        rights.append(moving)
+        left_at, right_at = group.places
+        left_at.append((st.id, a.offset, a.shape, a.strides, a.dtype.num, st.version))
+        right_at.append((at.id, b.offset, b.shape, b.strides, b.dtype.num, at.version))
         self._count += 1
-        if len(group.products) * stationary.shape[0] >= MAX_ROWS or self._count >= MAX_PRODUCTS:
+        if len(lefts) * stationary.shape[0] >= MAX_ROWS or self._count >= MAX_PRODUCTS:
             self.run()
 
     def _flag(self, storage: Any, flag: int) -> None:
@@ -91,42 +103,61 @@ class Products:
         self._flagged = []
         self._operands = []
         self._in_use.clear()
-        self._stacked = []
-        for group in sorted(groups.values(), key=lambda g: g.moving_at):
+        for group in sorted(groups.values(), key=lambda g: g.places[1]):
             self._compute(group)
 
     def _compute(self, group: Group) -> None:
-        out, products = group.dst.np, group.products
-        rows = sum(a.shape[0] for a, _ in products)
+        """Add the products of a group to its result, as one product of stacked operands."""
+        out = group.dst.np
         m, n = out.shape[0], out.size // out.shape[0]
-        if len(products) == 1:
-            a, b = products[0]
-            stacked_a, stacked_b = a.reshape(rows, -1), b.reshape(rows, -1)
-        else:
-            stacked_a = self._stack("a", rows, m, [a for a, _ in products])
-            if group.moving_at == self._stacked:
-                stacked_b = self._buffer("b", rows, n)
-            else:
-                stacked_b = self._stack("b", rows, n, [b for _, b in products])
-                self._stacked = group.moving_at
-        total = self._buffer("total", m, n)
-        np.matmul(stacked_a.T, stacked_b, out=total)
+        left, right = (stacks.below(parts, places) for stacks, parts, places
+                       in zip(self._stacks, group.operands, group.places))
+        if self._total.size < m * n:
+            self._total = np.empty(m * n, np.float32)
+        total = np.matmul(left.T, right, out=self._total[:m * n].reshape(m, n))
         out += total.reshape(out.shape)
 
-    def _stack(self, name: str, rows: int, columns: int, parts: list[np.ndarray]) -> np.ndarray:
-        """Copy operands below each other into scratch memory."""
-        stacked, at = self._buffer(name, rows, columns), 0
-        for part in parts:
-            stacked[at:at + part.shape[0]].reshape(part.shape)[...] = part
-            at += part.shape[0]
+
+class Stacks:
+    """Copies of operands below each other, kept for the next result that needs them.
+
+    An operand is known by its place, which has the version of the bytes.
+    """
+
+    def __init__(self, most: int):
+        self.most = most                    # bytes; the last one is kept in any case
+        self._kept: dict[tuple, np.ndarray] = {}
+        self._bytes = 0
+        self._spare = np.empty(0, np.float32)
+
+    def below(self, parts: list[np.ndarray], places: list[tuple]) -> np.ndarray:
+        """Return operands below each other as one matrix; what was copied last stays valid."""
+        first = parts[0]
+        rows = first.shape[0]
+        if len(parts) == 1:
+            return first.reshape(rows, -1)
+        key = tuple(places)
+        stacked = self._kept.get(key)
+        if stacked is None:
+            stacked = self._kept[key] = self._room(sum(map(len, parts)), first.size // rows)
+            at = 0
+            for part in parts:
+                stacked[at:at + len(part)].reshape(part.shape)[...] = part
+                at += len(part)
         return stacked
 
-    def _buffer(self, name: str, rows: int, columns: int) -> np.ndarray:
-        """Return scratch memory of a size, the same again and again."""
+    def _room(self, rows: int, columns: int) -> np.ndarray:
+        """Return memory for a matrix: of the one kept longest if they take too much, else new."""
         size = rows * columns
-        flat = self._scratch.get(name)
-        if flat is None or flat.size < size:
-            flat = self._scratch[name] = np.empty(size, np.float32)
+        while self._kept and self._bytes + 4 * size > self.most:
+            self._spare = self._kept.pop(next(iter(self._kept))).reshape(-1)
+            self._bytes -= self._spare.nbytes
+            if self._spare.base is not None:                # the whole of what it is a part of
+                self._spare = self._spare.base
+        self._bytes += 4 * size
+        if self._spare.size < size:
+            self._spare = np.empty(size, np.float32)
+        flat, self._spare = self._spare, np.empty(0, np.float32)
         return flat[:size].reshape(rows, columns)
 
 

@@ -31,7 +31,11 @@ def not_a_tile(x: Any, name: str) -> NoReturn:
                    given=f"numpy array of shape {x.shape}",
                    limit="instructions work on tiles",
                    hint="pass it as a kernel argument, or use nl.shared_constant and nl.load")
-    if isinstance(x, (Index, Mask, Shifted)):
+    if isinstance(x, Mask):
+        raise fail("NKI-M02", f"operand {name} is a mask, not a tile",
+                   limit="a condition over indices goes to mask= or to pred= of nisa.affine_select",
+                   hint="nisa.affine_select(pred=..., on_true_tile=x, on_false_value=v) takes it")
+    if isinstance(x, (Index, Shifted)):
         raise fail("NKI-M02", f"operand {name} is an index expression, not a tile",
                    hint="nisa.iota(expr, dtype) turns it into a tile")
     raise fail("NKI-M02", f"operand {name} is not a tile", given=f"{type(x).__name__}",

@@ -10,7 +10,7 @@ from .tensor import Tensor
 def refresh_shadow(t: Tensor) -> None:
     """Bring the float32 copy of a storage up to date where `t` was written."""
     shadow = t.storage.shadow                                   # type: ignore[union-attr]
-    name = t.dtype.name
+    name = t.dtype.num
     if shadow is None or name not in shadow:
         t.storage.shadow = None                                 # type: ignore[union-attr]
         return
@@ -32,7 +32,7 @@ def as_f32(t: Tensor) -> np.ndarray:
         return t.np
     if st.arena:
         return t.np.astype(np.float32)
-    name = t.dtype.name
+    name = t.dtype.num
     if st.shadow is None or name not in st.shadow:
         st.shadow = {name: st.data.view(t.dtype).astype(np.float32)}
     return shadow_view(t, st.shadow[name])

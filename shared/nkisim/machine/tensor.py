@@ -78,6 +78,11 @@ class Tensor:
                        given=f"shape {self.shape}", limit=f"shape {tuple(shape)}")
         return self
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows of it (`display(tile)` in a kernel)."""
+        from .shown import html
+        return html(self.settle())
+
     # -- data -----------------------------------------------------------------
     @property
     def np(self) -> Array:

@@ -47,6 +47,22 @@ def of_handle(t: Any) -> bool:
     return True
 
 
+def of_view(t: Any) -> bool:
+    """Return True, with a finding, for a tensor of the package nki: it is there.
+
+    Its compiler takes an object for true, and AWS's own kernels ask so for optional parameters. Of
+    a tile on chip it is more likely that its data was meant.
+    """
+    m = current.get()
+    if m is not None:
+        on_chip = t.buffer.value in ("sbuf", "psum")
+        m.find("NKI-I15", "warning" if on_chip else "note",
+               f"the truth of {t!r} is asked for: it is true because the tensor is there, whatever "
+               "it holds. Write `x is not None`"
+               + (", or select data with nisa.select_reduce" if on_chip else ""), m.here())
+    return True
+
+
 def compared_with_none(name: str) -> bool:
     """Return what `x == None` or `x != None` is for a tensor, with a finding: no elements are."""
     m = current.get()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
+from ..checks.words import region
 from ..chip.memory import FULLY, NEVER, Storage, contiguous_strides
 from ..errors import NkiError, fail
 from .instruction import Access, Instr
@@ -51,24 +52,39 @@ class Undefined:
         """
         bad = [(s, o) for s in ins.srcs if (o := self._origins(s)) is not None]
         dst = outs[0]
-        kept: np.ndarray | None = None                  # what stays of the destination
+        kept: list[np.ndarray | None] = [None for _ in outs]    # what stays of the destinations
         adds = ins.form.__class__ is Access and ins.form.adds
         if (ins.row.merges or ins.accumulate or ins.scatters or adds) \
                 and (dst.storage.init != FULLY or ins.scatters):
-            kept = _origins(dst)
+            first = kept[0] = _origins(dst)
             if ins.accumulate:
-                kept[kept == 0] = -1                    # the first product overwrites it
-        if not bad and (kept is None or (kept < 0).all()):
+                first[first == 0] = -1                  # the first product overwrites it
+        if ins.row.merges:
+            kept[1:] = [_origins(t) if t.storage.init != FULLY else None for t in outs[1:]]
+        if not bad and all(k is None or (k < 0).all() for k in kept):
             return None
         origin = self._read(ins, *bad[0]) if bad else 0
         if ins.scatters:
-            assert kept is not None
-            return [_scattered(ins, bad, kept, origin, self._read(ins, dst, kept) if adds else -1)]
+            assert kept[0] is not None
+            return [_scattered(ins, bad, kept[0], origin,
+                               self._read(ins, dst, kept[0]) if adds else -1)]
         differs = _try(self.m, ins, outs, bad, kept)
         out: list[np.ndarray] = [np.where(d, np.int16(origin), np.int16(-1)) for d in differs]
-        if kept is not None and not adds:               # what adds has read it
-            out[0] = np.where((kept >= 0) & (differs[0] | ins.accumulate), kept, out[0])
+        for i, k in enumerate(kept):
+            if k is not None and not adds:              # what adds has read it
+                out[i] = np.where((k >= 0) & (differs[i] | (ins.accumulate and not i)), k, out[i])
         return out
+
+    def refuse(self, ins: Instr) -> None:
+        """Raise NKI-U01 unless all that an instruction without a result reads was written."""
+        for s in ins.srcs:
+            origins = self._origins(s)
+            if origins is not None and (origins >= 0).any():
+                raise fail("NKI-U01", "a part of a tensor is read before anything has been written "
+                           "to it", given=f"{s!r}, of which {region(origins >= 0)} was not "
+                           f"written{self._made_at(s.storage.where)}",
+                           limit="on the chip this reads whatever the last kernel left there",
+                           hint="write all of it first")
 
     def spoil(self, outs: tuple[Tensor, ...], origins: list[np.ndarray]) -> None:
         """Mark undefined elements of results, after the instruction has run."""
@@ -112,7 +128,7 @@ class Undefined:
     # -- where they end ----------------------------------------------------------------
     def check_output(self, t: Tensor) -> None:
         """Report the elements of an output that are undefined, by what they go back to."""
-        if t.storage.init == FULLY:
+        if t.storage.init == FULLY or not self.m.checks:
             return
         origins = _origins(t)
         for origin in np.unique(origins[origins >= 0]).tolist():
@@ -139,15 +155,6 @@ class Undefined:
         scatters = np.array([k.scatters for k, _, _ in trace.forms()], bool)
         every = trace.operands()
         return bool((scatters[every.form] & every.write & (every.storage == t.storage.id)).any())
-
-
-def region(bad: np.ndarray) -> str:
-    """Return where elements lie, as a range per dimension: "[0:128, 256:512]"."""
-    spans = [np.flatnonzero(bad.any(axis=tuple(e for e in range(bad.ndim) if e != d)))
-             for d in range(bad.ndim)]
-    box = "[" + ", ".join(f"{s[0]}:{s[-1] + 1}" for s in spans) + "]"
-    count, full = int(bad.sum()), int(np.prod([s[-1] + 1 - s[0] for s in spans]))
-    return box if count == full else f"a part of {box} ({count:,} elements)"
 
 
 def _origins(t: Tensor) -> np.ndarray:
@@ -183,12 +190,14 @@ def _garbage(dtype: np.dtype) -> list[Any]:
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         return [info.max, 0, info.min, 1]
+    if dtype.kind == "V":                               # packed: the same, byte by byte
+        return [np.frombuffer(bytes([b]) * dtype.itemsize, dtype)[0] for b in b"\x7f\0\x7e\xfe"]
     top = float(ml_dtypes.finfo(dtype).max)
     return [np.nan, 0.0, top, -top]
 
 
 def _try(m: Machine, ins: Instr, outs: tuple[Tensor, ...], bad: list[tuple[Tensor, np.ndarray]],
-         kept: np.ndarray | None) -> list[np.ndarray]:
+         kept: list[np.ndarray | None]) -> list[np.ndarray]:
     """Return which elements of the results depend on the undefined elements of the sources."""
     saved = [(s, s.np.copy()) for s, _ in bad]
     tries = []
@@ -196,14 +205,14 @@ def _try(m: Machine, ins: Instr, outs: tuple[Tensor, ...], bad: list[tuple[Tenso
         for number in range(4):
             for s, origin in bad:
                 s.np[origin >= 0] = _garbage(s.np.dtype)[number]
-                s.storage.shadow = None
+                s.storage.shadow, s.storage.version = None, s.storage.version + 1
             tries.append(_run_aside(m, ins, outs, kept, number))
     except (NkiError, IndexError, ValueError):          # garbage as an index, for one
         return [np.ones(t.shape, bool) for t in outs]
     finally:
         for s, old in saved:
             s.np[...] = old
-            s.storage.shadow = None
+            s.storage.shadow, s.storage.version = None, s.storage.version + 1
     differs = [np.zeros(t.shape, bool) for t in outs]
     for again in tries[1:]:
         for d, a, b in zip(differs, tries[0], again):
@@ -217,12 +226,14 @@ def _apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Tell which elements differ by more than rounding; NaN is like NaN."""
     if a.dtype.kind in "iu":
         return a != b
+    if a.dtype.kind == "V":
+        return (a[..., None].view(np.uint8) != b[..., None].view(np.uint8)).any(axis=-1)
     x, y = a.astype(np.float64), b.astype(np.float64)
     return ~np.isclose(x, y, rtol=1e-3, atol=0, equal_nan=True)
 
 
-def _run_aside(m: Machine, ins: Instr, outs: tuple[Tensor, ...], kept: np.ndarray | None,
-               number: int) -> list[np.ndarray]:
+def _run_aside(m: Machine, ins: Instr, outs: tuple[Tensor, ...],
+               kept: list[np.ndarray | None], number: int) -> list[np.ndarray]:
     """Run an instruction into scratch memory and return its results; nothing else notices.
 
     An accumulation is run as a plain write: what is added does not depend on what is there.
@@ -232,10 +243,9 @@ def _run_aside(m: Machine, ins: Instr, outs: tuple[Tensor, ...], kept: np.ndarra
     aside.accumulators = {k: v.copy() for k, v in m.accumulators.items()}
     aside.rng = copy.deepcopy(m.rng)
     scratch = [_like(m, t) for t in outs]
-    for t in scratch:
-        t.np[...] = 0
-    if kept is not None and not ins.accumulate:
-        scratch[0].np[...] = np.where(kept >= 0, _garbage(outs[0].np.dtype)[number], outs[0].np)
+    for t, out, k in zip(scratch, outs, kept):
+        t.np[...] = 0 if k is None or ins.accumulate \
+            else np.where(k >= 0, _garbage(out.np.dtype)[number], out.np)
     trial.accumulate, trial.also = False, tuple(scratch[1:])
     ins.row.run(aside, trial, scratch[0])
     return [t.np for t in scratch]

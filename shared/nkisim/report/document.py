@@ -15,6 +15,7 @@ from nkisim.timing.cost import trigger_us
 from .columns import DMA, Report, ReportError
 from .metrics import metrics
 from .reasons import reasons
+from .tiles import tiles
 
 FINEST_TICK_US = 1e-4           # times are whole ticks, so that a column is 4 bytes an event
 CONTEXT_LINES = 30              # of source around the lines in use, in a file too long to embed
@@ -64,7 +65,8 @@ def _build(prof: Any) -> Report:
         "node_iter": np.array(trace.node_iter, np.int32),
     }
     names, tensors = _tensors(trace, lines, line_of)
-    columns.update(tensors, **_lifetimes(prof, ticks, line_of), **reasons(prof), **_values(prof))
+    columns.update(tensors, **_lifetimes(prof, ticks, line_of), **reasons(prof), **_values(prof),
+                   **tiles(prof, ticks, line_of, list(lines), names, tensors["storage_name"]))
     where = {key: i for i, key in enumerate(lines)}
     files = sorted({file for file, _, _ in lines})
     short = _short_names(files)
@@ -214,8 +216,7 @@ def _direction(kind: Any) -> str:
 
 def _triggers(prof: Any, ticks: Any) -> np.ndarray:
     """Return how long each DMA's trigger keeps its queue busy (0 for other instructions)."""
-    dge = prof.descriptors == "dge"
-    per_kind = [0.0 if x is None else trigger_us(x, prof.hw, dge) for x in prof.schedule.transfers]
+    per_kind = [0.0 if x is None else trigger_us(x, prof.hw) for x in prof.schedule.transfers]
     return ticks(np.array(per_kind)[np.asarray(prof.timeline.kind, np.int64)])
 
 

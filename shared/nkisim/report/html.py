@@ -16,7 +16,7 @@ from .document import report_of
 LARGEST_INLINE = 4_000_000       # characters
 PAGE = Path(__file__).with_name("page")
 SCRIPTS = ("profile.js", "lanes.js", "timeline.js", "search.js", "values.js", "panels.js",
-           "measured.js", "main.js")
+           "memory.js", "measured.js", "main.js")
 
 
 def save_html(prof: Any, path: str | os.PathLike[str], compare: Any = None) -> None:
@@ -42,7 +42,7 @@ def inline(prof: Any) -> str:
         return (f"<pre>{escape(prof.summary())}</pre><p>save_html(path) writes the page, of "
                 f"{len(text) / 1e6:.0f} MB.</p>")
     return (f'<iframe sandbox="allow-scripts" srcdoc="{escape(text)}" title="profile" '
-            'style="width:100%;height:40em;border:1px solid #8888"></iframe>')
+            'style="box-sizing:border-box;width:100%;height:40em;border:1px solid #8888"></iframe>')
 
 
 def page(report: Report, other: Report | None = None) -> str:

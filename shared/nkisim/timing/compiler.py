@@ -20,6 +20,8 @@ from ..errors import fail
 from ..trace.footprint import Accesses, accesses
 from ..trace.rewrite import Draft
 from ..trace.trace import Kind, Trace
+from .transposes import on_tensor_engine
+from .vectorize import vectorize
 
 #: name -> meaning
 OPTIONS = {
@@ -29,18 +31,34 @@ OPTIONS = {
                "to do; else to the first engine that the instruction names",
     "rename": "a tile that is overwritten as a whole gets other memory, so that nobody waits for "
               "the readers of its old contents",
+    "pe-transposes": "a transposing load of 4-byte data is a plain load and transposes on the "
+                     "Tensor Engine",
     "hoist": "a load that was done before, of an input, into a tile that nobody changes, is not "
-             "done again while less than half of SBUF is filled in between",
+             "done again while SBUF has room for it",
+    "vectorize": "instructions of a loop over affine_range that differ only by an offset are one",
     "merge-dma": "loads of one line that follow each other in an input, and stores that follow "
                  "each other in an output, are done up to 16 at once",
+    "spread-dma": "where hardware makes descriptors, triggers go to all units that do; else to one",
 }
-DEFAULT = ("reorder", "engines", "rename")
+#: what AWS's compiler does in any case, and what its middle end does besides
+DEFAULT = ("reorder", "engines", "rename", "pe-transposes")
+MIDDLE_END = ("hoist", "vectorize", "spread-dma")
+#: what it is not seen to do in measurements of a target, which were made with older compilers
+NOT_YET = {"trn1": frozenset(("hoist",))}
+#: options that change the trace
+REWRITES = frozenset(("pe-transposes", "hoist", "vectorize", "merge-dma"))
 
 
-def options(wanted: Iterable[str] | str | None) -> frozenset[str]:
-    """Return the options as a set, None means the default; raises NkiError for an unknown name."""
+def options(wanted: Iterable[str] | str | None, middle_end: bool = False, target: str = ""
+            ) -> frozenset[str]:
+    """Return the options as a set; raises NkiError for an unknown name.
+
+    None means the default for a target; `middle_end` tells whether the compiler's middle end works
+    on the kernel (has_middle_end).
+    """
     if wanted is None:
-        return frozenset(DEFAULT)
+        more = MIDDLE_END if middle_end else ()
+        return frozenset(DEFAULT + more) - NOT_YET.get(target, frozenset())
     names = tuple(n.strip() for n in wanted.split(",") if n.strip()) \
         if isinstance(wanted, str) else tuple(wanted)
     for name in names:
@@ -50,10 +68,23 @@ def options(wanted: Iterable[str] | str | None) -> frozenset[str]:
     return frozenset(names)
 
 
+def has_middle_end(dialect: str, skipped: bool) -> bool:
+    """Tell whether the compiler's middle end works on a kernel of a dialect ("beta1", "nki").
+
+    Kernels of beta 1 go through it, if they don't have skip_middle_end_transformations; those of
+    the package nki are taken as they are written (DMAs are those of the kernel, to the byte).
+    """
+    return dialect == "beta1" and not skipped
+
+
 def rewrite(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> Trace:
     """Return the trace as the options that change instructions leave it."""
+    if "pe-transposes" in on:
+        trace = on_tensor_engine(trace, hw)
     if "hoist" in on:
         trace = hoist(trace, hw)
+    if "vectorize" in on:
+        trace = vectorize(trace, hw)
     if "merge-dma" in on:
         trace = merge_dma(trace, hw)
     return trace
@@ -124,23 +155,28 @@ class _Moves:
 def hoist(trace: Trace, hw: NeuronCore) -> Trace:
     """Leave out loads that were done before; their readers use the tile of the first one.
 
-    A tile is kept for the next such load while no more than a share of SBUF is filled in between.
+    A tile stays until others need its room, the one that was used the longest ago first. So what
+    a loop loads in every iteration is loaded once where all of it fits beside everything else, and
+    every time where it does not: the least possible (Belady's rule) would be less.
     """
     acc = accesses(trace, hw)
     dmas, draft = _Dmas(trace, acc), Draft(trace)
     v = acc.versions
-    moves, lo = _Moves(draft, acc), v.lo
-    filled = np.cumsum(np.bincount(v.first, np.where(v.psum, 0, v.bytes), len(acc.kinds)))
-    last: dict[tuple, list[int]] = {}                   # (kind, source) -> loads of one tile
-    same: list[list[int]] = []
+    moves, lo, size = _Moves(draft, acc), v.lo, v.bytes
+    room = hw.sbuf_usable_bytes - _most_held(acc, dmas)
+    kept: dict[tuple, list[int]] = {}                   # (kind, source) -> loads of one tile
+    used, same = 0, []
     for i in dmas.loads:
         key = (int(acc.kinds[i]), *draft.operand(i, 1))
-        group = last.get(key)
-        if group is None or filled[i] - filled[v.last[dmas.version[group[-1]]]] \
-                > hw.sbuf_usable_bytes * hw.timing.compiler_hoist_share:
-            group = last[key] = []
+        group = kept.pop(key, None)                     # what is used goes to the end
+        if group is None:
+            group = []
             same.append(group)
+            used += int(size[dmas.version[i]])
+        kept[key] = group
         group.append(i)
+        while used > room and len(kept) > 1:
+            used -= int(size[dmas.version[kept.pop(next(iter(kept)))[0]]])
     for first, *others in same:
         if others:
             home = int(dmas.version[first])
@@ -151,6 +187,17 @@ def hoist(trace: Trace, hw: NeuronCore) -> Trace:
             for i in others:
                 draft.drop(i)
     return draft.finish()
+
+
+def _most_held(acc: Accesses, dmas: _Dmas) -> int:
+    """Return the bytes of SBUF (per partition) that tiles other than such loads take at most."""
+    v = acc.versions
+    other = ~v.psum
+    other[dmas.version[dmas.loads]] = False
+    steps = np.zeros(len(acc.kinds) + 1, np.int64)
+    np.add.at(steps, v.first[other], v.bytes[other])
+    np.subtract.at(steps, v.last[other] + 1, v.bytes[other])
+    return int(np.cumsum(steps).max(initial=0))
 
 
 def merge_dma(trace: Trace, hw: NeuronCore) -> Trace:

@@ -42,13 +42,22 @@ class Transfer:
     triggers: float = 1.0       # less: a share of a larger DMA, and of its trigger
 
 
-def trigger_us(x: Transfer, hw: NeuronCore, dge: bool) -> float:
-    """Return how long the trigger of a DMA keeps its queue, in microseconds.
+def trigger_us(x: Transfer, hw: NeuronCore) -> float:
+    """Return how long the trigger of a DMA keeps its queue, in microseconds."""
+    return x.triggers * hw.timing.dma_trigger_us
 
-    `dge`: the hardware makes the descriptors, while the queue waits.
+
+def descriptors_us(x: Transfer, hw: NeuronCore) -> float:
+    """Return how long the hardware takes to make the descriptors of a DMA, in microseconds."""
+    return x.triggers * (hw.timing.dge_issue_us + hw.timing.dge_row_us * x.rows)
+
+
+def issue_us(x: Transfer, hw: NeuronCore, dge: bool) -> float:
+    """Return what limits how fast such DMAs follow each other, besides their bytes: microseconds.
+
+    `dge`: the hardware makes the descriptors.
     """
-    t = hw.timing
-    return x.triggers * (t.dge_issue_us + t.dge_row_us * x.rows if dge else t.dma_trigger_us)
+    return descriptors_us(x, hw) if dge and hw.hwdge else trigger_us(x, hw)
 
 
 def work(kind: Kind, hw: NeuronCore, engine: str) -> Work:
@@ -64,12 +73,16 @@ def work(kind: Kind, hw: NeuronCore, engine: str) -> Work:
         if function and function not in hw.act_resident:
             table = function
             fixed += t.act_function_us
+            gap += t.act_function_gap_us
     elif engine == "vector":
         gap, fixed = t.dve_gap_us, t.dve_latency_us
     else:
         gap, fixed = t.pool_gap_us, t.pool_latency_us
     kinds = {p.kind for p in kind.operands}
-    return Work(busy + gap, busy + fixed, PSUM in kinds, SBUF in kinds, table)
+    interval = busy + gap
+    if engine != "tensor":                  # the shortest instruction has its gap in it
+        interval = max(interval, t.min_interval_cycles / hw.ghz(engine) / 1e3)
+    return Work(interval, busy + fixed, PSUM in kinds, SBUF in kinds, table)
 
 
 # -- DMA -------------------------------------------------------------------------------------------

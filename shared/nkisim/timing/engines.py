@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from heapq import heappush
+from heapq import heappush, heapreplace
 
 import numpy as np
 
@@ -80,37 +80,51 @@ class Engine:
 
 
 class TensorEngine(Engine):
-    """The Tensor Engine, whose clock is full only while it has had much to do.
+    """The Tensor Engine, whose clock is full only while it has much to do.
 
-    `credit`: busy time lately, which idle time takes away; `warm`: the clock is full; `last`: when
-    it was busy last; `busy`: how long altogether.
+    Time is cut into windows. After one in which the engine was busy for more than a share `full`,
+    its clock is full; after one of `half` or less it is half; else it stays. `until`: the end of
+    the window; `used`: how long the engine was busy in it; `warm`: the clock is full; `busy`: how
+    long altogether.
     """
 
-    __slots__ = ("warm_after", "cold", "credit", "warm", "last", "busy")
+    __slots__ = ("window_us", "full", "half", "cold", "until", "used", "warm", "busy")
 
     def __init__(self, number: int, todo: list[int], window: int,
                  cost: list[tuple[float, float, str]], events: list, t: Timing):
         super().__init__(number, todo, window, cost, events)
-        self.warm_after, self.cold = t.pe_warmup_us, t.pe_cold_factor
-        self.credit, self.warm, self.last, self.busy = 0.0, False, 0.0, 0.0
+        self.window_us, self.cold = t.pe_window_us, t.pe_cold_factor
+        self.full, self.half = (t.pe_window_us * share for share in
+                                (t.pe_full_share, t.pe_half_share))
+        self.until, self.used, self.warm, self.busy = t.pe_window_us, 0.0, False, 0.0
 
     def charge(self, kind: int, at: float) -> float:
         interval, latency, _ = self.cost[kind]
-        if self.warm_after:
-            credit = self.credit - (at - self.last)
-            if credit <= 0.0:
-                credit, self.warm = 0.0, False
+        if self.window_us:
+            if at >= self.until:
+                self._go_on(at)
             if not self.warm:
                 latency += interval * (self.cold - 1.0)
                 interval *= self.cold
-            credit += interval
-            if credit >= self.warm_after:
-                credit, self.warm = self.warm_after, True
-            self.credit = credit
+            self.used += interval
         self.busy += interval
-        self.last = self.free = at + interval
+        self.free = at + interval
         self.done = at + latency
         return at
+
+    def _go_on(self, at: float) -> None:
+        """Go on to the window that a time is in."""
+        over = self.free - self.until if self.free > self.until else 0.0
+        while at >= self.until:
+            here = self.used - over
+            self.warm = here >= self.full or self.warm and here > self.half
+            self.used, over = over, max(0.0, over - self.window_us)
+            self.until += self.window_us
+            if not self.used:                           # nothing until then
+                gone = (at - self.until) // self.window_us
+                if gone >= 0:
+                    self.warm = False
+                    self.until += (gone + 1) * self.window_us
 
 
 class ScalarEngine(Engine):
@@ -167,18 +181,18 @@ class DmaQueue:
     `todo`: its DMAs, of which those before `limit` - 1 are triggered; `free`: when the queue is;
     `arrivals`: events (time, QUEUES + DMA) at which they get to the DMA engines, in order; only
     the first of them is in the heap. `again`: the event of the next one, when the first has been
-    served; `done`: when it was seen to be. `cost`: microseconds of a trigger, by kind.
+    served; `done`: when it was seen to be. `cost`: microseconds of a trigger, by kind;
+    `lead`: from a trigger to the engines.
     """
 
     __slots__ = ("todo", "limit", "free", "done", "again", "arrivals", "cost", "kind_of", "events",
-                 "issue", "missing", "lead", "after_issue")
+                 "issue", "missing", "lead")
 
     def __init__(self, todo: list[int], cost: list[float], kind_of: list[int], events: list,
-                 issue: list[float], missing: list[int], lead: float, after_issue: bool):
+                 issue: list[float], missing: list[int], lead: float):
         self.todo, self.cost, self.kind_of, self.events = todo, cost, kind_of, events
         self.issue, self.missing = issue, missing
-        self.lead = lead                    # from a trigger to the engines ...
-        self.after_issue = after_issue      # ... or from when the queue has written descriptors
+        self.lead = lead
         self.limit = 1
         self.free = self.done = 0.0
         self.again: tuple[float, int] | None = None
@@ -197,7 +211,7 @@ class DmaQueue:
             if at < now:
                 issue[i] = at = now
             now = at + self.cost[self.kind_of[i]]
-            arrivals.append(((now if self.after_issue else at) + self.lead, QUEUES + i))
+            arrivals.append((at + self.lead, QUEUES + i))
             h += 1
         self.limit, self.free = h + 1, now
         if idle and arrivals:
@@ -207,6 +221,26 @@ class DmaQueue:
         """Go on to the next arrival: the first was taken from the heap."""
         self.arrivals.popleft()
         self.again = self.arrivals[0] if self.arrivals else None
+
+
+class DescriptorGenerators:
+    """What makes the descriptors of DMAs while a kernel runs: a DMA waits for the first free unit.
+
+    `cost`: microseconds by kind.
+    """
+
+    __slots__ = ("cost", "free")
+
+    def __init__(self, units: int, cost: list[float]):
+        self.cost, self.free = cost, [0.0] * units
+
+    def make(self, kind: int, at: float) -> float:
+        """Return when the descriptors are made of a DMA that was triggered at a time."""
+        free = self.free
+        first = free[0]
+        at = (first if first > at else at) + self.cost[kind]
+        heapreplace(free, at)
+        return at
 
 
 class DmaEngines:

@@ -22,6 +22,7 @@ from .banks import Banks
 from .engines import (
     NEVER,
     CappedDmaEngines,
+    DescriptorGenerators,
     DmaEngines,
     DmaQueue,
     Engine,
@@ -61,9 +62,12 @@ def _ports(deps: Dependencies, works: list[cost.Work | None], queue_of: list[int
 
 
 def run(deps: Dependencies, queue_of_kind: list[int], works: list[cost.Work | None],
-        transfers: list[cost.Transfer | None], hw: NeuronCore, dge: bool, window: int) -> Times:
-    """Run everything; `queue_of_kind`, `works` and `transfers` are by kind."""
-    return _Run(deps, queue_of_kind, works, transfers, hw, dge and hw.hwdge,
+        transfers: list[cost.Transfer | None], hw: NeuronCore, dge: int, window: int) -> Times:
+    """Run everything; `queue_of_kind`, `works` and `transfers` are by kind.
+
+    `dge`: how many units make descriptors meanwhile; 0: all were made by the compiler.
+    """
+    return _Run(deps, queue_of_kind, works, transfers, hw, dge if hw.hwdge else 0,
                 window).run()
 
 
@@ -102,11 +106,11 @@ class _Run:
 
     __slots__ = ("deps", "kind_of", "queue_of", "succ", "first_succ", "missing", "place", "start",
                  "issue", "when", "seen", "pred", "events", "queues", "tensor", "dma", "after_dma",
-                 "shared", "banks", "need_banks", "tile_of", "left")
+                 "generators", "shared", "banks", "need_banks", "tile_of", "left")
 
     def __init__(self, deps: Dependencies, queue_of_kind: list[int],
                  works: list[cost.Work | None], transfers: list[cost.Transfer | None],
-                 hw: NeuronCore, dge: bool, window: int):
+                 hw: NeuronCore, dge: int, window: int):
         n = len(deps.kind)
         self.deps = deps
         self.kind_of = deps.kind.tolist()
@@ -121,11 +125,13 @@ class _Run:
                                                     self.banks.left)
         self.shared = _shared(deps, works, queue_of_kind, hw)
         self.dma = _dma_engines(transfers, hw)
+        self.generators = DescriptorGenerators(dge, [
+            0.0 if x is None else cost.descriptors_us(x, hw) for x in transfers]) if dge else None
         self.after_dma = hw.timing.dma_read_us + hw.timing.dma_done_us
-        self._make_queues(works, transfers, hw, dge, window)
+        self._make_queues(works, transfers, hw, window)
 
     def _make_queues(self, works: list[cost.Work | None], transfers: list[cost.Transfer | None],
-                     hw: NeuronCore, dge: bool, window: int) -> None:
+                     hw: NeuronCore, window: int) -> None:
         """Make the queues, and let them begin."""
         t, queue = hw.timing, self.deps.queue
         items = [np.flatnonzero(queue == q) for q in range(QUEUES)]
@@ -141,9 +147,9 @@ class _Run:
             PE: self.tensor, ACT: ScalarEngine(ACT, todo[ACT], window, costs, self.events, t)}
         engines = [special.get(q) or Engine(q, todo[q], window, costs, self.events)
                    for q in range(LOADS)]
-        trigger_us = [0.0 if x is None else cost.trigger_us(x, hw, dge) for x in transfers]
+        trigger_us = [0.0 if x is None else cost.trigger_us(x, hw) for x in transfers]
         dma_queues = [DmaQueue(todo[q], trigger_us, self.kind_of, self.events, self.issue,
-                               self.missing, t.dma_start_us, dge) for q in range(LOADS, QUEUES)]
+                               self.missing, t.dma_start_us) for q in range(LOADS, QUEUES)]
         self.queues: list = [*engines, *dma_queues]
         self.queue_of = [self.queues[q] for q in queue.tolist()]
         for e in engines:
@@ -200,7 +206,10 @@ class _Run:
 
     def _serve(self, i: int, queue: DmaQueue, at: float) -> None:
         """Let a DMA, the first in its queue, have the DMA engines."""
-        self.start[i], done = self.dma.serve(i, self.kind_of[i], at)
+        kind = self.kind_of[i]
+        if self.generators is not None:
+            at = self.generators.make(kind, at)
+        self.start[i], done = self.dma.serve(i, kind, at)
         done += self.after_dma
         if done > queue.done:                       # completions stay in order on a queue
             queue.done = done

@@ -111,6 +111,11 @@ def _plan(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> _Plan:
                  analyse(trace, hw, queues, "rename" in on))
 
 
+def generators(hw: NeuronCore, dge: bool, on: frozenset[str]) -> int:
+    """Return how many units make descriptors while the kernel runs."""
+    return 0 if not dge else hw.timing.dge_units if "spread-dma" in on else 1
+
+
 def schedule(trace: Trace, hw: NeuronCore, *, dge: bool = False,
              on: frozenset[str] = frozenset(compiler.DEFAULT)) -> Schedule:
     """Compute when each instruction runs; `dge`: hardware descriptor generation, `on`: what the
@@ -136,7 +141,8 @@ def _run(trace: Trace, hw: NeuronCore, dge: bool, on: frozenset[str]
         overflow.update(plan.deps.overflow)
         if "sbuf" in plan.deps.overflow:
             plan = _plan(spill.spill_sbuf(trace, hw, rename), hw, on)
-        times = events.run(plan.deps, plan.queue_of.tolist(), plan.works, plan.transfers, hw, dge,
+        times = events.run(plan.deps, plan.queue_of.tolist(), plan.works, plan.transfers, hw,
+                           generators(hw, dge, on),
                            hw.timing.compiler_window if "reorder" in on else 1)
         if not times.psum_missing or "psum" in overflow:
             break
@@ -165,7 +171,7 @@ def _schedule(plan: _Plan, times: events.Times, hw: NeuronCore, spilled: int, dg
     for e, name in enumerate(ENGINES[:4]):
         busy[name] = float(interval[deps.kind[ran_on == e]].sum())
     busy["tensor"] = times.pe_busy
-    trigger = np.array([cost.trigger_us(x, hw, dge) if x else 0.0 for x in plan.transfers] or [0.0])
+    trigger = np.array([cost.trigger_us(x, hw) if x else 0.0 for x in plan.transfers] or [0.0])
     for queue, engine in TRIGGERED_BY.items():          # a trigger is an instruction of the engine
         busy[ENGINES[engine]] += float(trigger[deps.kind[deps.queue == queue]].sum())
     busy["dma"] = times.dma_busy / hw.dma_engines

@@ -15,7 +15,7 @@ from ..trace.footprint import Dependencies
 from ..trace.rewrite import Draft
 from ..trace.trace import Kind, Trace
 from . import compiler, cost, events
-from .schedule import Schedule, queue_of, schedule
+from .schedule import Schedule, generators, queue_of, schedule
 
 #: what an instruction costs -> what it would cost
 Cheaper = Callable[[Kind, cost.Work], cost.Work]
@@ -56,8 +56,8 @@ def without(plan: Schedule, hw: NeuronCore, *, dge: bool, on: frozenset[str],
     deps = replace(deps, kind=kind)
     if keep is not None:
         deps = replace(deps, before=deps.before[keep], after=deps.after[keep])
-    times = events.run(deps, [*queues, *(queues[k] for k in changed)], works, transfers, hw, dge,
-                       hw.timing.compiler_window if "reorder" in on else 1)
+    times = events.run(deps, [*queues, *(queues[k] for k in changed)], works, transfers, hw,
+                       generators(hw, dge, on), hw.timing.compiler_window if "reorder" in on else 1)
     hop = np.where([x is None for x in transfers], hw.timing.hop_us, 0.0)[deps.kind]
     return float((np.array(times.seen) - hop).max() - np.min(times.issue))
 
@@ -113,7 +113,7 @@ def fused(plan: Schedule, gone: np.ndarray, data: np.ndarray) -> Dependencies:
 def halved(plan: Schedule, hw: NeuronCore, *, dge: bool, on: frozenset[str]) -> float:
     """Return the body of a schedule whose tiles are cut in two along their last dim."""
     cut = halves(plan.trace)
-    on = on & frozenset(compiler.DEFAULT)               # what changes the trace is done by now
+    on = on - compiler.REWRITES                         # those are done by now
     return body_us(schedule(cut, hw, dge=dge, on=on))
 
 

@@ -20,10 +20,13 @@ if not hasattr(logging, "OFF"):
 def jit(func: Any = None, mode: str = "auto", **options: Any) -> Any:
     """Make a function a kernel; called with NumPy arrays it runs on the simulator.
 
-    Options of the SDK are accepted; `platform_target` picks the generation.
+    Options of the SDK are accepted; `platform_target` picks the generation, and
+    `kernel_return=False` says what `nki.trace` does: outputs are parameters.
     """
     if func is None:
         return lambda f: jit(f, mode, **options)
+    if options.get("kernel_return") is False:
+        mode = "trace"
     inner = func.func if isinstance(func, Kernel) else func
     kernel = Kernel(as_kernel(inner).func, mode, options.get("platform_target"),
                     getattr(func, "nki_options", ()))
@@ -80,3 +83,5 @@ def __getattr__(name: str) -> Any:
 
 
 _ = compiler, isa, language, typing, tensor         # submodules are attributes of nki
+__all__ = ["baremetal", "benchmark", "compiler", "isa", "jit", "language", "profile",
+           "simulate_kernel", "tensor", "trace", "typing"]

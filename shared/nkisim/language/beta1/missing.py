@@ -28,7 +28,8 @@ def missing(module: str, name: str, names: dict[str, Any]) -> AttributeError:
         more = f": {known[name]}" if known[name] else ""
         return AttributeError(f"{module}.{name} exists in NKI but is not modelled by nkisim{more}. "
                               "COVERAGE.md lists what is.")
-    public = [n for n in names if not n.startswith("_")]
+    public = names["__all__"] if module in ("nki", "nt") else \
+        [n for n in names if not n.startswith("_")]
     same = habits.nl_name(name) if module in ("nl", "nisa") else ""
     if same:                    # of another library, or of the other module
         return AttributeError(f"{module} has no {name!r}. What you look for may be nl.{same}.")

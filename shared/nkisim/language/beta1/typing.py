@@ -13,8 +13,10 @@ class _TensorType(type):
         """Annotate a shape: `x: nt.tensor[128, 512] = nl.load(...)`.
 
         `nt.tensor[[128, 512], nl.float32]` is an argument as well: a tensor of that shape and
-        dtype, for nki.benchmark and nki.profile.
+        dtype, for nki.benchmark and nki.profile. `nt.tensor[nt.mutable]` is nt.mutable_tensor.
         """
+        if shape is mutable:
+            return mutable_tensor
         if isinstance(shape, tuple) and len(shape) == 2 and isinstance(shape[0], (list, tuple)):
             return TensorSpec(tuple(integer(n, "a size of nt.tensor") for n in shape[0]),
                               dtypes.normalize(shape[1]))
@@ -29,5 +31,22 @@ class mutable_tensor(metaclass=_TensorType):
     """A kernel parameter that the kernel writes to; it must be returned as well."""
 
 
+class mutable:
+    """`nt.tensor[nt.mutable]`: the kernel writes to the parameter, and returns it."""
+
+
+class immutable:
+    """`nt.tensor[nt.immutable]`: the kernel only reads the parameter, as without it."""
+
+
 class scalar(metaclass=_TensorType):
     """A number; `nt.scalar[dtype]` says its dtype."""
+
+
+def __getattr__(name: str) -> Any:
+    """Say that the module has no such name."""
+    from .missing import missing
+    raise missing("nt", name, globals())
+
+
+__all__ = ["immutable", "mutable", "mutable_tensor", "scalar", "tensor"]

@@ -14,6 +14,7 @@ from ...chip.memory import FULLY, PSUM
 from ...errors import NkiError, fail
 from ...isa.operands import regroup
 from ...isa.table import Row
+from ...lint import level
 from ...machine.context import current, machine
 from ...machine.indirect import Indirect, Patterned
 from ...machine.instruction import Instr
@@ -83,8 +84,17 @@ class Signature:
                 raise self.wrong(f"{self.api} was not given {self.names[i]}", first)
         for i, enum in self.enums.items():
             if not isinstance(values[i], enum) and values[i] is not None:
-                raise self.not_a_member(self.names[i], values[i], enum)
+                values[i] = self.member(self.names[i], values[i], enum)
         return values
+
+    def member(self, name: str, value: Any, enum: type[Enum]) -> Enum:
+        """Return the member that has a number, as 0.1 and 0.2 took it; raise NKI-N01 for others."""
+        if type(value) is not int or value not in {e.value for e in enum}:
+            raise self.not_a_member(name, value, enum)
+        said, m = level.in_run("integer_enum", f"{name}={value}"), current.get()
+        if said is not None and m is not None:
+            m.find(*said, m.trace.line(sys._getframe(1)))
+        return enum(value)
 
     def wrong(self, what: str, hint: str = "") -> NkiError:
         return fail("NKI-N01", what, limit=str(self),
@@ -101,8 +111,8 @@ class Signature:
         return fail("NKI-N01", f"{self.api}: {name} is no member of nisa.{enum.__name__}",
                     given=f"{name}={value!r}"[:80],
                     limit=", ".join(f"nisa.{enum.__name__}.{e.name}" for e in enum),
-                    hint="since 0.3 numbers and strings are refused; in nisa.dge_mode the numbers "
-                         "have changed as well")
+                    hint="members have names; the numbers of nisa.dge_mode are others than in "
+                         "neuronxcc.nki")
 
     def __str__(self) -> str:
         return self.api + str(self.signature)
@@ -175,6 +185,11 @@ def issue(m: Machine, row: Row, given: dict[str, Any]) -> None:
     line = m.trace.line(sys._getframe(1))
     refusals.look(m, row.name, given, line)
     refusals.read(m, given, m.psum_sums)
+    if not row.writes:
+        ins = row.issue(m, (), given)
+        ins.line = line
+        m.effect(ins)
+        return
     if not takes_dst:
         given.pop("dst", None)
         written(row.api, dst)

@@ -2,16 +2,19 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any
 
 from ... import launch as launching
+from ...chip import hw
 from ...errors import NkiError, fail, trim
+from ...lint import level
 from ...machine.context import current
 from ...machine.index import as_int
 from ...machine.tensor import Tensor
-from . import refusals
+from . import jaxed, refusals
 from .enums import MemoryRegion
 from .tensor import NkiTensor
 from .typing import Shape
@@ -45,6 +48,11 @@ class Kernel(launching.Kernel):
         k.grid = () if n == 1 else (2,)
         return k
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if current.get() is None and any(map(jaxed.is_tracer, (*args, *kwargs.values()))):
+            return jaxed.call(super().__call__, args, kwargs)
+        return super().__call__(*args, **kwargs)
+
     def with_schedule(self, edges: Any) -> Kernel:
         """Return the kernel with edges (consumer, producer or producers) between named calls.
 
@@ -58,9 +66,12 @@ class Kernel(launching.Kernel):
 
     def enter(self, t: Tensor, name: str, shared: bool) -> NkiTensor:
         """Return an argument as the kernel sees it; `nt.tensor[...]` checks its shape."""
-        note = getattr(self.func, "__annotations__", {}).get(name)
-        if isinstance(note, Shape):
-            note.check(name, t.shape)
+        try:                            # `from __future__ import annotations` makes texts of them
+            notes = inspect.get_annotations(self.func, eval_str=True)
+        except Exception:               # a name that is there for type checkers only
+            notes = inspect.get_annotations(self.func)
+        if isinstance(note := notes.get(name), Shape):
+            note.check(name, t.shape, launching.place_of(self))
         region = MemoryRegion.shared_hbm if shared else MemoryRegion.private_hbm
         return NkiTensor(t, region, name)
 
@@ -80,15 +91,24 @@ class Kernel(launching.Kernel):
 def jit(fn: Any = None, **kwargs: Any) -> Any:
     """Make a function a kernel; called with arrays it runs on the simulator.
 
-    On a machine with the SDK it is compiled and runs on the chip.
+    On a machine with the SDK it is compiled and runs on the chip. `platform_target`, an argument
+    until 0.2, picks the generation; what is said of it is NKI-G37.
+
+    Raises: NkiError for a generation that there is none of, and for any if NKI_LANGUAGE=strict.
     """
-    if "platform_target" in kwargs:
-        raise trim(fail("NKI-N01", "nki.jit has no argument 'platform_target'",
-                        limit="nki.jit(fn); mode= is ignored since 0.3",
-                        hint="set NEURON_PLATFORM_TARGET_OVERRIDE"))
     if fn is None:
         return lambda f: jit(f, **kwargs)
-    return fn if isinstance(fn, Kernel) else Kernel(getattr(fn, "func", fn))
+    kernel = fn if isinstance(fn, Kernel) else Kernel(getattr(fn, "func", fn))
+    target = kwargs.get("platform_target")
+    if target is not None:
+        try:
+            level.in_run("jit_target", f"platform_target={target!r}")
+            target = hw.get(target).name
+        except NkiError as error:
+            raise trim(error) from None
+        kernel = copy.copy(kernel)
+        kernel.target = target
+    return kernel
 
 
 def simulate(kernel: Any) -> Callable[..., Any]:

@@ -266,5 +266,4 @@ ADAPTERS: dict[str, Any] = {
     "affine_select": affine_select, "dma_copy": dma_copy, "dma_transpose": dma_transpose,
     "nc_match_replace8": match_replace, "nc_stream_shuffle": shuffle,
     "dma_compute": dma_compute, "topk": renamed(val_dst="dst"),
-    "set_rng_seed": renamed(src_seeds="dst"), "rand_set_state": renamed(src_seeds="dst"),
 }

@@ -6,6 +6,7 @@ other views of the same bytes; nothing is copied.
 """
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from ...chip import dtypes
 from ...chip.memory import HBM
 from ...errors import NkiError, fail
+from ...machine import habits, truth
 from ...machine.index import Slice, as_int
 from ...machine.indirect import Indirect
 from ...machine.machine import integer
@@ -25,11 +27,42 @@ _ON_CHIP = {"sbuf": MemoryRegion.sbuf, "psum": MemoryRegion.psum}
 
 
 class NKIObject:
-    """Base of the classes that kernels may define and be given."""
+    """Base of the classes that kernels may define and be given.
 
-    def __init__(self, **kwargs: Any):
-        for name, value in kwargs.items():
+    The language takes every name that a class body assigns for a field of it, annotated or not:
+    `@dataclass class Sizes(nl.NKIObject): rows = None` makes `Sizes(rows=128)`.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        known = inspect.get_annotations(cls)
+        plain = {name: Any for name, value in vars(cls).items()
+                 if name not in known and not name.startswith("__") and _is_value(value)}
+        if plain:                       # dataclass() comes after this, and reads annotations
+            every = {**known, **plain}
+            order = [n for n in known if n not in vars(cls)] + [n for n in vars(cls) if n in every]
+            cls.__annotations__ = {name: every[name] for name in order}
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        """Set the fields, in the order of the class bodies; one without a default is None."""
+        bodies = [c for c in reversed(type(self).__mro__) if issubclass(c, NKIObject)]
+        fields = list(dict.fromkeys(n for c in bodies for n in inspect.get_annotations(c)))
+        given = dict(zip(fields, args))
+        wrong = [n for n in kwargs if fields and n not in fields or n in given]
+        if len(args) > len(fields) or wrong:
+            raise TypeError(f"{type(self).__name__}({', '.join(fields)}) was given "
+                            + (f"{wrong[0]!r}, which it has not, or has already" if wrong
+                               else f"{len(args)} values"))
+        defaults = {n: getattr(type(self), n, None) for n in fields}
+        for name, value in {**defaults, **given, **kwargs}.items():
             setattr(self, name, value)
+        if post := getattr(self, "__post_init__", None):
+            post()
+
+
+def _is_value(x: Any) -> bool:
+    """Tell whether what a class body assigns is a value, that a default may be: no method."""
+    return not hasattr(x, "__get__") and not isinstance(x, type) and x.__hash__ is not None
 
 
 class Empty:
@@ -43,7 +76,6 @@ class NkiTensor(NKIObject):
     """An N-dimensional view of a tensor in HBM, SBUF or PSUM."""
 
     __slots__ = ("_base", "_t", "buffer", "name")
-    __array_ufunc__ = None              # NumPy must not take a tile for a list
 
     def __init__(self, t: Tensor | Indirect, buffer: MemoryRegion | None = None, name: str = "",
                  base: Tensor | None = None):
@@ -54,6 +86,10 @@ class NkiTensor(NKIObject):
 
     def _like(self, t: Any) -> NkiTensor:
         return NkiTensor(t, self.buffer, self.name, self._base)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows of it."""
+        return self._t._repr_html_()
 
     # -- what kernels may ask -------------------------------------------------------------------
     @property
@@ -191,10 +227,16 @@ class NkiTensor(NKIObject):
         return self.reshape((*t.shape[:a], prod(t.shape[a:b + 1]), *t.shape[b + 1:]))
 
     def reshape(self, shape: Any, *more: Any) -> NkiTensor:
-        """Return the same elements in another shape; on chip dim 0 stays."""
-        t = self._plain("reshape")
+        """Return the same elements in another shape; on chip dim 0 stays.
+
+        A tensor that is reshaped whole is the base of its access patterns from then on.
+        """
+        t, base = self._plain("reshape"), self._base
         sizes = (shape, *more) if as_int(shape) is not None else tuple(shape)
-        return self._like(views.reshape(t, sizes))
+        new = views.reshape(t, sizes)
+        whole = (t.offset, t.size * t.dtype.itemsize) == (base.offset, base.size
+                                                          * base.dtype.itemsize)
+        return NkiTensor(new, self.buffer, self.name, new if whole else base)
 
     def rearrange(self, src_pattern: tuple, dst_pattern: tuple,
                   fixed_sizes: dict[str, int] | None = None) -> NkiTensor:
@@ -234,10 +276,19 @@ class NkiTensor(NKIObject):
                    hint="loop over indices: for i in range(t.shape[0])")
 
     def __bool__(self) -> bool:
-        raise fail("NKI-L02", "a tensor has no truth value: a condition decides when the kernel "
-                   "is traced, and a tile has no data then", given=f"{self!r}",
-                   hint="compare shapes and numbers, `x is not None`, or select with "
-                        "nisa.select_reduce")
+        return truth.of_view(self)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kw: Any) -> Any:
+        return habits.numpy_function(ufunc, method, inputs, kw)
+
+    def __array__(self, *args: Any, **kw: Any) -> Any:
+        raise habits.no_value("np.array(...)")
+
+    def __float__(self) -> float:
+        raise habits.no_value("float(...)")
+
+    def __int__(self) -> int:
+        raise habits.no_value("int(...)")
 
     def __eq__(self, other: Any) -> Any:
         return self is other
@@ -293,6 +344,16 @@ for _symbol, _method, _name in (("<", "lt", "less"), ("<=", "le", "less_equal"),
                                 (">", "gt", "greater"), (">=", "ge", "greater_equal"),
                                 ("-", "neg", "negative"), ("~", "invert", "invert")):
     setattr(NkiTensor, f"__{_method}__", _no_operator(_symbol, _name))
+
+
+#: what this dialect has for what people ask a tensor for, where it is not that of neuronxcc.nki
+_HINTS = {"unsqueeze": "t.expand_dim(dim)", "squeeze": "t.squeeze_dim(dim)",
+          "flatten": "t.flatten_dims(first, last)", "ravel": "t.flatten_dims(first, last)",
+          **dict.fromkeys(("expand", "repeat", "tile"), "t.broadcast(dim, size)"),
+          **dict.fromkeys(("fill", "fill_"), "nisa.memset(t, value)")}
+for _name in habits.METHODS:
+    if not hasattr(NkiTensor, _name):
+        setattr(NkiTensor, _name, habits.no_method(_name, _HINTS))
 
 
 def plain(x: Any) -> Any:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import fail
+from ...errors import Where, fail
 from ...machine.machine import integer
 
 
@@ -17,14 +17,24 @@ class Shape:
         dims = shape if isinstance(shape, tuple) else (shape,)
         return Shape(tuple(integer(n, "a size of nt.tensor") for n in dims))
 
-    def check(self, name: str, given: tuple[int, ...]) -> None:
-        """Raise if an argument has another shape."""
+    def check(self, name: str, given: tuple[int, ...], where: Where | None = None) -> None:
+        """Raise if an argument of the kernel at `where` has another shape."""
         if self.shape is not None and given != self.shape:
             raise fail("NKI-S05", f"argument {name} has another shape than its annotation",
-                       given=f"shape {given}", limit=f"shape {self.shape}")
+                       given=f"shape {given}", limit=f"shape {self.shape}",
+                       where=where)
 
     def __repr__(self) -> str:
         return f"nt.tensor{list(self.shape)}" if self.shape else "nt.tensor"
 
 
 tensor = Shape()
+
+
+def __getattr__(name: str) -> Any:
+    """Say that the module has no such name."""
+    from .versions import missing
+    raise missing("nt", name, globals())
+
+
+__all__ = ["tensor"]

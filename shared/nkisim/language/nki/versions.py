@@ -5,6 +5,7 @@ import difflib
 from typing import Any
 
 from ...errors import complete
+from ...machine import habits
 
 #: Arguments that are gone or came later, for all functions ("") or one.
 _ARGUMENTS: dict[tuple[str, str], str] = {
@@ -60,7 +61,7 @@ NOT_MODELLED: dict[str, dict[str, str]] = {
     "ncc": {},
 }
 _PAGES = {"nl": "nki.language", "nisa": "nki.isa", "nccl": "nki.collectives", "nki": "nki",
-          "ncc": "nki.compiler"}
+          "ncc": "nki.compiler", "nt": "nki.typing"}
 
 
 def said_of(api: str, argument: str) -> str:
@@ -77,7 +78,7 @@ def missing(module: str, name: str, names: dict[str, Any]) -> Exception:
         return NotImplementedError(
             f"nki.{name} does not exist since 0.2 of the package nki. Run a kernel with "
             "nki.simulate(kernel)(*arrays); predict its time with nkisim.profile(kernel, *arrays)")
-    if name in NOT_MODELLED[module]:
+    if name in NOT_MODELLED.get(module, ()):
         more = NOT_MODELLED[module][name]
         return AttributeError(f"{page}.{name} exists in NKI and is not modelled here"
                               + (f": {more}" if more else "")
@@ -86,7 +87,11 @@ def missing(module: str, name: str, names: dict[str, Any]) -> Exception:
         more = _GONE[module, name]
         return AttributeError(f"{page} has no {name}: neuronxcc.nki has it, this dialect not"
                               + (f". {more[:1].upper()}{more[1:]}" if more else ""))
-    public = [n for n in names if not n.startswith("_")]
+    public = names["__all__"] if module in ("nki", "nt") else \
+        [n for n in names if not n.startswith("_")]
+    same = habits.nl_name(name) if module in ("nl", "nisa") else ""
+    if same and (module == "nisa" or same in names):    # of another library, or of the other module
+        return AttributeError(f"{page} has no {name!r}. What you look for may be nl.{same}.")
     near = difflib.get_close_matches(name, public, n=3)
     hint = f" Did you mean {' or '.join(f'{module}.{n}' for n in near)}?" if near else ""
     return AttributeError(f"{page} has no {name!r}.{hint}")

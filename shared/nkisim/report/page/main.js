@@ -62,10 +62,11 @@ class App {
                    Instructions: () => this.found ? foundPanel(profile, this) : topPanel(profile, this),
                    Selected: () => selectedPanel(profile, this.timeline.selected, this),
                    Values: () => valuesPanel(profile, this.timeline.selected),
-                   Memory: () => memoryPanel(profile, this.memoryTime ?? profile.total / 2),
+                   Memory: () => memoryPanel(profile, this.memoryTime ?? profile.total / 2, this),
                    Roofline: () => rooflinePanel(this.profiles.filter((p) => !isMeasured(p))),
                    Findings: () => findingsPanel(profile, this),
                    Metrics: () => metricsPanel(this.profiles[0], this.profiles[1]) };
+    document.querySelector("main").classList.toggle("wide", this.tab === "Memory");
     $("panel").replaceChildren(...draw[this.tab]());
   }
 

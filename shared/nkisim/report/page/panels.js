@@ -170,19 +170,6 @@ function selectedPanel(profile, i, app) {
           el("table", {}, el("tbody", {}, ...shares))];
 }
 
-function memoryPanel(profile, t) {
-  const out = [el("p", { class: "dim" }, `In memory at ${time(t)} (move over the timeline; click a curve to keep a time):`)];
-  for (const [title, psum, all] of [["SBUF", 0, profile.head.sbuf_bytes], ["PSUM", 1, profile.head.psum_banks * 2048]]) {
-    const rows = profile.holds(t, psum), sum = rows.reduce((a, r) => a + r.bytes, 0);
-    out.push(el("p", {}, el("b", {}, `${title}: ${bytes(sum)} of ${bytes(all)} a partition`)));
-    if (rows.length) {
-      out.push(rowsTable([["tensor"], ["made at"], ["tiles", "num"], ["bytes a partition", "num"]],
-        rows.slice(0, 40).map((r) => el("tr", {}, td(r.name), td(r.place, "mono"), num(`${r.tiles}`), num(bytes(r.bytes))))));
-    }
-  }
-  return out;
-}
-
 function findingsPanel(profile, app) {
   const { findings } = profile.head;
   if (!findings.length) return [el("p", {}, "No findings: no hazard, no undefined read, no alias.")];

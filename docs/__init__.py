@@ -1,0 +1,1 @@
+"""Pages of the documentation, and what draws and builds them."""

@@ -1,0 +1,111 @@
+"""Put the site's pages together and build them: `nox -s docs` runs `python docs/book.py`.
+
+The pages are the Markdown that a reader finds in the repository, at the same places, so that links
+hold in both. Made here: a page for each error, from CHECKS.md, and the references, from docstrings.
+Nothing of labs/*/solutions is in it: the site may be given to students.
+"""
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build" / "docs"
+SOURCES = ("*.md", "docs/*.md", "docs/figures/*.svg", "labs/*/README.md", "infra/README.md")
+REFERENCES = {
+    "nkisim": ("The simulator from Python; its programs are `python -m nkisim COMMAND`.",
+               ("automodule:: nkisim.api", "autofunction:: nkisim.profile",
+                "autoclass:: nkisim.Profile", "autoclass:: nkisim.Run",
+                "autoclass:: nkisim.Finding", "autoclass:: nkisim.NkiError",
+                "automodule:: nkisim.notebook")),
+    "labkit": ("Labs as data, and what judges them; its programs are `python -m labkit COMMAND`.",
+               ("automodule:: labkit.spec", "automodule:: labkit.compare",
+                "automodule:: labkit.tolerance", "automodule:: labkit.mistakes",
+                "automodule:: labkit.inputs")),
+}
+#: What the sidebar shows: title of a group, and its pages with their names there.
+CONTENTS = {
+    "Labs": {f"{lab} <labs/{lab}/README>": "" for lab in ("vecadd", "ffnn", "conv2d")},
+    "Use": {"Profiles": "docs/profiling", "Profiles of a chip": "NEURON_PROFILE",
+            "On another machine": "docs/remote", "Environment": "docs/environment",
+            "Which NKI is imported": "docs/import-rule"},
+    "The two dialects": {"The newer dialect": "docs/nki-dialect", "Migration": "docs/migration",
+                         "Limits of the language": "docs/language-limits"},
+    "Reference": {"What is modelled": "COVERAGE", "What is checked": "CHECKS",
+                  "Errors, one by one": "errors/index", "The latency model": "docs/latency-model",
+                  "nkisim": "reference/nkisim", "labkit": "reference/labkit"},
+    "For staff": {"A course, week by week": "docs/staff", "Grading": "docs/grading",
+                  "A class up": "AWS_SETUP", "A class down": "AWS_TEARDOWN",
+                  "How infra is made": "infra/README"},
+    "The project": {"Contributing": "CONTRIBUTING", "Changes": "CHANGELOG"},
+}
+
+
+def contents() -> str:
+    """Return the sidebar, which stands unseen at the end of the first page."""
+    out = []
+    for caption, pages in CONTENTS.items():
+        rows = [f"{name} <{page}>" if page else name for name, page in pages.items()]
+        out += ["", "```{toctree}", ":hidden:", f":caption: {caption}", "", *rows, "```"]
+    return "\n".join(out) + "\n"
+
+
+def errors(checks: str) -> dict[str, str]:
+    """Return file name and text of a page for each rule of CHECKS.md, and of their list."""
+    out, listed, ids = {}, ["# Errors", "", "A page for each error and finding; all of them on "
+                            "one: [CHECKS.md](../CHECKS.md).", ""], []
+    for part in re.split(r"^(?=##+ )", checks, flags=re.M)[1:]:
+        head, _, body = part.partition("\n")
+        level, _, title = head.partition(" ")
+        if level == "##":
+            listed += ["", f"## {title}", ""]
+            continue
+        ids.append(title.partition(":")[0])
+        listed += [f"- [{title}]({ids[-1]}.md)"]
+        out[f"{ids[-1]}.md"] = f"# {title}\n\n{body.strip()}\n\n[All errors](index.md)\n"
+    listed += ["", "```{toctree}", ":hidden:", "", *ids, "```", ""]
+    return {"index.md": "\n".join(listed), **out}
+
+
+def assemble(pages: Path) -> None:
+    """Write all pages to a folder."""
+    shutil.rmtree(pages, ignore_errors=True)
+    for pattern in SOURCES:
+        for source in sorted(ROOT.glob(pattern)):
+            target = pages / source.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, target)
+    with open(pages / "README.md", "a", encoding="utf-8") as file:
+        file.write(contents())
+    (pages / "errors").mkdir()
+    for name, text in errors((ROOT / "CHECKS.md").read_text("utf-8")).items():
+        (pages / "errors" / name).write_text(text, "utf-8")
+    (pages / "reference").mkdir()
+    for name, (about, parts) in REFERENCES.items():
+        blocks = [f"```{{eval-rst}}\n.. {part}\n```\n" for part in parts]
+        (pages / "reference" / f"{name}.md").write_text(
+            "\n".join([f"# {name}", "", about, "", *blocks]), "utf-8")
+
+
+def build(folder: Path = BUILD) -> int:
+    """Build the site in a folder; what Sphinx warns of, a dead link for example, is an error."""
+    pages, site = folder / "pages", folder / "site"
+    assemble(pages)
+    shutil.rmtree(site, ignore_errors=True)
+    done = subprocess.run([sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q",
+                           "-c", str(ROOT / "docs"), "-d", str(folder / "doctrees"),
+                           str(pages), str(site)])
+    if done.returncode == 0:
+        (site / "index.html").write_text(
+            '<!doctype html><html lang="en"><title>trainium-labs</title>'
+            '<meta http-equiv="refresh" content="0; url=README.html">'
+            '<a href="README.html">trainium-labs</a></html>', "utf-8")
+        print(f"the site is in {site}: open index.html")
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(build())

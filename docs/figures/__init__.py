@@ -1,0 +1,1 @@
+"""The figures of handouts and documentation, drawn by code: `python -m docs.figures`."""

@@ -1,0 +1,213 @@
+"""Rosters from what Canvas and Gradescope export, merged into roster.csv.
+
+Canvas, *Grades > Export > Export Entire Gradebook*: `Student` (Last, First), `ID`, `SIS User ID`,
+`SIS Login ID`, `Section`, assignments and totals; after the header a row `    Points Possible` and,
+where grades are posted by hand, one of `Manual Posting`; the last student is Canvas's own,
+`Student, Test`. It holds no mail addresses: the login is one, or needs the school's domain.
+
+Gradescope, *Roster > Download Roster* or *Download Grades*: `First Name`, `Last Name` (or `Name`),
+`SID`, `Email`, `Role` (Student, TA, Reader, Instructor), `Section` or `Sections`.
+
+Who is in roster.csv keeps id and key. Who is not in the export has dropped the course, or the
+export was of one section only: they stay until somebody says `--remove-dropped`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from . import roster as rosters
+from .problems import ClassroomError
+from .roster import EMAIL, RESERVED, RESERVED_START, STUDENT
+
+CANVAS = ("student", "id", "section")
+NOT_PEOPLE = ("points possible", "manual posting", "test student", "student, test")
+STAFF = {"ta": "ta", "reader": "ta", "instructor": "instructor"}
+HEADER = ("student", "email", "public_key", "section")
+
+
+@dataclass(frozen=True)
+class Person:
+    """Hold one row of an export: login or "", address or "", section, and role."""
+
+    name: str
+    login: str
+    email: str
+    section: str
+    role: str = "student"
+    line: int = 0
+
+
+def read(path: Path, domain: str) -> tuple[str, list[Person]]:
+    """Read an export; return whose it is and its people. Raises ClassroomError."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ClassroomError(
+            f"{path} cannot be read: {error.strerror}.", "Check the name."
+        ) from None
+    except UnicodeDecodeError:
+        raise ClassroomError(f"{path.name} is not UTF-8 text.", "Export it again as CSV.") from None
+    if domain and not re.fullmatch(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+", domain):
+        raise ClassroomError(f"--mail-domain {domain!r} is none.", "Write it as example.edu.")
+    rows = list(csv.reader(io.StringIO(text, newline="")))
+    at = next((k for k, r in enumerate(rows) if any(c.strip() for c in r)), None)
+    if at is None:
+        raise ClassroomError(f"{path.name} is empty.", "Export it again.")
+    header = [c.strip().lower() for c in rows[at]]
+    cells = [
+        (n, dict(zip(header, (c.strip() for c in r))))
+        for n, r in enumerate(rows[at + 1 :], at + 2)
+        if any(c.strip() for c in r)
+    ]
+    if set(CANVAS) <= set(header) and ("sis login id" in header or "sis user id" in header):
+        return "Canvas", _canvas(cells, domain)
+    if "email" in header and {"sid", "role", "name", "first name"} & set(header):
+        return "Gradescope", _gradescope(cells)
+    raise ClassroomError(
+        f"{path.name} is neither of Canvas nor of Gradescope: its columns are"
+        f" {', '.join(header)[:120]}.",
+        "Canvas: Grades > Export > Export Entire Gradebook. Gradescope: Roster > Download Roster."
+        f" Or write {', '.join(rosters.COLUMNS)} yourself.",
+    )
+
+
+def _canvas(cells: list[tuple[int, dict[str, str]]], domain: str) -> list[Person]:
+    out = []
+    for line, row in cells:
+        name = row["student"]
+        if not name or name.lower() in NOT_PEOPLE:
+            continue
+        login = row.get("sis login id", "")
+        email = login if EMAIL.fullmatch(login) else f"{login}@{domain}" if login and domain else ""
+        out.append(Person(name, login.split("@")[0], email, row["section"], line=line))
+    return out
+
+
+def _gradescope(cells: list[tuple[int, dict[str, str]]]) -> list[Person]:
+    out = []
+    for line, row in cells:
+        name = row.get("name") or f"{row.get('first name', '')} {row.get('last name', '')}".strip()
+        email, role = row.get("email", ""), (row.get("role") or "student").lower()
+        section = row.get("section") or row.get("sections") or row.get("section_name") or ""
+        role = STAFF.get(role, "student")
+        out.append(Person(name, email.split("@")[0], email, section, role, line))
+    return out
+
+
+def identity(person: Person, taken: set[str]) -> str:
+    """Return a free student id: the login, as Linux and AWS take it."""
+    base = re.sub(r"[^a-z0-9]+", "-", (person.login or person.email.split("@")[0]).lower())
+    base = base.strip("-")[:28].rstrip("-")
+    if not base or not base[0].isalpha():
+        base = f"s{base}" if base else "student"
+    if len(base) < 2 or base in RESERVED or base.startswith(RESERVED_START):
+        base = f"s-{base}"[:28].rstrip("-")
+    found, n = base, 2
+    while found in taken:
+        found, n = f"{base}-{n}", n + 1
+    assert STUDENT.fullmatch(found), found
+    return found
+
+
+def section_of(text: str) -> str:
+    """Return a section as a tag and a word of a command line take it; the first of several."""
+    first = re.split(r",| and |;|\|", text)[0]
+    return re.sub(r"[^a-z0-9]+", "-", first.lower()).strip("-")[:40]
+
+
+def merge(folder: Path, source: Path, domain: str, remove: bool, check: bool) -> dict[str, Any]:
+    """Merge an export into roster.csv next to class.yml; return what changed, with no names of
+    people but ids."""
+    kind, people = read(source, domain)
+    target = folder / "roster.csv"
+    old, problems = rosters.read(target, target.name) if target.exists() else ([], [])
+    problems = [p for p in problems if "empty" not in p.what]
+    if problems:
+        raise ClassroomError(
+            "\n".join(["roster.csv has mistakes; nothing was written.", *map(str, problems)])
+        )
+    by_mail = {s.email.lower(): s for s in old}
+    taken, seen = {s.id for s in old}, set[str]()
+    rows: list[rosters.Student] = []
+    bad: list[Person] = []
+    staff: list[tuple[str, ...]] = []
+    new: list[str] = []
+    for p in people:
+        if p.role != "student":
+            staff.append((p.email, p.role, section_of(p.section)))
+            continue
+        if not EMAIL.fullmatch(p.email):
+            bad.append(p)
+            continue
+        if p.email.lower() in seen:
+            continue  # enrolled in two sections: one row each in some exports
+        seen.add(p.email.lower())
+        known = by_mail.get(p.email.lower())
+        if known is None:
+            made = identity(p, taken)
+            taken.add(made)
+            new.append(made)
+            known = rosters.Student(made, p.email)
+        rows.append(replace(known, section=section_of(p.section)))
+    if bad:
+        where = ", ".join(str(p.line) for p in bad[:10]) + (" ..." if len(bad) > 10 else "")
+        remedy = (
+            "Give the school's domain: --mail-domain example.edu."
+            if kind == "Canvas"
+            else ("Fill in the addresses there, and export again.")
+        )
+        raise ClassroomError(
+            f"{len(bad)} students of {source.name} have no mail address (lines {where}); nothing"
+            " was written.",
+            remedy,
+        )
+    dropped = [s for s in old if s.email.lower() not in seen]
+    if not remove:
+        rows += dropped
+    if not rows:
+        raise ClassroomError(f"{source.name} holds no students.", "Nothing was written.")
+    rows.sort(key=lambda s: s.id)
+    if not check:
+        _write(target, HEADER, [(s.id, s.email, s.public_key, s.section) for s in rows])
+        if staff:
+            _write(folder / "staff.csv", ("email", "role", "section"), sorted(set(staff)))
+    lines = [f"new: {', '.join(new)}"] if new else []
+    if dropped:
+        gone = ", ".join(s.id for s in dropped)
+        lines.append(
+            f"removed: {gone}. Their machines end with the next provision, after their work is"
+            " saved."
+            if remove
+            else f"not in the export, kept: {gone}. If they have dropped the course, run this again"
+            " with --remove-dropped."
+        )
+    sections = sorted({s.section for s in rows if s.section})
+    if sections:
+        lines.append(f"sections: {', '.join(sections)} (--limit section:{sections[0]})")
+    if staff:
+        lines.append(f"{len(set(staff))} staff are in staff.csv")
+    return {
+        "lines": lines,
+        "new": new,
+        "dropped": [s.id for s in dropped],
+        "students": [s.id for s in rows],
+        "changed": True,
+        "summary": f"{kind}: {len(rows)} students in {target.name}"
+        + ("; nothing was written" if check else ""),
+    }
+
+
+def _write(path: Path, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    part = path.with_suffix(".part")
+    part.write_text(out.getvalue(), encoding="utf-8")
+    part.replace(path)

@@ -1,0 +1,1 @@
+"""Micro-kernels that are generated, one for each instruction of the table."""

@@ -1,0 +1,1 @@
+"""These kernels have no reference: backends are held against each other."""

@@ -1,0 +1,61 @@
+"""Inputs that a kernel does not read, or not all of: most often a loop that ends too early.
+
+A note, since kernels have good reasons: a parameter that a caller always passes, a triangle of a
+matrix; and only where nothing worse is found. Inputs whose rows a run-time index chooses, and large
+ones, are not looked at.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import Where
+from ..trace.trace import Trace
+from .finding import Finding
+from .words import region
+
+_MOST = 1 << 22         # elements of an input that is looked at
+
+
+def unread_inputs(trace: Trace, inputs: Sequence[tuple[str, Any]], where: Where | None
+                  ) -> list[Finding]:
+    """Return a note for each input tensor of which elements are never read.
+
+    inputs: (name, HBM tensor) of the kernel at `where`.
+    """
+    tensors = {t.storage.id: (name, t) for name, t in inputs if t.size <= _MOST}
+    if not tensors:
+        return []
+    every, forms = trace.operands(), trace.forms()
+    mine = np.flatnonzero(np.isin(every.storage, list(tensors)))
+    chosen = np.array([k.indirect or k.scatters for k, _, _ in forms], bool)
+    skipped = {int(s) for s in every.storage[mine[every.write[mine] | chosen[every.form[mine]]]]}
+    accesses = np.unique(np.stack([every.storage[mine], every.form[mine], every.offset[mine]]),
+                         axis=1).T.tolist()
+    read = {s: np.zeros(t.size, bool) for s, (_, t) in tensors.items() if s not in skipped}
+    for storage, form, offset in accesses:
+        if storage not in read:
+            continue
+        pattern, item = forms[form][2], tensors[storage][1].dtype.itemsize
+        ends = [(n - 1) * s for n, s in zip(pattern.shape, pattern.strides)]
+        reach = (offset + sum(min(0, e) for e in ends),
+                 offset + sum(max(0, e) for e in ends) + pattern.dtype.itemsize)
+        if pattern.dtype.itemsize != item or any(s % item for s in (offset, *pattern.strides)) \
+                or reach[0] < 0 or reach[1] > read[storage].size * item:
+            del read[storage]                       # as another dtype, or cut by a mask
+            continue
+        np.ndarray(pattern.shape, bool, read[storage], offset // item,
+                   tuple(s // item for s in pattern.strides))[...] = True
+    found = []
+    for storage, seen in read.items():
+        if seen.all():
+            continue
+        name, t = tensors[storage]
+        missed = ~seen.reshape(t.shape)
+        text = f"input {name} of shape {t.shape} is never read" if not seen.any() else \
+            (f"{int(missed.sum()):,} of {missed.size:,} elements of input {name} of shape "
+             f"{t.shape} are never read: {region(missed)}")
+        found.append(Finding("NKI-O07", "note", text, where))
+    return found

@@ -1,0 +1,58 @@
+"""Transposing loads of 4-byte data: plain loads, and transposes on the Tensor Engine.
+
+DMAs of AWS's compiler transpose 2-byte data alone. Published kernels have the same number of
+transposes on the Tensor Engine whether they load float32 transposed or transpose it by themselves.
+"""
+from __future__ import annotations
+
+from ..chip.hw import NeuronCore
+from ..chip.memory import HBM, PSUM, SBUF
+from ..isa import dma, dve, pe
+from ..isa.table import ANY, TENSOR
+from ..trace.rewrite import Draft
+from ..trace.trace import Kind, Pattern, Trace
+
+WIDE = 4                        # bytes of an element that DMAs do not transpose
+
+
+def on_tensor_engine(trace: Trace, hw: NeuronCore) -> Trace:
+    """Return the trace with other instructions for transposing loads of 4-byte data."""
+    wide = [_is_wide(k, hw) for k in trace.kinds]
+    if not any(wide):
+        return trace
+    draft = Draft(trace)
+    for i, k in enumerate(trace.kind_ids().tolist()):
+        if wide[k]:
+            _replace(draft, i, hw)
+    return draft.finish()
+
+
+def _is_wide(kind: Kind, hw: NeuronCore) -> bool:
+    if kind.row is not dma.load_transpose2d.row or kind.indirect or kind.masked:
+        return False
+    to, of = kind.operands
+    return (to.kind, of.kind) == (SBUF, HBM) and len(to.shape) == len(of.shape) == 2 \
+        and to.dtype.itemsize == of.dtype.itemsize == WIDE
+
+
+def _replace(draft: Draft, i: int, hw: NeuronCore) -> None:
+    """Load up to 128 rows at a time, transpose them, and copy them to where they belong."""
+    to, of = draft.kind_of(i).operands
+    (home, at), (source, begin) = (draft.operand(i, j) for j in (0, 1))
+    rows, columns = of.shape
+    item = to.dtype.itemsize
+    for r in range(0, rows, hw.pmax):
+        n = min(hw.pmax, rows - r)
+        tile = draft.storage(home, SBUF, n, columns * item)
+        turned = draft.storage(home, PSUM, columns, n * item)
+        here = Pattern(SBUF, to.dtype, (n, columns), (columns * item, item))
+        bank = Pattern(PSUM, to.dtype, (columns, n), (n * item, item))
+        there = Pattern(HBM, of.dtype, (n, columns), of.strides)
+        part = Pattern(SBUF, to.dtype, (columns, n), to.strides)
+        draft.put(i, i, Kind(dma.load.row, "dma", (here, there), 1, False, False, ()),
+                  [(tile, 0), (source, begin + r * of.strides[0])])
+        draft.put(i, i, Kind(pe.nc_transpose_pe.row, TENSOR, (bank, here), 1, False, False, ()),
+                  [(turned, 0), (tile, 0)])
+        draft.put(i, i, Kind(dve.tensor_copy.row, ANY, (part, bank), 1, False, False, ()),
+                  [(home, at + r * to.strides[1]), (turned, 0)])
+    draft.drop(i)

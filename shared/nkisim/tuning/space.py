@@ -1,0 +1,141 @@
+"""What is tried: values of a kernel's constants and arguments, and variants of the kernel."""
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+import itertools
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import fail
+from ..launch import Kernel, as_kernel
+
+_MISSING = object()
+#: one candidate takes a tenth of a second or more: beyond this a day would not be enough
+MOST = 200_000
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A variant of the kernel (its place among them) and the values that it is tried with."""
+
+    variant: int
+    name: str
+    values: tuple[tuple[str, Any], ...]
+
+    def __str__(self) -> str:
+        return ", ".join([f"{n}={shown(v)}" for n, v in self.values]) or "as it is"
+
+
+def shown(value: Any) -> str:
+    """Return a value as a person would write it."""
+    return str(getattr(value, "__name__", value))
+
+
+def kernel_of(function: Any) -> Kernel:
+    """Return the kernel of what users hold: a kernel, a plain function, a launcher of one."""
+    return as_kernel(getattr(function, "kernel", function))
+
+
+def parameters(function: Any) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a kernel."""
+    return inspect.signature(kernel_of(function).func).parameters
+
+
+def now(function: Any, name: str) -> Any:
+    """Return what an argument or a constant is without tuning; _MISSING if there is no such name.
+
+    An argument without a default has None.
+    """
+    known = parameters(function)
+    if name in known:
+        return None if known[name].default is inspect.Parameter.empty else known[name].default
+    return kernel_of(function).func.__globals__.get(name, _MISSING)
+
+
+def candidates(variants: Sequence[Any], choices: Mapping[str, Iterable[Any]]) -> list[Candidate]:
+    """Return every variant with every combination of values, after a look at the names.
+
+    Raises NkiError (NKI-K17) for names that a variant does not know and for empty choices.
+    """
+    lists = {name: list(values) for name, values in choices.items()}
+    for function in variants:
+        for name, values in lists.items():
+            if now(function, name) is _MISSING:
+                raise _unknown(function, name)
+            if not values:
+                raise fail("NKI-K17", f"there is no value to try for {name}", given=f"{name}=",
+                           limit="one value or more", hint=f"{name}=128,256,512")
+    total = len(variants)
+    for values in lists.values():
+        total *= len(values)
+    if total > MOST or not total:
+        raise fail("NKI-K17", "this is too much to try" if total else "there is nothing to try",
+                   given=f"{total:,} combinations", limit=f"1 to {MOST:,}",
+                   hint="give fewer values for each name; a first sweep can be a coarse one")
+    out = [Candidate(k, kernel_of(f).__name__, tuple(zip(lists, values)))
+           for k, f in enumerate(variants) for values in itertools.product(*lists.values())]
+    return list({(c.variant, str(c)): c for c in out}.values())     # a value may be given twice
+
+
+def _unknown(function: Any, name: str) -> Exception:
+    kernel = kernel_of(function)
+    inner = kernel.func
+    constants = [n for n in inner.__globals__ if n.isupper() and not n.startswith("_")]
+    known = [*parameters(function), *constants]
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return fail("NKI-K17", f"{kernel.__name__} has no argument or constant {name}",
+                given=f"{name}=...", limit="arguments: " + (", ".join(parameters(function)) or "-")
+                + "; constants of its file: " + (", ".join(constants) or "-"),
+                hint=f"did you mean {close[0]}?" if close else "tune one of these")
+
+
+@contextmanager
+def applied(function: Any, candidate: Candidate) -> Iterator[dict[str, Any]]:
+    """Set a candidate's constants where its kernel looks them up; yield its arguments by name."""
+    known, constants = parameters(function), kernel_of(function).func.__globals__
+    named = {n: v for n, v in candidate.values if n in known}
+    before = {n: constants[n] for n, _ in candidate.values if n not in known}
+    try:
+        constants.update((n, v) for n, v in candidate.values if n not in known)
+        yield named
+    finally:
+        constants.update(before)
+
+
+def derived(function: Any, names: Iterable[str]) -> list[str]:
+    """Return a sentence for each constant that the file computed from one that is tuned.
+
+    It was computed when the file was imported, and keeps its value.
+    """
+    kernel = kernel_of(function)
+    source = _source(kernel.func)
+    try:
+        tree = ast.parse(textwrap.dedent(source))
+    except SyntaxError:
+        return []
+    out = []
+    wanted = set(names) - set(parameters(function))
+    for node in tree.body:
+        if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+            continue
+        used = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)} & wanted
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for target in targets:
+            if used and isinstance(target, ast.Name):
+                out.append(f"{target.id} is computed from {', '.join(sorted(used))} when the file "
+                           "is imported, and keeps its value: tune it as well, or compute it in "
+                           "the kernel")
+    return out
+
+
+def _source(function: Callable[..., Any]) -> str:
+    module = inspect.getmodule(function)
+    try:
+        return inspect.getsource(module) if module is not None else ""
+    except (OSError, TypeError):
+        return ""

@@ -1,0 +1,98 @@
+"""The result of a sweep as text."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .space import shown
+
+if TYPE_CHECKING:
+    from .tune import Row, Tuning
+
+_NAMED = 6          # candidates that a sentence names
+
+
+def table(tuning: Tuning, most: int) -> str:
+    """Return headline, table, what is alike, what is refused, notes."""
+    rows = tuning.rows
+    lines = [_headline(tuning)]
+    if rows:
+        chosen = [r for k, r in enumerate(rows) if r.pareto or r.alike or r.verdict or k < most]
+        left = chosen[most:]
+        lines += ["", *_grid(tuning, chosen[:most])]
+        hidden = len(rows) - len(chosen[:most])
+        if hidden:
+            front = sum(r.pareto for r in left)
+            lines.append(f"  ... and {hidden} more" + (f", {front} of them on the front"
+                         if front else "") + " (--rows N, --json FILE)")
+        lines += ["", "* nothing is better in time, SBUF and HBM bytes at once (the Pareto front)",
+                  *(["~ the model cannot tell it from the fastest: the difference is below its "
+                     "error"] if tuning.alike else []), "", *_advice(tuning)]
+    from .tune import reasons
+    for text, names in reasons(tuning.refused):
+        shown_names = "; ".join(names[:_NAMED]) + (f"; {len(names) - _NAMED} more"
+                                                   if len(names) > _NAMED else "")
+        lines.append(f"refused ({len(names)}): {text}\n    {shown_names}")
+    lines += [f"note: {text}" for text in tuning.notes]
+    return "\n".join(lines)
+
+
+def _headline(tuning: Tuning) -> str:
+    total = len(tuning.rows) + len(tuning.refused)
+    names = {p.candidate.name for p in (*(r.prediction for r in tuning.rows), *tuning.refused)}
+    text = (f"{', '.join(sorted(names))}: {total} candidates, {len(tuning.refused)} refused; "
+            f"predicted by nkisim for {tuning.target} - not measured")
+    errors = dict.fromkeys(r.prediction.model_error for r in tuning.rows[:5])
+    return "\n".join([text, *(f"error of the model: {e}" for e in errors if e)])
+
+
+def _grid(tuning: Tuning, rows: list[Row]) -> list[str]:
+    """Return the rows as aligned columns; a column for each name that varies."""
+    names = list(rows[0].values)
+    variants = len({r.prediction.candidate.name for r in tuning.rows}) > 1
+    head = ["", *(["kernel"] if variants else []), *names, "predicted us", "SBUF B/partition",
+            "PSUM banks", "HBM bytes", "bound by", "with arithmetic"]
+    cells = [head]
+    for row in rows:
+        p = row.prediction
+        mark = ("*" if row.pareto else " ") + ("~" if row.alike and row is not tuning.rows[0]
+                                               else " ")
+        said = "" if row.verdict is None else ", ".join(
+            [row.verdict.text, *row.verdict.warnings])
+        cells.append([mark, *([p.candidate.name] if variants else []),
+                      *(shown(v) for v in row.values.values()), f"{p.us:,.1f}", f"{p.sbuf:,}",
+                      str(p.psum), f"{p.hbm:,}",
+                      p.bound + (" (spills)" if p.spilled else ""), said])
+    widths = [max(len(line[c]) for line in cells) for c in range(len(head))]
+    left = {0, len(head) - 1, len(head) - 2} | ({1} if variants else set())
+    return ["  ".join(cell.ljust(w) if c in left else cell.rjust(w)
+                      for c, (cell, w) in enumerate(zip(line, widths))).rstrip()
+            for line in cells]
+
+
+def _advice(tuning: Tuning) -> list[str]:
+    """Return what to take, against what is there now, and what is as good for all we know."""
+    best = tuning.best
+    if best is None:
+        return ["None of those that were run is right."]
+    p = best.prediction
+    several = len({r.prediction.candidate.name for r in tuning.rows}) > 1
+    name = f"{p.candidate.name} with {p.candidate}" if several and best.values else \
+        p.candidate.name if several else str(p.candidate)
+    text = f"fastest{' that is right' if best is not tuning.rows[0] else ''}: {name}, " \
+           f"{p.us:,.1f} us predicted"
+    now = tuning.base
+    if now.refused:
+        text += f"; as it is ({now.candidate}) the kernel is refused"
+    elif not now.same(p):
+        text += f"; as it is ({now.candidate}): {now.us:,.1f} us, {now.us / p.us:.2f} times that"
+    else:
+        text += "; that is what it is now"
+    lines = [text]
+    alike = [r for r in tuning.alike if r is not best]
+    if alike:
+        small = min([best, *alike], key=lambda r: (r.prediction.sbuf, r.prediction.us))
+        lines.append(f"{len(alike)} more within the error of the model: only a measurement can "
+                     "tell them apart"
+                     + (f"; of these {small.prediction.candidate} takes least SBUF"
+                        if small is not best else ""))
+    return lines

@@ -1,0 +1,154 @@
+"""Run a candidate with arithmetic: does it compute what it should?"""
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..chip import dtypes
+from ..launch import launch
+from ..trace.trace import Trace
+from .space import Candidate, applied, kernel_of
+from .sweep import Job, refusal
+
+#: roundings of a product or a sum in fp32: 8 standard deviations pass in none of 1e14 elements
+SAFETY = 8.0
+U_SUM = 2.0 ** -24          # unit roundoff of fp32: PSUM and the vector engines compute in it
+#: times that a value is rounded to the coarsest dtype of the kernel on its way
+ROUNDINGS = 4
+
+
+@dataclass
+class Verdict:
+    """What a run with arithmetic says: `right` is None if there was nothing to compare with."""
+
+    right: bool | None
+    text: str
+    warnings: list[str] = field(default_factory=list)
+    outputs: Any = None
+
+
+def verify(job: Job, candidate: Candidate, reference: Callable[..., Any] | None,
+           first: Verdict | None = None) -> Verdict:
+    """Run a candidate; hold its outputs against the reference, else against the `first` run."""
+    function = job.variants[candidate.variant]
+    args, kwargs = job.arguments()
+    kernel = kernel_of(function)
+    try:
+        with applied(function, candidate) as named:
+            run = launch(kernel, args, {**kwargs, **named}, target=job.settings["target"])
+    except Exception as error:          # the kernel is the user's: it can fail in any way
+        return Verdict(False, f"refused: {refusal(error)[0]}")
+    found = Verdict(None, "no reference", sorted({f.id for f in run.findings
+                                                  if f.severity == "warning"}), run.outputs)
+    if reference is not None:
+        wrong = differs(run.outputs, expected(reference, job, kwargs | named),
+                        Allowed.of(run.trace))
+        found.right, found.text = not wrong, wrong or "right"
+    elif first is not None:
+        wrong = differs(run.outputs, first.outputs, Allowed.of(run.trace))
+        found.right = False if wrong else None
+        found.text = f"not what the fastest computes: {wrong}" if wrong else "as the fastest"
+    errors = sorted({f.id for f in run.findings if f.severity == "error"})
+    if errors:                          # right here, garbage or a race on the chip
+        found.right, found.text = False, f"{found.text}, but {', '.join(errors)}"
+    return found
+
+
+def expected(reference: Callable[..., Any], job: Job, named: dict[str, Any]) -> Any:
+    """Return what the reference makes of the arguments; of those by name, what it takes."""
+    args, _ = job.arguments()
+    try:
+        known = inspect.signature(reference).parameters
+    except (TypeError, ValueError):
+        known = {}                      # type: ignore[assignment]
+    every = any(p.kind is p.VAR_KEYWORD for p in known.values())
+    return reference(*args, **{n: v for n, v in named.items() if every or n in known})
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """How far two right results may be apart: |a - b| <= relative * |b| + absolute * rms(b).
+
+    A sum of n products in fp32 is off by a random walk of n roundings, about sqrt(n) of them, in
+    units of a typical element; and values pass through the coarsest dtype that a tile has.
+    """
+
+    relative: float
+    absolute: float
+
+    @classmethod
+    def of(cls, trace: Trace) -> Allowed:
+        """Return what the record of a run allows: its longest sum, its coarsest dtype."""
+        unit = max((_unit(p.dtype) for k in trace.kinds for p in k.operands), default=U_SUM)
+        sums = SAFETY * U_SUM * math.sqrt(_longest_sum(trace))
+        return cls(2 * ROUNDINGS * unit, sums + 2 * ROUNDINGS * unit)
+
+
+def _unit(dtype: np.dtype) -> float:
+    if not dtypes.is_float(dtype):
+        return 0.0
+    import ml_dtypes
+    return float(ml_dtypes.finfo(dtypes.storage(dtype)).eps) / 2
+
+
+def _longest_sum(trace: Trace) -> int:
+    """Return about how many terms the longest sum has: of one tile, or of one PSUM result."""
+    kinds = trace.instructions().kind
+    widest = max((p.elements // max(1, p.shape[0]) for k in trace.kinds for p in k.operands),
+                 default=1)
+    adds = np.array([k.accumulate for k in trace.kinds], bool)
+    depth = np.array([k.operands[-1].shape[0] if k.accumulate else 0 for k in trace.kinds])
+    if not adds.any():
+        return max(1, widest)
+    every = trace.operands()
+    mine = (every.number == 0) & adds[kinds[every.instr]]
+    _, place = np.unique(np.stack([every.storage[mine], every.offset[mine]]), axis=1,
+                         return_inverse=True)
+    return max(widest, int(np.bincount(place.ravel(), depth[kinds[every.instr[mine]]]).max()))
+
+
+def differs(outputs: Any, others: Any, allowed: Allowed) -> str:
+    """Return how outputs differ from what they should be; "" if they do not."""
+    mine, theirs = list(_arrays(outputs)), list(_arrays(others))
+    if len(mine) != len(theirs):
+        return f"{len(mine)} outputs instead of {len(theirs)}"
+    for n, (a, b) in enumerate(zip(mine, theirs)):
+        name = f"output {n}: " if len(mine) > 1 else ""
+        if a.shape != b.shape:
+            if a.size != b.size or [s for s in a.shape if s > 1] != [s for s in b.shape if s > 1]:
+                return f"{name}shape {a.shape} instead of {b.shape}"
+            a = a.reshape(b.shape)
+        if not dtypes.is_float(a.dtype):
+            if wrong := int((a != b).sum()):
+                return f"{name}{wrong:,} of {a.size:,} elements are wrong"
+            continue
+        x, y = a.astype(np.float64), b.astype(np.float64)
+        finite = y[np.isfinite(y)]
+        rms = math.sqrt(float(np.mean(finite ** 2))) if finite.size else 0.0
+        with np.errstate(all="ignore"):
+            far = np.abs(x - y) > allowed.relative * np.abs(y) + allowed.absolute * rms
+        far = np.where(np.isfinite(y) & np.isfinite(x), far,
+                       ~((x == y) | (np.isnan(x) & np.isnan(y))))
+        if far.any():
+            with np.errstate(all="ignore"):
+                off = np.abs(x - y)[far]
+            worst = f"{off[np.isfinite(off)].max():.3g}" if np.isfinite(off).any() else "NaN or inf"
+            return f"{name}{int(far.sum()):,} of {a.size:,} elements are wrong, by up to {worst}"
+    return ""
+
+
+def _arrays(outputs: Any) -> Iterator[np.ndarray]:
+    if isinstance(outputs, dict):
+        outputs = list(outputs.values())
+    if isinstance(outputs, (list, tuple)):
+        for x in outputs:
+            yield from _arrays(x)
+    elif outputs is not None:
+        if type(outputs).__module__.split(".")[0] == "torch":
+            outputs = outputs.detach().cpu().double().numpy()
+        yield np.asarray(outputs)

@@ -1,0 +1,83 @@
+"""What nothing has written, in the dialect of today: seeds, scales, and parts of destinations."""
+from __future__ import annotations
+
+import ml_dtypes
+import nki
+import nki.isa as nisa
+import nki.language as nl
+import numpy as np
+import pytest
+
+import nkisim
+from nkisim import NkiError
+
+X = np.random.default_rng(0).standard_normal((128, 64)).astype(ml_dtypes.bfloat16)
+
+
+def ids(run):
+    return [f.id for f in run.findings if f.severity == "error"]
+
+
+@pytest.mark.parametrize("row", [0, 4])
+def test_rows_of_the_scales_that_quantize_does_not_write_stay_undefined(row):
+    """Twins: the first four rows of a quadrant hold its scales; nothing writes the others."""
+    @nki.jit
+    def kernel(x):
+        pack = nl.ndarray((128, 16), dtype=nl.float8_e4m3fn_x4)
+        scale = nl.ndarray((128, 16), dtype=nl.uint8)
+        nisa.quantize_mx(pack, nl.load(x), scale)
+        out = nl.ndarray((4, 16), dtype=nl.uint8, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, scale[32 + row:36 + row])
+        return out
+    assert ids(nkisim.run(kernel, X, target="trn3")) == (["NKI-U02"] if row else [])
+
+
+def test_scales_that_were_there_before_are_kept():
+    @nki.jit
+    def kernel(x):
+        pack = nl.ndarray((128, 16), dtype=nl.float8_e4m3fn_x4)
+        scale = nl.ndarray((128, 16), dtype=nl.uint8)
+        nisa.memset(scale, 7)
+        nisa.quantize_mx(pack, nl.load(x), scale)
+        out = nl.ndarray((128, 16), dtype=nl.uint8, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, scale)
+        return out
+    run = nkisim.run(kernel, X, target="trn3")
+    assert ids(run) == [] and (run.outputs[4:32] == 7).all() and (run.outputs[:4] > 7).all()
+
+
+@pytest.mark.parametrize("seeded", [True, False])
+def test_a_seed_is_read_and_not_written(seeded):
+    @nki.jit
+    def kernel(x):
+        seed = nl.ndarray((1, 1), dtype=nl.uint32)
+        if seeded:
+            nisa.memset(seed, 3)
+        nisa.set_rng_seed(seed)
+        bits = nl.ndarray((128, 8), dtype=nl.uint32)
+        nisa.rng(bits)
+        out = nl.ndarray((128, 8), dtype=nl.uint32, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, bits)
+        return out
+    if not seeded:
+        with pytest.raises(NkiError, match="NKI-U01"):
+            nkisim.run(kernel, X)
+        return
+    run = nkisim.run(kernel, X)
+    assert ids(run) == [] and run.instructions["set_rng_seed"] == 1
+    assert nkisim.profile(kernel, X).latency_us > 0
+
+
+@pytest.mark.parametrize("columns", [6, 3])
+def test_the_state_of_a_generator_must_be_whole(columns):
+    @nki.jit
+    def kernel(x):
+        state = nl.ndarray((128, 6), dtype=nl.uint32)
+        nisa.memset(state[:, :columns], 3)
+        nisa.rand_set_state(src_seeds=state)
+        nl.store(x, 1.0)
+    if columns == 6:
+        nkisim.run(kernel, X)
+    else:
+        with pytest.raises(NkiError, match=r"NKI-U01.*part"):
+            nkisim.run(kernel, X)

@@ -1,0 +1,102 @@
+"""The notebooks run from top to bottom, and say what their pages promise."""
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
+HERE = {"PYTHONPATH": f"{ROOT / 'shared'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+        "NKI_BANNER": "0"}
+
+
+def test_every_lab_has_a_notebook():
+    assert {p.stem for p in NOTEBOOKS} == {p.parent.name for p in ROOT.glob("labs/*/spec.py")}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_is_committed_without_outputs(path):
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+        assert not cell.get("outputs") and cell.get("execution_count") is None
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    """Return a function that runs a notebook once and returns its cells."""
+    if importlib.util.find_spec("nbclient") is None or \
+            importlib.util.find_spec("ipykernel") is None:
+        pytest.skip("nbclient and ipykernel are not installed (extra: notebook)")
+    import nbformat
+    from nbclient import NotebookClient
+    done = {}
+
+    def run(path):
+        if path not in done:
+            book = nbformat.read(path, as_version=4)
+            client = NotebookClient(book, timeout=120, kernel_name="python3", resources={
+                "metadata": {"path": str(tmp_path_factory.mktemp("notebook"))}})
+            with pytest.MonkeyPatch.context() as patch:
+                for name, value in HERE.items():
+                    patch.setenv(name, value)
+                client.execute()        # a cell that fails, and is not tagged for it, raises
+            done[path] = book.cells
+        return done[path]
+    return run
+
+
+def said(cell) -> str:
+    """Return all that a cell has put out, as HTML where it has that."""
+    out = []
+    for output in cell.get("outputs", ()):
+        data = output.get("data", {})
+        out.append(data.get("text/html") or data.get("text/plain") or output.get("text")
+                   or "\n".join(output.get("traceback", ())))
+    return "\n".join(out)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_runs(path, executed):
+    cells = executed(path)
+    magic = [c for c in cells if c.source.startswith("%%nki")]
+    wrong = [c for c in magic if "raises-exception" in c.metadata.get("tags", ())]
+    assert len(magic) > len(wrong) >= 1
+    for cell in magic:
+        if cell in wrong:
+            assert "NKI-" in said(cell) and "limit" in said(cell), cell.source
+        else:
+            assert "predicted, not measured" in said(cell), cell.source
+
+
+def test_the_tour_of_vecadd_shows_a_tile_a_finding_and_a_page(executed):
+    cells = executed(ROOT / "notebooks" / "vecadd.ipynb")
+    by_name = {name: said(c) for c in cells if c.cell_type == "code"
+               for name in ("look", "unwritten") if f"def {name}(" in c.source}
+    assert "picture of the tile" in by_name["look"]
+    assert "NKI-U02" in by_name["unwritten"] and "&gt;" in by_name["unwritten"]
+    assert "<iframe" in said(cells[-2])
+
+
+def test_what_the_tours_compute_is_right(executed):
+    for name in ("ffnn", "conv2d"):
+        errors = [float(said(c).split("(")[-1].rstrip(")")) for c in
+                  executed(ROOT / "notebooks" / f"{name}.ipynb")
+                  if c.cell_type == "code" and c.source.rstrip().endswith(".max()")]
+        assert errors and max(errors) < 1e-3
+
+
+JUPYTER = importlib.util.find_spec("jupyterlab")
+
+
+@pytest.mark.skipif(JUPYTER is None, reason="no JupyterLab: pip install jupyterlab (60 MB and its "
+                    "server; not in CI)")
+def test_jupyterlab_itself_shows_the_tour(tmp_path):
+    """Run the first cells in real JupyterLab, in a browser."""
+    pytest.importorskip("selenium")
+    from .jupyterlab_page import tour
+    text, complaints = tour(ROOT / "notebooks" / "vecadd.ipynb", tmp_path, HERE)
+    assert "predicted, not measured" in text and "NKI-P01" in text
+    assert complaints == []
