@@ -57,7 +57,7 @@ def problems(
         remedy = 'Pin `sdk: "2.27.0"` or newer (2.27 to 2.29 carry both dialects).'
         out.append((("sdk",), text, remedy))
     if good.get("my"):
-        what = "The students' own links start and stop a machine of one student; a cluster has none."
+        what = "Students' links start and stop a machine of one student; a cluster has none."
         out.append((("my",), what, "Remove it: a cluster is started by the staff, for everybody."))
     taken: dict[int, str] = {}
     for student in students:
