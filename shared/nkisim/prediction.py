@@ -172,7 +172,7 @@ def _waiting(run: Run, plans: list[Schedule]) -> float:
 
 
 class Profile:
-    """A kernel's predicted performance on a target (design.md 3.4)."""
+    """A kernel's predicted performance on a target."""
 
     def __init__(self, run: Run, core: NeuronCore, descriptors: str, kernel_name: str,
                  options: frozenset[str] = frozenset(compiling.DEFAULT),

@@ -2,7 +2,7 @@
 
 Iterations of `nl.affine_range`, and the instances of a grid, are independent by promise. This
 pass over the trace finds the promises that a kernel breaks: two iterations that write the same
-bytes, and an iteration that reads what another one wrote (nki-spec 5, traps 11, 30 and 38).
+bytes, and an iteration that reads what another one wrote.
 """
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _one(m: Launch, loop: int) -> str:
 def _severity(m: Launch, loop: int) -> str:
     """Return how bad it is that iterations meet; in order, they may.
 
-    skip_middle_end_transformations lets affine_range run as sequential_range does (nki-spec 4.5).
+    skip_middle_end_transformations lets affine_range run as sequential_range does.
     """
     in_order = m.skip_middle_end and m.trace.loop_kind[loop] == "affine_range"
     return "note" if in_order else "warning"

@@ -1,4 +1,4 @@
-"""Scalar Engine: activation functions with scale, bias and reduction (nki-spec 2.5)."""
+"""Scalar Engine: activation functions with scale, bias and reduction."""
 from __future__ import annotations
 
 from typing import Any

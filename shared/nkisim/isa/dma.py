@@ -1,4 +1,4 @@
-"""DMA: everything that moves data between HBM and SBUF (nki-spec 2.3, 3.4)."""
+"""DMA: everything that moves data between HBM and SBUF."""
 from __future__ import annotations
 
 from typing import Any

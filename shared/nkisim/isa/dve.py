@@ -1,4 +1,4 @@
-"""Vector Engine: elementwise arithmetic, copies and constants (nki-spec 2.6)."""
+"""Vector Engine: elementwise arithmetic, copies and constants."""
 from __future__ import annotations
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""GpSimd Engine: index generation, gathers, reductions across partitions (nki-spec 2.3, 2.6)."""
+"""GpSimd Engine: index generation, gathers, reductions across partitions."""
 from __future__ import annotations
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""How the `nl` language lowers to instructions (nki-spec 2.10).
+"""How the `nl` language lowers to instructions.
 
 Elementwise functions become one row of the table where shapes allow it; what the SDK builds out
 of several instructions (softmax, matmul without transpose_x, partition broadcast) is built here

@@ -1,4 +1,4 @@
-"""Tensor Engine: matrix multiplication and transposition (nki-spec 2.4, 3.2)."""
+"""Tensor Engine: matrix multiplication and transposition."""
 from __future__ import annotations
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Vector Engine: reductions, scans and statistics along the free dims (nki-spec 2.6)."""
+"""Vector Engine: reductions, scans and statistics along the free dims."""
 from __future__ import annotations
 
 from math import prod

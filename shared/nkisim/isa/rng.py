@@ -1,4 +1,4 @@
-"""Vector Engine: random numbers (nki-spec 2.6)."""
+"""Vector Engine: random numbers."""
 from __future__ import annotations
 
 from typing import Any

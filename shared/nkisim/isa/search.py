@@ -1,4 +1,4 @@
-"""Vector Engine: searching, selection and moves between partitions (nki-spec 2.6)."""
+"""Vector Engine: searching, selection and moves between partitions."""
 from __future__ import annotations
 
 from typing import Any

@@ -64,7 +64,7 @@ def _room(t: Strided, keys: tuple) -> list[tuple[int, int, int]]:
 
 
 def _resolve(t: Strided, keys: tuple) -> View:
-    """Check a subscript of affine index expressions and return its view (nki-spec 2.0.5)."""
+    """Check a subscript of affine index expressions and return its view."""
     grid, whole_dims = _grid(t, keys)
     axes = _axes(t, keys, len(grid), whole_dims)
     nblock = 0

@@ -1,4 +1,4 @@
-"""Direct allocation: tensors that the kernel places itself (nki-spec 4.4).
+"""Direct allocation: tensors that the kernel places itself.
 
 Directly allocated tensors of a memory share one storage, its arena, so that tiles at the same
 address really alias. The arena remembers which logical tile wrote which bytes last; a read

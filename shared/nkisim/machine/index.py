@@ -397,7 +397,7 @@ class Grid(tuple):
 
 
 class MGrid:
-    """`nl.mgrid`: dense index grids, one a dimension (nki-spec 2.0.5)."""
+    """`nl.mgrid`: dense index grids, one a dimension."""
 
     def __getitem__(self, key: Any) -> Any:
         single = not isinstance(key, tuple)

@@ -1,4 +1,4 @@
-"""The sizes that a tensor on chip can have (nki-spec 4.3)."""
+"""The sizes that a tensor on chip can have."""
 from __future__ import annotations
 
 from math import prod

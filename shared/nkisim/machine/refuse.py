@@ -78,7 +78,7 @@ def out_of_scope(m: Machine, x: Tensor, name: str) -> NoReturn:
 
 
 def start_partition(t: Tensor) -> None:
-    """Enforce where a range of partitions may start (nki-spec 3.5)."""
+    """Enforce where a range of partitions may start."""
     p0, n = t.offset // t.storage.row_bytes, t.shape[0]        # type: ignore[union-attr]
     step = 128 if n > 64 else 64 if n > 32 else 32
     if p0 % step:

@@ -1,4 +1,4 @@
-"""`neuronxcc.nki.compiler` (ncc): direct allocation and compiler options (nki-spec 2.7)."""
+"""`neuronxcc.nki.compiler` (ncc): direct allocation and compiler options."""
 from __future__ import annotations
 
 from typing import Any

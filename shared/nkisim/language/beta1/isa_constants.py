@@ -1,4 +1,4 @@
-"""`neuronxcc.nki.isa.constants`: the enums of the instruction set (nki-spec 2.0.1)."""
+"""`neuronxcc.nki.isa.constants`: the enums of the instruction set."""
 from __future__ import annotations
 
 from enum import IntEnum
