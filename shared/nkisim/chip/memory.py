@@ -40,7 +40,7 @@ shared_hbm = Buffer("shared_hbm", HBM)
 
 @dataclass(frozen=True)
 class DirectBuffer:
-    """A memory with the kernel's own placement (direct allocation, nki-spec 4.4).
+    """A memory with the kernel's own placement (direct allocation).
 
     `place(idx, pdim_size, fdim_bytes)` returns (start_partition, byte_addr) of the tile with
     block index `idx`; for PSUM the byte address counts from bank 0.

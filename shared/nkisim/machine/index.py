@@ -2,7 +2,7 @@
 
 An `Index` is affine over a grid: element [i, j, ...] has the value const + c0*i + c1*j + ...
 A subscript of affine indices is therefore again a strided view, so nothing is ever gathered
-(nki-spec 2.0.5). Masks are conjunctions of affine comparisons; where they cut a box out of the
+Masks are conjunctions of affine comparisons; where they cut a box out of the
 grid (nearly always), they only narrow the view.
 """
 from __future__ import annotations
