@@ -39,7 +39,7 @@ def blocks(page: Path) -> Iterator[tuple[str, str]]:
     """Yield (what stands behind the backticks, text) of the blocks of a page."""
     for info, text in re.findall(r"^ *```([^\n`]*)\n(.*?)^ *```", page.read_text("utf-8"),
                                  re.M | re.S):
-        yield re.sub(r" (title|file)=\S+$", "", info.strip()), text
+        yield re.sub(r' (title="[\w.]+"|(as|file)=[\w.]+)$', "", info.strip()), text
 
 
 def commands() -> Iterator[Any]:

@@ -203,7 +203,39 @@ def _security_group(run: Run, region: str, vpc: str) -> str:
                     IpPermissions=[_permission(cidr)],
                 ),
             )
+    if run.spec.cluster:
+        _between_nodes(run, region, group)
     return group["GroupId"]
+
+
+def _between_nodes(run: Run, region: str, group: dict[str, Any]) -> None:
+    """Let the nodes of a cluster reach each other, and nobody else: Slurm's daemons, interactive
+    jobs (any port), and the share of /home."""
+    ident = group["GroupId"]
+    rule = {
+        "IpProtocol": "tcp",
+        "FromPort": 0,
+        "ToPort": 65535,
+        "UserIdGroupPairs": [{"GroupId": ident, "Description": "trainium-labs cluster"}],
+    }
+    if any(
+        pair["GroupId"] == ident
+        for p in group["IpPermissions"]
+        for pair in p.get("UserIdGroupPairs", [])
+    ):
+        return
+
+    def allow() -> None:
+        try:
+            run.cloud.ec2(region).authorize_security_group_ingress(
+                GroupId=ident, IpPermissions=[rule]
+            )
+        except Exception as error:
+            if code_of(error) != "InvalidPermission.Duplicate":
+                raise
+
+    with doing("open the ports between the nodes", region):
+        run.do(f"{region}: let the nodes reach each other", allow)
 
 
 # ---- staff key ----

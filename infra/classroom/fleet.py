@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import tags
+from . import clusters, tags
 from .cloud import doing
 from .run import Run
 from .spec import ClassSpec
@@ -36,6 +36,11 @@ class Machine:
         return {
             int(k[len(tags.SEAT) :]): v for k, v in self.tags.items() if k.startswith(tags.SEAT)
         }
+
+    @property
+    def clustered(self) -> bool:
+        """Say whether it is a node of a cluster, where everybody works."""
+        return tags.NODE in self.tags
 
     @property
     def students(self) -> list[str]:
@@ -113,7 +118,11 @@ def plan(spec: ClassSpec, existing: list[Machine], limit: frozenset[str] | None 
             duplicates.append(m)  # cannot happen while client tokens work; the younger one goes
         else:
             by_name[m.name] = m
-    wanted = _per_student(spec) if spec.mode == "per-student" else _shared(spec, by_name)
+    if spec.cluster:
+        names = map(clusters.node, range(1, spec.cluster.nodes + 1))
+        wanted = {n: Wanted(n, {}, n) for n in names}
+    else:
+        wanted = _per_student(spec) if spec.mode == "per-student" else _shared(spec, by_name)
     chosen = {
         n: w
         for n, w in wanted.items()
@@ -175,6 +184,7 @@ def machine_tags(spec: ClassSpec, w: Wanted) -> dict[str, str]:
         "Name": f"{spec.name}-{w.name}",
         **tags.common(spec, w.owner),
         tags.MACHINE: w.name,
+        **({tags.NODE: spec.name} if spec.cluster else {}),
         **section(spec, w),
         **seats,
     }

@@ -50,6 +50,8 @@ class Forecast:
 
 def count(spec: ClassSpec) -> int:
     """Return how many machines the roster needs."""
+    if spec.cluster:
+        return spec.cluster.nodes
     return (
         len(spec.students)
         if spec.mode == "per-student"

@@ -35,6 +35,14 @@ def _logins(m: Machine) -> list[str]:
     return [f"{user}@{m.ip or '-'}" for user in users]
 
 
+def _ssh(run: Run, m: Machine) -> list[dict[str, str]]:
+    """Return who logs in as whom: everybody to a cluster, with an account each."""
+    if m.clustered:
+        people = [{"student": s.id, "user": s.id} for s in run.spec.students]
+        return [*people, {"student": "staff", "user": "ubuntu"}]
+    return [{"student": s, "user": s if m.seats else "ubuntu"} for s in m.students]
+
+
 def _machine(run: Run, m: Machine) -> dict[str, Any]:
     price = prices.hourly_price(run.spec, m.market)
     key = os.environ.get("CLASSROOM_SSH_KEY")
@@ -45,11 +53,13 @@ def _machine(run: Run, m: Machine) -> dict[str, Any]:
         "ip": m.ip,
         "type": m.type,
         "students": m.students,
-        "ssh": [{"student": s, "user": s if m.seats else "ubuntu"} for s in m.students],
+        "ssh": _ssh(run, m),
+        "cluster": m.clustered,
         "options": {
             **hostkeys.options(run.spec.out, m.id),
             **({"IdentityFile": key} if key else {}),
         },
-        "usd_hour": price.usd,
+        # of a cluster, a run has one device
+        "usd_hour": price.usd / (run.spec.machine.devices if m.clustered else 1),
         "price_note": price.told(run.cloud.now().date()),
     }

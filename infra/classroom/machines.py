@@ -22,7 +22,14 @@ class MachineType:
     # NeuronCores that NEURON_RT_VISIBLE_CORES counts (trn2: logical cores at the default LNC=2)
     cores: int
     family: str  # trn1 | trn2 | inf2
+    # chips, each a file /dev/neuronN: the unit that the system can close to somebody
+    devices: int
     capacity_block_only: bool = False
+
+    @property
+    def cores_per_device(self) -> int:
+        """Return how many NeuronCores are behind one file /dev/neuronN."""
+        return self.cores // max(1, self.devices)
 
 
 # Sizes: EC2 instance type pages of Trn1, Trn2, Inf2 (documented). trn2.3xlarge: one Trainium2 chip
@@ -30,18 +37,18 @@ class MachineType:
 TYPES: dict[str, MachineType] = {
     t.name: t
     for t in (
-        MachineType("trn1.2xlarge", 8, 2, "trn1"),
-        MachineType("trn1.32xlarge", 128, 32, "trn1"),
-        MachineType("trn2.3xlarge", 12, 4, "trn2", capacity_block_only=True),
-        MachineType("inf2.xlarge", 4, 2, "inf2"),
-        MachineType("inf2.8xlarge", 32, 2, "inf2"),
-        MachineType("inf2.24xlarge", 96, 12, "inf2"),
-        MachineType("inf2.48xlarge", 192, 24, "inf2"),
+        MachineType("trn1.2xlarge", 8, 2, "trn1", 1),
+        MachineType("trn1.32xlarge", 128, 32, "trn1", 16),
+        MachineType("trn2.3xlarge", 12, 4, "trn2", 1, capacity_block_only=True),
+        MachineType("inf2.xlarge", 4, 2, "inf2", 1),
+        MachineType("inf2.8xlarge", 32, 2, "inf2", 1),
+        MachineType("inf2.24xlarge", 96, 12, "inf2", 6),
+        MachineType("inf2.48xlarge", 192, 24, "inf2", 12),
     )
 }
 
 # What `doctor --drill` starts: the cheapest machine that EC2 has. (documented: T3)
-DRILL = MachineType("t3.nano", 2, 0, "t3")
+DRILL = MachineType("t3.nano", 2, 0, "t3", 0)
 
 # Service Quotas codes (service "ec2"), counted in vCPUs. (documented)
 QUOTAS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import hostkeys, links, prices
+from . import clusters, hostkeys, links, prices
 from .fleet import Machine
 from .run import Run
 from .spec import ClassSpec
@@ -19,7 +19,7 @@ TEMPLATE = """# Your machine in {name}
 Put this into `~/.ssh/config` on your computer (replace the key if yours has another name):
 
 ```
-Host {alias}
+Host {names}
     HostName {ip}
     User {user}
     IdentityFile {identity}
@@ -81,15 +81,52 @@ def _profiler(spec: ClassSpec, core: int) -> tuple[list[int], str]:
     return [PORT, PORT + 1], say
 
 
-def _shared(core: int, others: list[str]) -> str:
+def _shared(spec: ClassSpec, core: int, others: dict[int, str]) -> str:
     """Return what a student of a shared machine must know."""
-    with_whom = f" with {', '.join(others)}" if others else ""
-    return (
+    size = spec.machine.cores_per_device
+    near = [s for k, s in sorted(others.items()) if k // size == core // size]
+    with_whom = f" with {', '.join(s for _, s in sorted(others.items()))}" if others else ""
+    text = (
         f"You share the machine{with_whom}; NeuronCore {core} is yours"
-        f" (`NEURON_RT_VISIBLE_CORES={core}` is set for you). That is an agreement, not a wall: who"
-        " sets another core takes it, and can read what is in the device's memory. You have no"
-        " `sudo`.\n"
+        f" (`NEURON_RT_VISIBLE_CORES={core}` is set for you). You have no `sudo`."
+        f" It is one of {size} cores of the device `/dev/neuron{core // size}`, which only its"
+        " students can open."
     )
+    if near:
+        text += (
+            f" Between you and {', '.join(near)}, who have the other cores of that device, there"
+            " is an agreement, not a wall: who sets another core takes it, and can read what is in"
+            " the device's memory."
+        )
+    return text + "\n"
+
+
+def _note(spec: ClassSpec, m: Machine, core: int, student: str) -> str:
+    if m.clustered:
+        return _cluster(spec)
+    return _shared(spec, core, {k: s for k, s in m.seats.items() if s != student})
+
+
+def _cluster(spec: ClassSpec) -> str:
+    """Return what a student of a cluster must know."""
+    assert spec.cluster is not None
+    each, c = spec.machine.cores_per_device, spec.cluster
+    return f"""
+## Run something
+
+This machine is where you log in; what computes goes into the queue of the class's {c.nodes} nodes.
+A device is a chip of {each} NeuronCores, and it is the least that a job can have: nobody else opens
+yours, and you open nobody else's. Without `--gpus` a job has CPUs only. (Slurm closes devices for
+kinds that it knows, so to it a Neuron device is a `gpu`.)
+
+- now, here: `srun -p interactive --gpus=1 --pty bash` (up to {c.interactive_minutes} minutes)
+- later, by itself: `sbatch --gpus=1 job.sh` (up to {c.batch_minutes} minutes); then `squeue --me`
+- from your own computer: `nox -s benchmark -- vecadd --host cluster`
+- `cluster-hours` shows what you have used of your {c.core_hours_per_student:g} core-hours.
+
+You have {c.devices_per_student} device(s) at a time at most; who has used less goes first. A job of
+`sbatch` whose node stops starts again from its beginning, so let long ones write files as they go.
+"""
 
 
 def _host_note(keys: list[str]) -> str:
@@ -106,9 +143,10 @@ def write(run: Run, machines: list[Machine], public_keys: dict[str, str]) -> lis
     door = links.door(run) if machines else None
     spec.out.mkdir(parents=True, exist_ok=True)
     for m in machines:
-        for core, student in sorted(m.seats.items()) or [
-            (-1, m.tags.get("trainium-labs:owner", m.name))
-        ]:
+        seats = sorted(m.seats.items()) or [(-1, m.tags.get("trainium-labs:owner", m.name))]
+        if m.clustered:  # everybody logs in to the first node
+            seats = [(-1, s.id) for s in spec.students if m.name == clusters.HEAD]
+        for core, student in seats:
             text = _page(run, m, core, student) + _door(run, door, m, student)
             path = spec.out / f"{student}.md"
             if not path.exists() or path.read_text(encoding="utf-8") != text:
@@ -120,7 +158,7 @@ def write(run: Run, machines: list[Machine], public_keys: dict[str, str]) -> lis
 
 def _door(run: Run, door: links.Door | None, m: Machine, student: str) -> str:
     """Return what a page says of the student's own link."""
-    if door is None:
+    if door is None or m.clustered:  # nobody alone stops what all share
         return ""
     return OWN.format(
         link=door.link(m, student, links.expiry(run.spec)), alias=f"{run.spec.name}-{student}"
@@ -128,7 +166,7 @@ def _door(run: Run, door: links.Door | None, m: Machine, student: str) -> str:
 
 
 def _page(run: Run, m: Machine, core: int, student: str) -> str:
-    spec, alone = run.spec, core < 0
+    spec, alone = run.spec, core < 0 and not m.clustered
     alias = f"{spec.name}-{student}"
     given = any(s.id == student and s.public_key for s in spec.students)
     ports, profiler_note = _profiler(spec, core)
@@ -143,6 +181,7 @@ def _page(run: Run, m: Machine, core: int, student: str) -> str:
     return TEMPLATE.format(
         name=spec.name,
         alias=alias,
+        names=f"{alias} cluster" if m.clustered else alias,
         ip=m.ip or "(no address while it is stopped)",
         id=m.id,
         user="ubuntu" if alone else student,
@@ -164,7 +203,7 @@ def _page(run: Run, m: Machine, core: int, student: str) -> str:
         end=spec.teardown.isoformat(),
         address_note="" if spec.elastic_ip else changing,
         key_note="" if given else private,
-        core_note="" if alone else _shared(core, [s for s in m.students if s != student]),
+        core_note="" if alone else _note(spec, m, core, student),
     )
 
 

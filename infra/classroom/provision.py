@@ -12,6 +12,7 @@ from . import (
     access,
     archives,
     blocks,
+    clusters,
     copies,
     fleet,
     guards,
@@ -74,6 +75,11 @@ def survey(run: Run) -> tuple[list[Machine], fleet.Plan]:
             - {m.name for m in existing}
             - {s for m in existing for s in m.students}
         )
+        if run.spec.cluster and run.limit & {s.id for s in run.spec.students}:
+            raise ClassroomError(
+                "The nodes of a cluster belong to nobody, so --limit takes no students here.",
+                f"Name nodes ({clusters.HEAD}), or leave --limit out.",
+            )
         if unknown:
             raise ClassroomError(
                 f"--limit names {', '.join(unknown)}, who is not in the roster.",

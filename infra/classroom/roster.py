@@ -22,13 +22,15 @@ RESERVED = frozenset(
     """
     adm admin all audio avahi backup bin cdrom chrony class crontab daemon dialout dip disk dnsmasq
     docker ec2-user fax floppy fwupd-refresh games gnats influxdb input irc kmem kvm landscape list
-    localhost lp lxd machines mail man messagebus netdev neuron news nobody nogroup ntp operator
-    plugdev polkitd pollinate postfix proxy rdma render root rtkit sasl sgx shadow src ssh ssl-cert
-    sshd staff stopped students sudo sync sys syslog tape tcpdump telegraf tss tty ubuntu ungrouped
+    localhost lp lxd machines mail man messagebus munge mysql netdev neuron news nobody
+    nogroup ntp operator plugdev polkitd pollinate postfix proxy rdma render root rtkit sasl sgx
+    shadow slurm src ssh ssl-cert sshd staff stopped students sudo sync sys syslog tape tcpdump
+    telegraf tss tty ubuntu ungrouped
     usbmux users utmp uucp uuidd video voice wheel whoopsie www-data
     """.split()
 )
-RESERVED_START = ("systemd-", "node-")  # services; machines of a shared class
+# services; machines of a shared class; groups of devices
+RESERVED_START = ("systemd-", "node-", *(f"neuron{n}" for n in range(10)))
 COLUMNS = ("student", "email", "public_key")
 OPTIONAL = ("section",)
 MAX_STUDENTS = 1000

@@ -22,7 +22,7 @@ from pydantic import (
     ValidationError,
 )
 
-from . import fields, machines, yamllines
+from . import clusters, fields, machines, yamllines
 from . import roster as rosters
 from . import sdk as sdks
 from .problems import BadClass, Problem
@@ -67,6 +67,16 @@ class Block(_Strict):
     max_upfront_usd: Annotated[float, Field(gt=0)]
 
 
+class Cluster(_Strict):
+    """Say how large a Slurm cluster is and what one student may take of it."""
+
+    nodes: Annotated[int, Field(ge=1, le=64)]
+    core_hours_per_student: Annotated[float, Field(gt=0, le=10_000)] = 20
+    devices_per_student: Annotated[int, Field(ge=1, le=64)] = 1  # at the same time
+    interactive_minutes: Annotated[int, Field(ge=5, le=720)] = 60
+    batch_minutes: Annotated[int, Field(ge=5, le=1440)] = 120
+
+
 class Reservation(_Strict):
     """Say for which days capacity is kept, and what that may cost."""
 
@@ -85,7 +95,8 @@ class ClassSpec(_Strict):
         list[Annotated[str, AfterValidator(fields.region)]], Field(min_length=1, max_length=6)
     ]
     instance_type: Annotated[str, AfterValidator(fields.machine)] = "trn1.2xlarge"
-    mode: Literal["per-student", "shared"] = "per-student"
+    mode: Literal["per-student", "shared", "cluster"] = "per-student"
+    cluster: Cluster | None = None
     market: Literal["on-demand", "spot", "capacity-block"] = "on-demand"
     capacity_block: Block | None = None
     reservations: Annotated[list[Reservation], Field(max_length=10)] = []
@@ -134,6 +145,8 @@ class ClassSpec(_Strict):
     def cap(self, students: list[str]) -> float:
         """Return how many dollars the machine of these students may cost."""
         extra = self.budget.extra_usd
+        if self.cluster and not {s.id for s in self.students} & set(students):
+            return self.cap([s.id for s in self.students]) / self.cluster.nodes  # a node's share
         return sum(self.budget.per_student_usd + extra.get(s, 0.0) for s in students)
 
     @property
@@ -204,9 +217,8 @@ def _say(error: dict[str, Any]) -> tuple[str, str]:
     field = ".".join(str(p) for p in loc)
     model: Any = ClassSpec
     for part in loc[:-1]:
-        model = {"budget": Budget, "idle": Idle, "lab": Lab, "capacity_block": Block}.get(
-            part, model
-        )
+        models = {"budget": Budget, "idle": Idle, "lab": Lab, "cluster": Cluster}
+        model = {**models, "capacity_block": Block}.get(part, model)
     near = difflib.get_close_matches(str(loc[-1]) if loc else "", list(model.model_fields), 1, 0.5)
     if error.get("input", "") is None and error["type"] != "missing":
         return f"`{field}` is empty.", "Write a value, or remove the line."
@@ -367,7 +379,7 @@ def _cross_checks(
             what = "Spot machines and capacity blocks use no reservation."
         if what:
             out.append((("reservations", k), what, "It bills whether machines run or not."))
-    if good.get("work_copies") and good.get("mode") == "shared":
+    if good.get("work_copies") and good.get("mode") in ("shared", "cluster"):
         what = "Everybody on a shared machine could read the others' copies with its role."
         out.append((("work_copies",), what, "Remove it; teardown fetches the work in any case."))
     known = {s.id for s in students}
@@ -449,7 +461,8 @@ def load(path: str | Path, now: dt.datetime | None = None, *, ended_ok: bool = F
         folder / str(data.get("roster") or "roster.csv"), str(data.get("roster") or "roster.csv")
     )
     problems += roster_problems
-    for loc, what, remedy in _cross_checks(good, students, now, ended_ok):
+    more = clusters.problems(good, data.get("cluster") is not None, students)
+    for loc, what, remedy in [*_cross_checks(good, students, now, ended_ok), *more]:
         add(loc, what, remedy)
     if isinstance(good.get("prices"), str) and good["prices"]:
         itype = str(good.get("instance_type") or "trn1.2xlarge")

@@ -27,6 +27,7 @@ COPIES = "trainium-labs:copies"  # where a machine may write copies of the work:
 SECTION = "trainium-labs:section"
 SETTINGS = "trainium-labs:settings"  # of the bucket, as a hash
 SEAT = "trainium-labs:core-"  # + two digits = student; shared machines only
+NODE = "trainium-labs:cluster"  # nodes of a Slurm cluster only; its value is the class
 STAFF = "staff"
 
 

@@ -59,6 +59,17 @@ def _home(m: Machine, student: str) -> str:
     return f"/home/{student}" if m.seats else "/home/ubuntu"
 
 
+def _where(m: Machine, student: str) -> tuple[str, str]:
+    """Return a shell's words: go to where the work is, or fail; and the folders there.
+
+    The nodes of a cluster share one /home, which is packed whole where its disk is: also the work
+    of students who have left the roster.
+    """
+    if m.clustered:
+        return "cd /home/ && ! stat -f -c %T . | grep -q nfs", "*/labs"
+    return f"cd {shlex.quote(_home(m, student))} 2>/dev/null", "labs"
+
+
 def _last(text: bytes) -> str:
     lines = text.decode("utf-8", "replace").strip().splitlines()
     return lines[-1][:160] if lines else "no answer"
@@ -66,8 +77,11 @@ def _last(text: bytes) -> str:
 
 def _size(m: Machine, student: str, folder: Path) -> int:
     """Return how many bytes a student's folder holds, before packing."""
-    labs = shlex.quote(f"{_home(m, student)}/labs")
-    ask = f"sudo sh -c 'if [ -d {labs} ]; then du -sk --exclude=.venv {labs}; else echo 0; fi'"
+    go, labs = _where(m, student)
+    ask = (
+        f"sudo sh -c '{go} && ls -d {labs} >/dev/null 2>&1 || {{ echo 0; exit; }};"
+        f" du -csk --exclude=.venv {labs} | tail -n 1'"
+    )
     done = subprocess.run([*ssh(m, folder), ask], capture_output=True, timeout=300)
     number = re.match(rb"\d+", done.stdout)
     if done.returncode or number is None:
@@ -78,10 +92,10 @@ def _size(m: Machine, student: str, folder: Path) -> int:
 def _stream(m: Machine, student: str, folder: Path, path: Path) -> str:
     """Write the packed folder to `path` as it comes, and return its checksum; a student without a
     folder gives an empty archive."""
-    home = shlex.quote(_home(m, student))
+    go, labs = _where(m, student)
     pack = "tar --exclude=.venv --exclude=__pycache__ -czf - "
     ask = (
-        f"sudo sh -c 'cd {home} 2>/dev/null && [ -d labs ] && exec {pack} labs;"
+        f"sudo sh -c '{go} && ls -d {labs} >/dev/null 2>&1 && exec {pack} {labs};"
         f" exec {pack} --files-from /dev/null'"
     )
     digest = hashlib.sha256()

@@ -28,7 +28,7 @@ mount -t overlay overlay -o "lowerdir=$ROOTFS,upperdir=$W/u,workdir=$W/w" "$W/m"
 echo "$NAME" > "$W/m/etc/hostname"; printf '127.0.0.1 localhost %s\n' "$NAME" > "$W/m/etc/hosts"
 mkdir -p "$W/m/etc/ssh/sshd_config.d"
 printf 'ListenAddress %s\nPort 22\nPasswordAuthentication no\nUseDNS no\n' "$IP" > "$W/m/etc/ssh/sshd_config.d/00-lab.conf"
-exec systemd-nspawn -q -D "$W/m" --boot --register=no --keep-unit --machine="$NAME" --resolv-conf=off --timezone=off --link-journal=no --console=pipe
+exec systemd-nspawn -q -D "$W/m" --boot --register=no --keep-unit --machine="$NAME" --resolv-conf=off --timezone=off --link-journal=no --console=pipe $NSPAWN
 """
 
 INFLUXD = r'''#!/usr/bin/python3
@@ -84,10 +84,11 @@ def why_not() -> str:
     )
 
 
-def rootfs(work: Path) -> Path:
-    """Unpack the root file system, making it first if it is not in the cache."""
+def rootfs(work: Path, more: str = "") -> Path:
+    """Unpack the root file system with `more` packages, making it first if it is not in the cache."""
+    packages = ",".join(filter(None, (PACKAGES, more)))
     CACHE.mkdir(parents=True, exist_ok=True)
-    tar = CACHE / f"rootfs-{hashlib.sha256(PACKAGES.encode()).hexdigest()[:12]}.tar"
+    tar = CACHE / f"rootfs-{hashlib.sha256(packages.encode()).hexdigest()[:12]}.tar"
     if not tar.exists():
         temporary = tar.with_suffix(".tmp.tar")
         sources = [str(p) for p in Path("/etc/apt/sources.list.d").glob("*.sources")][:1]
@@ -96,7 +97,7 @@ def rootfs(work: Path) -> Path:
                 "mmdebstrap",
                 "--quiet",
                 "--variant=minbase",
-                f"--include={PACKAGES}",
+                f"--include={packages}",
                 "bookworm",
                 str(temporary),
                 *sources,
@@ -324,11 +325,14 @@ def _packages(root: Path, work: Path) -> dict[str, str]:
 class Host:
     """Hold one booted host."""
 
-    def __init__(self, name: str, ip: str, root: Path, work: Path, key: Path) -> None:
+    def __init__(
+        self, name: str, ip: str, root: Path, work: Path, key: Path, nspawn: str = ""
+    ) -> None:
         self.name, self.ip, self.key = name, ip, key
         place = work / f"host-{name}"
         place.mkdir()
         environ = {**os.environ, "NAME": name, "IP": ip, "W": str(place), "ROOTFS": str(root)}
+        environ["NSPAWN"] = nspawn
         self.process = subprocess.Popen(
             ["unshare", "--mount", "--propagation", "private", "bash", "-c", BOOT],
             env=environ,

@@ -61,13 +61,13 @@ def changed(output: str) -> dict[str, int]:
 class Setting:
     """Hold the image, the key and the hosts of a test module."""
 
-    def __init__(self, work: Path) -> None:
-        self.work, self.hosts = work, {}
+    def __init__(self, work: Path, packages: str = "", nspawn: str = "") -> None:
+        self.work, self.hosts, self.nspawn = work, {}, nspawn
         self.key = work / "staff"
         subprocess.run(
             ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.key)], check=True
         )
-        self.root = hosts.rootfs(work)
+        self.root = hosts.rootfs(work, packages)
         self.variables = hosts.prepare(
             self.root, self.key.with_suffix(".pub").read_text().strip(), work
         )
@@ -75,7 +75,9 @@ class Setting:
     def boot(self, addresses: dict[str, str]) -> None:
         """Boot a host at each address."""
         for name, ip in addresses.items():
-            self.hosts[name] = hosts.Host(name, ip, self.root, self.work, self.key)
+            self.hosts[name] = hosts.Host(
+                name, ip, self.root, self.work, self.key, self.nspawn
+            )
         for host in self.hosts.values():
             host.wait()
 
@@ -372,12 +374,17 @@ def test_a_shared_host_gives_each_student_a_home_a_key_and_a_core(
         keys[student], folder.keys[student] = new_key(tmp_path, student)
     bring_up(folder, cloud, setting, ["alice", "bob"], mode="shared")
     (host,) = setting.hosts.values()
-    host.ssh("sudo install -m 666 /dev/null /dev/neuron0")  # a stand-in, open as the driver's is
+    # stand-ins, open as the driver's are
+    host.ssh("sudo install -m 666 /dev/null /dev/neuron0")
+    host.ssh("sudo install -m 666 /dev/null /dev/neuron1")
     code, output = play("configure", folder, cloud, setting.key, *variables(setting))
     assert code == 0, output
 
-    assert host.ssh("stat -c %a:%U:%G /dev/neuron0") == "660:root:neuron"
-    assert 'KERNEL=="neuron*", GROUP:="neuron"' in host.ssh("cat /etc/udev/rules.d/99-trainium*")
+    assert host.ssh("stat -c %a:%U:%G /dev/neuron0") == "660:root:neuron0"
+    assert host.ssh("stat -c %a:%U:%G /dev/neuron1") == "600:root:root", "it has no students"
+    rules = host.ssh("cat /etc/udev/rules.d/99-trainium*")
+    assert 'KERNEL=="neuron0", GROUP:="neuron0"' in rules and 'KERNEL=="neuron*", GRO' in rules
+    assert host.ssh("sudo runuser -u alice -- test -r /dev/neuron1 || echo no") == "no"
     for who in ("alice", "ubuntu"):
         assert host.ssh(f"sudo runuser -u {who} -- test -w /dev/neuron0 && echo yes") == "yes", who
     assert host.ssh("sudo runuser -u nobody -- test -r /dev/neuron0 || echo no") == "no"

@@ -35,6 +35,7 @@ def test_students_of_a_shared_machine_are_told_no_sudo_and_have_ports_of_their_o
     for page in told.values():
         assert "poweroff" not in page and "only the staff can stop it" in page
         assert "not a wall" in page and "read what is in the device's memory" in page
+        assert "the device `/dev/neuron0`" in page
         assert "You and the staff get mail" not in page
     assert "LocalForward 3001 localhost:3001" in told["alice"] and "--port 3001" in told["alice"]
     assert "LocalForward 3002 localhost:3002" in told["bob"] and "--port 3002" in told["bob"]

@@ -98,16 +98,21 @@ def test_the_playbooks_give_roles_only_what_they_take_and_all_that_they_need() -
 def test_what_can_fail_late_takes_neither_the_guard_nor_the_accounts_away() -> None:
     """Each play goes on with the hosts that the plays before it did not lose."""
     plays = [[r["role"] for r in p["roles"]] for p in read(INFRA / "playbooks/configure.yml")]
-    assert plays[0] == ["idle_guard"] and plays[1][0] == "student_account"
+    assert plays[0] == ["idle_guard"] and plays[2][0] == "student_account"
+    assert plays[1] == ["cluster_home"], "homes are made where everybody sees them"
     assert plays[-1] == ["influxdb"], "what is downloaded comes last"
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "cluster_home": ({"cluster_home_here": "perhaps"}, "cluster_home_here"),
     "idle_guard": ({"idle_guard_minutes": "soon"}, "idle_guard_minutes"),
     "influxdb": ({"influxdb_users": {"alice": 1}}, "influxdb_users"),
     "lab_workspace": ({"lab_workspace_repository": "x"}, "arguments: lab_workspace_commit"),
     "motd": ({"motd_lines": {"a": 1}}, "motd_lines"),
     "neuron_venv": ({"neuron_venv_check_driver": "perhaps"}, "neuron_venv_check_driver"),
+    "slurm_base": ({"slurm_base_nodes": [{"name": "node-01"}]}, "required arguments: address"),
+    "slurm_controller": ({"slurm_controller_core_hours": "many"}, "slurm_controller_core_hours"),
+    "slurm_node": ({"slurm_node_devices": "all"}, "slurm_node_devices"),
     "work_copies": ({"work_copies_spot": "perhaps"}, "work_copies_spot"),
     "student_account": (
         {"student_account_seats": [{"student": "alice", "core": 0}]},
@@ -121,6 +126,10 @@ MEANT: dict[str, tuple[dict[str, Any], str]] = {  # right types, wrong meaning
     "lab_workspace": (
         {"lab_workspace_repository": "x", "lab_workspace_commit": "main"},
         "not a full commit id",
+    ),
+    "slurm_base": (
+        {"slurm_base_nodes": [{"name": "node-02", "address": "10.0.0.5"}]},
+        "is not among the nodes",
     ),
 }
 

@@ -16,7 +16,8 @@ def add_host_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("on another machine")
     group.add_argument("--host", metavar="NAME",
                        help="run there over SSH: a name of your SSH configuration, several with "
-                            "commas, auto (your machine of the class) or all (the whole class)")
+                            "commas, auto (your machine of the class), all (the whole class) or "
+                            "cluster (the class's queue)")
     group.add_argument("--keep", action="store_true",
                        help="with --host auto: do not stop a machine that was started for this")
     group.add_argument("--run-limit", type=float, default=60.0, metavar="MINUTES",

@@ -89,7 +89,7 @@ class InventoryModule(BaseInventoryPlugin):
 
     @staticmethod
     def _facts(loaded: Any, file: Path) -> dict[str, Any]:
-        from classroom import sdk
+        from classroom import firstboot, sdk
 
         keys = {}
         for student in loaded.students:
@@ -111,6 +111,7 @@ class InventoryModule(BaseInventoryPlugin):
                 "budget",
                 "lab",
                 "save_work",
+                "cluster",
                 "work_copies",
                 "market",
             },
@@ -126,6 +127,9 @@ class InventoryModule(BaseInventoryPlugin):
                 "region": loaded.regions[0],
                 "profiler": loaded.profiler_kind,
                 "sdk_tools": sdk.tools_of(loaded.sdk),
+                "devices": loaded.machine.devices,
+                "cores_per_device": loaded.machine.cores_per_device,
+                "awake_processes": firstboot.awake_processes(loaded),
             },
         }
 
@@ -141,7 +145,7 @@ class InventoryModule(BaseInventoryPlugin):
 
     def _addresses(self, inventory: Any, loader: Any, loaded: Any) -> None:
         """Let amazon.aws.aws_ec2 find the machines: it knows paging, retries and credentials."""
-        from classroom import hostkeys
+        from classroom import clusters, hostkeys
 
         config = loaded.out / "aws_ec2.yml"
         config.parent.mkdir(parents=True, exist_ok=True)
@@ -175,6 +179,7 @@ class InventoryModule(BaseInventoryPlugin):
                 f"The machines of {loaded.name} could not be listed:"
                 f" {str(error).splitlines()[0]} Run this again, or `python -m classroom doctor`."
             ) from error
+        nodes: list[dict[str, str]] = []
         for name in sorted(inventory.hosts):
             host = inventory.hosts[name]
             tags = host.vars.get("tags") or {}
@@ -197,6 +202,13 @@ class InventoryModule(BaseInventoryPlugin):
             for seat in seats:
                 inventory.add_group(seat["student"])
                 inventory.add_host(name, group=seat["student"])
+            if loaded.cluster:  # everybody works everywhere, under one number
+                seats = [
+                    {"student": s.id, "user": s.id, "core": -1, "uid": clusters.uid(s.id)}
+                    for s in loaded.students
+                ]
+                nodes.append({"name": name, "address": host.vars.get("private_ip_address", "")})
+                inventory.set_variable(name, "classroom_head", name == clusters.HEAD)
             inventory.set_variable(
                 name,
                 "classroom_seats",
@@ -209,4 +221,5 @@ class InventoryModule(BaseInventoryPlugin):
             words = " ".join(f"-o {shlex.quote(f'{k}={v}')}" for k, v in known.items())
             inventory.set_variable(name, "ansible_ssh_common_args", words)
             inventory.set_variable(name, "tags", None)  # the name is reserved in Ansible
-
+        for group in ("students", "machines"):
+            inventory.set_variable(group, "classroom_nodes", nodes)

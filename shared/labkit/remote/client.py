@@ -37,7 +37,8 @@ NEEDS = {"numpy": "numpy>=1.26", "ml_dtypes": "ml_dtypes>=0.5", "rich": "rich>=1
          "filelock": "filelock>=3.12"}
 PASSED_ON = ("NKI_PRECISE_FP", "NKISIM_CHECKS", "NKISIM_SHUFFLE",
              "NEURON_PLATFORM_TARGET_OVERRIDE", "NEURON_RT_VISIBLE_CORES", "TRAINIUM_LABS_LOCKS",
-             "LABKIT_STUDENT", "COLUMNS", "NKI_BANNER")
+             "LABKIT_STUDENT", "COLUMNS", "NKI_BANNER",
+             "SLURM_PARTITION", "SLURM_ACCOUNT")        # read by srun, on a cluster
 ENDS = {"time": "the run was ended at its time limit; --run-limit MINUTES allows more",
         "stopped": "the run was stopped",
         "killed": "the run was killed on the other machine (out of memory?) before its end",

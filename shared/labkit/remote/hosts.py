@@ -54,13 +54,18 @@ def resolve(name: str, args: argparse.Namespace, tree: Tree, err: Console
     """
     if not name or name.startswith("-"):
         raise RemoteError("--host needs a name")
-    if name not in ("auto", "all"):
+    room = Class(args.class_file, args.student, tree, err)
+    # without a class file, `cluster` is a name of the SSH configuration, as on the student's page
+    known_to_class = ("auto", "all", *(["cluster"] if room.file.is_file() else []))
+    if name not in known_to_class:
         if args.keep:
             raise RemoteError("--keep is for --host auto: other hosts are never stopped")
         known = {h.name: h for h in remembered(tree)}
         names = [n.strip() for n in name.split(",") if n.strip()]
         return [known.get(n, Host(n)) for n in dict.fromkeys(names)], lambda left: None
-    room = Class(args.class_file, args.student, tree, err)
+    room.needed()
+    if name == "cluster":
+        return [room.login()], lambda left: None
     return room.mine(args.keep) if name == "auto" else (room.all(), lambda left: None)
 
 
@@ -71,6 +76,9 @@ class Class:
         self.file = Path(file or os.environ.get(CLASS) or "class.yml")
         self.tree, self.err = tree, err
         self.student = student or os.environ.get("LABKIT_STUDENT") or getpass.getuser()
+
+    def needed(self) -> None:
+        """Raise RemoteError if there is no class file."""
         if not self.file.is_file():
             raise RemoteError(f"there is no class file {self.file}: --class FILE or the variable "
                               f"{CLASS} names it. To use a host of your SSH configuration, give "
@@ -106,6 +114,19 @@ class Class:
                                   **machine["options"]}.items() for x in ("-o", f"{k}={v}")]
         return Host(machine["name"], tuple(options), machine["usd_hour"],
                     machine.get("price_note", ""))
+
+    def login(self) -> Host:
+        """Return the node of the class's cluster where everybody logs in, as this student."""
+        nodes = sorted((m for m in self.machines() if m.get("cluster")), key=lambda m: m["name"])
+        if not nodes:
+            raise RemoteError("the class has no cluster (`mode: cluster` in its class.yml)")
+        if nodes[0]["state"] != "running" or not nodes[0]["ip"]:
+            raise RemoteError(f"the cluster's first node is {nodes[0]['state']}: the staff start "
+                              "it with  classroom start")
+        if self.student not in [s["student"] for s in nodes[0]["ssh"]]:
+            raise RemoteError(f"{self.student} has no account on the cluster; --student NAME says "
+                              "who you are in the roster (staff: --student staff)")
+        return self.host(nodes[0])
 
     def all(self) -> list[Host]:
         """Return the running machines of the class."""

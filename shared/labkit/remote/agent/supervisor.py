@@ -12,6 +12,7 @@ import termios
 import time
 from pathlib import Path
 
+from . import slurm
 from .files import HOME, Refused, boot, lock, read, say, write
 from .machine import device_lock, packages
 from .runs import GRACE_S, MARK, end, find, kill_all
@@ -68,13 +69,16 @@ def compute(folder, job, log):
                                    env.get("PATH", os.defpath)])
     env["PYTHONPATH"] = str(folder / "tree" / "shared")
     holder = None
-    if job.get("device"):
+    queue = slurm.queued()
+    if job.get("device") and not queue:
         holder, core = device_lock(job)
         env["NEURON_RT_VISIBLE_CORES"] = core
     extra = packages(job, env, log)
     if extra:
         env["PYTHONPATH"] += os.pathsep + extra
     argv = [job["python"] if a == "{python}" else a for a in job["argv"]]
+    if queue:
+        argv = slurm.command(job, argv)
     if job.get("tty"):
         ours, theirs = pty.openpty()
         rows, columns = job["tty"]
@@ -105,8 +109,13 @@ def compute(folder, job, log):
         if kill_at is None and (now > deadline or (folder / "stop").exists()):
             why = "time" if now > deadline else "stopped"
             kill_at = now + GRACE_S
-            os.killpg(child.pid, signal.SIGINT)
+            if queue:
+                slurm.tell(folder.name, "INT")
+            else:
+                os.killpg(child.pid, signal.SIGINT)
         elif kill_at is not None and now > kill_at:
+            if queue:
+                slurm.tell(folder.name, "KILL")
             kill_all(folder.name)
             break
     kill_at = kill_at or time.monotonic() + GRACE_S
