@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ class Days:
     """Hold the home folder of the page, and do what its parts say."""
 
     def __init__(self, cloud: LabCloud, home: Path) -> None:
-        self.cloud, self.home, self.server, self.count = cloud, home, None, 0
+        self.cloud, self.home, self.count = cloud, home, 0
         self.server: FunctionServer | None = None
         (home / ".ssh").mkdir(parents=True)
         (home / ".ssh/id_ed25519.pub").write_text(public_key(1))
@@ -120,23 +121,30 @@ class Days:
         path.write_text(text.replace(old, new))
 
 
-def test_every_command_of_the_page_does_what_it_shows(cloud: LabCloud, tmp_path: Path) -> None:
-    days = Days(cloud, tmp_path / "home")
+@pytest.fixture()
+def days(cloud: LabCloud, tmp_path: Path) -> Iterator[Days]:
+    """Return the page's home folder; the function that students reach ends with the test."""
+    made = Days(cloud, tmp_path / "home")
+    yield made
+    if made.server is not None:
+        made.server.process.kill()
+        made.server.process.wait()
+
+
+def test_every_command_of_the_page_does_what_it_shows(days: Days) -> None:
     for part in PARTS.finditer(PAGE.read_text(encoding="utf-8")):
         if part["kind"] == "console":
+            days.commands(part["text"], part["name"] or "")
             if "teardown" in part["text"] and days.server:
-                days.commands(part["text"], "")
                 days.server.process.kill()  # the function is gone, and so is its address
                 days.server.process.wait()
-            else:
-                days.commands(part["text"], part["name"] or "")
         elif part["kind"]:
             (days.home / part["name"]).write_text(part["text"])
         elif part["hours"]:
             days.passes(int(part["hours"]), part["how"] == "busy")
         else:
             days.edit(part["file"], part["old"], part["new"])
-    assert days.count >= 25 and cloud.leftovers() == []
+    assert days.count >= 25 and days.cloud.leftovers() == []
 
 
 def test_nothing_of_the_page_is_left_out() -> None:
