@@ -1,16 +1,21 @@
 """How long the simulator takes for the labs' large cases, against PyTorch and NumPy doing the same.
 
     python benchmarks/labs_simulation.py [--repeat N] [--only TEXT] [--target trn1|trn2]
-                                         [--threads N]
+                                         [--threads N] [--memory]
 
 Simulator and reference run alternately on the same inputs, in this process, with as many threads
 each; the table shows the best of N runs and the ratios, which are what to compare between machines.
-On a busy machine only the ratio of CPU times, with --threads 1, means something.
+On a busy machine only the ratio of CPU times, with --threads 1, means something. A variable that
+tells NumPy's BLAS to be that of an older processor is taken out: PyTorch would not obey it.
+
+--memory measures no time: each case runs once, in a process of its own, and the table shows what it
+needed at the peak beyond the imported modules, inputs included, against inputs and outputs.
 """
 from __future__ import annotations
 
 import argparse
 import functools
+import math
 import os
 import sys
 import time
@@ -31,6 +36,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--target", default="trn2", choices=("trn1", "trn2"))
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1,
                         help="of both sides (default: one a core)")
+    parser.add_argument("--memory", action="store_true", help="show memory in place of time")
     return parser.parse_args()
 
 
@@ -66,9 +72,49 @@ def best_of(repeat: int, *functions: Callable[[], Any]) -> list[tuple[float, flo
     return [(min(w for w, _ in mine), min(c for _, c in mine)) for mine in times]
 
 
+def peak_mb(lab_name: str, case_name: str, target: str) -> tuple[float, float]:
+    """Return (MB at the peak beyond imported modules, MB of inputs and outputs) of one run."""
+    import resource
+
+    import nkisim
+    from labkit import make_inputs
+    from labkit.load import load_lab, load_module
+    lab = load_lab(ROOT / "labs" / lab_name)
+    case = lab.case(case_name)
+    kernels = load_module(lab.folder / "kernels.py", f"bench_{lab.name}")
+    unit = 1 if sys.platform == "darwin" else 1024          # of ru_maxrss, in bytes
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    inputs = make_inputs(case, 0)
+    run = nkisim.run(getattr(kernels, case.kernel), *inputs, target=target, **case.kwargs,
+                     **case.kernel_kwargs)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return (after - before) / 2**20, (sum(a.nbytes for a in inputs) + run.outputs.nbytes) / 2**20
+
+
+def memory(wanted: list[tuple[str, str]], target: str) -> int:
+    """Print the table of memory; return 0."""
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    from rich.console import Console
+    from rich.table import Table
+    table = Table(title="Memory of the simulator", title_justify="left", box=None)
+    for name in ("lab", "case", "peak MB", "inputs and outputs MB", "of 2 x that + 300 MB"):
+        table.add_column(name, justify="left" if name in ("lab", "case") else "right")
+    for lab, case in wanted:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            peak, data = pool.submit(peak_mb, lab, case, target).result()
+        table.add_row(lab, case, f"{peak:,.0f}", f"{data:,.0f}", f"{peak / (2 * data + 300):.2f}")
+        print(lab, case, f"{peak / (2 * data + 300):.2f}", file=sys.stderr, flush=True)
+    Console().print(table)
+    return 0
+
+
 def main() -> int:
     """Print the table; return 0."""
     args = arguments()
+    if os.environ.pop("OPENBLAS_CORETYPE", None):
+        print("OPENBLAS_CORETYPE is ignored here", file=sys.stderr)
     for name in ("OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "OMP_NUM_THREADS"):
         os.environ[name] = str(args.threads)        # before NumPy and PyTorch are imported
     from rich.console import Console
@@ -79,6 +125,10 @@ def main() -> int:
     from labkit.load import load_lab, load_module
     conv, ffnn = (load_lab(ROOT / "labs" / name) for name in ("conv2d", "ffnn"))
     network = load_module(ffnn.folder / "reference.py", "bench_reference")
+    if args.memory:
+        return memory([(lab.name, case.name) for lab, case, _ in subjects(conv, ffnn, network)
+                       if args.only in case.name], args.target)
+    means: dict[str, list[tuple[float, float]]] = {}
     table = Table(title=f"Simulator ({args.target}) and reference on this machine, "
                         f"{args.threads} threads, best of {args.repeat}", title_justify="left",
                   box=None)
@@ -97,8 +147,13 @@ def main() -> int:
         row = (lab.name, case.name, f"{matmuls:,}", f"{wall:.2f}", f"{wall_2:.2f}",
                f"{wall / wall_2:.2f}", f"{cpu / cpu_2:.2f}")
         table.add_row(*row)
+        means.setdefault(lab.name, []).append((wall / wall_2, cpu / cpu_2))
         print(*row, file=sys.stderr, flush=True)
     Console().print(table)
+    for name, ratios in means.items():
+        wall, cpu = (math.exp(sum(map(math.log, some)) / len(some)) for some in zip(*ratios))
+        print(f"{name}: {wall:.2f} times the reference's wall time, {cpu:.2f} times its CPU time "
+              f"(geometric means of {len(ratios)})")
     print("References: PyTorch's conv2d (and max_pool2d) in float32; NumPy in float32 for ffnn.")
     return 0
 

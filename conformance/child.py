@@ -256,13 +256,14 @@ class _Watch:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: Any) -> Iterator[None]:
-        """Note whether a case comes to a kernel; end it after its time, if the part has one."""
+        """Note whether a case of a sample comes to a kernel; end it after its time, if it has one.
+        """
         self.ran = True
         with launch.watched() as runs, time_limit(self.job["detail"].get("each", 0)):
             try:
                 return (yield)
             finally:
-                self.ran = bool(runs)
+                self.ran = bool(runs) or not self.job["detail"].get("sampled")
                 for findings in runs:
                     _tell(findings)
 

@@ -38,6 +38,7 @@ CONTENTS = {
                   "Errors, one by one": "errors/index", "The latency model": "docs/latency-model",
                   "nkisim": "reference/nkisim", "labkit": "reference/labkit"},
     "For staff": {"A course, week by week": "docs/staff", "Grading": "docs/grading",
+                  "A class, day by day": "docs/class-days",
                   "A class up": "AWS_SETUP", "A class down": "AWS_TEARDOWN",
                   "How infra is made": "infra/README"},
     "The project": {"Contributing": "CONTRIBUTING", "Changes": "CHANGELOG"},
@@ -47,7 +48,12 @@ CONTENTS = {
 def contents() -> str:
     """Return the sidebar, which stands unseen at the end of the first page."""
     out = []
-    for caption, pages in CONTENTS.items():
+    named = {page or name.partition("<")[2].rstrip(">") for group in CONTENTS.values()
+             for name, page in group.items()}
+    rest = [f.relative_to(ROOT).with_suffix("").as_posix() for pattern in SOURCES
+            for f in sorted(ROOT.glob(pattern)) if f.suffix == ".md" and f.name != "README.md"]
+    more = {page: "" for page in rest if page not in named}
+    for caption, pages in (CONTENTS | ({"More": more} if more else {})).items():
         rows = [f"{name} <{page}>" if page else name for name, page in pages.items()]
         out += ["", "```{toctree}", ":hidden:", f":caption: {caption}", "", *rows, "```"]
     return "\n".join(out) + "\n"

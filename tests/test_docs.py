@@ -15,7 +15,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -73,46 +72,29 @@ def run(command: str, shown: list[str], code: int, folder: Path, **env: str) -> 
         assert occurs(" ".join(line.split()), said), f"{line!r} is not in: {said}"
 
 
+#: Infra's tests replay it, with a fake cloud.
+OF_INFRA = ROOT / "docs" / "class-days.md"
 #: The pages whose `console` blocks are run here.
-PAGES = (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")),
-         *sorted(ROOT.glob("labs/*/README.md")),
-         *sorted(ROOT.glob("labs/*/solutions/answers.md")))
+PAGES = tuple(page for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")),
+                                *sorted(ROOT.glob("labs/*/README.md")),
+                                *sorted(ROOT.glob("labs/*/solutions/answers.md")))
+              if page != OF_INFRA and "```console" in page.read_text("utf-8"))
 
 
-def steps() -> Iterator[Any]:
-    """Yield the commands of the pages that users read."""
-    for page in PAGES:
-        for command, shown, code in commands(page.read_text("utf-8")):
-            yield pytest.param(page, command, shown, code,
-                               id=f"{page.parent.name}/{page.stem}: {command}")
-
-
-@pytest.fixture(scope="module")
-def copy_of(tmp_path_factory):
-    """Return a function that copies a page's folder once, for commands that build on each other.
-
-    Of the repository only labs are copied: what a page in docs speaks of.
-    """
-    copies: dict[Path, Path] = {}
-
-    def copy(folder: Path) -> Path:
-        if folder not in copies:
-            copies[folder] = tmp_path_factory.mktemp("docs") / folder.name
-            part = "labs" if folder == ROOT else ""
-            shutil.copytree(folder / part, copies[folder] / part,
-                            ignore=shutil.ignore_patterns("__pycache__", "results"))
-            for page in copies[folder].glob("*.md"):
-                for name, code in files(page.read_text("utf-8")).items():
-                    (copies[folder] / name).write_text(code, "utf-8")
-        return copies[folder]
-    return copy
-
-
-@pytest.mark.parametrize("page, command, shown, code", list(steps()))
-def test_command(page: Path, command: str, shown: list[str], code: int, copy_of):
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_the_commands_of_a_page(page: Path, tmp_path: Path):
+    """Run them in order, in one copy: they build on each other."""
     # answer keys lie below the lab whose commands they run, pages of docs below the repository
-    below = page.parent.name == "solutions" or page.parent == ROOT / "docs"
-    run(command, shown, code, copy_of(page.parents[below]))
+    home = page.parents[page.parent.name == "solutions" or page.parent == ROOT / "docs"]
+    part = "labs" if home == ROOT else ""       # what such a page speaks of
+    folder = tmp_path / home.name
+    shutil.copytree(home / part, folder / part,
+                    ignore=shutil.ignore_patterns("__pycache__", "results"))
+    text = page.read_text("utf-8")
+    for name, code in files(text).items():
+        (folder / name).write_text(code, "utf-8")
+    for command, shown, code in commands(text):
+        run(command, shown, code, folder)
 
 
 @pytest.mark.parametrize("line, said, expected", [

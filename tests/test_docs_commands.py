@@ -18,14 +18,16 @@ from typing import Any
 
 import pytest
 
+from .test_docs import OF_INFRA
 from .test_docs import PAGES as RUN
 
 ROOT = Path(__file__).resolve().parents[1]
 PATTERNS = ("*.md", "docs/*.md", "labs/*/README.md", "labs/*/solutions/*.md", "infra/*.md",
             "infra/roles/*/README.md")
 PAGES = [page for pattern in PATTERNS for page in sorted(ROOT.glob(pattern))]
-#: What a block may be, by what stands behind its backticks.
-LANGUAGES = {"console", "sh", "sh needs-aws", "python", "diff", "yaml", "json", "caddy", "text", ""}
+#: Blocks of commands are `console`, `sh` or `sh needs-aws`; other names for them would be missed.
+COMMANDS = {"console", "sh", "sh needs-aws"}
+OTHER_NAMES = ("bash", "shell", "zsh", "fish", "powershell", "terminal", "sh")
 #: Programs that are not ours: only that the line is one that a shell reads.
 FOREIGN = {"ssh", "git", "aws", "export", ".", "mkdir", "cp", "cd"}
 #: Names in commands that stand for something of the reader's.
@@ -37,7 +39,7 @@ def blocks(page: Path) -> Iterator[tuple[str, str]]:
     """Yield (what stands behind the backticks, text) of the blocks of a page."""
     for info, text in re.findall(r"^ *```([^\n`]*)\n(.*?)^ *```", page.read_text("utf-8"),
                                  re.M | re.S):
-        yield re.sub(r' title="[\w.]+"$', "", info.strip()), text
+        yield re.sub(r" (title|file)=\S+$", "", info.strip()), text
 
 
 def commands() -> Iterator[Any]:
@@ -74,9 +76,9 @@ def flags_exist(words: tuple[str, ...], text: str) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_each_block_is_of_a_kind_and_says_if_it_needs_aws(page):
     for info, text in blocks(page):
-        assert info in LANGUAGES, f"{info!r}: {text[:80]}"
+        assert info in COMMANDS or not info.startswith(OTHER_NAMES), f"{info!r}: {text[:80]}"
         if info == "console":
-            assert page in RUN or page.name == "CONTRIBUTING.md", "no test runs this page's blocks"
+            assert page in (*RUN, OF_INFRA, ROOT / "CONTRIBUTING.md"), "no test runs these blocks"
         if info.startswith("sh"):
             assert bool(NEEDS_AWS.search(text)) == (info == "sh needs-aws"), text
 
@@ -97,9 +99,11 @@ def test_a_command_that_is_not_run_has_programs_files_and_flags_that_exist(page,
         if module == "labkit" and words[3] == "remote":
             assert words[4] in help_of(ROOT, "-m", "labkit", "remote")
     elif program in ("python", "python3"):
-        file = folder / words[1] if (folder / words[1]).is_file() else ROOT / words[1]
+        file = folder / words[1] if (folder / words[1]).is_file() \
+            else ROOT / words[1].removeprefix("../")            # from a checkout beside this one
         assert file.is_file(), f"there is no {words[1]}"
-        flags_exist(words[2:], help_of(file.parent, file.name))
+        mine = [k for k, word in enumerate(words) if word.endswith(".py")]
+        flags_exist(words[2:mine[1] if mine[1:] else None], help_of(file.parent, file.name))
     elif program == "nox":
         session(words[1:])
     elif program == "ansible-playbook":
@@ -134,7 +138,7 @@ def packages(words: tuple[str, ...]) -> None:
     for before, word in zip(words, words[1:]):
         if before == "-r":
             assert (ROOT / word).is_file(), f"there is no {word}"
-        if before == "-e":
+        if before == "-e" and word.startswith("."):
             for extra in re.findall(r"\w+", word):
                 assert re.search(rf"^{extra} = \[", project, re.M), f"there is no extra {extra}"
 

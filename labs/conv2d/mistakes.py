@@ -186,6 +186,8 @@ MISTAKES = {"conv2d_exact": (
             on(1, not_moving(3))),
     Mistake("only the last product is in the result: they are assigned (=), not added (+=)",
             last_product),
+    Mistake("no product is in the result, which is the bias alone: what the matmuls give is not "
+            "added up", on(1, np.zeros_like)),
     Mistake("only the last tap of the filter is in the result", on(1, only_tap(-1, -1))),
     Mistake("only the first tap of the filter is in the result", on(1, only_tap(0, 0))),
     Mistake("only the first 128 input channels are in the sum", groups(slice(0, TILE))),

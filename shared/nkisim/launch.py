@@ -249,8 +249,10 @@ def _bind(kernel: Kernel, args: tuple, kwargs: dict) -> list[str]:
         sig = inspect.signature(kernel.func)
         sig.bind(*args, **kwargs)
     except TypeError as exc:
+        plain = sig.replace(return_annotation=sig.empty, parameters=[
+            p.replace(annotation=sig.empty) for p in sig.parameters.values()])
         raise fail("NKI-K04", f"kernel {kernel.__name__} was not called as it is defined: {exc}",
-                   limit=f"{kernel.__name__}{inspect.signature(kernel.func)}",
+                   limit=f"{kernel.__name__}{plain}",
                    where=find_where()) from None
     names = [p.name for p in sig.parameters.values()]
     return names + [names[-1] if names else "args"] * len(args)

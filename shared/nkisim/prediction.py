@@ -189,7 +189,7 @@ class Profile:
         self._options = options
         self.schedule = plan
         self.trace = plan.trace                             # with spills, if there are any
-        self.tile_values = tile_values if plan.trace is run.trace else None     # by its numbers
+        self.tile_values = tile_values and tile_values.followed(plan.trace.origin)
         self.spill_bytes = sum(p.spill_bytes for p in plans)
         for p in plans:
             for k, engine in enumerate(p.engines):          # they are chosen by now

@@ -242,6 +242,56 @@ def test_what_was_finished_before_a_crash_counts(tmp_path, monkeypatch):
                   "test_it.py::test_three": "failed: the process ended with 3"}
 
 
+SAMPLED = """
+import time
+import pytest
+
+@nki.jit
+def add(a, wrong):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(a) + (2 if wrong else 1))
+    return out
+
+@pytest.mark.parametrize("n", range(20))
+def test_right(n):
+    a = np.full((4, 4), n, np.float32)
+    assert (nki.simulate_kernel(add, a, False) == a + 1).all()
+
+@pytest.mark.parametrize("n", range(20))
+def test_wrong_at_the_end(n):
+    a = np.full((4, 4), n, np.float32)
+    assert (nki.simulate_kernel(add, a, n == 19) == a + 1).all()
+
+def test_long():
+    while True:
+        time.sleep(0.01)
+
+def test_whose_own_mistake_it_is():
+    {}["no such key"]
+"""
+
+
+def test_a_sample_of_each_function_is_counted_by_functions(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    from conformance import counts, layouts, pool, suites
+    part = suites.Part("tests", ("test_*.py",), sample=3, each=2)
+    suite = suites.Suite("some", "", "trn2", (part,), ("an/owner",))
+    checkout = write(tmp_path / "sources" / "an+owner", test_some=SAMPLED)
+    job, = layouts.jobs(suite, checkout, full=False)
+    done = pool.Pool(1).run_one(job)
+    got = {r.case.partition("::")[2]: (r.outcome, r.reason) for r in done.results}
+    assert [n for n in got if "right" in n] == ["test_right[0]", "test_right[10]", "test_right[19]"]
+    assert got["test_long"] == ("failed", "not finished in 2 s")
+    assert got["test_whose_own_mistake_it_is"][0] == "not here"
+    count = counts.of([done])
+    assert (count["some"][""]["passed"], count["some"][""]["failed"]) == (5, 2)
+    by_function = count["some: functions"][""]
+    assert {k: by_function[k] for k in ("passed", "failed", "not here")} == {
+        "passed": 1, "failed": 2, "not here": 1}
+    whole, = layouts.jobs(suite, checkout, full=True)
+    assert (whole.detail["sample"], whole.detail["each"]) == (0, 2)
+
+
 def test_what_does_not_end_is_stopped(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     assert ended(tmp_path, "import time; time.sleep(600)", 1) == {

@@ -16,6 +16,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "latency-model.md"
 
 #: Numbers that are no facts of a chip. file -> {a piece of the line: why the number is there}
 STRUCTURE = {
+    "vectorize.py": {"trips < 2": "a loop"},
+    "transposes.py": {"WIDE = 4": "bytes of the data that it is about",
+                      "len(of.shape) == 2": "rows and columns"},
     "banks.py": {"-2": "a mark: an instruction that uses several tiles"},
     "compiler.py": {
         '(HBM, SBUF): 2': "a code: 1 is a load, 2 a store",
@@ -29,6 +32,7 @@ STRUCTURE = {
                   "reshape(-1, 2)": "pairs"},
     "spill.py": {"1 << 60": "later than everything"},
     "formulas.py": {
+        "itemsize == 4": "bytes of wide data",
         "PACK = 4": "values in an element of an x4 dtype", "2 * PACK *": "a multiply-add is two",
         "for p in srcs) < 2": "two inputs", "n % 2 == 0": "AWS: N even",
         "2 if kind.form.double_row": "a double row has two rows",

@@ -34,6 +34,18 @@ def test_dims_of_one_element_can_be_left_out_beside_an_index_tile():
     assert (nkisim.simulate(kernel, x) == x[::-1, ::-1]).all()
 
 
+def test_a_column_of_indices_is_an_index_tile():
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((8, 2), dtype=x.dtype, buffer=nl.shared_hbm)
+        rows = nisa.iota(nl.arange(8)[:, None] + 8 * nl.arange(2)[None, :], dtype=np.uint32)
+        for i in nl.affine_range(2):
+            nl.store(out[:, i], value=nl.load(x[0, rows[:, i].as_tile()]))
+        return out
+    x = data(1, 16, 1)
+    assert (nkisim.simulate(kernel, x) == x.reshape(2, 8).T).all()
+
+
 def test_other_dims_cannot_be_left_out_beside_an_index_tile():
     @nki.jit
     def kernel(x):
@@ -93,6 +105,21 @@ def test_a_mask_has_no_subscripts():
     assert "new axes to the indices" in hint_of(lambda x, p, f: (p < 3)[:, None])
 
 
+def test_an_index_expression_is_no_tile():
+    text = hint_of(lambda x, p, f: nl.load(x[p, p.T]))
+    assert "an index expression has no .T" in text and "nl.arange(n)[None, :]" in text
+    assert not hasattr(nl.arange(4), "T")
+
+
+@pytest.mark.parametrize("module, name, meant", [
+    (nisa, "tensor_load", "nl.load"), (nisa, "tensor_store", "nl.store"),
+    (nl, "full_like", "nl.full"), (todays_isa, "tensor_load", "nl.load")])
+def test_names_that_people_and_models_make_up(module, name, meant):
+    with pytest.raises(AttributeError) as caught:
+        getattr(module, name)
+    assert str(caught.value).rstrip(".").endswith(meant)
+
+
 @pytest.mark.parametrize("module", ["kernels", "_private_kernels", "_pre_prod_kernels"])
 def test_kernels_of_aws_are_no_misspelt_names_of_the_language(module):
     with pytest.raises(ImportError) as caught:
@@ -113,6 +140,15 @@ def test_only_names_of_nki_are_proposed():
     assert "as_kernel" not in str(caught.value)
     with pytest.raises(AttributeError, match=r"nki\.benchmark"):
         nki.benchmrk                                    # noqa: B018
+
+
+def test_a_wrong_call_is_answered_with_the_names_of_the_parameters():
+    @nki.jit
+    def kernel(first: nl.ndarray, second: nl.ndarray = None) -> nl.ndarray:
+        return first
+    with pytest.raises(NkiError) as caught:
+        nkisim.simulate(kernel)
+    assert "kernel(first, second=None)" in caught.value.render()
 
 
 # -- nki ----------------------------------------------------------------------------------------
@@ -139,6 +175,26 @@ def test_the_target_of_a_kernel_of_the_first_releases(monkeypatch):
         today.jit(copy, platform_target="trn2")
 
 
+def test_a_range_as_a_subscript_is_a_slice():
+    @today.jit
+    def kernel(x):
+        out = todays_nl.ndarray((3, 2), dtype=x.dtype, buffer=todays_nl.shared_hbm)
+        rows, columns = todays_nl.affine_range(1, 4), todays_nl.affine_range(0, 4, 2)
+        todays_nl.store(out, value=todays_nl.load(x[rows, columns]))
+        return out
+    assert (nkisim.simulate(kernel, data(4, 4)) == data(4, 4)[1:4, 0:4:2]).all()
+
+
+def test_a_grid_can_be_an_argument_of_jit():
+    def kernel(x):
+        out = todays_nl.ndarray((2, 4), dtype=x.dtype, buffer=todays_nl.shared_hbm)
+        me = todays_nl.program_id(0)
+        todays_isa.dma_copy(dst=out[me:me + 1], src=x[me:me + 1])
+        return out
+    assert (today.jit(kernel, grid=[2])(data(2, 4)) == data(2, 4)).all()
+    assert (today.jit(grid=2)(kernel)(data(2, 4)) == data(2, 4)).all()
+
+
 def test_numbers_of_members_are_what_the_release_says_of_them(monkeypatch):
     """0.1 and 0.2 took them, and so do libraries that were written then."""
     none = 3                            # not in the call: the source alone does not show it
@@ -152,6 +208,7 @@ def test_numbers_of_members_are_what_the_release_says_of_them(monkeypatch):
     assert (run.outputs == x).all()
     said = [f for f in run.findings if f.severity == "warning"]
     assert [f.id for f in said] == ["NKI-G36"] and "dge_mode=none" in said[0].where.text
+    assert "Try: dge_mode=nisa.dge_mode.none" in said[0].text
     monkeypatch.setenv("NKI_LANGUAGE_VERSION", "0.2")
     assert not [f for f in nkisim.run(today.jit(kernel), x, target="trn2").findings
                 if f.severity == "warning"]

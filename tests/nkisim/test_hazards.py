@@ -351,3 +351,28 @@ def test_many_tiles_side_by_side_are_no_pairs(tiles):
     every = Regions(np.zeros(len(at), int), at, np.full(len(at), tile), geometry)
     assert not len(every.overlapping(np.ones(len(at), bool))[0])
     assert not geometry._known                          # it was seen without looking at any
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_core_that_does_not_wait_for_the_other(waits):
+    import nki
+    import nki.isa as nki_isa
+    import nki.language as nki_nl
+
+    @nki.jit
+    def kernel(x):
+        out = nki_nl.ndarray((128, 64), dtype=x.dtype, buffer=nki_nl.shared_hbm)
+        half = nki_nl.ndarray((128, 64), dtype=x.dtype, buffer=nki_nl.shared_hbm)
+        mine = nki_nl.program_id(0) * 64
+        other = 64 - mine
+        nki_nl.store(half[mine:mine + 64], nki_nl.load(x[mine:mine + 64]))
+        if waits:
+            nki_isa.core_barrier(half, (0, 1))
+        nki_nl.store(out[mine:mine + 64], nki_nl.load(half[other:other + 64]))
+        return out
+
+    found = [f for f in nkisim.run(kernel[2], data(128, 64)).findings if f.id == "NKI-L02"]
+    assert len(found) == (not waits)
+    if found:
+        assert found[0].severity == "warning" and "core_barrier" in found[0].text
+        assert "a core reads" in found[0].text and "sequential_range" not in found[0].text

@@ -273,6 +273,12 @@ def test_what_a_class_body_assigns_is_a_field():
     class Named(Sizes):
         name = "x"
 
+    @dataclass
+    class Late(nl.NKIObject):
+        first: int
+        second: int
+
+    assert Late(second=2) == Late(None, 2)
     assert Sizes(rows=2).size() == 8 and Sizes(3, 5).size() == 15
     named = Named(2, name="y")
     assert (named.rows, named.columns, named.name, Named.name) == (2, 4, "y", "x")

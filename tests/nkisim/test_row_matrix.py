@@ -9,6 +9,7 @@ import pytest
 
 from nkisim.isa.operands import READ, VECTOR
 from nkisim.isa.table import ROWS
+from nkisim.language.nki import isa as _all_rows  # noqa: F401 (rows of this dialect alone)
 from oracle.common import FP32, I32
 from rowmatrix import masks
 from rowmatrix.check import check
@@ -19,7 +20,8 @@ from rowmatrix.trial import Trial
 from rowmatrix.vector_specs import ELEMENTWISE, SCALAR, SHUFFLES, WITH_RESULTS
 
 SPECS = (*ELEMENTWISE, *WITH_RESULTS, SHUFFLES, *SCALAR, *PRODUCTS, *GPSIMD, *DMA, *DYNAMIC)
-ELSEWHERE = {"rand", "random_seed", "partition_broadcast"}      # in test_row_arguments.py
+ELSEWHERE = {"rand", "random_seed", "partition_broadcast",      # in test_row_arguments.py
+             "indirect_gather", "indirect_scatter"}             # in test_nki_indirect.py
 FEW = ("none", "partition", "free", "both")     # masks for dtypes other than the usual one
 
 

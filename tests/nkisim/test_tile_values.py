@@ -108,3 +108,21 @@ def test_values_survive_being_saved(tmp_path):
     columns = report.load(tmp_path / "p.json").columns
     assert (columns["val_max"] == prof.tile_values.rows["max"]).all()
     assert columns["val_histogram"].reshape(-1, BINS).shape == (4, BINS)
+
+
+def test_values_follow_their_instructions_through_what_a_compiler_changes():
+    """Two loads of one tile become one; what the others wrote stands at their new places."""
+    @nki.jit
+    def twice(x):
+        out = nl.ndarray((2, 128, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+        for i in nl.static_range(2):
+            nl.store(out[i], nisa.tensor_scalar(nl.load(x), nl.multiply, float(i + 2)))
+        return out
+    x = np.ones((128, 8), np.float32)
+    for compiler in (("reorder",), ("reorder", "hoist")):
+        prof = profile(twice, x, target="trn2", tile_values=True, compiler=compiler)
+        names = [prof.trace.kinds[k].row.name for k in prof.trace.kind_ids()]
+        rows = prof.tile_values.rows
+        assert len(names) == 6 - ("hoist" in compiler)
+        assert [r["max"] for r in rows if names[r["instr"]] == "tensor_scalar"] == [2, 3]
+        assert len(rows) == len(names) and prof.tile_values.complete

@@ -11,6 +11,7 @@ import nkisim
 from nkisim.doors import records
 from nkisim.doors.calibrate import command
 from nkisim.doors.records import Skipped
+from nkisim.timing.compiler import DEFAULT
 
 CARRIED = {r.id: r for r in records.load()}
 WITH_TWINS = [r for r in CARRIED.values() if r.twin]
@@ -68,7 +69,7 @@ def test_sources_that_were_asked_for_and_are_absent_are_not_a_success(capsys, tm
 def test_a_twin_does_what_the_published_counts_say():
     x, w, b = (np.ones(s, np.float16) for s in ((1, 256, 224, 224), (256, 256, 3, 3), (256,)))
     prof = nkisim.profile(kernel("conv2d", ROWS=1, STRIPS=False), x, w, b, target="trn2",
-                          compute=False)
+                          compute=False, compiler=DEFAULT)
     # counted in published traces: 7992 matmuls of 222 columns, 2664 loads of one row, 444 of
     # the bias, 444 stores; and four loads of weights
     assert prof.instructions["nc_matmul"] == 7992

@@ -23,12 +23,19 @@ class Launch(Protocol):
     arenas: dict[str, Any]          # the memories that the kernel allocates directly
     asked_id: bool                  # the kernel has called nl.program_id
     skip_middle_end: bool           # affine_range keeps the order of statements
+    cores: Any                      # the cores that run a kernel together, None for one
 
     def find(self, id: str, severity: str, text: str, where: int = -1, other: int = -1) -> None:
         """Add a finding."""
 
 
 _INDEPENDENT = {"affine_range": "iteration of nl.affine_range", "grid": "instance of the grid"}
+#: what to do about a value that another one wrote
+_INSTEAD = {
+    "affine_range": "Use nl.sequential_range, += for a sum that is read after the loop, or a tile "
+                    "for each iteration",
+    "grid": "Instances cannot wait for each other: do both parts in one, or in two kernels",
+    "cores": "Let them wait for each other in between: nisa.core_barrier(tensor, (0, 1))"}
 
 
 def check_loops(m: Launch) -> NkiError | None:
@@ -51,7 +58,8 @@ def check_loops(m: Launch) -> NkiError | None:
     for met, line, other in met_at:
         storage = int(every.storage[met.access])
         if not every.write[met.access]:
-            _carried(m, met.loop, _what_is_read(trace, every, met), line, other,
+            kind = "cores" if m.cores else trace.loop_kind[met.loop]
+            _carried(m, met.loop, _what_is_read(trace, every, met, kind), line, other,
                      nodes.first_two(met, node[every.instr[[met.access, met.write]]], trace))
         elif (storage, line) not in carried:    # t[...] = f(t): that it is read says it all
             reads = np.flatnonzero((every.storage == storage) & ~every.write)
@@ -66,24 +74,28 @@ def check_loops(m: Launch) -> NkiError | None:
     return error
 
 
-def _what_is_read(trace: Trace, every: Operands, met: Meeting) -> str:
+def _what_is_read(trace: Trace, every: Operands, met: Meeting, kind: str) -> str:
     """Return in words what an iteration reads of another one, and what to do about it."""
-    kind = trace.forms()[every.form[met.write]][0]
+    write = trace.forms()[every.form[met.write]][0]
     some = _how_much(trace, every, met)
-    if kind.accumulate or kind.inplace:
+    if kind == "affine_range" and (write.accumulate or write.inplace):
         return (f"reads a sum that others add to as well{some}; what is in it by then is undefined "
                 "on the chip, where they overlap. For the sum of one iteration create the "
                 "accumulator inside the loop; for a running sum use nl.sequential_range")
     return (f"reads what another one wrote{some}; on the chip, where they overlap and run in any "
-            "order, it may not be there yet. Use nl.sequential_range, += for a sum that is read "
-            "after the loop, or a tile for each iteration")
+            f"order, it may not be there yet. {_INSTEAD[kind]}")
 
 
 def _carried(m: Launch, loop: int, text: str, line: int, other: int, who: str = "") -> None:
     """Report a value that is carried from iteration to iteration; `who`: the first that meet."""
     m.find("NKI-L02", _severity(m, loop),
-           f"an {_INDEPENDENT[m.trace.loop_kind[loop]]} {text}{who and f' (here {who})'}",
+           f"{_one(m, loop)} {text}{who and f' (here {who})'}",
            line, other)
+
+
+def _one(m: Launch, loop: int) -> str:
+    kind = m.trace.loop_kind[loop]
+    return "a core" if m.cores and kind == "grid" else f"an {_INDEPENDENT[kind]}"
 
 
 def _severity(m: Launch, loop: int) -> str:

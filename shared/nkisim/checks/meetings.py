@@ -73,7 +73,8 @@ class Nodes:
     def first_two(self, met: Meeting, nodes: np.ndarray, trace: Trace) -> str:
         """Return in words which iterations of a loop the two accesses of a meeting are in."""
         later, earlier = (self._iteration(int(n), met.loop, trace) for n in nodes)
-        return f"iteration {later} after {earlier}"
+        word = "iteration" if trace.loop_kind[met.loop] == "affine_range" else "number"
+        return f"{word} {later} after {earlier}"
 
     def _iteration(self, node: int, loop: int, trace: Trace) -> int:
         while self.loop[node] != loop:

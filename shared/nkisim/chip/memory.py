@@ -135,7 +135,8 @@ class Storage:
         if itemsize < self.grain:
             self.set_grain(itemsize)
         if self._mask is None:
-            self._mask = np.full(self.nbytes // self.grain, self.init == FULLY, dtype=np.bool_)
+            make = np.ones if self.init == FULLY else np.zeros      # zeros cost nothing until used
+            self._mask = make(self.nbytes // self.grain, np.bool_)
             self._missing = 0 if self.init == FULLY else self._mask.size
         return self._view(self._mask, offset, shape, strides, itemsize)
 

@@ -59,7 +59,8 @@ TIMING = {
            "dma_small_write_factor", "dge_units", "dge_issue_us",
            "dge_row_us"),
     "launch_us": fitted(
-        13.0, "nc_latency less body of one vector addition of one tile", narrow=True),
+        13.0, "nc_latency less body of one vector addition of one tile; kernels of five families "
+        "say 13.5 (13.0 to 17.3)"),
     "profile_us": fitted(
         14.0, "total_time less body of one vector addition in two sizes", narrow=True),
     "pe_transpose_passes": documented(4, f"{ISA}.nc_matmul: 4 cycles a row for float32"),

@@ -175,6 +175,16 @@ def families(outcomes: list[Outcome]) -> dict[str, tuple[int, float]]:
         for name, g in sorted(groups.items()) if len(g) >= 2}
 
 
+def by_family(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
+    """Return how far each family is off: records, median and worst |error| in percent."""
+    groups: dict[str, list[float]] = defaultdict(list)
+    for o in outcomes:
+        if o.error_pct is not None:
+            groups[o.family].append(abs(o.error_pct))
+    return [{"family": name, "records": len(e), "median_error_pct": round(float(np.median(e)), 1),
+             "worst_error_pct": round(max(e), 1)} for name, e in sorted(groups.items())]
+
+
 def report(outcomes: list[Outcome], twins: Iterable[Outcome] = ()) -> dict[str, Any]:
     """Return everything as one JSON-ready dict; figures are of the records, not of our twins."""
     level(outcomes)
@@ -199,20 +209,26 @@ def write(path: Path, outcomes: list[Outcome], twins: Iterable[Outcome]) -> None
 
     Predictions are in microseconds, by the record's id; `twins` of kernels of ours.
     """
+    for o in outcomes:                  # figures are those of the predictions as they are kept
+        if o.predicted_us is not None:
+            o.predicted_us = round(o.predicted_us, 4)
+            o.error_pct = 100.0 * (o.predicted_us / o.measured_us - 1.0)
     facts = report(outcomes)
 
     def predictions(some: Iterable[Outcome]) -> dict[str, float]:
-        return {o.id: round(o.predicted_us, 2) for o in some if o.predicted_us is not None}
+        return {o.id: round(o.predicted_us, 4) for o in some if o.predicted_us is not None}
     kept = {name: round(facts[name], 1) for name in ("median_error_pct", "p90_error_pct")}
     near = [{"target": o.target, "bound": o.bound, "body_us": round(o.body_us, 1),
              "error_pct": round(abs(o.error_pct if o.across_pct is None else o.across_pct), 1)}
             for o in outcomes if o.error_pct is not None and not o.relative]
     document = {"schema": 2, "compared": facts["compared"], "skipped": facts["skipped"], **kept,
-                "across": facts["across"], "order": facts["order"],
+                "across": {k: round(v, 1) for k, v in (facts["across"] or {}).items()},
+                "order": facts["order"],
+                "families": by_family(outcomes),
                 "predicted_us": predictions(outcomes), "twins_us": predictions(twins),
                 "neighbours": near}
     text = json.dumps(document, indent=1)
-    text = re.sub(r"\{\s+(\"target\": [^{}]*?)\s+\}",
+    text = re.sub(r"\{\s+(\"(?:target|family)\": [^{}]*?)\s+\}",     # a line each
                   lambda m: "{" + re.sub(r"\s+", " ", m[1]) + "}", text)
     path.write_text(text + "\n", encoding="utf-8")
 

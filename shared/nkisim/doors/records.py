@@ -247,8 +247,12 @@ def twin(record: Record) -> Any:
         raise Skipped("no kernel of ours has its structure")
     file = "twins_nki.py" if record.twin.get("file") == "twins_nki.py" else "twins.py"
     text = resources.files("nkisim").joinpath(f"data/{file}").read_text("utf-8")
-    return _function(text, f"nkisim/data/{file}", str(record.twin.get("function")),
+    func = _function(text, f"nkisim/data/{file}", str(record.twin.get("function")),
                      record.twin.get("set", {}))
+    if record.twin.get("skip_middle_end"):              # as the record's kernel does
+        from neuronxcc.nki.compiler import skip_middle_end_transformations
+        func = skip_middle_end_transformations(func)
+    return func
 
 
 def _function(text: str, name: str, function: str, constants: dict[str, Any]) -> Any:

@@ -153,7 +153,7 @@ def _value(word: str, name: str, function: Any, names: dict[str, Any], path: str
 def _tune(options: argparse.Namespace) -> int:
     from nkisim.chip import hw
     core = hw.get(options.target) if options.target is not None else None
-    on = compiler.options(options.compiler)
+    on = None if options.compiler is None else compiler.options(options.compiler)
     args = tuple(value_of(text, "--arg") for text in options.arg)
     kwargs = dict(named_argument(text, "--kwarg") for text in options.kwarg)
     variants, wanted = load(options.kernel, options.set)

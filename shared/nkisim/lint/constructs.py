@@ -68,9 +68,9 @@ class Construct:
                 steps.append(f"since {since} {verdict}")
         return "NKI " + ", ".join(steps)
 
-    def told(self, what: str) -> str:
+    def told(self, what: str, remedy: str = "") -> str:
         """Return the text of a finding; `what` is the construct as it was written."""
-        return f"{what}: {self.says} ({self.history()}). Try: {self.remedy}"
+        return f"{what}: {self.says} ({self.history()}). Try: {remedy or self.remedy}"
 
     def rule(self) -> Rule:
         """Return the row's page."""

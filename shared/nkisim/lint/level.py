@@ -59,8 +59,10 @@ def of_kernel(func: Any, dialect: str = "") -> list[Finding]:
     return found
 
 
-def in_run(key: str, what: str) -> tuple[str, str, str] | None:
+def in_run(key: str, what: str, remedy: str = "") -> tuple[str, str, str] | None:
     """Return (id, severity, text) of a construct that a run comes upon, None if it is accepted.
+
+    `remedy`: what to write there, if that is more precise than the row's.
 
     Raises: NkiError for a refused construct, if the level is "strict".
     """
@@ -70,8 +72,8 @@ def in_run(key: str, what: str) -> tuple[str, str, str] | None:
     if asked == "off" or verdict == ACCEPTED:
         return None
     if asked == "strict" and SEVERITY[verdict] == "warning":
-        raise fail(row.id, f"{what}: {row.says}", hint=row.remedy)
-    return row.id, SEVERITY[verdict], row.told(what)
+        raise fail(row.id, f"{what}: {row.says}", hint=remedy or row.remedy)
+    return row.id, SEVERITY[verdict], row.told(what, remedy)
 
 
 def as_error(finding: Finding, more: int = 0) -> NkiError:

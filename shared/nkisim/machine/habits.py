@@ -20,7 +20,8 @@ _OTHER_NAMES = {
     "remainder": "mod", "fmod": "mod", "neg": "negative", "clone": "copy", "dot": "matmul",
     "mm": "matmul", "bmm": "matmul", "einsum": "matmul", "amax": "max", "amin": "min",
     "average": "mean", "swapaxes": "transpose", "permute": "transpose", "t": "transpose",
-    "greater_than": "greater", "less_than": "less", "inverse": "reciprocal", "empty": "ndarray"}
+    "greater_than": "greater", "less_than": "less", "inverse": "reciprocal", "empty": "ndarray",
+    "full_like": "full", "tensor_load": "load", "tensor_store": "store"}
 #: functions of nl whose names NumPy has as well
 _SAME_NAMES = frozenset((
     "abs", "add", "all", "arctan", "bitwise_and", "bitwise_or", "bitwise_xor", "ceil", "copy",
@@ -29,7 +30,8 @@ _SAME_NAMES = frozenset((
     "logical_xor", "matmul", "max", "maximum", "mean", "min", "minimum", "mod", "multiply",
     "negative", "not_equal", "power", "prod", "reciprocal", "relu", "right_shift", "rsqrt",
     "sigmoid", "sign", "silu", "sin", "softmax", "softplus", "sqrt", "square", "subtract", "sum",
-    "tan", "tanh", "transpose", "trunc", "var", "where", "zeros", "ones", "zeros_like", "ndarray"))
+    "tan", "tanh", "transpose", "trunc", "var", "where", "zeros", "ones", "zeros_like", "ndarray",
+    "load", "store"))
 _REDUCTIONS = frozenset(("max", "min", "sum", "mean", "prod", "all", "var"))
 #: the reduction that an operator makes
 REDUCERS = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod",
@@ -73,7 +75,8 @@ def nl_name(name: str) -> str:
 
 #: what people ask a tensor for, and it does not have
 METHODS = sorted({*_ATTRIBUTES, *_OTHER_NAMES, *_SAME_NAMES}
-                 - {"empty", "ndarray", "full", "zeros", "ones", "zeros_like"})
+                 - {"empty", "ndarray", "full", "zeros", "ones", "zeros_like", "full_like", "load",
+                    "store", "tensor_load", "tensor_store"})
 
 
 def no_method(name: str, hints: Mapping[str, str] = MappingProxyType({})) -> property:

@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import fail
 from . import truth
 from .context import current
+from .habits import NkiAttributeError
 from .loopindex import LoopIndex
 
 
@@ -98,6 +99,13 @@ class Index:
                            given=f"[{k!r}]", limit="`None` and `:`",
                            hint="shift it with + and scale it with * instead")
         return Index(self.const, (*shape, *self.shape[d:]), (*coeffs, *self.coeffs[d:]))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise NkiAttributeError("NKI-K14", f"an index expression has no .{name}",
+                                hint="it is no tile: an axis is where it was made, "
+                                     "nl.arange(n)[:, None] or nl.arange(n)[None, :]")
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise fail("NKI-I04", "an index expression is read-only",

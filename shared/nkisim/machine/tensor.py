@@ -286,6 +286,10 @@ class Tensor:
         nblock = self.nblock + (1 if axis <= self.nblock and self.kind is not HBM else 0)
         return self.like(self.offset, shape, strides, nblock, moved(self.oob, self.shape, axis))
 
+    def as_tile(self) -> Tensor:
+        """Return the part of a tile that a subscript names, as a tile: every part is one here."""
+        return self.settle()
+
     def view(self, dtype: Any) -> Tensor:
         """Return the same bytes as another dtype; the last dim scales."""
         self.settle()

@@ -48,18 +48,15 @@ def of_handle(t: Any) -> bool:
 
 
 def of_view(t: Any) -> bool:
-    """Return True, with a finding, for a tensor of the package nki: it is there.
+    """Return True, with a note, for a tensor of the package nki: it is there.
 
-    Its compiler takes an object for true, and AWS's own kernels ask so for optional parameters. Of
-    a tile on chip it is more likely that its data was meant.
+    Its compiler takes an object for true, and AWS's own kernels ask so for optional parameters.
     """
     m = current.get()
     if m is not None:
-        on_chip = t.buffer.value in ("sbuf", "psum")
-        m.find("NKI-I15", "warning" if on_chip else "note",
-               f"the truth of {t!r} is asked for: it is true because the tensor is there, whatever "
-               "it holds. Write `x is not None`"
-               + (", or select data with nisa.select_reduce" if on_chip else ""), m.here())
+        m.find("NKI-I15", "note", f"the truth of {t!r} is asked for: it is true because the tensor "
+               "is there, whatever it holds. Write `x is not None`, or select data with "
+               "nisa.select_reduce", m.here())
     return True
 
 

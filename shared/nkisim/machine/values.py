@@ -42,6 +42,21 @@ class TileValues:
     def rows(self) -> np.ndarray:
         return np.concatenate(self._rows) if self._rows else np.zeros(0, SUMMARY)
 
+    def followed(self, origin: np.ndarray | None) -> TileValues:
+        """Return the values of a trace that a compiler has changed; `origin` as in `Trace`."""
+        if origin is None:
+            return self
+        rows = self.rows
+        there = np.flatnonzero(origin >= 0)
+        place = np.full(int(max(origin.max(initial=-1), rows["instr"].max(initial=-1))) + 1, -1)
+        place[origin[there]] = there
+        moved = rows.copy()
+        moved["instr"] = place[rows["instr"]]
+        moved = moved[moved["instr"] >= 0]
+        out = TileValues(0)
+        out._rows, out.complete = [moved[np.argsort(moved["instr"], kind="stable")]], self.complete
+        return out
+
     def note(self, m: Machine, dst: Tensor) -> None:
         """Look at what the instruction that was recorded last has written to `dst`."""
         if not self._left or dst.size > self._elements:

@@ -177,6 +177,8 @@ def hoist(trace: Trace, hw: NeuronCore) -> Trace:
         group.append(i)
         while used > room and len(kept) > 1:
             used -= int(size[dmas.version[kept.pop(next(iter(kept)))[0]]])
+    if all(len(group) == 1 for group in same):
+        return trace
     for first, *others in same:
         if others:
             home = int(dmas.version[first])

@@ -27,7 +27,8 @@ class Draft:
         self.dropped = np.zeros(len(self.starts), bool)
         self._ids: dict[Kind, int] = {}
         self._words = array("q")                # rows that are put in, one after the other
-        self._put: list[tuple[int, int]] = []   # (before which instruction, first word)
+        #: (before which instruction, first word, like which)
+        self._put: list[tuple[int, int, int]] = []
 
     def storage(self, like: int, kind: str, row_bytes: int | None = None, nparts: int | None = None
                 ) -> int:
@@ -49,8 +50,9 @@ class Draft:
         """Put an instruction in before instruction `before`, at the source line of `like`.
 
         `operands`: storage and byte offset of each. What is put in at one place keeps its order.
+        If `like` is dropped, it stands for it (and for others, perhaps).
         """
-        self._put.append((before, len(self._words)))
+        self._put.append((before, len(self._words), like))
         at = self.starts[like]
         self._words.extend((self.kind(kind), int(self.rows[at + LINE]), int(self.rows[at + NODE])))
         for storage, offset in operands:
@@ -84,7 +86,7 @@ class Draft:
         """Return the changed trace."""
         keep = np.flatnonzero(~self.dropped)
         words = np.frombuffer(self._words, np.int64) if self._words else np.zeros(0, np.int64)
-        put = np.array(self._put, np.int64).reshape(-1, 2)
+        put = np.array(self._put, np.int64).reshape(-1, 3)
         place = np.concatenate([put[:, 0] * 2, keep * 2 + 1])   # put in: before the instruction
         begin = np.concatenate([put[:, 1] + len(self.rows), self.starts[keep]])
         order = np.argsort(place, kind="stable")
@@ -100,4 +102,8 @@ class Draft:
         out.rows, out.starts = array("q"), array("q")
         out.rows.frombytes(rows.tobytes())
         out.starts.frombytes(starts.astype(np.int64).tobytes())
+        before = np.arange(len(self.starts)) if self.trace.origin is None else self.trace.origin
+        stands_for = np.where(self.dropped[put[:, 2]], put[:, 2], -1)
+        was = np.concatenate([stands_for, keep])[order]
+        out.origin = np.where(was >= 0, before[was], -1) if len(before) else was
         return out

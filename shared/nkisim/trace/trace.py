@@ -220,6 +220,8 @@ class Trace:
         # as the constants at the top of this file say; `instructions` and `operands` read it
         self.rows = array("q")
         self.starts = array("q")
+        #: in a trace that a compiler has changed: the instruction that each was before, -1 for new
+        self.origin: np.ndarray | None = None
         # a node is one iteration of one loop; node 0 is the kernel's top level
         self.node_parent = array("q", [-1])
         self.node_loop = array("q", [-1])

@@ -36,6 +36,7 @@ class Prediction:
     spilled: int = 0
     bound: str = ""
     model_error: str = ""
+    error_pct: float | None = None      # of kernels like this one; None: unknown
     warnings: list[str] = field(default_factory=list)
     refused: str = ""                   # in a line
     page: str = ""                      # the whole error
@@ -89,7 +90,8 @@ def predict(job: Job, candidate: Candidate) -> Prediction:
     except Exception as error:          # the kernel is the user's: it can fail in any way
         out.refused, out.page = refusal(error)
         return out
-    out.us, out.bound, out.model_error = float(prof.latency_us), prof.bound, prof.model_error
+    out.us, out.bound = float(prof.latency_us), prof.bound
+    out.model_error, out.error_pct = prof.model_error, prof.trust.pct
     out.sbuf, out.psum = prof.sbuf_peak_bytes, prof.psum_peak_banks
     out.hbm = int(prof.hbm_read_bytes + prof.hbm_write_bytes)
     out.transfers, out.spilled = int(prof.dma_transfer_count), int(prof.spill_bytes)

@@ -41,16 +41,17 @@ def _headline(tuning: Tuning) -> str:
     names = {p.candidate.name for p in (*(r.prediction for r in tuning.rows), *tuning.refused)}
     text = (f"{', '.join(sorted(names))}: {total} candidates, {len(tuning.refused)} refused; "
             f"predicted by nkisim for {tuning.target} - not measured")
-    errors = dict.fromkeys(r.prediction.model_error for r in tuning.rows[:5])
-    return "\n".join([text, *(f"error of the model: {e}" for e in errors if e)])
+    if tuning.rows:
+        text += f"\nerror of the model for the fastest: {tuning.rows[0].prediction.model_error}"
+    return text
 
 
 def _grid(tuning: Tuning, rows: list[Row]) -> list[str]:
     """Return the rows as aligned columns; a column for each name that varies."""
     names = list(rows[0].values)
     variants = len({r.prediction.candidate.name for r in tuning.rows}) > 1
-    head = ["", *(["kernel"] if variants else []), *names, "predicted us", "SBUF B/partition",
-            "PSUM banks", "HBM bytes", "bound by", "with arithmetic"]
+    head = ["", *(["kernel"] if variants else []), *names, "predicted us", "error",
+            "SBUF B/partition", "PSUM banks", "HBM bytes", "bound by", "with arithmetic"]
     cells = [head]
     for row in rows:
         p = row.prediction
@@ -59,7 +60,8 @@ def _grid(tuning: Tuning, rows: list[Row]) -> list[str]:
         said = "" if row.verdict is None else ", ".join(
             [row.verdict.text, *row.verdict.warnings])
         cells.append([mark, *([p.candidate.name] if variants else []),
-                      *(shown(v) for v in row.values.values()), f"{p.us:,.1f}", f"{p.sbuf:,}",
+                      *(shown(v) for v in row.values.values()), f"{p.us:,.1f}",
+                      "?" if p.error_pct is None else f"±{p.error_pct:.0f} %", f"{p.sbuf:,}",
                       str(p.psum), f"{p.hbm:,}",
                       p.bound + (" (spills)" if p.spilled else ""), said])
     widths = [max(len(line[c]) for line in cells) for c in range(len(head))]

@@ -18,12 +18,6 @@ from .verify import Verdict, verify
 BEST = 5
 
 
-def _doubt(model_error: str) -> float | None:
-    """Return the share by which a prediction is off, from its own sentence; None if unknown."""
-    found = re.search(r"(\d+(?:\.\d+)?) %", model_error)
-    return float(found[1]) / 100 if found else None
-
-
 @dataclass
 class Row:
     """A candidate: its prediction, whether nothing beats it, and what a run with arithmetic says.
@@ -52,6 +46,7 @@ class Row:
                     "predicted_us": p.us, "sbuf_peak_bytes": p.sbuf, "psum_peak_banks": p.psum,
                     "hbm_bytes": p.hbm, "dma_transfer_count": p.transfers,
                     "spill_bytes": p.spilled, "bound": p.bound, "model_error": p.model_error,
+                    "model_error_pct": p.error_pct,
                     "warnings": p.warnings, "pareto": self.pareto,
                     "like_the_fastest": self.alike}),
                 **({} if self.verdict is None else {
@@ -182,9 +177,8 @@ def _mark(rows: Sequence[Row]) -> None:
         return
     fastest = rows[0].prediction
     for row in rows:
-        doubts = [_doubt(p.model_error) for p in (fastest, row.prediction)]
-        known = [d for d in doubts if d is not None]
-        row.alike = len(known) < 2 or row.prediction.us <= fastest.us * (1 + max(known))
+        errors = [p.error_pct for p in (fastest, row.prediction) if p.error_pct is not None]
+        row.alike = len(errors) < 2 or row.prediction.us <= fastest.us * (1 + max(errors) / 100)
 
 
 def _axes(p: Prediction) -> tuple[float, int, int]:

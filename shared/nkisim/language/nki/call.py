@@ -20,7 +20,7 @@ from ...machine.indirect import Indirect, Patterned
 from ...machine.instruction import Instr
 from ...machine.machine import Machine
 from ...machine.tensor import Tensor
-from . import refusals
+from . import columns, refusals
 from .enums import OF_PARAMETER
 from .tensor import Empty, NkiTensor, no_elements
 from .versions import said_of
@@ -91,10 +91,12 @@ class Signature:
         """Return the member that has a number, as 0.1 and 0.2 took it; raise NKI-N01 for others."""
         if type(value) is not int or value not in {e.value for e in enum}:
             raise self.not_a_member(name, value, enum)
-        said, m = level.in_run("integer_enum", f"{name}={value}"), current.get()
+        member, m = enum(value), current.get()
+        said = level.in_run("integer_enum", f"{name}={value}",
+                            f"{name}=nisa.{enum.__name__}.{member.name}")
         if said is not None and m is not None:
             m.find(*said, m.trace.line(sys._getframe(1)))
-        return enum(value)
+        return member
 
     def wrong(self, what: str, hint: str = "") -> NkiError:
         return fail("NKI-N01", what, limit=str(self),
@@ -166,7 +168,12 @@ def instruction(own: Row, adapt: Adapter) -> Any:
         try:
             values = form.bind(args, kw)
             given = dict(zip(names, map(argument, values)))
+            late = columns.enter(m, own, given) \
+                if any(x.__class__ is columns.Columns for x in given.values()) else None
+            written_to = given.get("dst")
             issue(m, adapt(m, given) or own, given)
+            if late is not None:
+                columns.leave(late, written_to)
         except (NkiError, AssertionError):
             raise
         except (TypeError, ValueError, KeyError, AttributeError, IndexError) as exc:

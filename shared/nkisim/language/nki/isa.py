@@ -8,7 +8,7 @@ import numpy as np
 from ...chip import dtypes, hw
 from ...chip.memory import PSUM
 from ...errors import fail
-from ...isa import act, dma, dve, dynamic, gpsimd, mx, newer, pe, reduce, rng, search
+from ...isa import act, columns, dma, dve, dynamic, gpsimd, mx, newer, pe, reduce, rng, search
 from ...isa.table import ROWS
 from ...machine.context import NeedsValues, current, machine
 from ...machine.machine import Machine
@@ -27,7 +27,7 @@ from .enums import (
 from .registers import VirtualRegister
 
 #: the modules that write the table; importing them is what fills it
-TABLE = (act, dma, dve, dynamic, gpsimd, mx, newer, pe, reduce, rng, search)
+TABLE = (act, columns, dma, dve, dynamic, gpsimd, mx, newer, pe, reduce, rng, search)
 
 tensor_engine, scalar_engine, vector_engine = engine.tensor, engine.scalar, engine.vector
 gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown

@@ -91,7 +91,8 @@ class Kernel(launching.Kernel):
 def jit(fn: Any = None, **kwargs: Any) -> Any:
     """Make a function a kernel; called with arrays it runs on the simulator.
 
-    On a machine with the SDK it is compiled and runs on the chip. `platform_target`, an argument
+    On a machine with the SDK it is compiled and runs on the chip. `grid=[2]` is kernel[2].
+    `platform_target`, an argument
     until 0.2, picks the generation; what is said of it is NKI-G37.
 
     Raises: NkiError for a generation that there is none of, and for any if NKI_LANGUAGE=strict.
@@ -99,6 +100,9 @@ def jit(fn: Any = None, **kwargs: Any) -> Any:
     if fn is None:
         return lambda f: jit(f, **kwargs)
     kernel = fn if isinstance(fn, Kernel) else Kernel(getattr(fn, "func", fn))
+    grid = kwargs.get("grid")
+    if grid is not None:
+        kernel = kernel[grid[0] if isinstance(grid, (list, tuple)) and len(grid) == 1 else grid]
     target = kwargs.get("platform_target")
     if target is not None:
         try:

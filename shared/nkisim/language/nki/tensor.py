@@ -19,7 +19,7 @@ from ...machine.index import Slice, as_int
 from ...machine.indirect import Indirect
 from ...machine.machine import integer
 from ...machine.tensor import Tensor
-from . import views
+from . import columns, views
 from .enums import MemoryRegion
 from .registers import VirtualRegister
 
@@ -29,13 +29,17 @@ _ON_CHIP = {"sbuf": MemoryRegion.sbuf, "psum": MemoryRegion.psum}
 class NKIObject:
     """Base of the classes that kernels may define and be given.
 
-    The language takes every name that a class body assigns for a field of it, annotated or not:
-    `@dataclass class Sizes(nl.NKIObject): rows = None` makes `Sizes(rows=128)`.
+    The language takes every name that a class body assigns for a field of it, annotated or not, and
+    gives None to those that have no value: `@dataclass class Sizes(nl.NKIObject): rows = 1` makes
+    `Sizes(rows=128)`.
     """
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
         known = inspect.get_annotations(cls)
+        for name in known:
+            if not hasattr(cls, name):
+                setattr(cls, name, None)
         plain = {name: Any for name, value in vars(cls).items()
                  if name not in known and not name.startswith("__") and _is_value(value)}
         if plain:                       # dataclass() comes after this, and reads annotations
@@ -145,12 +149,12 @@ class NkiTensor(NKIObject):
 
     def is_indirect(self) -> bool:
         """Tell whether a run-time offset is part of the view."""
-        return isinstance(self._t, Indirect)
+        return isinstance(self._t, Indirect | columns.Columns)
 
     def _plain(self, what: str) -> Tensor:
         if self._t.__class__ is Empty:
             raise no_elements(self._t)
-        if isinstance(self._t, Indirect):
+        if self.is_indirect():
             raise fail("NKI-N02", f"{what} of a view that has a run-time offset",
                        given=f"{self!r}", limit="an indirect view is used as it is",
                        hint="make the other views first, then .ap, .select or .vector_select")
@@ -160,6 +164,9 @@ class NkiTensor(NKIObject):
     def __getitem__(self, key: Any) -> NkiTensor:
         t = self._plain("a subscript")
         keys = key if key.__class__ is tuple else (key,)
+        if range in [k.__class__ for k in keys]:    # nl.affine_range(n) as a subscript means 0:n
+            keys = key = tuple(slice(k.start, k.stop, k.step) if k.__class__ is range else k
+                               for k in keys)
         for k in keys:
             if k.__class__ in (NkiTensor, VirtualRegister, list) or isinstance(k, NkiTensor):
                 raise fail("NKI-N02", "a tensor is subscripted by a value that the kernel computes",
@@ -263,8 +270,8 @@ class NkiTensor(NKIObject):
                                         dtype))
 
     def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
-        """Return the columns that a tile of indices chooses; NeuronCore-v4."""
-        return self._like(views.indirect(self._plain("indirect"), index, num_elem))
+        """Return the columns that a tile of offsets chooses (see columns.py); NeuronCore-v4."""
+        return self._like(columns.of(self._plain("indirect"), index, num_elem))
 
     # -- what there is not ----------------------------------------------------------------------
     def __setitem__(self, key: Any, value: Any) -> None:

@@ -275,14 +275,3 @@ def vector_select(t: Tensor, dim: Any, offsets: Any) -> Indirect:
     rows = _rows(offsets)
     view = t.like(t.offset, (rows.shape[0], *t.shape[1:]), (0, *t.strides[1:]), 0, None)
     return Patterned(t, view, rows, t.strides[0] // t.dtype.itemsize, t.shape[0])
-
-
-def indirect(t: Tensor, index: Any, num_elem: Any) -> Any:
-    """Return columns chosen by a tile of indices; NeuronCore-v4."""
-    if t.m.hw.generation < 4:
-        raise fail("NKI-E03", ".indirect() does not exist on " + t.m.hw.name,
-                   limit="NeuronCore-v4 (trn3) or newer",
-                   hint="gather with nisa.nc_n_gather or nisa.local_gather")
-    raise fail("NKI-X02", ".indirect() exists in NKI and is not modelled here",
-               limit="other gathers: nisa.nc_n_gather, nisa.local_gather, .vector_select",
-               hint="gather into a tile first")

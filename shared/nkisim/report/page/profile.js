@@ -128,7 +128,7 @@ class Profile {
     }
     const free = Math.max(c.pred[i] >= 0 ? this.end[c.pred[i]] : 0, this.behind[i] >= 0 ? this.leaves[this.behind[i]] : 0);
     if (c.engine[i] !== DMA && this.takes[i] - free > 0.06) {
-      const into = this.head.kinds[c.kind[i]].operands[0][0] === "psum";
+      const into = this.head.kinds[c.kind[i]].operands[0]?.[0] === "psum";
       const table = c.engine[i] === 2 && this.name(i).startsWith("activation");
       out.push(`then ${time(this.takes[i] - free)} ` + (into ? `for a bank of PSUM${this.left(this.takes[i])}`
         : table ? "for the table of its function" : "for an engine that uses the same memory"));

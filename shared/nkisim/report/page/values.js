@@ -11,11 +11,11 @@ function valuesPanel(profile, i) {
   const { col, head } = profile, dim = (text) => el("p", { class: "dim" }, text);
   if (!col.val_instr) {
     return [dim("Values were not kept. They are with python -m nkisim profile ... --html, and with " +
-                "nkisim.profile(..., tile_values=True); not without arithmetic, nor where tiles are spilled.")];
+                "nkisim.profile(..., tile_values=True); not without arithmetic.")];
   }
   if (i < 0) return [dim("Click an instruction: what it wrote is shown here. The arrow keys go along its engine.")];
   const k = valuesAt(profile, i);
-  if (k < 0) return [dim(`No values of instruction ${i}: only the first ${col.val_instr.length.toLocaleString("en")} instructions have them.`)];
+  if (k < 0) return [dim(`No values of instruction ${i}: only the first ${col.val_instr.length.toLocaleString("en")} of the kernel itself have them.`)];
   const target = profile.operands(i)[0], { bins, rows: most, columns: wide } = head.values;
   const flag = (n) => el("td", { class: n ? "num bad" : "num" }, n.toLocaleString("en"));
   const row = (name, cell) => el("tr", {}, td(name, "dim"), cell);
