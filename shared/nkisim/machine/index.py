@@ -1,9 +1,9 @@
 """Index expressions: what `nl.arange`, `nl.mgrid`, `nl.ds` and comparisons of them are made of.
 
 An `Index` is affine over a grid: element [i, j, ...] has the value const + c0*i + c1*j + ...
-A subscript of affine indices is therefore again a strided view, so nothing is ever gathered
-Masks are conjunctions of affine comparisons; where they cut a box out of the
-grid (nearly always), they only narrow the view.
+A subscript of affine indices is therefore again a strided view, so nothing is ever gathered.
+Masks are conjunctions of affine comparisons; where they cut a box out of the grid (nearly always),
+they only narrow the view.
 """
 from __future__ import annotations
 
