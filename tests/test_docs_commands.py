@@ -29,7 +29,8 @@ PAGES = [page for pattern in PATTERNS for page in sorted(ROOT.glob(pattern))]
 COMMANDS = {"console", "sh", "sh needs-aws"}
 OTHER_NAMES = ("bash", "shell", "zsh", "fish", "powershell", "terminal", "sh")
 #: Programs that are not ours: only that the line is one that a shell reads.
-FOREIGN = {"ssh", "git", "aws", "export", ".", "mkdir", "cp", "cd"}
+FOREIGN = {"ssh", "git", "aws", "export", ".", "mkdir", "cp", "cd", "srun", "sbatch", "squeue",
+           "cluster-hours"}
 #: Names in commands that stand for something of the reader's.
 NEEDS_AWS = re.compile(r"--host\b|--backend hw|ansible-playbook|python -m classroom|^aws |^ssh |"
                        r"pip\.repos\.neuron|labkit remote", re.M)

@@ -56,8 +56,9 @@ def test_an_unknown_option_is_exit_code_2(capsys):
 
 def test_explain_prints_a_page(rules, capsys):
     assert cli.main(["explain", "nki-p01"]) == 0
-    assert capsys.readouterr().out == ("NKI-P01: Too many partitions\n\n"
-                                       "A tile has 128 partitions.\n")
+    said = capsys.readouterr().out
+    assert said.startswith("NKI-P01: Too many partitions\n\nA tile has 128 partitions.\n")
+    assert "With import neuronxcc.nki, - is wrong and + right" in said
 
 
 def test_a_page_has_the_figures_of_each_target_from_hw(capsys):
@@ -65,7 +66,8 @@ def test_a_page_has_the_figures_of_each_target_from_hw(capsys):
     for id in errors.RULES:
         assert cli.main(["explain", id]) == 0
     said = capsys.readouterr().out
-    assert "{" not in said
+    text = [line for line in said.splitlines() if not line.startswith((" ", "+", "-"))]
+    assert "{" not in "".join(text)                 # kernels may have f-strings
     for core in hw.CORES:
         assert f"{hw.size(core.sbuf_usable_bytes)} on {core.name}" in said
 

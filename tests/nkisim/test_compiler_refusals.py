@@ -15,7 +15,8 @@ HALF = X.astype(ml_dtypes.bfloat16)
 
 
 def said(kernel, *args):
-    return [(f.id, f.severity) for f in nkisim.run(kernel, *args, target="trn2").findings]
+    found = nkisim.run(kernel, *args, target="trn2").findings
+    return [(f.id, f.severity) for f in found if f.id != "NKI-O07"]     # inputs that give a shape
 
 
 def stored(tile, shape):

@@ -51,7 +51,7 @@ def findings(tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("e", map(case, ALL))
+@pytest.mark.parametrize("e", list(map(case, ALL)))
 def test_a_mistake_is_named_with_its_line(e, findings):
     found = findings(e, wrong=True)
     named = [f for f in found if f.id == e.id]
@@ -65,7 +65,7 @@ def test_a_mistake_is_named_with_its_line(e, findings):
         assert places & e.named(), places
 
 
-@pytest.mark.parametrize("e", map(case, ALL))
+@pytest.mark.parametrize("e", list(map(case, ALL)))
 def test_the_same_without_the_mistake_is_clean(e, findings):
     found = findings(e, wrong=False)
     assert [(f.id, f.text) for f in found if f.severity != "note" or f.id == e.id] == []

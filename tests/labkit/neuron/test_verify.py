@@ -58,7 +58,8 @@ def test_latencies_are_compared_and_become_records_that_fit(tmp_path, here, caps
     assert all(c["measured_us"] == pytest.approx(c["predicted_us"] + 5) for c in cases)
     (proposal,) = json.loads((tmp_path / "verify_sim.proposal.json").read_text())
     launch = next(c for c in proposal["constants"] if c["name"] == "launch_us")
-    assert launch["proposed"] == pytest.approx(launch["now"] + 5, rel=0.1)
+    # six records of a set of its own do not outweigh what is known: most of the 5 us, not all
+    assert launch["now"] + 2 < launch["proposed"] < launch["now"] + 5.5
     assert proposal["after_pct"] < proposal["before_pct"]
     page = (tmp_path / "verify_sim.html").read_text()
     assert page.count("<tr") == 7 and "Proposal for constants" in page
@@ -113,7 +114,9 @@ def test_a_micro_kernel_issues_its_instruction_many_times():
         for case in lab.cases:
             reply = FakeChip().run("sim", lab, case, case.targets[-1])
             counts = reply["stats"]["instructions"]
-            assert counts.get(case.kernel, 0) >= generate.TIMES, (lab.label, case.name, counts)
+            # of 4-byte data the compiler makes transposes on the Tensor Engine
+            name = "nc_transpose" if case.kernel == "load_transpose2d" else case.kernel
+            assert counts.get(name, 0) >= generate.TIMES, (lab.label, case.name, counts)
 
 
 def test_a_chip_that_computes_an_instruction_differently_is_found(tmp_path, monkeypatch, capsys):

@@ -53,6 +53,7 @@ async function renew() {
     (table) => [table.dataset.sortable, table.parentElement.scrollLeft]));
   const held = old.querySelector("button:focus");
   const name = held?.closest("table").dataset.sortable;
+  const [x, y] = [scrollX, scrollY];            // the browser would follow a row, not the reader
   old.replaceWith(document.adoptNode(board));
   wire();
   board.querySelectorAll("[data-sortable]").forEach((table) => {
@@ -61,6 +62,7 @@ async function renew() {
       [...table.querySelectorAll("button")].find((b) => b.textContent === held.textContent)?.focus();
     }
   });
+  scrollTo(x, y);
 }
 
 wire();

@@ -1,4 +1,7 @@
-"""Instructions whose operands the table does not declare, each TIMES times: neuronxcc.nki."""
+"""Instructions that a generated kernel would not show, each TIMES times: neuronxcc.nki.
+
+The table does not declare their operands, or a compiler leaves the same one again out.
+"""
 from __future__ import annotations
 
 import neuronxcc.nki as nki
@@ -19,6 +22,17 @@ def atomic_rmw(a):
     tile = nl.load(a)
     for _ in nl.static_range(TIMES):
         nl.atomic_rmw(out[index, column], value=tile, op=nl.add)
+    return out
+
+
+@nki.jit
+def load(a):
+    """Load pieces of the input, each once: what is loaded again may be kept instead."""
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    width = a.shape[1] // TIMES
+    for i in nl.static_range(TIMES):
+        piece = nl.load(a[:, i * width:(i + 1) * width])
+        nl.store(out[:, i * width:(i + 1) * width], piece)
     return out
 
 

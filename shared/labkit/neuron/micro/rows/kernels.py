@@ -128,16 +128,6 @@ def iota(a):
 
 
 @nki.jit
-def load(a):
-    """nl.load, many times."""
-    kept = nl.ndarray((128, TIMES), dtype=nl.float32, buffer=nl.sbuf)
-    for i in nl.static_range(TIMES):
-        result = nl.load(src=a)
-        kept[:, i:i + 1] = nisa.tensor_copy(result[:, 0:1])
-    return stored(result), stored(kept)
-
-
-@nki.jit
 def load_transpose2d(a):
     """nl.load_transpose2d, many times."""
     kept = nl.ndarray((64, TIMES), dtype=nl.float32, buffer=nl.sbuf)
