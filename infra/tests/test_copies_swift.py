@@ -135,6 +135,7 @@ def environ(server: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     }
     for key, value in new.items():
         monkeypatch.setenv(key, value)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # it keeps the keys of tests before
     return {**os.environ, **new}
 
 
