@@ -103,6 +103,11 @@ class NkiError(ValueError):
             self.given = self._gave or where.text
         return self
 
+    def nowhere(self) -> NkiError:
+        """Say that no line of a kernel is to blame, as for a variable of the environment."""
+        self.where = None
+        return self
+
     def __str__(self) -> str:
         parts = [f"[{self.id}] {self.what}"]
         if self.given:

@@ -74,5 +74,6 @@ def test_instances_of_a_grid_run_in_any_order_too(monkeypatch):
 
 
 def test_a_seed_is_a_number(outputs):
-    with pytest.raises(nkisim.NkiError, match="NKI-K15.*NKISIM_SHUFFLE=often"):
+    with pytest.raises(nkisim.NkiError, match="NKI-K15.*NKISIM_SHUFFLE=often") as caught:
         outputs(running, "often", False)
+    assert caught.value.where is None, "no line of the kernel is to blame"

@@ -17,7 +17,7 @@ def asked(variable: str, allowed: Sequence[str], default: str, rule: str) -> str
     value = given.strip().lower() or default
     if value not in allowed:
         raise fail(rule, f"{variable} has no such value", given=f"{variable}={given}",
-                   limit=", ".join(allowed), hint=f"one of {', '.join(allowed)}")
+                   limit=", ".join(allowed), hint=f"one of {', '.join(allowed)}").nowhere()
     return value
 
 

@@ -25,7 +25,7 @@ def shuffle_seed() -> int | None:
         return None
     if not text.isdecimal():
         raise fail("NKI-K15", f"{SHUFFLE_VARIABLE} is no number",
-                   given=f"{SHUFFLE_VARIABLE}={text}")
+                   given=f"{SHUFFLE_VARIABLE}={text}").nowhere()
     return int(text)
 
 
