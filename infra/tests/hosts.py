@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-PACKAGES = "systemd,systemd-sysv,dbus,libpam-systemd,dbus-user-session,openssh-server,python3,python3-apt,sudo,acl,ca-certificates,iproute2,git,rsync,gpg,curl,procps,bsdutils,gawk,python3-venv"
+PACKAGES = "systemd,systemd-sysv,dbus,openssh-server,python3,python3-apt,sudo,acl,ca-certificates,iproute2,git,rsync,gpg,curl,procps,bsdutils,gawk,python3-venv"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "trainium-labs"
 
 BOOT = r"""
