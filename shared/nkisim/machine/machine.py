@@ -23,6 +23,7 @@ from .block import BlockTensor
 from .index import whole
 from .instruction import Instr
 from .loop import Loop, shuffle_seed
+from .nest import Nest, enabled
 from .products import IS_RESULT, Products
 from .replay import Replays
 from .shadow import refresh_shadow
@@ -58,6 +59,9 @@ class Machine:
         self.accepted: dict[tuple, Any] = {}              # forms of calls -> what was planned
         self.node = 0                   # loop iteration being executed
         self.top = 0                    # the node of the kernel's top level
+        self.nest: Nest | None = None   # the one whose body runs for all iterations
+        self.nests = enabled()
+        self.misfits: dict[Any, int] = {}       # how often one did not fit, by plan
         self.loop_open: list[bool] = []
         self.tile_loops: set[tuple] = set()     # `for` statements that change no Python number
         self.depth = 0                  # nesting of kernels
@@ -236,6 +240,8 @@ class Machine:
             ins.row.check(self, ins, dst)
         self._before_writes(ins, outs)
         self.trace.record(ins, outs, ins.line, self.node)
+        if self.nest is not None:
+            self.nest.instr = ins, dst
         if self.compute:
             origins = self._check_reads(ins, dst)
             self._execute(ins, dst)
