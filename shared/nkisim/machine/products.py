@@ -7,7 +7,8 @@ something reads their result or changes an operand; the machine calls `run` befo
 """
 from __future__ import annotations
 
-from itertools import accumulate
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, groupby
 from math import prod
 from typing import Any
 
@@ -19,6 +20,7 @@ from .tensor import Tensor
 
 IS_RESULT, IS_OPERAND = 1, 2            # Storage.queued
 MAX_ROWS = 4096                         # of a stacked operand: 8 MB for 512 columns
+MAX_COLUMNS = 512                       # of stationary operands beside each other
 MAX_PRODUCTS = 1024                     # waiting altogether, as they keep their operands alive
 #: bytes of stacked operands that are kept for later: weights are used again and again, and more
 #: than fits a cache of the CPU is as slow to read as to stack anew
@@ -134,26 +136,48 @@ class Products:
         self.run()
 
     def run(self) -> None:
-        """Compute everything that waits, results with the same moving operands in a row."""
+        """Compute everything that waits, results with the same moving operands together."""
         groups, self._groups, self._count = self._groups, {}, 0
         for storage in self._flagged:
             storage.queued = 0
         self._flagged = []
         self._operands = []
         self._in_use.clear()
-        for group in sorted(groups.values(), key=lambda g: g.places[1]):
-            self._compute(group)
+        for alike in _with_same(groups.values(), 1):
+            self._compute(alike)
 
-    def _compute(self, group: Group) -> None:
-        """Add the products of a group to its result, as one product of stacked operands."""
-        out = group.dst.np
-        m, n = out.shape[0], out.size // out.shape[0]
-        left, right = (stacks.below(parts, places, columns) for stacks, parts, places, columns
-                       in zip(self._stacks, group.operands, group.places, (m, n)))
+    def _compute(self, groups: list[Group]) -> None:
+        """Add the products of groups with the same moving operands to their results.
+
+        Their stationary operands lie beside each other in one product of stacked operands.
+        """
+        outs = [g.dst.np for g in groups]
+        ends = list(accumulate(out.shape[0] for out in outs))
+        m, n = ends[-1], outs[0].size // outs[0].shape[0]
+        lefts, rights = self._stacks
+        right = rights.of(groups[:1], 1, [n])
+        left = lefts.of(groups, 0, [out.shape[0] for out in outs])
         if self._total.size < m * n:
             self._total = np.empty(m * n, np.float32)
         total = np.matmul(left.T, right, out=self._total[:m * n].reshape(m, n))
-        out += total.reshape(out.shape)
+        for out, start, end in zip(outs, [0, *ends], ends):
+            out += total[start:end].reshape(out.shape)
+
+
+def _with_same(groups: Iterable[Group], which: int) -> Iterator[list[Group]]:
+    """Yield the groups that have operands in common, so many that their results are MAX_COLUMNS."""
+    def places(group: Group) -> list[tuple]:
+        return group.places[which]
+    for _, found in groupby(sorted(groups, key=places), places):
+        some: list[Group] = []
+        columns = 0
+        for group in found:
+            columns += group.dst.shape[0]
+            if columns > MAX_COLUMNS and some:
+                yield some
+                some, columns = [], group.dst.shape[0]
+            some.append(group)
+        yield some
 
 
 class Stacks:
@@ -168,17 +192,23 @@ class Stacks:
         self._bytes = 0
         self._spare = np.empty(0, np.float32)
 
-    def below(self, parts: list[np.ndarray], places: list[tuple], columns: int) -> np.ndarray:
-        """Return operands below each other as one matrix; what was copied last stays valid."""
-        if len(parts) == 1 and not places[0][-1]:
-            return parts[0].reshape(-1, columns)
-        key = tuple(places)
+    def of(self, groups: list[Group], which: int, columns: list[int]) -> np.ndarray:
+        """Return operands of groups as one matrix: those of a group below each other, the groups
+        beside each other, with so many columns each. What was copied last stays valid."""
+        parts, places = groups[0].operands[which], groups[0].places[which]
+        if len(groups) == len(parts) == 1 and not places[0][-1]:
+            return parts[0].reshape(-1, columns[0])
+        key = tuple(tuple(g.places[which]) for g in groups)
         stacked = self._kept.get(key)
         if stacked is None:
-            ends = list(accumulate(part.size // columns for part in parts))
-            stacked = self._kept[key] = self._room(ends[-1], columns)
-            for part, at, end in zip(parts, [0, *ends], ends):
-                stacked[at:end].reshape(part.shape)[...] = part
+            rows = sum(part.size for part in parts) // columns[0]
+            stacked = self._kept[key] = self._room(rows, sum(columns))
+            right = 0
+            for group, width in zip(groups, columns):
+                left, right, end = right, right + width, 0
+                for part in group.operands[which]:
+                    top, end = end, end + part.size // width
+                    stacked[top:end, left:right].reshape(part.shape)[...] = part
         return stacked
 
     def _room(self, rows: int, columns: int) -> np.ndarray:
