@@ -62,7 +62,7 @@ def main() -> int:
     root, file = Path(job["checkout"]), Path(job["file"])
     sys.path[:] = [p for p in sys.path if p]       # not the working folder
     sys.path[:0] = [str(file.parent), *job["path"]]
-    sys.path.append(str(STANDINS))                 # last: what is installed wins
+    sys.path += [str(STANDINS), str(STANDINS / "xla")]       # last: what is installed wins
     if job["how"] == "tests":
         return _tests(job, root, file, log)
     cases = job["detail"].get("cases", [""])
