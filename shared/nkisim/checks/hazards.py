@@ -20,7 +20,7 @@ class Launch(Protocol):
     """What this pass has to know of the machine that ran a kernel."""
 
     trace: Trace
-    arenas: dict[str, Any]          # the memories that the kernel allocates directly
+    arenas: dict[tuple, Any]         # the memories that the kernel allocates directly
     asked_id: bool                  # the kernel has called nl.program_id
     skip_middle_end: bool           # affine_range keeps the order of statements
     cores: Any                      # the cores that run a kernel together, None for one

@@ -61,7 +61,7 @@ class Machine:
         self.loop_open: list[bool] = []
         self.tile_loops: set[tuple] = set()     # `for` statements that change no Python number
         self.depth = 0                  # nesting of kernels
-        self.arenas: dict[str, Storage] = {}
+        self.arenas: dict[tuple, Storage] = {}      # (kind, core) -> what the kernel places
         self.masked_out: set[Any] = set()   # logical tiles of which a mask left all writes out
         self.direct = False             # the kernel allocates directly
         self.placed = 0                 # tensors that it has placed
