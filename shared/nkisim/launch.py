@@ -22,6 +22,7 @@ from .checks.finding import Finding
 from .checks.hazards import check_loops
 from .checks.ignore import kept
 from .checks.inputs import unread_inputs
+from .checks.races import between_waits
 from .checks.sums import check_sums
 from .chip import dtypes, hw
 from .chip.memory import HBM, NEVER
@@ -344,14 +345,13 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
 
 
 def _races(m: Machine) -> None:
-    """Report what two cores do to the same bytes of HBM, if they never wait for each other."""
-    if any(m.cores.syncs):
-        return                                  # what lies between two waits is not looked at
+    """Report what two cores do to the same bytes of HBM without waiting for each other."""
     kinds = m.trace.loop_kind
     kinds[:] = ["grid" if kind == "cores" else kind for kind in kinds]
-    error = check_loops(m)
+    error = check_loops(m, between_waits(m.trace, m.cores.nodes))
     if error is not None:
-        m.findings.append(Finding(error.id, "warning", error.what, error.where, None))
+        m.findings.append(Finding(error.id, "warning", f"{error.what}. {error.hint}", error.where,
+                                  None))
 
 
 def _until_it_broke(m: Machine, error: Exception) -> None:

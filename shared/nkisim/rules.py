@@ -321,7 +321,7 @@ NKI-N09 | - | A sum in PSUM goes on from a matmul
 On NeuronCore-v2 and -v3 accumulating onto what memset or tensor_copy has written is undefined; AWS's simulator adds. The usual form needs no zeros: a new PSUM tile for each result, and nisa.nc_matmul without accumulate=.
 Try: leave out the memset.
 NKI-N10 | - | Cores wait for each other at the same points
-kernel[2] runs on two cores that have their own SBUF and PSUM and share HBM. nisa.core_barrier and nisa.sendrecv wait until the other core has come to the same call (with the same pipe_id); if it never does, the chip hangs. So both cores go through the same sequence of them.
+kernel[2] runs on two cores that have their own SBUF and PSUM and share HBM. nisa.core_barrier and nisa.sendrecv wait until the other core has come to the same call (with the same pipe_id); if it never does, the chip hangs. So both cores go through the same sequence of them. A barrier blocks one engine, and orders what the cores do with the tensor that it names: other engines, and DMAs of other tensors, go on.
 Try: take barriers out of conditions on nl.program_id(0).
 NKI-K15 | - | NKISIM_SHUFFLE is a number
 With NKISIM_SHUFFLE=7 the iterations of affine_range and the instances of a grid run in an order that the seed 7 chooses. A kernel whose result depends on their order then gives other numbers, the same ones each time.

@@ -27,7 +27,7 @@ class _Stopped(BaseException):
 
 
 class Cores:
-    """The cores of a launch; `syncs` says after which instruction each of them has waited."""
+    """The cores of a launch; `met` says how often each of them has come to where they wait."""
 
     def __init__(self, m: Machine, count: int):
         self.m, self.count = m, count
@@ -38,7 +38,7 @@ class Cores:
         self.error: BaseException | None = None
         self.results: list[Any] = [None] * count
         self.posted: dict[Any, Any] = {}
-        self.syncs: list[list[int]] = [[] for _ in range(count)]
+        self.met = [0] * count
         self.nodes: list[int] = []
         self._kept: list[dict[str, Any]] = [{} for _ in range(count)]
 
@@ -100,7 +100,7 @@ class Cores:
         """Let the core that runs wait until the others have come to the same point."""
         self.m.flush()
         me = self.m.program_id[0]
-        self.syncs[me].append(len(self.m.trace.starts))
+        self.met[me] += 1
         others = [j for j in range(self.count) if j != me]
         if all(self.waits[j] == what for j in others):
             for j in others:
