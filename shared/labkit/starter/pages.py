@@ -1,7 +1,7 @@
 """What the pages of an export link to: figures, and sections of pages that are not exported.
 
-A starter of one lab has no links that lead nowhere: where its handout refers to a section of another
-lab's, that section comes along as a page of its own.
+A starter of one lab has no link that leads nowhere: where its handout refers to a section of
+another lab's, that section comes along as a page of its own.
 """
 from __future__ import annotations
 
