@@ -19,7 +19,7 @@ from . import banner, collector, uncaught
 from .checks import level as strict
 from .checks.capacity import check_capacity
 from .checks.finding import Finding
-from .checks.hazards import check_loops
+from .checks.hazards import check_loops, may_meet
 from .checks.ignore import kept
 from .checks.inputs import unread_inputs
 from .checks.sums import check_sums
@@ -60,6 +60,11 @@ class Run:
     def _sum(self, what: str) -> int:
         return sum(n * getattr(self.trace.kinds[k], what)
                    for k, n in self.trace.counts().items())
+
+    @property
+    def may_meet(self) -> bool:
+        """Tell whether run-time indices choose what iterations write, which may be the same."""
+        return may_meet(self.machine)
 
     @property
     def instructions(self) -> Counter:
@@ -306,7 +311,7 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     try:
         with collector.paused(), np.errstate(all="ignore"), dtypes.precision():
             result = _run_instances(m, kernel, tensors, named)
-            m.products.run()        # nothing has read them: a kernel may return PSUM itself
+            m.catch_up()        # nothing has read them: a kernel may return PSUM itself
             m.replays.finish()
             error = None
             if not m.checks:

@@ -180,6 +180,7 @@ class Profile:
         self.kernel_name, self.hw, self.descriptors = kernel_name, core, descriptors
         self.trace, self.machine = run.trace, run.machine
         self.outputs, self.findings = run.outputs, list(run.findings)
+        self.may_meet = run.may_meet
         seal_inputs(run.trace)
         plans = [schedule(trace, core, dge=descriptors == "dge", on=options)
                  for trace in _of_cores(run)]

@@ -324,7 +324,7 @@ NKI-N10 | - | Cores wait for each other at the same points
 kernel[2] runs on two cores that have their own SBUF and PSUM and share HBM. nisa.core_barrier and nisa.sendrecv wait until the other core has come to the same call (with the same pipe_id); if it never does, the chip hangs. So both cores go through the same sequence of them.
 Try: take barriers out of conditions on nl.program_id(0).
 NKI-K15 | - | NKISIM_SHUFFLE is a number
-With NKISIM_SHUFFLE=7 the iterations of affine_range and the instances of a grid run in an order that the seed 7 chooses. A kernel whose result depends on their order then gives other numbers, the same ones each time.
+With NKISIM_SHUFFLE=7 the iterations of affine_range and the instances of a grid run in an order that the seed 7 chooses, and a DMA takes effect only when something waits for it: what touches the same bytes, in the same iteration or after the loop. A kernel whose result depends on the order then gives other numbers, the same ones each time.
 Try: NKISIM_SHUFFLE=1 python script.py.
 NKI-K16 | - | NKISIM_CHECKS is teach, strict or off
 NKISIM_CHECKS says how strictly findings are taken: teach (the default) reports them, strict ends a run with the first error or warning that no comment has turned off, off looks for none, which is a little faster. What no chip can do is an error in all of them.

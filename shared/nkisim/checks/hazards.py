@@ -38,6 +38,15 @@ _INSTEAD = {
     "cores": "Let them wait for each other in between: nisa.core_barrier(tensor, (0, 1))"}
 
 
+def may_meet(m: Launch) -> bool:
+    """Tell whether run-time indices choose what iterations write that nothing orders.
+
+    Whether those meet no pass over the trace can tell; a shuffled run can.
+    """
+    free = {"grid"} if m.skip_middle_end else set(_INDEPENDENT)
+    return not free.isdisjoint(m.trace.loop_kind) and any(k.scatters for k in m.trace.kinds)
+
+
 def check_loops(m: Launch) -> NkiError | None:
     """Look for broken promises of affine loops; add findings, return the error of the first
     bytes in HBM that two iterations write (unless statements keep their order)."""

@@ -99,6 +99,7 @@ class Cores:
     def wait(self, what: tuple) -> None:
         """Let the core that runs wait until the others have come to the same point."""
         self.m.flush()
+        self.m.catch_up()
         me = self.m.program_id[0]
         self.syncs[me].append(len(self.m.trace.starts))
         others = [j for j in range(self.count) if j != me]
