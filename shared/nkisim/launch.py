@@ -369,7 +369,7 @@ def _until_it_broke(m: Machine, error: Exception) -> None:
         _watchers[-1].append(kept(found))
 
 
-_told: set[str] = set()
+_told: set[tuple] = set()
 _watchers: list[list[list[Finding]]] = []
 
 
@@ -385,17 +385,17 @@ def watched() -> Iterator[list[list[Finding]]]:
 
 
 def tell(run: Run) -> Run:
-    """Print a run's errors and warnings to stderr, each once a process; NKI_FINDINGS=0 silences.
+    """Print a run's errors and warnings to stderr, once a process for each place, whatever the
+    shapes; NKI_FINDINGS=0 silences.
 
     Scripts that call kernels directly would otherwise never see them; `nkisim.run` returns them.
     """
     if _watchers or os.environ.get("NKI_FINDINGS") == "0" or sys.stderr is None:
         return run
     for finding in run.findings:
-        text = str(finding)
-        if finding.severity != "note" and text not in _told:
-            _told.add(text)
-            print(text, file=sys.stderr, flush=True)
+        if finding.severity != "note" and finding.key not in _told:
+            _told.add(finding.key)
+            print(str(finding), file=sys.stderr, flush=True)
     return run
 
 

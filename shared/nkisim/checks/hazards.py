@@ -135,7 +135,8 @@ def _written_twice(m: Launch, every: Operands, met: Meeting, line: int, other: i
     kind = trace.loop_kind[met.loop]
     hbm = trace.storages[int(every.storage[met.access])].kind is HBM
     some = _how_much(trace, every, met)
-    text = (f"more than one {_INDEPENDENT[kind]} writes the same "
+    one = "core" if m.cores and kind == "grid" else _INDEPENDENT[kind]
+    text = (f"more than one {one} writes the same "
             + ("HBM elements" if hbm else "tile" if met.same else "elements of a tile") + some
             + f" (here {who})")
     if kind == "grid" and not m.asked_id:
@@ -143,6 +144,9 @@ def _written_twice(m: Launch, every: Operands, met: Meeting, line: int, other: i
                "same HBM elements: the kernel does not use nl.program_id", line, other)
         return None
     severity = _severity(m, met.loop)
+    if hbm and m.cores and int(every.storage[met.access]) not in m.cores.replaced:
+        m.find("NKI-L04", "note", text + ", and the same values: one of them would do", line, other)
+        return None
     if hbm and severity != "note":
         return fail("NKI-L04", text, where=m.trace.where(line),
                     given=f"two destinations overlap{some}" if some else

@@ -239,8 +239,6 @@ class Machine:
                 return                              # nothing is selected
             dst = dst.narrow(ins.box)
         outs = (dst, *ins.also) if ins.also else (dst,)
-        if self.transfers is not None:
-            self.transfers.before(ins, outs)
         self._before_reads(ins, outs)
         if ins.row.check is not None:
             ins.row.check(self, ins, dst)
@@ -250,8 +248,10 @@ class Machine:
             origins = self._check_reads(ins, dst)
             if self.transfers is not None and ins.engine == "dma" and self.watch is None:
                 self.transfers.hold(ins, outs)
+            elif self.cores is not None:
+                self.cores.execute(ins, outs)
             else:
-                self._execute(ins, dst)
+                self.execute(ins, dst)
             self._note_writes(ins, outs)
             if origins is not None:
                 self.undefined.spoil(outs, origins)
@@ -260,8 +260,6 @@ class Machine:
 
     def effect(self, ins: Instr) -> None:
         """Check, record and execute an instruction that writes no tensor: it sets a state."""
-        if self.transfers is not None:
-            self.transfers.before(ins, ())
         self._before_reads(ins, ())
         self.trace.record(ins, (), ins.line, self.node)
         if self.compute:
@@ -273,6 +271,8 @@ class Machine:
 
     def _before_reads(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
         """Refuse accesses that leave their tensors; compute what has been put off and is read."""
+        if self.transfers is not None:
+            self.transfers.before(ins, outs)
         on_partitions = ins.row.on_partitions
         for t in outs:
             if t.oob is not None and ins.mask is None:
@@ -321,7 +321,7 @@ class Machine:
             self._prepare_accumulation(dst, ins)
         return origins
 
-    def _execute(self, ins: Instr, dst: Tensor) -> None:
+    def execute(self, ins: Instr, dst: Tensor) -> None:
         """Run the row's semantics on the bytes."""
         st = dst.storage
         whole = (st.init == NEVER and ins.mask is None and not ins.also
