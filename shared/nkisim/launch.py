@@ -17,7 +17,7 @@ import numpy as np
 
 from . import banner, collector, uncaught
 from .checks import level as strict
-from .checks.capacity import check_capacity
+from .checks.capacity import check_capacity, check_placed
 from .checks.finding import Finding
 from .checks.hazards import check_loops, may_meet
 from .checks.ignore import kept
@@ -322,6 +322,7 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
                 _races(m)
             if compute and m.checks:    # a profile counts what does not fit as it schedules
                 check_capacity(m)
+                check_placed(m)
                 if m.dialect == "beta1":    # the package nki says it as it is issued
                     check_sums(m)
     except Exception as exc:

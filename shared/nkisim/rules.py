@@ -349,9 +349,9 @@ Each block index has an address of its own, so a tile is t[i].
 Try: loop over the blocks: t[i].
 NKI-A05 | - | Two tiles at one address
 Direct allocation does what you say: two live tiles at the same address overwrite each other, and neither compiler nor chip tells. The simulator remembers who wrote which bytes last.
-NKI-A06 | - | Temporaries in a kernel that allocates directly
+NKI-A06 | - | What a kernel that allocates directly leaves to the compiler
 Direct allocation is all or nothing: the compiler leaves placing to the kernel, also of every intermediate result.
-Try: t[...] = op(...) into a tensor that you have placed.
+Try: buffer=ncc.sbuf.mod_alloc(...) for every nl.ndarray on chip, and t[...] = op(...) into one of them.
 NKI-A07 | err_transpose_on_tensor_engine_not_allowed_in_allocated_kernel | Transposes in a kernel that allocates directly
 A transpose on the Tensor Engine multiplies by an identity matrix that the compiler would have to place. nl.matmul without transpose_x contains such a transpose.
 Try: nl.matmul(..., transpose_x=True), or multiply with an identity of your own.
