@@ -158,6 +158,7 @@ class Profile:
         self.kernel_name, self.hw, self.descriptors = kernel_name, core, descriptors
         self.trace, self.machine = run.trace, run.machine
         self.outputs, self.findings = run.outputs, list(run.findings)
+        self.may_meet = run.may_meet
         seal_inputs(run.trace)
         plans = together(_of_cores(run), core, dge=descriptors == "dge", on=options)
         plan = max(plans, key=_end)                         # of the core that takes longest

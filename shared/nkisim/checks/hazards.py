@@ -39,6 +39,15 @@ _INSTEAD = {
              "tensor (a barrier orders no other one), or give each core rows of its own"}
 
 
+def may_meet(m: Launch) -> bool:
+    """Tell whether run-time indices choose what iterations write that nothing orders.
+
+    Whether those meet no pass over the trace can tell; a shuffled run can.
+    """
+    free = {"grid"} if m.skip_middle_end else set(_INDEPENDENT)
+    return not free.isdisjoint(m.trace.loop_kind) and any(k.scatters for k in m.trace.kinds)
+
+
 def check_loops(m: Launch, record: Trace | None = None) -> NkiError | None:
     """Look for broken promises of affine loops; add findings, return the error of the first
     bytes in HBM that two iterations write (unless statements keep their order).
@@ -129,7 +138,8 @@ def _written_twice(m: Launch, trace: Trace, every: Operands, met: Meeting, line:
     kind = trace.loop_kind[met.loop]
     hbm = trace.storages[int(every.storage[met.access])].kind is HBM
     some = _how_much(trace, every, met)
-    text = (f"more than one {'core' if m.cores else _INDEPENDENT[kind]} writes the same "
+    one = "core" if m.cores and kind == "grid" else _INDEPENDENT[kind]
+    text = (f"more than one {one} writes the same "
             + ("HBM elements" if hbm else "tile" if met.same else "elements of a tile") + some
             + f" (here {who})")
     if kind == "grid" and not m.asked_id:
@@ -137,6 +147,9 @@ def _written_twice(m: Launch, trace: Trace, every: Operands, met: Meeting, line:
                "same HBM elements: the kernel does not use nl.program_id", line, other)
         return None
     severity = _severity(m, met.loop)
+    if hbm and m.cores and int(every.storage[met.access]) not in m.cores.replaced:
+        m.find("NKI-L04", "note", text + ", and the same values: one of them would do", line, other)
+        return None
     if hbm and severity != "note":
         return fail("NKI-L04", text, where=m.trace.where(line),
                     given=f"two destinations overlap{some}" if some else
