@@ -207,7 +207,7 @@ def _versions(stores: StorageTable, hw: NeuronCore, ev: dict[str, np.ndarray], r
     """Number the lives of all tiles; return them, the version of each access, and whether it
     writes all of the tile, with which a version begins."""
     tile, lo, hi = _tiles(stores, ev)
-    nparts = np.where(stores.arena, -1, stores.nparts)
+    nparts = np.where(stores.arena | stores.fixed, -1, stores.nparts)
     renewed = ev["write"].astype(bool) & (ev["solid"] == nparts[ev["storage"]]) \
         & (ev["hi"] - ev["lo"] == (hi - lo)[tile])
     order = np.argsort(tile, kind="stable")
