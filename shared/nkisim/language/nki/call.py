@@ -31,13 +31,14 @@ _CODES = {"none": 0, "swdge": 1, "hwdge": 2, "unknown": 3}      # dge_mode, as t
 
 
 class _Shown:
-    """A default as people write it: nisa.engine.unknown."""
+    """A default as people write it: nisa.engine.unknown, nl.maximum."""
 
-    def __init__(self, member: Enum):
-        self.member = member
+    def __init__(self, value: Any):
+        self.value = value
 
     def __repr__(self) -> str:
-        return f"{type(self.member).__name__}.{self.member.name}"
+        x = self.value
+        return f"{type(x).__name__}.{x.name}" if isinstance(x, Enum) else f"nl.{x}"
 
 
 class Signature:
@@ -123,7 +124,8 @@ class Signature:
     def signature(self) -> inspect.Signature:
         return inspect.Signature([
             inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                              default=_Shown(d) if isinstance(d, Enum) else d)
+                              default=_Shown(d) if isinstance(d, Enum)
+                              or n.endswith("op") and isinstance(d, str) else d)
             for n, d in self.params.items()])
 
 
@@ -313,6 +315,21 @@ def public(plan: Callable, api: str = "", module: str = "nl") -> Any:
         return result
 
     return _named(function, form, plan.__doc__)
+
+
+def strict(api: str, plain: Callable) -> Any:
+    """Return a function that issues nothing (a range, a register) held to its signature as well."""
+    form = Signature(api, {p.name: p.default
+                           for p in inspect.signature(plain).parameters.values()})
+    form.enums = {}
+
+    def function(*args: Any, **kw: Any) -> Any:
+        try:
+            return plain(*args, **kw)
+        except TypeError:
+            form.bind(args, kw)                 # raises if it is these arguments
+            raise
+    return _named(function, form, plain.__doc__)
 
 
 def _named(function: Any, form: Signature, doc: str | None, row: Row | None = None) -> Any:

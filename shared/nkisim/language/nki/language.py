@@ -18,7 +18,7 @@ from ...machine.tensor import Tensor
 from . import math as _math
 from . import refusals as _refusals
 from .assign import assign as _assign
-from .call import public
+from .call import public, strict
 from .enums import BUFFERS, MemoryRegion
 from .registers import VirtualRegister
 from .tensor import NKIObject, NkiTensor, wrap
@@ -367,6 +367,13 @@ def device_print(m: Machine, print_prefix: Any, tensor: Any) -> None:
 
 
 globals().update(_math.FUNCTIONS)
+for _plain in (affine_range, sequential_range, static_range, dynamic_range, fori_loop, while_loop,
+               no_reorder, program_id, num_programs, program_ndim, ds, empty_like, is_hbm,
+               is_sbuf, is_psum, is_on_chip):
+    globals()[_plain.__name__] = strict(f"nl.{_plain.__name__}", _plain)
+
+
+del public, strict                              # no names of nl
 
 
 def __getattr__(name: str) -> Any:
