@@ -232,6 +232,10 @@ class Trace:
         self.starts = array("q")
         #: in a trace that a compiler has changed: the instruction that each was before, -1 for new
         self.origin: np.ndarray | None = None
+        #: what the kernel asks to be done before what, and the instructions that have a name; by
+        #: their places before any change
+        self.edges: list[tuple[int, int]] = []
+        self.named: dict[str, list[int]] = {}
         # a node is one iteration of one loop; node 0 is the kernel's top level
         self.node_parent = array("q", [-1])
         self.node_loop = array("q", [-1])

@@ -130,19 +130,47 @@ class Signature:
 
 
 class NkiInstruction:
-    """The handle of an issued instruction, for scheduling."""
+    """The handle of an issued instruction, for scheduling; `number`: its place in the record."""
 
     __slots__ = ("name", "number")
 
     def __init__(self, number: int, name: Any = None):
         self.number, self.name = number, name
 
+    @staticmethod
+    def issued(m: Machine, name: Any = None) -> NkiInstruction:
+        """Return the handle of the instruction that was issued last."""
+        number = len(m.trace.starts) - 1
+        if name is not None:
+            m.trace.named.setdefault(name, []).append(number)
+        return NkiInstruction(number, name)
+
     def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
-        """Accept an edge; the predicted schedule has those that the data make."""
+        """Begin only when `producers` are done; raises NKI-N11 for what is no instruction."""
+        m = machine("NkiInstruction.depends_on")
+        for x in producers:
+            if not isinstance(x, NkiInstruction):
+                raise edge_error("depends_on takes instructions", f"{type(x).__name__}",
+                                 "what a call of nisa returns")
+            edge(m, x.number, self.number)
         return self
 
     def __repr__(self) -> str:
         return f"NkiInstruction({self.number})"
+
+
+def edge(m: Machine, producer: int, consumer: int) -> None:
+    """Let an instruction wait for another one."""
+    if producer < consumer:
+        m.trace.edges.append((producer, consumer))
+    else:
+        m.find("NKI-N11", "note", "an instruction is to wait for one that comes later in the "
+               "program; the predicted schedule keeps the order of the program", m.here())
+
+
+def edge_error(what: str, given: str, limit: str) -> NkiError:
+    """Return the error for an edge that makes no sense."""
+    return fail("NKI-N11", what, given=given[:90], limit=limit)
 
 
 #: gets the machine and the arguments by name; changes them, and may name another row
@@ -182,7 +210,7 @@ def instruction(own: Row, adapt: Adapter) -> Any:
             if hasattr(exc, "nki_error"):
                 raise
             raise own.misuse(exc, kw) from None
-        return NkiInstruction(len(m.trace.starts), values[-1])
+        return NkiInstruction.issued(m, values[-1])
 
     return _named(function, form, own.doc, own)
 

@@ -54,7 +54,7 @@ def _own(text: str) -> Any:
             m.flush()
             values = form.bind(args, kw)
             plan(m, **dict(zip(form.names[:-1], map(argument, values))))
-            return NkiInstruction(len(m.trace.starts), values[-1])
+            return NkiInstruction.issued(m, values[-1])
         name = form.api.removeprefix("nisa.")
         function.__code__ = function.__code__.replace(co_name=name)
         function.__name__ = function.__qualname__ = name

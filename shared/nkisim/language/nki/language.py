@@ -15,6 +15,7 @@ from ...machine import allocate, arena, bodies
 from ...machine.context import machine
 from ...machine.machine import Machine, integer
 from ...machine.tensor import Tensor
+from ...trace.trace import NODE
 from . import math as _math
 from . import refusals as _refusals
 from .assign import assign as _assign
@@ -280,8 +281,14 @@ def while_loop(init: Any, body_fun: Callable) -> None:
 
 @contextmanager
 def no_reorder() -> Iterator[None]:
-    """Keep the order of the instructions inside; the simulator never changes it."""
+    """Keep the order of the instructions inside, whatever their engines."""
+    m = machine("nl.no_reorder")
+    m.flush()
+    first, node = len(m.trace), m.node
     yield
+    m.flush()
+    mine = [i for i in range(first, len(m.trace)) if m.trace.rows[m.trace.starts[i] + NODE] == node]
+    m.trace.edges += zip(mine, mine[1:])
 
 
 # -- programs --------------------------------------------------------------------------------
