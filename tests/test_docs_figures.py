@@ -35,8 +35,8 @@ def test_a_diagram_cannot_contradict_the_chip(name: str, monkeypatch: pytest.Mon
     """With the facts of another chip it shows those, and none of ours."""
     def numbers() -> set[str]:
         root = ET.fromstring(DIAGRAMS[name]().svg())
-        return set(re.findall(r"\d[\d.,]*", " ".join(e.text or "" for e in root.iter()
-                                                    if not e.tag.endswith("style"))))
+        words = " ".join(e.text or "" for e in root.iter() if not e.tag.endswith("style"))
+        return {number.rstrip(".,") for number in re.findall(r"\d[\d.,]*", words)}
     ours = numbers()
     cores = tuple(dataclasses.replace(core, **OTHER) for core in diagrams.CORES)
     monkeypatch.setattr(diagrams, "CORES", cores)
@@ -47,8 +47,7 @@ def test_a_diagram_cannot_contradict_the_chip(name: str, monkeypatch: pytest.Mon
     assert not theirs & facts, "a number that is not from `hw`"
     assert (theirs - ours) or not ours & facts
     if name == "memory":
-        assert {"67", "11", "77", "5", "1,234", "7.7", "6.6", "5.5", "4.4", "13"} <= {
-            n.rstrip(".,") for n in theirs}
+        assert {"67", "11", "77", "5", "1,234", "7.7", "6.6", "5.5", "4.4", "13"} <= theirs
 
 
 @pytest.mark.parametrize("name", PREDICTED)
