@@ -19,11 +19,11 @@ from queue import Empty
 from typing import Any
 
 import numpy as np
-
-import nkisim
 from conformance import courses
 from conformance.layouts import checkouts, kernels_in
 from conformance.suites import SUITES
+
+import nkisim
 from labkit.inputs import dtype_of
 from labkit.load import load_module
 from nkisim.launch import Kernel

@@ -29,7 +29,7 @@ class _Frontend:
 
     def compile(self, kernel: Any, inputs: dict[str, Any], lnc: int, **_: Any) -> None:
         """Run a kernel on the inputs of its test."""
-        import nki      # type: ignore[import-not-found]
+        import nki  # type: ignore[import-not-found]
         nki.cpu_simulate(kernel)[lnc](**inputs)
 
 
