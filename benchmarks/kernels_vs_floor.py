@@ -159,7 +159,7 @@ def row(lab: Any, case: Any, target: str, dialect: str, file: str = "kernels") -
     step = any(case.name.startswith(f"matmul_{s}") or s == case.kernel_kwargs.get("matmul_kernel")
                for s in STEPS)
     name = case.name if file == "kernels" else f"{case.name}, {Path(file).stem}"
-    return Row(lab.name, name, target, step and bool(options), tensor, moved, least, prof.latency_us, top,
+    return Row(lab.name, name, target, step and file == "kernels", tensor, moved, least, prof.latency_us, top,
                busy[top], core.timing.launch_us)
 
 
@@ -183,16 +183,16 @@ def total(rows: list[Row]) -> str:
 
 
 def compared(rows: list[Row], found: list[Any]) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of the table of public solutions: case, ours, how many, the best, the median.
+    """Yield a row for each case that a public solution can do: case, ours, how many, their best and
+    median.
     """
     for r in rows:
         theirs = sorted(f.us for f in found if f.case == r.case and f.us)
         tried = sum(f.case == r.case for f in found)
-        if r.step or not tried:
-            continue
-        best, middle = ((theirs[0], statistics.median(theirs)) if theirs else (0.0, 0.0))
-        yield (r.case, f"{r.ours:,.0f}", f"{len(theirs)} of {tried}",
-               *((f"{x:,.0f} ({x / r.ours:.2f})" if x else "-") for x in (best, middle)))
+        if not r.step and theirs:
+            yield (r.case, f"{r.ours:,.0f}", f"{len(theirs)} of {tried}",
+                   *(f"{x:,.0f} ({x / r.ours:.2f})"
+                     for x in (theirs[0], statistics.median(theirs))))
 
 
 SOLUTIONS = ("case", "ours", "right and can", "their best", "their median")
