@@ -22,8 +22,10 @@ from .trace import StorageTable, Trace
 
 # queues: what takes instructions in order. Stores are triggered by a queue of their own, so that
 # one that waits for its data does not hold up the loads behind it.
-PE, DVE, ACT, POOL, LOADS, STORES = range(6)
-QUEUES = 6
+PE, DVE, ACT, POOL, SYNC, LOADS, STORES = range(7)
+QUEUES = 7
+#: the engine whose queue triggers DMAs: loads on Sync, stores on GpSimd (as in profiles)
+TRIGGERED_BY = {LOADS: SYNC, STORES: POOL}
 
 
 @dataclass
@@ -54,6 +56,8 @@ class Dependencies:
     psum_instr: np.ndarray      # accesses to tiles in PSUM: instruction ...
     psum_version: np.ndarray    # ... and version, in program order
     contended: dict[int, int]   # instruction -> bank of PSUM that both DVE and ACT use
+    #: when the other core lets an instruction begin, in microseconds (None: there is no other)
+    release: np.ndarray | None = None
 
 
 @dataclass
@@ -95,13 +99,40 @@ def analyse(trace: Trace, hw: NeuronCore, queue_of: np.ndarray, rename: bool = T
     apart = (stores.hbm & ~read)[ev["storage"]]         # outputs: only the same region matters
     before, after = conflicts.pairs(trace, ev, vid, kinds, queue, apart,
                                                  acc.whole)
-    each = np.concatenate([before, waits[0]]) << 32 | np.concatenate([after, waits[1]])
+    fences = _fences(trace, kinds, queue)
+    each = np.concatenate([before, waits[0], fences[0]]) << 32 \
+        | np.concatenate([after, waits[1], fences[1]])
     each.sort()
     each = each[np.append(True, each[1:] != each[:-1])] if len(each) else each
     before, after = each >> 32, each & 0xFFFFFFFF
     banked = (versions.psum & (versions.bytes > 0))[vid]
     return Dependencies(kinds, queue, before, after, versions, overflow, ev["instr"][banked],
                         vid[banked], _contended(acc, queue, hw) if hw.timing.shared_banks else {})
+
+
+def _fences(trace: Trace, kinds: np.ndarray, queue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (earlier, later) of the waits at barriers: they keep their place on their engine.
+
+    What the engine has before it in the program it has done by then; what comes later there, or is
+    a DMA that the engine triggers, waits. Other engines do not.
+    """
+    barrier = np.array([k.row.meets and k.engine != "dma" for k in trace.kinds] or [False])[kinds]
+    before, after = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for q in np.unique(queue[barrier]).tolist():
+        for side in (q, *(d for d, engine in TRIGGERED_BY.items() if engine == q)):
+            mine = np.flatnonzero((queue == side) | barrier & (queue == q))
+            fence = barrier[mine] & (queue[mine] == q)
+            count = np.cumsum(fence)                    # barriers up to here
+            at = mine[fence]
+            last = count - fence                        # barriers before
+            waits = last > 0
+            before.append(at[last[waits] - 1])
+            after.append(mine[waits])
+            if side == q:
+                comes = (count < len(at)) & ~fence
+                before.append(mine[comes])
+                after.append(at[count[comes]])
+    return np.concatenate(before), np.concatenate(after)
 
 
 def _contended(acc: Accesses, queue: np.ndarray, hw: NeuronCore) -> dict[int, int]:

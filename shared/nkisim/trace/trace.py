@@ -97,12 +97,16 @@ class Kind:
     @property
     def read_bytes(self) -> int:
         """Return the bytes read from HBM by one such instruction."""
-        return sum(p.nbytes for p in self.operands[self.outputs:] if p.kind is HBM)
+        return self._hbm_bytes(self.operands[self.outputs:])
 
     @property
     def write_bytes(self) -> int:
         """Return the bytes written to HBM by one such instruction."""
-        return sum(p.nbytes for p in self.operands[:self.outputs] if p.kind is HBM)
+        return self._hbm_bytes(self.operands[:self.outputs])
+
+    def _hbm_bytes(self, operands: tuple[Pattern, ...]) -> int:
+        """Return the bytes of operands in HBM, which DMAs move (a barrier only names them)."""
+        return sum(p.nbytes for p in operands if p.kind is HBM) if self.engine == "dma" else 0
 
 
 class StorageInfo(NamedTuple):

@@ -283,7 +283,7 @@ def argument(x: Any) -> Any:
 def settled(m: Machine, x: Any) -> Any:
     """Return the tile that an operand with a run-time offset means now; others as they are."""
     if isinstance(x, Patterned) and x.rows.size == 1:
-        m.products.run()
+        m.catch_up()
         return x.at(int(x.rows.np.reshape(-1)[0]) if m.compute else 0)
     if isinstance(x, Indirect):
         raise fail("NKI-I11", "an operand is an indirect access",
