@@ -76,7 +76,8 @@ def run(command: str, shown: list[str], code: int, folder: Path, **env: str) -> 
 #: Infra's tests replay it, with a fake cloud.
 OF_INFRA = ROOT / "docs" / "class-days.md"
 #: The pages whose `console` blocks are run here.
-PAGES = tuple(page for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")),
+PAGES = tuple(page for page in (ROOT / "README.md", ROOT / "NEURON_PROFILE.md",
+                                *sorted(ROOT.glob("docs/*.md")),
                                 *sorted(ROOT.glob("labs/*/README.md")),
                                 *sorted(ROOT.glob("labs/*/solutions/answers.md")))
               if page != OF_INFRA and "```console" in page.read_text("utf-8"))
@@ -87,7 +88,7 @@ def test_the_commands_of_a_page(page: Path, tmp_path: Path):
     """Run them in order, in one copy: they build on each other."""
     # answer keys lie below the lab whose commands they run, pages of docs below the repository
     home = page.parents[page.parent.name == "solutions" or page.parent == ROOT / "docs"]
-    part = "labs" if home == ROOT else ""       # what such a page speaks of
+    part = "labs" if home == ROOT else ""       # what pages of the repository speak of
     folder = tmp_path / home.name
     shutil.copytree(home / part, folder / part,
                     ignore=shutil.ignore_patterns("__pycache__", "results"))
