@@ -102,7 +102,9 @@ class Undefined:
                        given=f"{s!r}{self._made_at(st.where)}",
                        limit="nl.ndarray leaves memory as it was: on the chip this reads "
                              "whatever the last kernel left there",
-                       hint="nl.load or assign into it first, or create it with nl.zeros")
+                       hint="nl.load or assign into it first, or create it with nl.zeros",
+                       today="write it first: nisa.dma_copy(dst=t, src=x[...]), another "
+                             "instruction, or nisa.memset(t, 0.0)")
         if st.mask_view(s.offset, s.shape, s.strides, s.dtype.itemsize).all():
             return None
         return _origins(s)
