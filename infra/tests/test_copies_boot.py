@@ -40,7 +40,10 @@ from swift_server import KEYS, REGION
 from test_hosts import Setting, changed
 
 pytest.importorskip("swift", reason="pip install swift: a real S3-compatible server")
-pytestmark = pytest.mark.skipif(bool(hosts.why_not()), reason=hosts.why_not())
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(bool(hosts.why_not()), reason=hosts.why_not()),
+]
 BUCKET, S3 = copies.bucket_name("lab", "1"), f"s3.{REGION}.amazonaws.com"
 SERVER, FIRST, SECOND, SPOT = "127.0.78.1", "127.0.78.2", "127.0.78.3", "127.0.78.4"
 UNITS = ("trainium-work", "trainium-work-tick", "trainium-work-spot")
@@ -294,7 +297,6 @@ def test_a_spot_machine_copies_before_it_is_taken(place: tuple[Setting, copies.F
     end = time.monotonic() + 90
     while not machine.said() and time.monotonic() < end:
         time.sleep(0.5)
-    os.killpg(host.process.pid, 9)  # AWS waits for nobody
-    host.process.wait()
+    host.kill()  # AWS waits for nobody
     Metadata.taken.clear()
     assert machine.said()["student"] == "alice" and machine.kept() == wanted
