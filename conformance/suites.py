@@ -21,8 +21,8 @@ class Part:
     their kernels are only planned, not computed. `slow` parts run with --full only. `seconds`: the
     time limit of a file. `env`: variables that the files want set. `partner` of "harness": the
     folder of the programs that files NAME_ref.py are put into, NAME_test.py. `sample` of "tests":
-    so many cases of each test function run (--full: all), from its smallest to those of middling size,
-    each for at most `each` seconds of the processor; functions are counted in a row of their own.
+    so many cases of each test function run (--full: all), its smallest and larger ones, each for at
+    most `each` seconds of the processor; functions are counted in a row of their own.
     """
 
     how: str

@@ -3,7 +3,7 @@
 Two modules of its harness (locks of remote machines, an analysis of traces) are not in the public
 repository, and an attribute that only compiled kernels get is asked for in its simulation mode.
 Tests that only trace a kernel ask the compiler for it, as if they were in no mode; a trace is a run
-here. The mode skips cases with a large number in their names. Where a test function has no other cases,
+here. The mode skips cases with a large number in their names. Where a test function has no others,
 these run here, within the time that the suite gives to each.
 """
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Frontend:
 
     def compile(self, kernel: Any, inputs: dict[str, Any], lnc: int, **_: Any) -> None:
         """Run a kernel on the inputs of its test."""
-        import nki      # type: ignore[import-not-found]
+        import nki  # type: ignore[import-not-found]
         nki.cpu_simulate(kernel)[lnc](**inputs)
 
 
