@@ -14,7 +14,7 @@ import runpy
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
@@ -290,7 +290,7 @@ class _Watch:
             self.log.add(of_exception(self.job["name"], error, self.root, asserts=False))
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: Any, call: Any) -> Iterator[Any]:
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> Generator[None, Any, Any]:
         """Record a test that ran, or whose set-up failed."""
         report = yield
         name, error = self._name(item.nodeid), call.excinfo and call.excinfo.value
