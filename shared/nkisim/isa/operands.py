@@ -60,9 +60,10 @@ class Operand:
     offset); `memories` it may lie in; `dtypes`: the class of DTYPES outside of which it is
     refused, `documented`: the one that AWS names; `numbers`: a number will do as well;
     `today`: the class in the package nki, where it is another one; `optional`: None will do;
-    `like`: the operand that it has as many partitions as (a TILE as many elements, too); `elements`: least and most per partition, a number or a field of hw; `rule`,
-    `dtype_rule`: what a wrong form and a wrong dtype break; `lanes`: a mask cuts its partitions
-    only; `copied`: the compiler copies it out of PSUM.
+    `like`: the operand that it has as many partitions as (a TILE as many elements, too);
+    `elements`: least and most per partition, a number or a field of hw; `rule`, `dtype_rule`:
+    what a wrong form and a wrong dtype break; `lanes`: a mask cuts its partitions only; `copied`:
+    the compiler copies it out of PSUM.
     """
 
     name: str
