@@ -19,6 +19,7 @@ import numpy as np
 from ..checks.words import region
 from ..chip.memory import FULLY, NEVER, Storage, contiguous_strides
 from ..errors import NkiError, fail
+from .arena import left_by_others
 from .instruction import Access, Instr
 from .tensor import Indirect, Tensor
 
@@ -95,7 +96,11 @@ class Undefined:
     def _origins(self, s: Tensor) -> np.ndarray | None:
         """Return the origins of a source's elements, None if all are defined."""
         st = s.storage
-        if st.init == FULLY or s.oob is not None:       # beyond an edge: a mask cuts it
+        if s.oob is not None:                           # beyond an edge: a mask cuts it
+            return None
+        if st.arena and (left := left_by_others(s)) is not None:
+            return np.where(left, np.int16(0), _origins(s))
+        if st.init == FULLY:
             return None
         if st.init == NEVER:
             raise fail("NKI-U01", "a tensor is read before anything has been written to it",
