@@ -143,7 +143,7 @@ class Undefined:
             some = f"{int(bad.sum()):,} of {bad.size:,} elements of an output"
             if origin == 0:
                 chosen = self._is_scattered(t)          # the caller may know which rows to look at
-                self.m.find("NKI-O04", "warning" if chosen else "error",
+                self.m.find("NKI-O04", "note" if chosen else "error",
                             f"{some} were never stored: {region(bad)}; they are NaN here and "
                             "garbage on the chip. " + (
                                 "No run-time index chose their rows" if chosen else
