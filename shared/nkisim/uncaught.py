@@ -65,7 +65,7 @@ def users_frames(traceback: TracebackType | None) -> TracebackType | None:
     in_simulator = True  # a traceback may begin in a door or a notebook
     while traceback is not None:
         filename = traceback.tb_frame.f_code.co_filename
-        if is_ours(filename) or filename == runpy.__file__:
+        if is_ours(filename) or filename == runpy.__file__ or _is_of_the_notebook(filename):
             in_simulator = True
         elif not (in_simulator and _is_library(filename)):
             in_simulator = False
@@ -75,6 +75,11 @@ def users_frames(traceback: TracebackType | None) -> TracebackType | None:
     for part in reversed(kept):
         rebuilt = TracebackType(rebuilt, part.tb_frame, part.tb_lasti, part.tb_lineno)
     return rebuilt
+
+
+def _is_of_the_notebook(filename: str) -> bool:
+    """Tell whether a file is of IPython, through which a cell with %%nki calls the simulator."""
+    return "IPython" in filename.split(os.sep)
 
 
 def _is_library(filename: str) -> bool:

@@ -92,7 +92,9 @@ def test_a_kernel_that_breaks_a_rule_ends_in_the_rule(shell, capsys):
     result = shell.run_cell(f"%%nki x, x\n{cell}")
     assert isinstance(result.error_in_exec, nkisim.NkiError)
     assert result.error_in_exec.id == "NKI-P01"
-    assert "128 partitions" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "128 partitions" in said
+    assert "interactiveshell.py" not in said        # frames of the user's alone
 
 
 def test_a_cell_with_an_error_of_its_own_shows_that_alone(shell, capsys):
