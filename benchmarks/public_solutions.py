@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -18,13 +19,14 @@ from queue import Empty
 from typing import Any
 
 import numpy as np
-
-import nkisim
 from conformance import courses
 from conformance.layouts import checkouts, kernels_in
 from conformance.suites import SUITES
+
+import nkisim
 from labkit.inputs import dtype_of
 from labkit.load import load_module
+from nkisim.launch import Kernel
 
 LABS = ("vecadd", "conv2d", "ffnn")
 #: kernels that students write
@@ -94,11 +96,12 @@ def _child(lab: str, file: Path, path: tuple[str, ...], target: str, cases: list
            results: Any) -> None:
     """Run a solution on the cases; the results go to a queue, one by one."""
     sys.path[:0] = [str(file.parent), *path]
+    sys.stdout = open(os.devnull, "w")          # what their kernels print
     wrong: dict[str, str] = {}
     for case in cases:
         try:
             if case.kernel not in wrong:
-                wrong[case.kernel] = _complaint(lab, file, case.kernel)
+                wrong[case.kernel] = _complaint(lab, file, case.kernel, target)
             if wrong[case.kernel]:
                 results.put(Found(case.name, 0.0, wrong[case.kernel]))
                 continue
@@ -113,7 +116,7 @@ def _child(lab: str, file: Path, path: tuple[str, ...], target: str, cases: list
             results.put(Found(case.name, 0.0, f"{type(error).__name__}: {error}"[:200]))
 
 
-def _complaint(lab: str, file: Path, kernel: str) -> str:
+def _complaint(lab: str, file: Path, kernel: str, target: str) -> str:
     """Return what is wrong with a kernel on the smallest shape of the course's tests that it can do.
     """
     said = "no case"
@@ -127,8 +130,10 @@ def _complaint(lab: str, file: Path, kernel: str) -> str:
         args = case.arrays()
         module = load_module(file, "public_solution")
         try:
+            if not isinstance(getattr(module, kernel), Kernel):
+                return "no kernel"
             given = nkisim.run(getattr(module, kernel), *[a.copy() for a in args],
-                               **case.kwargs, **case.options).outputs
+                               target=target, **case.kwargs, **case.options).outputs
         except Exception as error:
             said = f"{type(error).__name__}: {error}"[:200]
             continue

@@ -281,7 +281,7 @@ class _Watch:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: Any, call: Any) -> Iterator[Any]:
         """Record a test that ran, or whose set-up failed."""
-        report = yield
+        report: Any = yield
         name, error = self._name(item.nodeid), call.excinfo and call.excinfo.value
         if isinstance(error, TooLong):
             self.log.add(Result(name, FAILED, str(error)))

@@ -152,6 +152,9 @@ class Kernel:
         """Return what a kernel returns as the machine's tensor."""
         return x
 
+    def ended(self, m: Machine) -> None:
+        """Do what is to be done once all instructions are recorded."""
+
     def __repr__(self) -> str:
         return f"<nki kernel {getattr(self, '__name__', '?')}>"
 
@@ -314,6 +317,7 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
             result = _run_instances(m, kernel, tensors, named)
             m.catch_up()        # nothing has read them: a kernel may return PSUM itself
             m.replays.finish()
+            kernel.ended(m)
             error = None
             if not m.checks:
                 pass

@@ -140,7 +140,7 @@ def _of_cores(run: Run) -> list[Trace]:
     out = []
     for node in cores.nodes:
         draft = Draft(run.trace)
-        draft.dropped |= run.trace.instructions().node != node
+        draft.dropped |= ~run.trace.below(node)
         out.append(draft.finish())
     return out
 

@@ -323,6 +323,9 @@ Try: leave out the memset.
 NKI-N10 | - | Cores wait for each other at the same points
 kernel[2] runs on two cores that have their own SBUF and PSUM and share HBM. nisa.core_barrier and nisa.sendrecv wait until the other core has come to the same call (with the same pipe_id); if it never does, the chip hangs. So both cores go through the same sequence of them. A barrier blocks one engine, and orders what the cores do with the tensor that it names: other engines, and DMAs of other tensors, go on.
 Try: take barriers out of conditions on nl.program_id(0).
+NKI-N11 | - | Edges go between instructions that are there
+kernel.with_schedule([(consumer, producer)]) names instructions by their name= argument, and instr.depends_on(other) takes what a call of nisa returns. An edge only restricts what the compiler may move; it changes no result. One that names nothing has no effect on the chip, and nobody says so.
+Try: nisa.activation(..., name="act0"), and the same name in the pair.
 NKI-K15 | - | NKISIM_SHUFFLE is a number
 With NKISIM_SHUFFLE=7 the iterations of affine_range and the instances of a grid run in an order that the seed 7 chooses, and a DMA takes effect only when something waits for it: what touches the same bytes, in the same iteration or after the loop. A kernel whose result depends on the order then gives other numbers, the same ones each time.
 Try: NKISIM_SHUFFLE=1 python script.py.

@@ -64,9 +64,9 @@ def check_placed(m: Launch) -> None:
         return
     stores = m.trace.storages.table()
     for line in np.unique(stores.line[~stores.hbm & ~stores.arena & (stores.line >= 0)]).tolist():
-        m.find("NKI-A06", "warning", "a tensor on chip is left to the compiler to place in a kernel "
-               "that places others itself; the SDK wants all of them to be placed by the kernel: "
-               "buffer=ncc.sbuf.mod_alloc(base_addr=...)", line)
+        m.find("NKI-A06", "warning", "a tensor on chip is left to the compiler to place in a "
+               "kernel that places others itself; the SDK wants all of them to be placed by the "
+               "kernel: buffer=ncc.sbuf.mod_alloc(base_addr=...)", line)
 
 
 def _peak(v: Versions, mine: np.ndarray, instructions: int) -> tuple[int, int]:

@@ -19,7 +19,7 @@ def between_waits(trace: Trace, nodes: list[int]) -> Trace:
 
     `nodes`: the node of each core in the record.
     """
-    kinds, _, node = trace.instructions()
+    kinds = trace.kind_ids()
     meets = np.array([k.row.meets for k in trace.kinds] or [False])[kinds]
     if not meets.any():
         return trace
@@ -27,8 +27,9 @@ def between_waits(trace: Trace, nodes: list[int]) -> Trace:
     every, draft = trace.operands(), Draft(trace)
     epoch = np.zeros(len(every.instr), np.int64)
     for core in nodes:
-        mine = node[every.instr] == core
-        epoch[mine] += np.cumsum(meets & ~barrier & (node == core))[every.instr[mine]]
+        own = trace.below(core)
+        mine = own[every.instr]
+        epoch[mine] += np.cumsum(meets & ~barrier & own)[every.instr[mine]]
         named = mine & barrier[every.instr] & every.write
         for storage in np.unique(every.storage[named]).tolist():
             at = every.instr[named & (every.storage == storage)]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: what a machine keeps for each core
 _OWN = ("node", "top", "program_id", "shared_at", "accumulators", "depth", "rng",
-        "constants")
+        "constants", "body")
 
 
 class _Stopped(BaseException):
@@ -57,7 +57,7 @@ class Cores:
             m.enter(loop, parent, i)
             self.nodes.append(m.node)
             self._kept[i] = {"node": m.node, "top": m.node, "program_id": (i,), "shared_at": 0,
-                             "accumulators": {}, "constants": {}, "depth": m.depth,
+                             "accumulators": {}, "constants": {}, "depth": m.depth, "body": None,
                              "rng": np.random.default_rng(i)}
         others = [threading.Thread(target=contextvars.copy_context().run,
                                    args=(self._core, i, call), daemon=True)

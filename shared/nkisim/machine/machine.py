@@ -18,7 +18,7 @@ from ..chip.hw import NeuronCore
 from ..chip.memory import FULLY, HBM, NEVER, PARTLY, PSUM, Storage, contiguous_strides
 from ..errors import NkiError, fail
 from ..trace.trace import Trace
-from . import arena, limits, refuse
+from . import arena, bodies, limits, refuse
 from .block import BlockTensor
 from .index import whole
 from .instruction import Instr
@@ -62,6 +62,7 @@ class Machine:
         self.top = 0                    # the node of the kernel's top level
         self.loop_open: list[bool] = []
         self.tile_loops: set[tuple] = set()     # `for` statements that change no Python number
+        self.body: bodies.Body | None = None        # of the innermost loop of the device
         self.depth = 0                  # nesting of kernels
         self.arenas: dict[tuple, Storage] = {}      # (kind, core) -> what the kernel places
         self.masked_out: set[Any] = set()   # logical tiles of which a mask left all writes out
@@ -78,7 +79,7 @@ class Machine:
         self.asked_id = False           # the kernel has called nl.program_id
         self.shared: list[Tensor] = []  # shared_hbm tensors, in order of creation
         self.shared_at = 0
-        self.rng = np.random.default_rng(0)
+        self.rng, self.seeded = np.random.default_rng(0), False     # by nl.random_seed
         self.accumulators: dict[str, np.ndarray] = {}   # ACT and DVE reduction registers
 
     # -- places ------------------------------------------------------------------
@@ -104,8 +105,15 @@ class Machine:
                     shared: bool = False) -> Storage:
         """Create the bytes of a tensor; `shared` by the instances of a grid."""
         node = 0 if arena or shared else self.node
-        id = self.storages.add(kind, nparts, row_bytes, where, node, arena, readonly)
-        return Storage(id, kind, nparts, row_bytes, grain, where, node, arena, readonly)
+        known = None if arena or shared else bodies.again(self, kind, nparts, row_bytes)
+        if known is not None:
+            return known
+        id = self.storages.add(kind, nparts, row_bytes, where, node, arena, readonly,
+                               self.body is not None)
+        made = Storage(id, kind, nparts, row_bytes, grain, where, node, arena, readonly)
+        if self.body is not None and not (arena or shared):
+            self.body.made[self.body.at - 1:] = [made]
+        return made
 
     def result_tile(self, shape: tuple[int, ...], dtype: np.dtype, kind: str,
                     where: int) -> tuple[Storage, tuple[int, ...]]:

@@ -99,9 +99,8 @@ def analyse(trace: Trace, hw: NeuronCore, queue_of: np.ndarray, rename: bool = T
     apart = (stores.hbm & ~read)[ev["storage"]]         # outputs: only the same region matters
     before, after = conflicts.pairs(trace, ev, vid, kinds, queue, apart,
                                                  acc.whole)
-    fences = _fences(trace, kinds, queue)
-    each = np.concatenate([before, waits[0], fences[0]]) << 32 \
-        | np.concatenate([after, waits[1], fences[1]])
+    asked = [(before, after), waits, _fences(trace, kinds, queue), _edges(trace)]
+    each = np.concatenate([x for x, _ in asked]) << 32 | np.concatenate([x for _, x in asked])
     each.sort()
     each = each[np.append(True, each[1:] != each[:-1])] if len(each) else each
     before, after = each >> 32, each & 0xFFFFFFFF
@@ -133,6 +132,21 @@ def _fences(trace: Trace, kinds: np.ndarray, queue: np.ndarray) -> tuple[np.ndar
                 before.append(mine[comes])
                 after.append(at[count[comes]])
     return np.concatenate(before), np.concatenate(after)
+
+
+def _edges(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
+    """Return (earlier, later) of the waits that the kernel asks for by itself.
+
+    Those of instructions that the compiler has left out are none.
+    """
+    edges = np.array(trace.edges, np.int64).reshape(-1, 2)
+    if trace.origin is not None and len(edges):
+        there = np.flatnonzero(trace.origin >= 0)
+        now = np.full(int(max(edges.max(), trace.origin.max(initial=0))) + 1, -1)
+        now[trace.origin[there]] = there
+        edges = now[edges]
+        edges = edges[(edges >= 0).all(axis=1) & (edges[:, 0] < edges[:, 1])]
+    return edges[:, 0], edges[:, 1]
 
 
 def _contended(acc: Accesses, queue: np.ndarray, hw: NeuronCore) -> dict[int, int]:
@@ -207,7 +221,7 @@ def _versions(stores: StorageTable, hw: NeuronCore, ev: dict[str, np.ndarray], r
     """Number the lives of all tiles; return them, the version of each access, and whether it
     writes all of the tile, with which a version begins."""
     tile, lo, hi = _tiles(stores, ev)
-    nparts = np.where(stores.arena, -1, stores.nparts)
+    nparts = np.where(stores.arena | stores.fixed, -1, stores.nparts)
     renewed = ev["write"].astype(bool) & (ev["solid"] == nparts[ev["storage"]]) \
         & (ev["hi"] - ev["lo"] == (hi - lo)[tile])
     order = np.argsort(tile, kind="stable")

@@ -14,7 +14,7 @@ from ...machine.context import NeedsValues, current, machine
 from ...machine.machine import Machine
 from . import enums as constants
 from . import notation
-from .call import NkiInstruction, Signature, argument, instruction, issue, settled, written
+from .call import NkiInstruction, Signature, argument, instruction, issue, settled, strict, written
 from .enums import (
     dge_mode,
     dma_engine,
@@ -54,7 +54,7 @@ def _own(text: str) -> Any:
             m.flush()
             values = form.bind(args, kw)
             plan(m, **dict(zip(form.names[:-1], map(argument, values))))
-            return NkiInstruction(len(m.trace.starts), values[-1])
+            return NkiInstruction.issued(m, values[-1])
         name = form.api.removeprefix("nisa.")
         function.__code__ = function.__code__.replace(co_name=name)
         function.__name__ = function.__qualname__ = name
@@ -191,6 +191,10 @@ def register_store(dst: Any, src: Any) -> None:
         dma.store(t, float(value))
     else:
         dve.memset(t.shape, value, t.dtype, dst=t)
+
+
+for _plain in (register_alloc, register_load, register_move, register_store):
+    globals()[_plain.__name__] = strict(f"nisa.{_plain.__name__}", _plain)
 
 
 def __getattr__(name: str) -> Any:
