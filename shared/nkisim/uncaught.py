@@ -12,7 +12,7 @@ import sysconfig
 import traceback
 from types import TracebackType
 
-from .errors import NkiError, is_ours
+from .errors import NkiError, is_ours, known_as
 
 
 def watch() -> None:
@@ -41,8 +41,10 @@ def told(rule: NkiError, tb: TracebackType | None) -> list[str]:
     frames = users_frames(tb)
     lines = []
     if frames is not None:
-        lines = ["Traceback (most recent call last):",
-                 *"".join(traceback.format_tb(frames)).splitlines()]
+        text = "".join(traceback.format_tb(frames))
+        for file in {frame.filename for frame in traceback.extract_tb(frames)}:
+            text = text.replace(f'File "{file}"', f'File "{known_as(file)}"')
+        lines = ["Traceback (most recent call last):", *text.splitlines()]
     return [*lines, *rule.render().splitlines()]
 
 
@@ -65,8 +67,10 @@ def users_frames(traceback: TracebackType | None) -> TracebackType | None:
     in_simulator = True  # a traceback may begin in a door or a notebook
     while traceback is not None:
         filename = traceback.tb_frame.f_code.co_filename
-        if is_ours(filename) or filename == runpy.__file__ or _is_of_the_notebook(filename):
+        if is_ours(filename) or filename == runpy.__file__:
             in_simulator = True
+        elif traceback.tb_frame.f_code.co_name == "run_cell_magic" and _is_library(filename):
+            in_simulator, kept = True, []       # what is above it is a cell that begins with %%nki
         elif not (in_simulator and _is_library(filename)):
             in_simulator = False
             kept.append(traceback)
@@ -75,11 +79,6 @@ def users_frames(traceback: TracebackType | None) -> TracebackType | None:
     for part in reversed(kept):
         rebuilt = TracebackType(rebuilt, part.tb_frame, part.tb_lasti, part.tb_lineno)
     return rebuilt
-
-
-def _is_of_the_notebook(filename: str) -> bool:
-    """Tell whether a file is of IPython, through which a cell with %%nki calls the simulator."""
-    return "IPython" in filename.split(os.sep)
 
 
 def _is_library(filename: str) -> bool:
