@@ -38,8 +38,20 @@ class Where:
         return linecache.getline(self.file, self.line).strip()
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}"
+        place = f"{known_as(self.file)}:{self.line}"
         return f"{place}, in {self.function}" if self.function else place
+
+    @property
+    def short(self) -> str:
+        """Return file and line, without the folder."""
+        return f"{os.path.basename(known_as(self.file))}:{self.line}"
+
+
+def known_as(file: str) -> str:
+    """Return how the user knows a source file: a notebook's cell has a file that nobody opens."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    name = shell.compile.format_code_name(file) if shell is not None else None
+    return " ".join(name) if name else file
 
 
 def is_ours(filename: str) -> bool:
