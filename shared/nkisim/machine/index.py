@@ -24,7 +24,7 @@ def as_int(value: Any) -> int | None:
     if type(value) is int:
         return value
     if type(value) is LoopIndex:
-        return value.value
+        return value.taken()
     if isinstance(value, np.bool_):
         return int(value)
     try:
