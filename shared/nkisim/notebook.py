@@ -106,7 +106,8 @@ def load_ipython_extension(shell: Any) -> None:
     def nki(line: str, cell: str) -> Shown | None:
         """Run a cell that defines a kernel, call the kernel, and show what it did."""
         arguments, options = parse(line)
-        if not shell.run_cell(cell, store_history=False).success:
+        # the first line counts: places are said by lines of the cell
+        if not shell.run_cell(f"# %%nki\n{cell}", store_history=False).success:
             return None                             # the cell's own error has been shown
         name = options.kernel or kernel_in(cell)
         if name is None:
