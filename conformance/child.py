@@ -62,7 +62,7 @@ def main() -> int:
     root, file = Path(job["checkout"]), Path(job["file"])
     sys.path[:] = [p for p in sys.path if p]       # not the working folder
     sys.path[:0] = [str(file.parent), *job["path"]]
-    sys.path.append(str(STANDINS))                 # last: what is installed wins
+    sys.path += [str(STANDINS), str(STANDINS / "xla")]       # last: what is installed wins
     if job["how"] == "tests":
         return _tests(job, root, file, log)
     cases = job["detail"].get("cases", [""])
@@ -278,17 +278,22 @@ class _Watch:
             error = error.__cause__ or error        # pytest wraps an ImportError
             self.log.add(of_exception(self.job["name"], error, self.root, asserts=False))
 
-    def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> Iterator[Any]:
         """Record a test that ran, or whose set-up failed."""
+        report: Any = yield
         name, error = self._name(item.nodeid), call.excinfo and call.excinfo.value
-        if isinstance(error, pytest.skip.Exception):
-            self.log.add(Result(name, NOT_HERE, f"skipped: {error}"))
-        elif isinstance(error, TooLong):
+        if isinstance(error, TooLong):
             self.log.add(Result(name, FAILED, str(error)))
+        elif report.skipped and hasattr(report, "wasxfail"):
+            self.log.add(Result(name, NOT_HERE, f"it says that it fails: {report.wasxfail}"))
+        elif isinstance(error, pytest.skip.Exception):
+            self.log.add(Result(name, NOT_HERE, f"skipped: {error}"))
         elif error is not None:
             self.log.add(of_exception(name, error, self.root, asserts=True, ran=self.ran))
         elif call.when == "call":
             self.log.add(Result(name, PASSED, seconds=round(call.duration, 2)))
+        return report
 
 
 def _tests(job: dict[str, Any], root: Path, file: Path, log: Log) -> int:

@@ -33,8 +33,11 @@ pytestmark = [
 class Lab:
     """Hold the running cluster, the students' keys and what the playbooks need."""
 
-    def __init__(self, folder: ClassFolder, nodes: Cluster, keys: dict[str, Path]) -> None:
+    def __init__(
+        self, folder: ClassFolder, nodes: Cluster, keys: dict[str, Path], cloud: LabCloud
+    ) -> None:
         self.folder, self.nodes, self.keys = folder, nodes, keys
+        self.cloud = cloud  # the fixture of that name begins anew for each test; the nodes stay
         self.head, self.other = (nodes.hosts[n] for n in ("node-01", "node-02"))
 
     def options(self) -> list[str]:
@@ -69,12 +72,15 @@ class Lab:
             student, f"printf %s '{text}' | sbatch --parsable {words} 2>&1", check=check
         )
 
-    def until(self, what: Callable[[], bool], seconds: float = 60) -> None:
-        """Wait for something."""
+    def until(self, what: Callable[[], bool], seconds: float = 60, jobs: str = "") -> None:
+        """Wait for something; tell what became of `jobs` if it does not come."""
         end = time.monotonic() + seconds
+        told = "squeue -l; sinfo -R; sudo journalctl -u slurmctld -o cat | tail -n 40"
+        if jobs:
+            told += f"; sudo sacct --duplicates --parsable2 --jobs={jobs}"
+            told += " --format=JobID,User,State,ExitCode,NodeList,Start,End"
         while not what():
-            told = self.head.ssh("squeue -l; sinfo -R; sudo journalctl -u slurmctld -o cat | tail")
-            assert time.monotonic() < end, told
+            assert time.monotonic() < end, self.head.ssh(told)
             time.sleep(0.5)
 
     def state(self, job: str) -> str:
@@ -86,7 +92,8 @@ class Lab:
 
     def ended(self, *jobs: str, seconds: float = 60) -> None:
         """Wait until jobs have ended well."""
-        self.until(lambda: all(self.state(j) == "COMPLETED" for j in jobs), seconds)
+        done = "COMPLETED"
+        self.until(lambda: all(self.state(j) == done for j in jobs), seconds, ",".join(jobs))
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +130,7 @@ def test_a_cluster_from_class_yml_and_the_roster_twice(
         folder, cloud, nodes, STUDENTS, mode="cluster", cluster=size, sdk="2.29.0",
         regions=["us-east-2"],
     )
-    lab = Lab(folder, nodes, keys)
+    lab = Lab(folder, nodes, keys, cloud)
     code, output = play("configure", folder, cloud, nodes.key, *lab.options())
     assert code == 0, output
     code, output = play("configure", folder, cloud, nodes.key, *lab.options())
@@ -372,9 +379,7 @@ DRIVER = (
 )
 
 
-def test_host_cluster_puts_the_run_into_the_queue(
-    lab: Lab, cloud: LabCloud, tmp_path: Path
-) -> None:
+def test_host_cluster_puts_the_run_into_the_queue(lab: Lab, tmp_path: Path) -> None:
     """What `nox -s benchmark -- --host cluster` does, from a student's repository."""
     repo = tmp_path / "repo"
     repo.mkdir()
@@ -395,7 +400,7 @@ def test_host_cluster_puts_the_run_into_the_queue(
     )
     env = {
         **os.environ,
-        **cloud.environ,
+        **lab.cloud.environ,
         "PYTHONPATH": f"{ROOT / 'shared'}:{ROOT / 'infra'}",
         "LABKIT_SSH_CONFIG": str(config),
         "LABKIT_CLASS": str(lab.folder.file),
@@ -418,9 +423,8 @@ def test_host_cluster_puts_the_run_into_the_queue(
     assert done.returncode and "Invalid account" in done.stdout + done.stderr, done
 
 
-def test_who_leaves_the_roster_leaves_the_cluster_and_the_work_is_saved(
-    lab: Lab, cloud: LabCloud
-) -> None:
+def test_who_leaves_the_roster_leaves_the_cluster_and_the_work_is_saved(lab: Lab) -> None:
+    cloud = lab.cloud
     lab.run("fred", "mkdir -p labs && echo answer > labs/answer.py")
     job = lab.submit("fred", "sleep 600", "--gpus=1")
     lab.folder.write(STUDENTS[:-1])

@@ -321,10 +321,13 @@ NKI-N09 | - | A sum in PSUM goes on from a matmul
 On NeuronCore-v2 and -v3 accumulating onto what memset or tensor_copy has written is undefined; AWS's simulator adds. The usual form needs no zeros: a new PSUM tile for each result, and nisa.nc_matmul without accumulate=.
 Try: leave out the memset.
 NKI-N10 | - | Cores wait for each other at the same points
-kernel[2] runs on two cores that have their own SBUF and PSUM and share HBM. nisa.core_barrier and nisa.sendrecv wait until the other core has come to the same call (with the same pipe_id); if it never does, the chip hangs. So both cores go through the same sequence of them.
+kernel[2] runs on two cores that have their own SBUF and PSUM and share HBM. nisa.core_barrier and nisa.sendrecv wait until the other core has come to the same call (with the same pipe_id); if it never does, the chip hangs. So both cores go through the same sequence of them. A barrier blocks one engine, and orders what the cores do with the tensor that it names: other engines, and DMAs of other tensors, go on.
 Try: take barriers out of conditions on nl.program_id(0).
+NKI-N11 | - | Edges go between instructions that are there
+kernel.with_schedule([(consumer, producer)]) names instructions by their name= argument, and instr.depends_on(other) takes what a call of nisa returns. An edge only restricts what the compiler may move; it changes no result. One that names nothing has no effect on the chip, and nobody says so.
+Try: nisa.activation(..., name="act0"), and the same name in the pair.
 NKI-K15 | - | NKISIM_SHUFFLE is a number
-With NKISIM_SHUFFLE=7 the iterations of affine_range and the instances of a grid run in an order that the seed 7 chooses. A kernel whose result depends on their order then gives other numbers, the same ones each time.
+With NKISIM_SHUFFLE=7 the iterations of affine_range and the instances of a grid run in an order that the seed 7 chooses, and a DMA takes effect only when something waits for it: what touches the same bytes, in the same iteration or after the loop. A kernel whose result depends on the order then gives other numbers, the same ones each time.
 Try: NKISIM_SHUFFLE=1 python script.py.
 NKI-K16 | - | NKISIM_CHECKS is teach, strict or off
 NKISIM_CHECKS says how strictly findings are taken: teach (the default) reports them, strict ends a run with the first error or warning that no comment has turned off, off looks for none, which is a little faster. What no chip can do is an error in all of them.
@@ -349,9 +352,9 @@ Each block index has an address of its own, so a tile is t[i].
 Try: loop over the blocks: t[i].
 NKI-A05 | - | Two tiles at one address
 Direct allocation does what you say: two live tiles at the same address overwrite each other, and neither compiler nor chip tells. The simulator remembers who wrote which bytes last.
-NKI-A06 | - | Temporaries in a kernel that allocates directly
+NKI-A06 | - | What a kernel that allocates directly leaves to the compiler
 Direct allocation is all or nothing: the compiler leaves placing to the kernel, also of every intermediate result.
-Try: t[...] = op(...) into a tensor that you have placed.
+Try: buffer=ncc.sbuf.mod_alloc(...) for every nl.ndarray on chip, and t[...] = op(...) into one of them.
 NKI-A07 | err_transpose_on_tensor_engine_not_allowed_in_allocated_kernel | Transposes in a kernel that allocates directly
 A transpose on the Tensor Engine multiplies by an identity matrix that the compiler would have to place. nl.matmul without transpose_x contains such a transpose.
 Try: nl.matmul(..., transpose_x=True), or multiply with an identity of your own.

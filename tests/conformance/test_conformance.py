@@ -190,6 +190,14 @@ class Tests(unittest.TestCase):
 @pytest.mark.skip(reason="needs a chip")
 def test_skipped():
     pass
+
+@pytest.mark.xfail(reason="products of integers are float32")
+def test_it_knows_to_fail():
+    assert False
+
+@pytest.mark.xfail(reason="a bug of another simulator")
+def test_that_passes_here():
+    pass
 """
 SCRIPT = """
 if __name__ == "__main__":
@@ -215,6 +223,9 @@ def test_suites_of_tests_and_scripts(tmp_path):
     assert got[f"{file}::Tests::test_refused"].startswith("refused: NKI-P01")
     assert got[f"{file}::Tests::test_crash"].startswith("failed: crash: IndexError")
     assert got[f"{file}::test_skipped"].startswith("not here: skipped")
+    assert got[f"{file}::test_it_knows_to_fail"] == \
+        "not here: it says that it fails: products of integers are float32"
+    assert got[f"{file}::test_that_passes_here"] == "passed: "
     assert got["/test/test_absent.py"].startswith("not here: ModuleNotFoundError")
     assert got["/examples/one/one_torch.py"] == "passed: "
     assert got["/examples/two/two_torch.py"] == "failed: it says: they differ"

@@ -67,6 +67,26 @@ def test_a_finding_shows_the_line_of_the_cell(shell):
     assert "explain NKI-U02" in html and html in shown._repr_html_()
 
 
+def test_a_tile_that_a_kernel_of_the_newer_dialect_displays_is_no_finding(shell, capsys):
+    shown = shell.run_cell_magic("nki", "x", """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from IPython.display import display
+
+@nki.jit
+def look(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    display(tile)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+""")
+    assert shown.findings == [] and "sbuf" in capsys.readouterr().out
+    assert shell.run_cell(SETUP).success        # the names of the dialect that others use here
+
+
 def test_a_kernel_that_breaks_a_rule_ends_in_the_rule(shell, capsys):
     cell = ADD.replace("nl.load(a)", "nl.load(a.reshape((256, 2)))")
     result = shell.run_cell(f"%%nki x, x\n{cell}")

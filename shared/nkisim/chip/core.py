@@ -203,6 +203,9 @@ class NeuronCore:
         return self.hbm_gbps / self.cores_per_chip
 
     def ghz(self, engine: str) -> float:
-        """Return the clock of a compute engine ("tensor", "vector", "scalar", "gpsimd")."""
+        """Return the clock of an engine: "tensor", "vector", "scalar", "gpsimd", "sync".
+
+        That of Sync is in no document: GpSimd's is taken (assumed; a barrier there costs nothing).
+        """
         return {"tensor": self.pe_ghz, "vector": self.dve_ghz, "scalar": self.act_ghz,
-                "gpsimd": self.pool_ghz}[engine]
+                "gpsimd": self.pool_ghz, "sync": self.pool_ghz}[engine]

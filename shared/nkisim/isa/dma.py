@@ -296,7 +296,7 @@ def _run_sendrecv(m: Machine, ins: Instr, dst: Tensor) -> None:
                              "dma_engine=1)",
              engines=(DMA,), on_partitions=False, run=_run_sendrecv, writes=(SBUF,),
              operands=(Moved("src", READ, SBUF), Moved("dst", WRITE, SBUF)), hidden=("value",),
-             cost=formulas.descriptors, needs="hwdge",
+             cost=formulas.descriptors, needs="hwdge", meets=True,
              source="Neuron SDK 2.32 API reference: nki.isa.sendrecv")
 def sendrecv(m: Machine, src: Any, dst: Any, value: Any = None) -> Instr:
     """Send a tile to the other core and receive one of the same shape from it."""

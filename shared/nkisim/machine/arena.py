@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 
 
 def arena(m: Machine, kind: str) -> Storage:
-    """Return the storage that all directly allocated tensors of a memory share."""
-    st = m.arenas.get(kind)
+    """Return the storage that all directly allocated tensors of a core's memory share."""
+    key = (kind, m.program_id if m.cores else ())
+    st = m.arenas.get(key)
     if st is None:
         size = m.hw.psum_bytes if kind is PSUM else m.hw.sbuf_bytes
-        st = m.arenas[kind] = m.new_storage(kind, m.hw.pmax, size, grain=4, arena=True)
+        st = m.arenas[key] = m.new_storage(kind, m.hw.pmax, size, grain=4, arena=True)
     return st
 
 

@@ -29,18 +29,27 @@ def shuffle_seed() -> int | None:
     return int(text)
 
 
+def keeps_order(m: Machine, kind: str) -> bool:
+    """Tell whether what one iteration of a kind of loop does comes before what the next one does.
+
+    Iterations of affine_range, instances of a grid and cores are independent of each other;
+    skip_middle_end_transformations lets affine_range run as sequential_range does.
+    """
+    return kind not in ("affine_range", "grid", "cores") \
+        or kind == "affine_range" and m.skip_middle_end
+
+
 def in_any_order(m: Machine, kind: str, values: range, loop: int) -> Sequence[int]:
     """Return the indices of a loop in the order in which they run.
 
     With a seed, those of affine_range are shuffled, which the loop promises to bear, unless the
     kernel's directive keeps the order of statements; and the instances of a grid.
     """
-    if m.shuffle is None or kind not in ("affine_range", "grid") \
-            or kind == "affine_range" and m.skip_middle_end:
+    if m.shuffle is None or kind == "cores" or keeps_order(m, kind):
         return values
     order = list(values)
     random.Random(m.shuffle * 1_000_003 + loop).shuffle(order)
-    return order
+    return order if order != list(values) else order[::-1]      # two iterations change places
 
 
 #: by code and place, which stay alive here: the numbers that the body of a `for` changes, if it is

@@ -40,9 +40,14 @@ class Engine:
         self.free, self.due, self.done = 0.0, NEVER, 0.0
         self.again: tuple[float, int] | None = None
 
-    def begin(self, missing: list[int]) -> None:
-        """Make ready what waits for nothing."""
-        self.ready = [i for i in self.todo[:self.limit] if not missing[i]]
+    def begin(self, missing: list[int], when: list[float]) -> None:
+        """Make ready what waits for nothing; some may not begin at once."""
+        for i in self.todo[:self.limit]:
+            if not missing[i]:
+                if when[i]:
+                    self.wake(i, when[i])
+                else:
+                    self.ready.append(i)
         if self.ready:
             self.look(0.0)
 

@@ -119,7 +119,7 @@ class _Run:
         self.succ = after.tolist()
         self.missing = np.bincount(after, minlength=n).tolist()
         self.start, self.seen, self.pred = [0.0] * n, [-1.0] * n, [-1] * n
-        self.issue = self.when = [0.0] * n
+        self.issue = self.when = [0.0] * n if deps.release is None else deps.release.tolist()
         self.events: list[tuple[float, int]] = []
         self.banks = Banks(deps, hw.psum_bytes, hw.timing.compiler_psum_share)
         self.need_banks, self.tile_of, self.left = (self.banks.need, self.banks.tile,
@@ -157,7 +157,7 @@ class _Run:
         self.queues: list = [*engines, *dma_queues]
         self.queue_of = [self.queues[q] for q in queue.tolist()]
         for e in engines:
-            e.begin(self.missing)
+            e.begin(self.missing, self.when)
         for d in dma_queues:
             d.wake()
 

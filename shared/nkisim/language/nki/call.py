@@ -31,13 +31,14 @@ _CODES = {"none": 0, "swdge": 1, "hwdge": 2, "unknown": 3}      # dge_mode, as t
 
 
 class _Shown:
-    """A default as people write it: nisa.engine.unknown."""
+    """A default as people write it: nisa.engine.unknown, nl.maximum."""
 
-    def __init__(self, member: Enum):
-        self.member = member
+    def __init__(self, value: Any):
+        self.value = value
 
     def __repr__(self) -> str:
-        return f"{type(self.member).__name__}.{self.member.name}"
+        x = self.value
+        return f"{type(x).__name__}.{x.name}" if isinstance(x, Enum) else f"nl.{x}"
 
 
 class Signature:
@@ -88,11 +89,14 @@ class Signature:
         return values
 
     def member(self, name: str, value: Any, enum: type[Enum]) -> Enum:
-        """Return the member that has a number, as 0.1 and 0.2 took it; raise NKI-N01 for others."""
-        if type(value) is not int or value not in {e.value for e in enum}:
+        """Return the member that has a number or a name, as 0.1 and 0.2 took it, or raise NKI-N01.
+        """
+        member = next((e for e in enum if type(value) is int and e.value == value
+                       or type(value) is str and e.name == value), None)
+        if member is None:
             raise self.not_a_member(name, value, enum)
-        member, m = enum(value), current.get()
-        said = level.in_run("integer_enum", f"{name}={value}",
+        m = current.get()
+        said = level.in_run("integer_enum", f"{name}={value!r}",
                             f"{name}=nisa.{enum.__name__}.{member.name}")
         if said is not None and m is not None:
             m.find(*said, m.trace.line(sys._getframe(1)))
@@ -123,24 +127,53 @@ class Signature:
     def signature(self) -> inspect.Signature:
         return inspect.Signature([
             inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                              default=_Shown(d) if isinstance(d, Enum) else d)
+                              default=_Shown(d) if isinstance(d, Enum)
+                              or n.endswith("op") and isinstance(d, str) else d)
             for n, d in self.params.items()])
 
 
 class NkiInstruction:
-    """The handle of an issued instruction, for scheduling."""
+    """The handle of an issued instruction, for scheduling; `number`: its place in the record."""
 
     __slots__ = ("name", "number")
 
     def __init__(self, number: int, name: Any = None):
         self.number, self.name = number, name
 
+    @staticmethod
+    def issued(m: Machine, name: Any = None) -> NkiInstruction:
+        """Return the handle of the instruction that was issued last."""
+        number = len(m.trace.starts) - 1
+        if name is not None:
+            m.trace.named.setdefault(name, []).append(number)
+        return NkiInstruction(number, name)
+
     def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
-        """Accept an edge; the predicted schedule has those that the data make."""
+        """Begin only when `producers` are done; raises NKI-N11 for what is no instruction."""
+        m = machine("NkiInstruction.depends_on")
+        for x in producers:
+            if not isinstance(x, NkiInstruction):
+                raise edge_error("depends_on takes instructions", f"{type(x).__name__}",
+                                 "what a call of nisa returns")
+            edge(m, x.number, self.number)
         return self
 
     def __repr__(self) -> str:
         return f"NkiInstruction({self.number})"
+
+
+def edge(m: Machine, producer: int, consumer: int) -> None:
+    """Let an instruction wait for another one."""
+    if producer < consumer:
+        m.trace.edges.append((producer, consumer))
+    else:
+        m.find("NKI-N11", "note", "an instruction is to wait for one that comes later in the "
+               "program; the predicted schedule keeps the order of the program", m.here())
+
+
+def edge_error(what: str, given: str, limit: str) -> NkiError:
+    """Return the error for an edge that makes no sense."""
+    return fail("NKI-N11", what, given=given[:90], limit=limit)
 
 
 #: gets the machine and the arguments by name; changes them, and may name another row
@@ -180,7 +213,7 @@ def instruction(own: Row, adapt: Adapter) -> Any:
             if hasattr(exc, "nki_error"):
                 raise
             raise own.misuse(exc, kw) from None
-        return NkiInstruction(len(m.trace.starts), values[-1])
+        return NkiInstruction.issued(m, values[-1])
 
     return _named(function, form, own.doc, own)
 
@@ -283,7 +316,7 @@ def argument(x: Any) -> Any:
 def settled(m: Machine, x: Any) -> Any:
     """Return the tile that an operand with a run-time offset means now; others as they are."""
     if isinstance(x, Patterned) and x.rows.size == 1:
-        m.products.run()
+        m.catch_up()
         return x.at(int(x.rows.np.reshape(-1)[0]) if m.compute else 0)
     if isinstance(x, Indirect):
         raise fail("NKI-I11", "an operand is an indirect access",
@@ -313,6 +346,21 @@ def public(plan: Callable, api: str = "", module: str = "nl") -> Any:
         return result
 
     return _named(function, form, plan.__doc__)
+
+
+def strict(api: str, plain: Callable) -> Any:
+    """Return a function that issues nothing (a range, a register) held to its signature as well."""
+    form = Signature(api, {p.name: p.default
+                           for p in inspect.signature(plain).parameters.values()})
+    form.enums = {}
+
+    def function(*args: Any, **kw: Any) -> Any:
+        try:
+            return plain(*args, **kw)
+        except TypeError:
+            form.bind(args, kw)                 # raises if it is these arguments
+            raise
+    return _named(function, form, plain.__doc__)
 
 
 def _named(function: Any, form: Signature, doc: str | None, row: Row | None = None) -> Any:
