@@ -152,7 +152,10 @@ def _transpose(m: Machine, data: Tensor, limit: int, engine: str, dtype: Any) ->
                    given=f"shape {data.shape}: {rows} partitions x {columns} elements",
                    limit=f"{limit} x {limit}",
                    hint="transpose in tiles of 128 x 128" if engine == TENSOR else
-                        "use engine=nisa.tensor_engine for tiles up to 128 x 128")
+                        "use engine=nisa.tensor_engine for tiles up to 128 x 128",
+                   today="transpose in tiles of 128 x 128" if engine == TENSOR else
+                         "make dst with buffer=nl.psum: then the Tensor Engine does it, up to "
+                         "128 x 128; nisa.tensor_copy brings the result to SBUF")
     return Instr((columns, rows), data.dtype if dtype is None else dtypes.normalize(dtype),
                  grid=data.shape, kept=(1, 0) if len(data.shape) == 2 else (None, 0))
 

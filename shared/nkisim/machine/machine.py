@@ -328,8 +328,8 @@ class Machine:
             st = s.storage
             if st.init != FULLY:
                 unsure = True
-            if st.arena:
-                arena.check_owner(self, s, ins.line)
+            if st.arena and arena.check_owner(self, s, ins.line):
+                unsure = True
         origins = self.undefined.results(ins, (dst, *ins.also)) if unsure and self.checks else None
         if ins.accumulate:
             self.undefined.before_sum(dst, ins)
