@@ -114,11 +114,11 @@ def main() -> int:
         alike = [values(r.values) for r in (found.rows[0], *found.alike)]
         takes = ", ".join(map(str, values(frugal.values)))
         said.append(f"The fastest predicted is {first:.1%} slower on the chip than the fastest "
-                    f"measured; what moves least among equals ({takes}) {least:.1%}. The fastest measured "
-                    f"is {'' if order[0] in alike else 'not '}among those that tune cannot tell "
-                    f"from its first. {len(ties)} measured choices are within {NOISE:.1%} of it. "
-                    f"Of {pairs} pairs that differ by more than {GAP:.0%}, {hit / pairs:.0%} are "
-                    "in the right order.")
+                    f"measured; what moves least among equals ({takes}) {least:.1%}. The fastest "
+                    f"measured is {'' if order[0] in alike else 'not '}among those that tune "
+                    f"cannot tell from its first. {len(ties)} measured choices are within "
+                    f"{NOISE:.1%} of it. Of {pairs} pairs that differ by more than {GAP:.0%}, "
+                    f"{hit / pairs:.0%} are in the right order.")
         print(said[-1])
         missed += least > GAP
     if options.write:
