@@ -64,7 +64,7 @@ def main() -> int:
     root, file = Path(job["checkout"]), Path(job["file"])
     sys.path[:] = [p for p in sys.path if p]       # not the working folder
     sys.path[:0] = [str(file.parent), *job["path"]]
-    sys.path.append(str(STANDINS))                 # last: what is installed wins
+    sys.path += [str(STANDINS), str(STANDINS / "xla")]       # last: what is installed wins
     if job["how"] == "tests":
         return _tests(job, root, file, log)
     cases = job["detail"].get("cases", [""])
@@ -299,7 +299,7 @@ class _Watch:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: Any, call: Any) -> Generator[None, Any, Any]:
         """Record a test that ran, or whose set-up failed."""
-        report = yield
+        report: Any = yield
         name, error = self._name(item.nodeid), call.excinfo and call.excinfo.value
         if isinstance(error, TooLong):
             self.log.add(Result(name, FAILED, str(error)))

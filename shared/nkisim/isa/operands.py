@@ -61,9 +61,9 @@ class Operand:
     refused, `documented`: the one that AWS names; `numbers`: a number will do as well;
     `today`: the class in the package nki, where it is another one; `optional`: None will do;
     `like`: the operand that it has as many partitions as (a TILE as many elements, too);
-    `elements`: least and most per partition, a number or a field of hw; `rule`, `dtype_rule`:
-    what a wrong form and a wrong dtype break; `lanes`: a mask cuts its partitions only; `copied`:
-    the compiler copies it out of PSUM.
+    `elements`: least and most per partition, a number or a field of hw; `rule`, `dtype_rule`: what
+    a wrong form and a wrong dtype break; `lanes`: a mask cuts its partitions only; `copied`: the
+    compiler copies it out of PSUM.
     """
 
     name: str
@@ -152,7 +152,9 @@ class Operand:
                        given=f"{self.like} {like.shape}, {self.name} {t.shape}",
                        limit="nisa instructions never broadcast the partition dim",
                        hint="repeat the smaller one with nl.broadcast_to(x, shape=(128, n)), or "
-                            "use the nl functions (nl.add ...), which do it for you")
+                            "use the nl functions (nl.add ...), which do it for you",
+                       today="load one row into all partitions: nl.load(row.broadcast(0, 128)); "
+                             "on chip nothing repeats partitions but a product with ones")
         if self.elements is not None:
             low, high = self.elements
             most = getattr(m.hw, high) if isinstance(high, str) else high
