@@ -264,7 +264,7 @@ def _pages(r: Run, _: Result) -> Result:
     existing, _plan = provision.survey(r)
     links.settle(r, existing)
     hostkeys.pin(r, existing)
-    wrote = pages.write(r, existing, keys.ensure(r))
+    wrote = pages.write(r, existing, keys.ensure(r)) + pages.write_staff(r, existing)
     return {"summary": f"{len(wrote)} pages written to {r.spec.out}"}
 
 

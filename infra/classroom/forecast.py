@@ -10,7 +10,7 @@ from typing import Any
 
 import botocore.exceptions as be
 
-from . import prices
+from . import copies, links, prices
 from .cloud import GLOBAL
 from .run import Run
 from .spec import ClassSpec
@@ -19,6 +19,12 @@ DAYS_PER_MONTH = 30.4
 # AWS-StopEC2Instance takes two steps for each machine that it is aimed at, running or not.
 STEPS_PER_NIGHT = 2
 FREE_ACTION_BUDGETS = 2  # in an account (Budgets pricing page)
+# Of copies of the work: the timer of the role work_copies, and how large one is, packed (assumed:
+# sources, results and a few profiles).
+COPIES_PER_HOUR, COPY_GIB = 6, 0.02
+# Of the function behind the links: the schedule that looks after caps, and what a student asks in a
+# day and what an answer takes (both assumed; the first of a quiet hour takes that long).
+LOOKS_PER_DAY, CALLS_PER_STUDENT_DAY, CALL_SECONDS = 96, 20, 2.0
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,8 @@ class Forecast:
     alarm_usd: float
     step_usd: float
     stop_usd: float
+    copies_usd: float
+    links_usd: float
     worst_usd: float
     hours_in_budget: float
     sources: dict[str, str]  # what -> where its price comes from and how old it is
@@ -40,7 +48,8 @@ class Forecast:
     @property
     def beside_usd(self) -> float:
         """Return what comes on top of the machines' hours."""
-        return self.disk_usd + self.address_usd + self.alarm_usd + self.step_usd + self.stop_usd
+        fixed = self.disk_usd + self.address_usd + self.alarm_usd + self.step_usd + self.stop_usd
+        return fixed + self.copies_usd + self.links_usd
 
     @property
     def total_usd(self) -> float:
@@ -67,7 +76,10 @@ def forecast(spec: ClassSpec, now: dt.datetime, live_hourly: float | None = None
     months = days / DAYS_PER_MONTH
     machine = prices.hourly_price(spec)
     rate = live_hourly or machine.usd
-    gp3, ipv4, alarm, step, stop = (prices.price(table, f) for f in prices.USED)
+    figures = (*prices.USED, *prices.STOPPING, *prices.COPIES, *prices.LINKS)
+    gp3, ipv4, alarm, step, stop, kept, write, second, request = (
+        prices.price(table, f) for f in figures
+    )
     stopping = 1 + n if spec.budget.stop_each else 1  # the class's budget, and one each
     address_hours = days * 24.0 if spec.elastic_ip else spec.hours_per_student
     parts = {
@@ -76,7 +88,22 @@ def forecast(spec: ClassSpec, now: dt.datetime, live_hourly: float | None = None
         "alarm_usd": n * alarm.usd * months,
         "step_usd": n * step.usd * STEPS_PER_NIGHT * days,
         "stop_usd": max(0, stopping - FREE_ACTION_BUDGETS) * stop.usd * days,
+        "copies_usd": 0.0,
+        "links_usd": 0.0,
     }
+    if spec.work_copies:
+        made = spec.hours_per_student * COPIES_PER_HOUR  # at most: what did not change is not sent
+        gib_months = COPY_GIB * (
+            made * copies.KEEP_VERSIONS_DAYS / DAYS_PER_MONTH
+            + months + copies.KEEP_AFTER_DAYS / DAYS_PER_MONTH
+        )
+        # with each copy a look for what the staff put there, as if it were as dear
+        parts["copies_usd"] = n * (gib_months * kept.usd + 2 * made * write.usd)
+    if spec.my:
+        calls = days * (LOOKS_PER_DAY + CALLS_PER_STUDENT_DAY * len(spec.students))
+        parts["links_usd"] = calls * (
+            request.usd + CALL_SECONDS * links.MEMORY / 1024 * second.usd
+        )
     hour, minute = map(int, spec.stop_nightly.split(":"))
     awake = (
         hour + minute / 60 - 8 if hour >= 8 else hour + minute / 60 + 16
@@ -92,6 +119,8 @@ def forecast(spec: ClassSpec, now: dt.datetime, live_hourly: float | None = None
         "alarm": alarm.told(today),
         "step": step.told(today),
         "stop": stop.told(today),
+        "copies": kept.told(today),
+        "links": second.told(today),
     }
     return Forecast(
         machines=n,
@@ -124,6 +153,8 @@ def show(run: Run) -> dict[str, Any]:
         (f"idle alarms, one for each machine {until}", f.alarm_usd, s["alarm"]),
         ("automation steps of the nightly stop", f.step_usd, s["step"]),
         *[("budgets that stop one student each", f.stop_usd, s["stop"])] * spec.budget.stop_each,
+        *[("copies of the work (S3)", f.copies_usd, s["copies"])] * bool(spec.work_copies),
+        *[("the function behind the links (Lambda)", f.links_usd, s["links"])] * bool(spec.my),
         ("planned, in all", f.total_usd, ""),
         ("worst case: everybody from 08:00 to the nightly stop, every day", f.worst_usd, ""),
         ("class budget, at which all machines are stopped", spec.budget.class_usd, "class.yml"),

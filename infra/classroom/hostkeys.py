@@ -106,6 +106,18 @@ def _keep(out: Path, machine_id: str, key: str) -> bool:
     return all(h.startswith(key) for h in have)
 
 
+def lines(out: Path, machine_ids: list[str]) -> str:
+    """Return the lines of known_hosts about these machines."""
+    try:
+        text = (out / FILE).read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    chosen = set(machine_ids)
+    return "".join(
+        f"{line}\n" for line in text.splitlines() if chosen & set(line.partition(" ")[0].split(","))
+    )
+
+
 def fingerprints(out: Path, machine_id: str) -> list[str]:
     """Return `ED25519 SHA256:...` of each key that a machine has shown, as ssh prints it."""
     try:

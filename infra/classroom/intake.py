@@ -14,6 +14,7 @@ export was of one section only: they stay until somebody says `--remove-dropped`
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
@@ -21,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from . import assistants
 from . import roster as rosters
 from .problems import ClassroomError
 from .roster import EMAIL, RESERVED, RESERVED_START, STUDENT
@@ -28,6 +30,7 @@ from .roster import EMAIL, RESERVED, RESERVED_START, STUDENT
 CANVAS = ("student", "id", "section")
 NOT_PEOPLE = ("points possible", "manual posting", "test student", "student, test")
 STAFF = {"ta": "ta", "reader": "ta", "instructor": "instructor"}
+ROUNDED = re.compile(r"\d([.,]\d+)?E\+\d+", re.I)  # what Excel makes of a long number
 HEADER = ("student", "email", "public_key", "section")
 
 
@@ -45,26 +48,13 @@ class Person:
 
 def read(path: Path, domain: str) -> tuple[str, list[Person]]:
     """Read an export; return whose it is and its people. Raises ClassroomError."""
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise ClassroomError(
-            f"{path} cannot be read: {error.strerror}.", "Check the name."
-        ) from None
-    except UnicodeDecodeError:
-        raise ClassroomError(f"{path.name} is not UTF-8 text.", "Export it again as CSV.") from None
     if domain and not re.fullmatch(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+", domain):
         raise ClassroomError(f"--mail-domain {domain!r} is none.", "Write it as example.edu.")
-    rows = list(csv.reader(io.StringIO(text, newline="")))
-    at = next((k for k, r in enumerate(rows) if any(c.strip() for c in r)), None)
-    if at is None:
+    rows = _rows(path.name, _text(path))
+    if not rows:
         raise ClassroomError(f"{path.name} is empty.", "Export it again.")
-    header = [c.strip().lower() for c in rows[at]]
-    cells = [
-        (n, dict(zip(header, (c.strip() for c in r))))
-        for n, r in enumerate(rows[at + 1 :], at + 2)
-        if any(c.strip() for c in r)
-    ]
+    header = [c.lower() for c in rows[0][1]]
+    cells = [(n, {c: "" for c in header} | dict(zip(header, r))) for n, r in rows[1:]]
     if set(CANVAS) <= set(header) and ("sis login id" in header or "sis user id" in header):
         return "Canvas", _canvas(cells, domain)
     if "email" in header and {"sid", "role", "name", "first name"} & set(header):
@@ -77,6 +67,49 @@ def read(path: Path, domain: str) -> tuple[str, list[Person]]:
     )
 
 
+def _text(path: Path) -> str:
+    """Return the text of a file: UTF-8, or what Excel calls Unicode text."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ClassroomError(
+            f"{path} cannot be read: {error.strerror}.", "Check the name."
+        ) from None
+    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        return data.decode("utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError:
+        raise ClassroomError(
+            f"{path.name} is not UTF-8 text.",
+            "Export it again as CSV; from Excel save it as `CSV UTF-8`.",
+        ) from None
+
+
+def _rows(name: str, text: str) -> list[tuple[int, list[str]]]:
+    """Return (line, cells) of the rows that hold something, the header first. Spreadsheets in many
+    countries write semicolons, and tabs as Unicode text."""
+    start = text.lstrip("\ufeff\r\n \t")
+    skipped = text[: len(text) - len(start)].count("\n")
+    first = start.splitlines()[0] if start else ""
+    if re.fullmatch(r"sep=.", first):  # a line for Excel alone
+        start, skipped = start[len(first) :].lstrip("\r\n"), skipped + 1
+        first = start.splitlines()[0] if start else ""
+    mark = max(",;\t", key=first.count)
+    reader = csv.reader(io.StringIO(start, newline=""), delimiter=mark, strict=True)
+    try:
+        return [
+            (reader.line_num + skipped, [c.strip() for c in row])
+            for row in reader
+            if any(c.strip() for c in row)
+        ]
+    except csv.Error as error:
+        raise ClassroomError(
+            f"{name}:{reader.line_num + skipped}: the quotes do not fit together ({error});"
+            " rows after it would be lost, so nothing was written.",
+            "Export it again.",
+        ) from None
+
+
 def _canvas(cells: list[tuple[int, dict[str, str]]], domain: str) -> list[Person]:
     out = []
     for line, row in cells:
@@ -84,6 +117,12 @@ def _canvas(cells: list[tuple[int, dict[str, str]]], domain: str) -> list[Person
         if not name or name.lower() in NOT_PEOPLE:
             continue
         login = row.get("sis login id", "")
+        if ROUNDED.fullmatch(login):
+            raise ClassroomError(
+                f"A spreadsheet has rounded the login in line {line} to {login}; nothing was"
+                " written.",
+                "Export it again, and do not save it from a spreadsheet.",
+            )
         email = login if EMAIL.fullmatch(login) else f"{login}@{domain}" if login and domain else ""
         out.append(Person(name, login.split("@")[0], email, row["section"], line=line))
     return out
@@ -115,10 +154,15 @@ def identity(person: Person, taken: set[str]) -> str:
     return found
 
 
+def sections_of(text: str) -> list[str]:
+    """Return sections as a tag and a word of a command line take them."""
+    found = (re.sub(r"[^a-z0-9]+", "-", s.lower()) for s in re.split(r",| and |;|\|", text))
+    return [s for s in (f.strip("-")[:40].strip("-") for f in found) if s]
+
+
 def section_of(text: str) -> str:
-    """Return a section as a tag and a word of a command line take it; the first of several."""
-    first = re.split(r",| and |;|\|", text)[0]
-    return re.sub(r"[^a-z0-9]+", "-", first.lower()).strip("-")[:40]
+    """Return the first of a student's sections, or ""."""
+    return next(iter(sections_of(text)), "")
 
 
 def merge(folder: Path, source: Path, domain: str, remove: bool, check: bool) -> dict[str, Any]:
@@ -136,11 +180,11 @@ def merge(folder: Path, source: Path, domain: str, remove: bool, check: bool) ->
     taken, seen = {s.id for s in old}, set[str]()
     rows: list[rosters.Student] = []
     bad: list[Person] = []
-    staff: list[tuple[str, ...]] = []
+    helpers: list[Person] = []
     new: list[str] = []
     for p in people:
         if p.role != "student":
-            staff.append((p.email, p.role, section_of(p.section)))
+            helpers.append(p)
             continue
         if not EMAIL.fullmatch(p.email):
             bad.append(p)
@@ -173,10 +217,11 @@ def merge(folder: Path, source: Path, domain: str, remove: bool, check: bool) ->
     if not rows:
         raise ClassroomError(f"{source.name} holds no students.", "Nothing was written.")
     rows.sort(key=lambda s: s.id)
+    staff, left = _staff(folder, helpers, remove)
     if not check:
         _write(target, HEADER, [(s.id, s.email, s.public_key, s.section) for s in rows])
         if staff:
-            _write(folder / "staff.csv", ("email", "role", "section"), sorted(set(staff)))
+            _write(folder / assistants.FILE, assistants.COLUMNS, staff)
     lines = [f"new: {', '.join(new)}"] if new else []
     if dropped:
         gone = ", ".join(s.id for s in dropped)
@@ -190,8 +235,13 @@ def merge(folder: Path, source: Path, domain: str, remove: bool, check: bool) ->
     sections = sorted({s.section for s in rows if s.section})
     if sections:
         lines.append(f"sections: {', '.join(sections)} (--limit section:{sections[0]})")
-    if staff:
-        lines.append(f"{len(set(staff))} staff are in staff.csv")
+    if helpers:
+        lines.append(_told(staff, left, remove))
+        lines += [
+            f"line {p.line}: staff without a mail address, passed over"
+            for p in helpers
+            if not EMAIL.fullmatch(p.email)
+        ]
     return {
         "lines": lines,
         "new": new,
@@ -201,6 +251,44 @@ def merge(folder: Path, source: Path, domain: str, remove: bool, check: bool) ->
         "summary": f"{kind}: {len(rows)} students in {target.name}"
         + ("; nothing was written" if check else ""),
     }
+
+
+def _staff(
+    folder: Path, helpers: list[Person], remove: bool
+) -> tuple[list[tuple[str, ...]], list[str]]:
+    """Return the rows of staff.csv after an export, and the addresses that are not in it. Keys are
+    kept, and sections where the export has none; an export without staff says nothing of them."""
+    if not helpers:
+        return [], []
+    old, problems = assistants.read(folder / assistants.FILE)
+    if problems:
+        raise ClassroomError(
+            "\n".join(["staff.csv has mistakes; nothing was written.", *map(str, problems)])
+        )
+    rows = {a.email: (a.role, " ".join(sorted(a.sections)), a.public_key) for a in old}
+    named: dict[str, set[str]] = {}
+    for p in helpers:
+        email = p.email.lower()
+        if not EMAIL.fullmatch(email):
+            continue
+        named.setdefault(email, set()).update(sections_of(p.section))
+        _, sections, key = rows.get(email, ("", "", ""))
+        rows[email] = (p.role, " ".join(sorted(named[email])) or sections, key)
+    left = sorted(set(rows) - set(named))
+    for email in left if remove else ():
+        del rows[email]
+    return [(email, *rest) for email, rest in sorted(rows.items())], left
+
+
+def _told(staff: list[tuple[str, ...]], left: list[str], remove: bool) -> str:
+    told = f"{len(staff)} staff are in staff.csv"
+    if keyless := sum(not key for *_, key in staff):
+        told += f", {keyless} without a public_key (no SSH)"
+    if nowhere := sum(role != "instructor" and not where for _, role, where, _ in staff):
+        told += f", {nowhere} without a section (no machine; write sections, or all)"
+    if left:
+        told += f"; {len(left)} are not in the export and were " + ("removed" if remove else "kept")
+    return told
 
 
 def _write(path: Path, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

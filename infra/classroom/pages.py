@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from . import clusters, hostkeys, links, prices
+from pathlib import Path
+
+from . import assistants, clusters, hostkeys, links, prices
 from .fleet import Machine
 from .run import Run
 from .spec import ClassSpec
@@ -57,6 +59,17 @@ python3 my.py setup        # once: then `ssh {alias}`, scp and editors find it a
 ```
 
 `setup` also pins the machine's key, as the machine itself printed it when it was made.
+"""
+STAFF = """# Machines of {name} for {who}. Copy this folder to ~/.ssh/{name}, and write
+# `Include {name}/config` as the first line of ~/.ssh/config.
+# Addresses change when machines stop, unless they are kept.
+"""
+HOST = """Host {names}
+    HostName {ip}
+    User ubuntu
+    HostKeyAlias {id}
+    UserKnownHostsFile ~/.ssh/{name}/known_hosts
+    StrictHostKeyChecking accept-new
 """
 PORT = 3001  # of neuron-profile (--port) and neuron-explorer (documented)
 
@@ -156,6 +169,37 @@ def write(run: Run, machines: list[Machine], public_keys: dict[str, str]) -> lis
     return changed
 
 
+def write_staff(run: Run, machines: list[Machine]) -> list[str]:
+    """Write out/<class>/staff/<assistant>/, SSH settings and host keys of the machines that an
+    assistant gets into; `machines` are all of the class. Return the names of the files that
+    changed; what belongs to nobody any more is removed."""
+    spec, changed = run.spec, []
+    top = spec.out / "staff"
+    wanted: dict[Path, str] = {}
+    for a in spec.assistants:
+        mine = [m for m in machines if m.id and assistants.gets_into(spec, a, m.students)]
+        if not a.public_key or not mine:
+            continue
+        blocks = [STAFF.format(name=spec.name, who=a.id)]
+        for m in sorted(mine, key=lambda m: m.name):
+            names = f"{spec.name}-{m.name}" + (" cluster" if m.name == clusters.HEAD else "")
+            ip = m.ip or "address-unknown-while-it-is-stopped"
+            blocks.append(HOST.format(names=names, ip=ip, id=m.id, name=spec.name))
+        wanted[top / a.id / "config"] = "\n".join(blocks)
+        wanted[top / a.id / "known_hosts"] = hostkeys.lines(spec.out, [m.id for m in mine])
+    for path in sorted(set(top.glob("*/*")) - set(wanted)):
+        if not run.check:
+            path.unlink()
+        changed.append(f"staff/{path.parent.name}/{path.name}")
+    for path, text in wanted.items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            if not run.check:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+            changed.append(f"staff/{path.parent.name}/{path.name}")
+    return changed
+
+
 def _door(run: Run, door: links.Door | None, m: Machine, student: str) -> str:
     """Return what a page says of the student's own link."""
     if door is None or m.clustered:  # nobody alone stops what all share
@@ -207,4 +251,4 @@ def _page(run: Run, m: Machine, core: int, student: str) -> str:
     )
 
 
-__all__ = ["write"]
+__all__ = ["write", "write_staff"]

@@ -13,6 +13,7 @@ import datetime as dt
 import io
 import json
 import os
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -26,17 +27,20 @@ from .problems import ClassroomError
 HOME = "https://pricing.us-east-1.amazonaws.com"
 INDEX = "/offers/v1.0/aws/index.json"
 TIMEOUT_S = 60
+# Of a region; others, as in Lambda-Managed-Instances-Request, are another thing's.
+PREFIX = re.compile(r"((EU|[A-Z]{3}\d)-)?")
 
 
 @dataclass(frozen=True)
 class Wanted:
     """Say where a figure of our table stands in the list: service and usage type (regions but
-    us-east-1 put a prefix before it), and the operation if several share that type."""
+    us-east-1 put a prefix before it, such as EU- or USE2-), and the operation if several share that
+    type."""
 
     figure: str  # dots go into the table
     service: str
     usage: str
-    unit: str
+    unit: str  # "": whatever it is
     operation: str = ""
 
 
@@ -49,6 +53,11 @@ WANTED = (
     Wanted("gp3_gib_month", "AmazonEC2", "EBS:VolumeUsage.gp3", "GB-Mo"),
     Wanted("public_ipv4_hour", "AmazonVPC", "PublicIPv4:InUseAddress", "Hrs"),
     Wanted("alarm_month", "AmazonCloudWatch", "CW:AlarmMonitorUsage", "Alarms"),
+    Wanted("s3_gib_month", "AmazonS3", "TimedStorage-ByteHrs", "GB-Mo"),
+    Wanted("s3_write", "AmazonS3", "Requests-Tier1", "Requests"),
+    # AWS's own texts write their units in several ways; the usage types name nothing else
+    Wanted("lambda_gib_second", "AWSLambda", "Lambda-GB-Second", ""),
+    Wanted("lambda_request", "AWSLambda", "Request", ""),
 )
 NOT_LISTED = {
     "capacity_block_hour": "each block has a price of its own, told when it is offered",
@@ -95,9 +104,11 @@ def _figures(url: str, wanted: list[Wanted]) -> dict[str, float]:
             continue
         for w in wanted:
             usage = row["usageType"]
-            if usage != w.usage and not usage.endswith("-" + w.usage):
+            if usage.removesuffix(w.usage) == usage or not PREFIX.fullmatch(usage[: -len(w.usage)]):
                 continue
-            if row["Unit"] != w.unit or (w.operation and row["operation"] != w.operation):
+            if (w.unit or row["Unit"]) != row["Unit"]:
+                continue
+            if (w.operation or row["operation"]) != row["operation"]:
                 continue
             try:
                 usd = float(row["PricePerUnit"])

@@ -26,9 +26,15 @@ UNITS = {
     "alarm_month": "a month",
     "automation_step": "a step",
     "action_budget_day": "a day",
+    "s3_gib_month": "a GiB and month",
+    "s3_write": "a request",
+    "lambda_gib_second": "a GiB and second",
+    "lambda_request": "a request",
 }
-# What every forecast uses besides the machine; the last for budgets that stop one student only.
-USED = ("gp3_gib_month", "public_ipv4_hour", "alarm_month", "automation_step", "action_budget_day")
+# What every forecast uses besides the machine, and what class.yml may ask for.
+USED = ("gp3_gib_month", "public_ipv4_hour", "alarm_month", "automation_step")
+STOPPING, COPIES = ("action_budget_day",), ("s3_gib_month", "s3_write")
+LINKS = ("lambda_gib_second", "lambda_request")
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,13 @@ def price(prices: dict[str, Any], figure: str) -> Price:
     )
 
 
+def used(spec: ClassSpec) -> list[Price]:
+    """Return the figures that a class is planned with."""
+    asked = ((spec.budget.stop_each, STOPPING), (spec.work_copies, COPIES), (spec.my, LINKS))
+    names = [*USED, *(n for wanted, some in asked if wanted for n in some)]
+    return [hourly_price(spec), *(price(table(spec), n) for n in names)]
+
+
 def every(prices: dict[str, Any]) -> list[Price]:
     """Return all figures of a table."""
     names = [
@@ -120,14 +133,11 @@ def hourly_price(spec: ClassSpec, market: str | None = None) -> Price:
 def about(spec: ClassSpec, now: dt.datetime) -> list[str]:
     """Return what to know about the figures that a class is planned with: how old, from where, how
     to refresh them; [] when they are young and were read from their source."""
-    used = [hourly_price(spec)] + [
-        price(table(spec), n)
-        for n in USED[: None if spec.budget.stop_each else -1]
-    ]
+    planned = used(spec)
     name, today = spec.prices or "infra/classroom/prices.yml", now.date()
-    undated = [p.figure for p in used if p.as_of is None]
-    memory = [p.figure for p in used if p.from_memory]
-    old = [p for p in used if (p.age(today) or 0) > OLD_DAYS]
+    undated = [p.figure for p in planned if p.as_of is None]
+    memory = [p.figure for p in planned if p.from_memory]
+    old = [p for p in planned if (p.age(today) or 0) > OLD_DAYS]
     lines = []
     if undated:
         lines.append(f"{name} has no date for {', '.join(undated)}; write as_of as 2027-01-15.")

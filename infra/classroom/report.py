@@ -20,6 +20,7 @@ from . import cost, prices, status, tags
 from .fleet import Machine
 from .run import Run
 from .selfservice.aws import LATE_SECONDS
+from .spec import ClassSpec
 
 WEEKS_SHOWN = 12
 
@@ -101,8 +102,9 @@ def as_csv(rows: list[Row], weeks: list[str], sections: dict[str, str]) -> str:
 # ---- pages ----
 
 STYLE = """
-:root{color-scheme:light dark;--line:#8884;--soft:#8881;--good:#0a6b4b;--bad:#c2332b;--warn:#b26a00}
+:root{color-scheme:light dark;--line:#8884;--soft:#8881;--good:#0a6b4b;--bad:#c2332b;--warn:#8a5200}
 @media(prefers-color-scheme:dark){:root{--good:#3fbf91;--bad:#ff7b72;--warn:#e3b341}}
+html{background:Canvas;color:CanvasText}
 body{font:16px/1.5 system-ui,sans-serif;margin:1.5rem auto;max-width:70rem;padding:0 1rem}
 h1{font-size:1.5rem;margin-bottom:.2rem}h2{font-size:1.15rem;margin:2rem 0 .5rem}
 .sub{opacity:.75;margin-top:0}.cards{display:flex;flex-wrap:wrap;gap:.8rem;margin:1rem 0}
@@ -126,13 +128,13 @@ def page(title: str, sub: str, body: list[str]) -> str:
         "<meta name=viewport content='width=device-width,initial-scale=1'>"
         "<meta http-equiv=Content-Security-Policy content=\"default-src 'none';"
         " style-src 'unsafe-inline'\">"
-        f"<title>{escape(title)}</title><style>{STYLE}</style><h1>{escape(title)}</h1>"
-        f"<p class=sub>{escape(sub)}</p>{''.join(body)}</html>\n"
+        f"<title>{escape(title)}</title><style>{STYLE}</style><main><h1>{escape(title)}</h1>"
+        f"<p class=sub>{escape(sub)}</p>{''.join(body)}</main></html>\n"
     )
 
 
-def table(head: list[str], rows: list[list[str]], right: set[int]) -> str:
-    """Return a table; cells are HTML already."""
+def table(what: str, head: list[str], rows: list[list[str]], right: set[int]) -> str:
+    """Return a table of `what`, which the keyboard scrolls too; cells are HTML already."""
 
     def line(cells: list[str], tag: str) -> str:
         return "<tr>" + "".join(
@@ -140,7 +142,8 @@ def table(head: list[str], rows: list[list[str]], right: set[int]) -> str:
         )
 
     body = "".join(line(r, "td") for r in rows)
-    return f"<div class=wide><table><thead>{line(head, 'th')}</thead>{body}</table></div>"
+    label = f"tabindex=0 role=region aria-label='{escape(what)}'"
+    return f"<div class=wide {label}><table><thead>{line(head, 'th')}</thead>{body}</table></div>"
 
 
 def cards(items: list[tuple[str, str]]) -> str:
@@ -197,14 +200,14 @@ def spend_page(run: Run, rows: list[Row], weeks: list[str], first: dt.date) -> s
             f"{r.usd:,.2f}",
             f"{r.plan:,.2f}",
             f"{r.cap:,.2f}",
-            f"<meter min=0 max={r.cap:.2f} high={r.cap * 0.8:.2f} value={r.usd:.2f}>"
-            f"{r.usd:.2f}</meter>",
+            f"<meter min=0 max={r.cap:.2f} high={r.cap * 0.8:.2f} value={r.usd:.2f}"
+            f" aria-label='of the cap'>{r.usd:.2f}</meter>",
             f"<span class={LOOK[r.verdict]}>{r.verdict}</span>",
             *(f"{r.weeks.get(w, 0.0):,.2f}" for w in shown),
         ]
         for r in sorted(rows, key=lambda r: (-r.usd / max(r.cap, 0.01), r.machine))
     ]
-    head = ["machine", "students", "hours", "dollars", "plan", "cap", "of cap", "", *shown]
+    head = ["machine", "students", "hours", "dollars", "plan", "cap", "of cap", "verdict", *shown]
     boxes = [
         ("used", f"${used:,.2f}"),
         ("plan to date", f"${plan:,.2f}"),
@@ -218,7 +221,7 @@ def spend_page(run: Run, rows: list[Row], weeks: list[str], first: dt.date) -> s
             cards(boxes),
             chart(totals, each_week),
             "<h2>By student</h2>",
-            table(head, lines, {2, 3, 4, 5, *range(8, 8 + len(shown))}),
+            table("spend by student", head, lines, {2, 3, 4, 5, *range(8, 8 + len(shown))}),
         ],
     )
 
@@ -251,7 +254,7 @@ def staff_page(run: Run, facts: dict[str, Any], existing: list[Machine], rows: l
             [
                 escape(m.name),
                 escape(" ".join(m.students)),
-                escape(m.tags.get(tags.SECTION, "")),
+                escape(sections_of(spec, m) or m.tags.get(tags.SECTION, "")),
                 f"<span class={look or 'off'}>{escape(m.state)}</span>",
                 escape(m.zone),
                 escape(m.ip or "-"),
@@ -274,7 +277,10 @@ def staff_page(run: Run, facts: dict[str, Any], existing: list[Machine], rows: l
     rest = "<p class=none>Nobody waits.</p>"
     if waiting:
         rest = table(
-            ["who", "since", "what", "what to do"], [[escape(c) for c in w] for w in waiting], set()
+            "who waits for the staff",
+            ["who", "since", "what", "what to do"],
+            [[escape(c) for c in w] for w in waiting],
+            set(),
         )
     head = [
         "machine",
@@ -298,11 +304,18 @@ def staff_page(run: Run, facts: dict[str, Any], existing: list[Machine], rows: l
             "<h2>Queue</h2>",
             rest,
             "<h2>Machines</h2>",
-            table(head, machines, {7, 8, 9}),
+            table("machines", head, machines, {7, 8, 9}),
             "<h2>Guards: what they did last</h2>",
-            table(["region", "guard", "last run (UTC)", "result", "answer"], guards, set()),
+            table(
+                "guards", ["region", "guard", "last run (UTC)", "result", "answer"], guards, set()
+            ),
         ],
     )
+
+
+def sections_of(spec: ClassSpec, m: Machine) -> str:
+    """Return the sections that the roster has for who works on a machine."""
+    return " ".join(sorted({s.section for s in spec.students if s.id in m.students} - {""}))
 
 
 def queue(run: Run, existing: list[Machine], rows: list[Row]) -> list[list[str]]:

@@ -14,7 +14,8 @@ from pathlib import Path
 from .problems import ClassroomError, Problem
 
 STUDENT = re.compile(r"[a-z][a-z0-9-]{0,29}[a-z0-9]")
-EMAIL = re.compile(r"[^@\s,;]+@[^@\s,;]+\.[A-Za-z]{2,}")
+# No address that a spreadsheet would take for a formula, or a mail program for more than one.
+EMAIL = re.compile(r"[^@\s,;=+<>()\"|-][^@\s,;<>()\"|]*@[\w.-]+\.[A-Za-z]{2,}")
 # Accounts and groups of Debian and Ubuntu (base-passwd, cloud images), of the Neuron driver, of
 # our roles, and what would confuse an inventory: an account of that name would be in a group of
 # another's, or not be made at all.
@@ -113,8 +114,13 @@ def read(path: Path, shown: str) -> tuple[list[Student], list[Problem]]:
     except UnicodeDecodeError:
         bad(1, "The roster is not UTF-8 text.", "Save it as CSV (UTF-8).")
         return [], problems
-    reader = csv.reader(io.StringIO(text, newline=""))
-    header = [c.strip().lower() for c in next(reader, [])]
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        rows = [(reader.line_num, cells) for cells in reader]
+    except csv.Error as error:  # without `strict`, a quote too many swallows the students after it
+        bad(reader.line_num, f"The quotes do not fit together ({error}).", "Remove the stray one.")
+        return [], problems
+    header = [c.strip().lower() for c in (rows[0][1] if rows else [])]
     if len(header) == 1 and ";" in header[0]:
         bad(1, "The columns are separated by semicolons.", "Save it with commas.")
         return [], problems
@@ -133,8 +139,7 @@ def read(path: Path, shown: str) -> tuple[list[Student], list[Problem]]:
 
     students: list[Student] = []
     seen: dict[str, dict[str, int]] = {c: {} for c in COLUMNS}
-    for cells in reader:
-        line = reader.line_num
+    for line, cells in rows[1:]:
         if not any(c.strip() for c in cells):
             continue
         if len(cells) > len(header):

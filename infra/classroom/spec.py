@@ -22,7 +22,7 @@ from pydantic import (
     ValidationError,
 )
 
-from . import clusters, fields, machines, yamllines
+from . import assistants, clusters, fields, machines, yamllines
 from . import roster as rosters
 from . import sdk as sdks
 from .problems import BadClass, Problem
@@ -131,11 +131,17 @@ class ClassSpec(_Strict):
     _folder: Path = PrivateAttr(default=Path("."))
     _students: list[Student] = PrivateAttr(default_factory=list)
     _staff_public_key: str = PrivateAttr(default="")
+    _assistants: list[assistants.Assistant] = PrivateAttr(default_factory=list)
 
     @property
     def students(self) -> list[Student]:
         """Return the rows of the roster."""
         return self._students
+
+    @property
+    def assistants(self) -> list[assistants.Assistant]:
+        """Return the rows of staff.csv."""
+        return self._assistants
 
     @property
     def staff_public_key(self) -> str:
@@ -470,27 +476,14 @@ def load(path: str | Path, now: dt.datetime | None = None, *, ended_ok: bool = F
         found = machines.price_problem(folder / good["prices"], itype, market)
         if found:
             add(("prices",), *found)
-    key_file = Path(
-        str(data.get("staff_key") or ClassSpec.model_fields["staff_key"].default)
-    ).expanduser()
-    key_file = key_file if key_file.is_absolute() else folder / key_file
-    staff_key = ""
-    try:
-        staff_key = " ".join(key_file.read_text(encoding="utf-8").split()[:2])
-        found = rosters.key_problem(key_file.read_text(encoding="utf-8"))
-        if found:
-            add(
-                ("staff_key",),
-                found[0].replace("The key", "The staff key"),
-                "Name the .pub file of an ed25519 key.",
-            )
-    except (OSError, UnicodeDecodeError):
-        add(
-            ("staff_key",),
-            f"The staff key {data.get('staff_key', '~/.ssh/id_ed25519.pub')!r} cannot be read.",
-            "Make one with `ssh-keygen -t ed25519`, or name another .pub file.",
-        )
+    given = str(data.get("staff_key") or ClassSpec.model_fields["staff_key"].default)
+    staff_key, found = assistants.staff_key(given, folder)
+    if found:
+        add(("staff_key",), *found)
+    staff, staff_problems = assistants.read(folder / assistants.FILE)
+    problems += staff_problems
     if problems or spec is None:
         raise BadClass(problems)
     spec._folder, spec._students, spec._staff_public_key = folder, students, staff_key
+    spec._assistants = staff
     return spec

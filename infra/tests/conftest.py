@@ -89,6 +89,7 @@ class ClassFolder:
             "lab": {"repository": "https://github.com/example/labs.git", "commit": "0" * 40},
         }
         self.students: list[str] = []
+        self.sections: dict[str, str] = {}
         self.keys: dict[str, str] = {}  # student -> public key other than the usual one; "": none
 
     def write(self, students: int | list[str] | None = None, **changes: Any) -> Path:
@@ -109,9 +110,18 @@ class ClassFolder:
             s: public_key(1000 + int.from_bytes(s.encode()[-4:], "big")) for s in self.students
         }
         rows = [f"{s},{s}@example.edu,{self.keys.get(s, usual[s])}" for s in self.students]
-        (self.path / "roster.csv").write_text("\n".join(["student,email,public_key", *rows]) + "\n")
+        head = "student,email,public_key"
+        if self.sections:
+            head += ",section"
+            rows = [f"{r},{self.sections.get(s, '')}" for r, s in zip(rows, self.students)]
+        (self.path / "roster.csv").write_text("\n".join([head, *rows]) + "\n")
         (self.path / "class.yml").write_text(yaml.safe_dump(self.data, sort_keys=False))
         return self.path / "class.yml"
+
+    def staff(self, *rows: str) -> None:
+        """Write staff.csv: email, role, section, public_key."""
+        text = "\n".join(["email,role,section,public_key", *rows])
+        (self.path / "staff.csv").write_text(text + "\n")
 
     @property
     def file(self) -> Path:

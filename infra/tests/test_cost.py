@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,8 +34,9 @@ def test_a_forecast_is_the_sum_of_its_parts_and_never_above_the_worst_case(
     assert f.alarm_usd == pytest.approx(4 * 0.10 * 55 / 30.4, rel=0.02)
     assert f.step_usd == pytest.approx(4 * 2 * 0.002 * 55, rel=0.03)
     assert f.hours_in_budget == pytest.approx(50 / 1.34375)
-    assert set(f.sources) == {"machine", "disk", "address", "alarm", "step", "stop"}
-    assert f.stop_usd == 0
+    parts = {"machine", "disk", "address", "alarm", "step", "stop", "copies", "links"}
+    assert set(f.sources) == parts
+    assert f.stop_usd == f.copies_usd == f.links_usd == 0, "class.yml asks for none of them"
     assert f.sources["disk"] == "from memory, 2025-11-01, 385 days ago"
 
 
@@ -46,6 +48,32 @@ def test_a_stop_for_each_student_is_in_the_forecast(folder: ClassFolder) -> None
         folder.write(budget=budget)
         f = forecast.forecast(spec.load(folder.file, NOW), NOW)
         assert f.stop_usd == pytest.approx(paid * 0.10 * 55, rel=0.03)
+
+
+def test_copies_and_links_are_in_the_forecast_where_the_class_has_them(
+    folder: ClassFolder, classroom: Callable[..., Any]
+) -> None:
+    """Ten hours are sixty copies of 0.02 GiB, each kept a month after the next; the last until a
+    month after the class. The function looks 96 times a day and answers each student 20 times."""
+    folder.write(4, hours_per_student=10)
+    plain = forecast.forecast(spec.load(folder.file, NOW), NOW)
+    told = classroom("forecast", folder.file)
+    assert "S3" not in str(told["tables"]) and "s3_gib_month" not in str(told["lines"])
+    folder.write(work_copies="s3", my="lambda")
+    f = forecast.forecast(spec.load(folder.file, NOW), NOW)
+    days = 55
+    kept = 0.02 * (60 * 30 / 30.4 + days / 30.4 + 30 / 30.4) * 0.023
+    assert f.copies_usd == pytest.approx(4 * (kept + 120 * 0.000005), rel=0.02)
+    calls = days * (96 + 4 * 20)
+    assert f.links_usd == pytest.approx(calls * (2e-7 + 2 * 0.25 * 0.0000166667), rel=0.02)
+    more = f.copies_usd + f.links_usd
+    assert f.total_usd == pytest.approx(plain.total_usd + more)
+    assert f.worst_usd == pytest.approx(plain.worst_usd + more)
+    told = classroom("forecast", folder.file)
+    rows = {row[0]: row[1:] for row in told["tables"][0]["rows"]}
+    assert rows["copies of the work (S3)"][0] == f"${f.copies_usd:.2f}"
+    assert rows["the function behind the links (Lambda)"][1].startswith("from memory, 2026-11-22")
+    assert "s3_gib_month" in str(told["lines"]) and "lambda_request" in str(told["lines"])
 
 
 def test_a_table_of_ones_own_counts(folder: ClassFolder) -> None:

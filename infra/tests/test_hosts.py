@@ -250,17 +250,6 @@ def logs_in(host: hosts.Host, user: str, key: Path) -> bool:
     return host.ssh("echo in", user=user, key=key, check=False) == "in"
 
 
-def decrypted(folder: ClassFolder, student: str, place: Path) -> Path:
-    """Read a generated key as the staff would, with ansible-vault."""
-    vault = folder.path / f"out/lab/keys/{student}.vault"
-    program = [str(Path(sys.executable).parent / "ansible-vault"), "view", str(vault)]
-    text = subprocess.run(program, check=True, capture_output=True, text=True).stdout
-    path = place / f"{student}-{len(list(place.iterdir()))}"
-    path.touch(0o600)
-    path.write_text(text)
-    return path
-
-
 def test_rotated_keys_replace_the_old_ones_on_the_machines(
     folder: ClassFolder,
     cloud: LabCloud,
@@ -276,18 +265,23 @@ def test_rotated_keys_replace_the_old_ones_on_the_machines(
     monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", str(tmp_path / "password"))
     mine, folder.keys["alice"] = new_key(place, "alice")
     folder.keys["bob"] = ""  # one is generated
+    folder.sections = {"alice": "lab-01", "bob": "lab-02"}
+    tia, assistant = new_key(place, "tia")
+    folder.staff(f"tia@example.edu,ta,lab-01,{assistant}")
     bring_up(folder, cloud, setting, ["alice", "bob"])
     code, output = play("configure", folder, cloud, setting.key, *variables(setting))
     assert code == 0, output
     alice, bob = setting.hosts["alice"], setting.hosts["bob"]
-    generated = decrypted(folder, "bob", place)
+    generated = hosts.decrypted(folder.path / "out/lab/keys/bob.vault", place)
     assert logs_in(alice, "ubuntu", mine) and logs_in(bob, "ubuntu", generated)
     assert not logs_in(bob, "ubuntu", mine)
+    assert logs_in(alice, "ubuntu", tia) and not logs_in(bob, "ubuntu", tia), "not her section"
 
     fresh, folder.keys["alice"] = new_key(place, "alice-2")
     staff, staff_public = new_key(place, "staff-2")
     (folder.path / "staff.pub").write_text(staff_public + " staff\n")
     folder.write()
+    folder.staff(f"tia@example.edu,ta,lab-02,{assistant}")
     pub = folder.path / "out/lab/keys/bob.pub"
     before = pub.read_text()
     os.utime(pub, (0, time.time() - 7200))
@@ -301,13 +295,15 @@ def test_rotated_keys_replace_the_old_ones_on_the_machines(
     assert logs_in(alice, "ubuntu", fresh) and not logs_in(alice, "ubuntu", mine)
     assert not logs_in(alice, "ubuntu", setting.key) and logs_in(alice, "ubuntu", staff)
     assert pub.read_text() == before and logs_in(bob, "ubuntu", generated)
+    assert not logs_in(alice, "ubuntu", tia), "she has another section now"
     assert cloud.writes(mark) == [], "the class's key pair is not one student's"
 
     alice.key = staff
     code, output = play("rotate_keys", folder, cloud, setting.key, "--limit", "bob")
     assert code == 0 and pub.read_text() != before, output
     bob.key = staff
-    newer = decrypted(folder, "bob", place)
+    assert logs_in(bob, "ubuntu", tia)
+    newer = hosts.decrypted(pub.with_suffix(".vault"), place)
     assert logs_in(bob, "ubuntu", newer) and not logs_in(bob, "ubuntu", generated)
     assert "PRIVATE" not in output
 
@@ -362,103 +358,6 @@ def test_a_lone_student_is_staff_and_class_in_one(
     assert host.ssh("wc -l < .ssh/authorized_keys") == "1"
     page = (folder.path / "out/lab/me-alone.md").read_text()
     assert f"HostName {host.ip}" in page and "User ubuntu" in page
-
-
-def test_a_shared_host_gives_each_student_a_home_a_key_and_a_core(
-    folder: ClassFolder, cloud: LabCloud, setting: Setting, tmp_path: Path
-) -> None:
-    setting.close()
-    cloud.post("reset", at=time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()))
-    keys: dict[str, Path] = {}
-    for student in ("alice", "bob", "carol"):
-        keys[student], folder.keys[student] = new_key(tmp_path, student)
-    bring_up(folder, cloud, setting, ["alice", "bob"], mode="shared")
-    (host,) = setting.hosts.values()
-    # stand-ins, open as the driver's are
-    host.ssh("sudo install -m 666 /dev/null /dev/neuron0")
-    host.ssh("sudo install -m 666 /dev/null /dev/neuron1")
-    code, output = play("configure", folder, cloud, setting.key, *variables(setting))
-    assert code == 0, output
-
-    assert host.ssh("stat -c %a:%U:%G /dev/neuron0") == "660:root:neuron0"
-    assert host.ssh("stat -c %a:%U:%G /dev/neuron1") == "600:root:root", "it has no students"
-    rules = host.ssh("cat /etc/udev/rules.d/99-trainium*")
-    assert 'KERNEL=="neuron0", GROUP:="neuron0"' in rules and 'KERNEL=="neuron*", GRO' in rules
-    assert host.ssh("sudo runuser -u alice -- test -r /dev/neuron1 || echo no") == "no"
-    for who in ("alice", "ubuntu"):
-        assert host.ssh(f"sudo runuser -u {who} -- test -w /dev/neuron0 && echo yes") == "yes", who
-    assert host.ssh("sudo runuser -u nobody -- test -r /dev/neuron0 || echo no") == "no"
-    tokens = [host.ssh("cat .influxdbv2/configs", user=s, key=keys[s]) for s in ("alice", "bob")]
-    assert tokens[0] != tokens[1]
-    other = "cat ~bob/.influxdbv2/configs"
-    assert host.ssh(other, user="alice", key=keys["alice"], check=False) == ""
-    assert "poweroff" not in host.ssh("cat /etc/motd"), "students of a shared machine have no sudo"
-
-    def core(student: str) -> str:
-        return host.ssh(
-            "bash -lc 'echo $NEURON_RT_VISIBLE_CORES'", user=student, key=keys[student]
-        )
-
-    for number, student in enumerate(("alice", "bob")):
-        assert core(student) == str(number)
-        assert (
-            host.ssh("git -C labs rev-parse HEAD", user=student, key=keys[student])
-            == setting.variables["commit"]
-        )
-    assert host.ssh("ls /home/bob", user="alice", key=keys["alice"], check=False) == "", (
-        "homes are private"
-    )
-    assert "uid" not in host.ssh("sudo -n id", user="alice", key=keys["alice"], check=False)
-    code, again = play(
-        "configure", folder, cloud, setting.key, "--limit", "bob", *variables(setting)
-    )
-    assert code == 0 and set(changed(again).values()) == {0}, again
-    host.ssh("echo answer > labs/answer.py", user="alice", key=keys["alice"])
-    code, checked = play("save_work", folder, cloud, setting.key, "--check")
-    assert code == 0 and not (folder.path / "out/lab/work").exists(), checked
-    code, saved = play("save_work", folder, cloud, setting.key, "--limit", "bob")
-    names = [p.name for p in (folder.path / "out/lab/work").iterdir()]
-    assert code == 0 and sorted(names) == ["bob.tar.gz", "manifest.json"], saved
-
-    # Bob brings another key; --limit alice leaves him alone.
-    old = keys["bob"]
-    keys["bob"], folder.keys["bob"] = new_key(tmp_path, "bob-2")
-    folder.write()
-    code, output = play("rotate_keys", folder, cloud, setting.key, "--limit", "alice")
-    assert code == 0 and logs_in(host, "bob", old), output
-    code, output = play("configure", folder, cloud, setting.key, *variables(setting))
-    assert code == 0 and logs_in(host, "bob", keys["bob"]) and not logs_in(host, "bob", old)
-
-    # Alice leaves while something of hers runs; Carol takes her NeuronCore.
-    host.ssh("setsid sleep 900 > /dev/null 2>&1 < /dev/null &", user="alice", key=keys["alice"])
-    folder.write(["bob", "carol"])
-    code, output = play("provision", folder, cloud, setting.key, "-e", "yes=true")
-    assert code == 0, output
-    code, output = play("configure", folder, cloud, setting.key, *variables(setting))
-    assert code == 0, output
-    assert not logs_in(host, "alice", keys["alice"]) and core("carol") == "0"
-    assert core("bob") == "1" and host.ssh("pgrep -u alice", check=False) == ""
-    assert host.ssh("sudo cat /home/alice/labs/answer.py") == "answer", "her files stay"
-    listed = subprocess.run(
-        ["tar", "-tzf", str(folder.path / "out/lab/work/alice.tar.gz")],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    assert "labs/answer.py" in listed
-    code, output = play("configure", folder, cloud, setting.key, *variables(setting))
-    assert code == 0 and set(changed(output).values()) == {0}, output
-
-    # She comes back, onto a machine of her own or a free seat: her account opens again.
-    folder.write(["alice", "bob"])
-    play("provision", folder, cloud, setting.key, "-e", "yes=true")
-    code, output = play("configure", folder, cloud, setting.key, *variables(setting))
-    assert code == 0 and logs_in(host, "alice", keys["alice"]) and core("alice") == "0", output
-    assert not logs_in(host, "carol", keys["carol"])
-
-    code, down = play("teardown", folder, cloud, setting.key, "-e", "yes=true")
-    assert code == 0 and "0 billable resources of class lab" in down, down
-    assert cloud.leftovers() == []
 
 
 def test_a_machine_that_was_only_born_guards_itself(folder: ClassFolder, setting: Setting) -> None:

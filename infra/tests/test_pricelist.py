@@ -62,6 +62,10 @@ def test_the_right_row_of_many_is_read(served: str) -> None:
         "gp3_gib_month": 0.033,
         "public_ipv4_hour": 0.006,
         "alarm_month": 0.12,
+        "s3_gib_month": 0.077,  # the dearest tier, not the dearer class
+        "s3_write": 0.000007,
+        "lambda_gib_second": 0.000077,
+        "lambda_request": 0.0000005,  # not that of another product whose name ends the same
     }
     assert pricelist.read("us-east-2")["gp3_gib_month"].source == served + FILE
 
@@ -79,7 +83,7 @@ def test_refresh_writes_a_table_with_dates_and_sources_that_the_forecast_uses(
     result = commands.run("prices", str(folder.file), refresh=True, check=True)
     assert "nothing was written" in result["summary"] and not (folder.path / "prices.yml").exists()
     result = commands.run("prices", str(folder.file), refresh=True)
-    assert result["exit_code"] == 0 and "5 figures read" in result["summary"]
+    assert result["exit_code"] == 0 and "9 figures read" in result["summary"]
     assert any("trn1.32xlarge is not in the list" in line for line in result["lines"])
     assert any("automation_step keeps" in line for line in result["lines"])
     assert any("prices: prices.yml" in line for line in result["lines"])
@@ -92,6 +96,7 @@ def test_refresh_writes_a_table_with_dates_and_sources_that_the_forecast_uses(
     f = forecast.forecast(loaded, NOW)
     assert f.hourly_usd == 1.11 and f.sources["machine"] == "AWS, 2026-11-21, 0 days ago"
     assert f.sources["step"].startswith("from memory")
+    assert f.sources["copies"] == f.sources["links"] == "AWS, 2026-11-21, 0 days ago"
     (memory, *_rest) = prices.about(loaded, NOW)
     assert "automation_step" in memory and "gp3" not in memory
     shown = commands.run("prices", str(folder.file))

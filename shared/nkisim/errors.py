@@ -38,8 +38,20 @@ class Where:
         return linecache.getline(self.file, self.line).strip()
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}"
+        place = f"{known_as(self.file)}:{self.line}"
         return f"{place}, in {self.function}" if self.function else place
+
+    @property
+    def short(self) -> str:
+        """Return file and line, without the folder."""
+        return f"{os.path.basename(known_as(self.file))}:{self.line}"
+
+
+def known_as(file: str) -> str:
+    """Return how the user knows a source file: a notebook's cell has a file that nobody opens."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    name = shell.compile.format_code_name(file) if shell is not None else None
+    return " ".join(name) if name else file
 
 
 def is_ours(filename: str) -> bool:
@@ -103,6 +115,7 @@ class NkiError(ValueError):
         self.limit = limit or (rule.title if rule else "")
         self.given = given or (where.text if where else "")
         self._gave = given              # as the caller said, before the default
+        self._final = False             # its place is not moved any more
         self.hint = hint or (rule.hint if rule else "")
         super().__init__(what)
         # what prints an exception (from Python 3.11 on) prints its notes
@@ -114,10 +127,10 @@ class NkiError(ValueError):
         from .uncaught import told
         return told(self, self.__traceback__)
 
-    def at(self, where: Where | None) -> NkiError:
-        """Move the error to another place in the user's code, and return it."""
-        if where is not None:
-            self.where = where
+    def at(self, where: Where | None, final: bool = False) -> NkiError:
+        """Move the error to another place in the user's code, and return it; not after `final`."""
+        if where is not None and not self._final:
+            self.where, self._final = where, final
             self.given = self._gave or where.text
         return self
 

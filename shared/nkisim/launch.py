@@ -17,9 +17,9 @@ import numpy as np
 
 from . import banner, collector, uncaught
 from .checks import level as strict
-from .checks.capacity import check_capacity
+from .checks.capacity import check_capacity, check_placed
 from .checks.finding import Finding
-from .checks.hazards import check_loops
+from .checks.hazards import check_loops, may_meet
 from .checks.ignore import kept
 from .checks.inputs import unread_inputs
 from .checks.races import between_waits
@@ -61,6 +61,11 @@ class Run:
     def _sum(self, what: str) -> int:
         return sum(n * getattr(self.trace.kinds[k], what)
                    for k, n in self.trace.counts().items())
+
+    @property
+    def may_meet(self) -> bool:
+        """Tell whether run-time indices choose what iterations write, which may be the same."""
+        return may_meet(self.machine)
 
     @property
     def instructions(self) -> Counter:
@@ -310,7 +315,7 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     try:
         with collector.paused(), np.errstate(all="ignore"), dtypes.precision():
             result = _run_instances(m, kernel, tensors, named)
-            m.products.run()        # nothing has read them: a kernel may return PSUM itself
+            m.catch_up()        # nothing has read them: a kernel may return PSUM itself
             m.replays.finish()
             kernel.ended(m)
             error = None
@@ -322,6 +327,7 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
                 _races(m)
             if compute and m.checks:    # a profile counts what does not fit as it schedules
                 check_capacity(m)
+                check_placed(m)
                 if m.dialect == "beta1":    # the package nki says it as it is issued
                     check_sums(m)
     except Exception as exc:
@@ -369,7 +375,7 @@ def _until_it_broke(m: Machine, error: Exception) -> None:
         _watchers[-1].append(kept(found))
 
 
-_told: set[str] = set()
+_told: set[tuple] = set()
 _watchers: list[list[list[Finding]]] = []
 
 
@@ -385,17 +391,17 @@ def watched() -> Iterator[list[list[Finding]]]:
 
 
 def tell(run: Run) -> Run:
-    """Print a run's errors and warnings to stderr, each once a process; NKI_FINDINGS=0 silences.
+    """Print a run's errors and warnings to stderr, once a process for each place, whatever the
+    shapes; NKI_FINDINGS=0 silences.
 
     Scripts that call kernels directly would otherwise never see them; `nkisim.run` returns them.
     """
     if _watchers or os.environ.get("NKI_FINDINGS") == "0" or sys.stderr is None:
         return run
     for finding in run.findings:
-        text = str(finding)
-        if finding.severity != "note" and text not in _told:
-            _told.add(text)
-            print(text, file=sys.stderr, flush=True)
+        if finding.severity != "note" and finding.key not in _told:
+            _told.add(finding.key)
+            print(str(finding), file=sys.stderr, flush=True)
     return run
 
 

@@ -158,6 +158,7 @@ class Profile:
         self.kernel_name, self.hw, self.descriptors = kernel_name, core, descriptors
         self.trace, self.machine = run.trace, run.machine
         self.outputs, self.findings = run.outputs, list(run.findings)
+        self.may_meet = run.may_meet
         seal_inputs(run.trace)
         plans = together(_of_cores(run), core, dge=descriptors == "dge", on=options)
         plan = max(plans, key=_end)                         # of the core that takes longest
@@ -388,7 +389,7 @@ def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = 
     run = launch(inner, args, kwargs, target=core.name, compute=compute, tile_values=values)
     on = compiling.options(compiler, compiling.has_middle_end(inner.dialect,
                                                               run.machine.skip_middle_end),
-                           core.name)
+                           core.name, inner.dialect)
     return Profile(run, core, path, getattr(inner, "__name__", "kernel"), on, values)
 
 

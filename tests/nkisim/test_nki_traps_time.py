@@ -155,6 +155,23 @@ def test_cores_that_write_the_same_rows_without_waiting_are_reported():
     assert "NKI-L04" in said[0] and "NKI-L04" not in said[1]
 
 
+@pytest.mark.parametrize("value, severity", [(1.0, "note"), (2.0, "warning")])
+def test_cores_that_write_the_same_values_do_no_harm(value, severity):
+    """A result that each of them computes, or a row at the border of their parts."""
+    @nki.jit
+    def kernel(x):
+        me = nl.program_id()
+        out = nl.ndarray((4, 4), dtype=nl.float32, buffer=nl.shared_hbm)
+        t = nl.load(x)
+        if me == 1:
+            nisa.tensor_scalar(dst=t, data=t, op0=nl.multiply, operand0=value)
+        nl.store(out[0:2, :] if me == 0 else out[1:4, :], t[0:2, :] if me == 0 else t[1:4, :])
+        return out
+    run = nkisim.run(kernel[2], array(4, 4))
+    met = [f for f in run.findings if f.id == "NKI-L04"]
+    assert [f.severity for f in met] == [severity] and "more than one core" in met[0].text
+
+
 def test_shared_tensors_are_one_and_private_ones_two():
     @nki.jit
     def kernel(x):

@@ -11,10 +11,11 @@ import secrets
 import urllib.parse
 from typing import Any
 
-STYLE = """:root{color-scheme:light dark}body{font:17px/1.5 system-ui,sans-serif;margin:2rem auto;
+STYLE = """:root{color-scheme:light dark}html{background:Canvas;color:CanvasText}
+body{font:17px/1.5 system-ui,sans-serif;margin:2rem auto;
 max-width:34rem;padding:0 1rem}h1{font-size:1.3rem}table{border-collapse:collapse;width:100%}
-td{padding:.35rem .5rem .35rem 0;border-bottom:1px solid #8884;vertical-align:top}
-td:first-child{opacity:.75;white-space:nowrap}form{display:inline}
+td,th{padding:.35rem .5rem .35rem 0;border-bottom:1px solid #8884;vertical-align:top}
+th{opacity:.75;white-space:nowrap;font-weight:inherit;text-align:left}form{display:inline}
 button,a.b{font:inherit;padding:.5rem 1rem;margin:.8rem .5rem .3rem 0;border-radius:.4rem;
 border:1px solid #8888;cursor:pointer;display:inline-block;color:inherit;text-decoration:none;
 background:#8882}button.go{background:#0a6b4b;color:#fff;border-color:#0a6b4b}
@@ -28,8 +29,8 @@ def page(c: dict[str, Any], q: dict[str, str], a: dict[str, Any]) -> tuple[str, 
     out = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{e(c['name'])}</title>"
         "<meta name=viewport content='width=device-width,initial-scale=1'>"
-        f"<style>{STYLE}</style><h1>{e(c['name'])}: {e(q.get('s', '') if f else 'your machine')}"
-        "</h1>"
+        f"<style>{STYLE}</style><main>"
+        f"<h1>{e(c['name'])}: {e(q.get('s', '') if f else 'your machine')}</h1>"
     ]
     if a["text"]:
         out.append(
@@ -64,10 +65,10 @@ def page(c: dict[str, Any], q: dict[str, str], a: dict[str, Any]) -> tuple[str, 
             rows.append(("you asked for more", f["asked"][:16].replace("T", " ")))
         out.append(
             f"<meter min=0 max={f['cap_usd']} high={f['cap_usd'] * 0.8} "
-            f"value={f['used_usd']}></meter><table>"
+            f"value={f['used_usd']} aria-label='used of the cap'></meter><table>"
         )
         out += [
-            f"<tr><td>{e(k)}<td>{e(v) if k != 'its key' else f'<code>{e(v)}</code>'}"
+            f"<tr><th scope=row>{e(k)}<td>{e(v) if k != 'its key' else f'<code>{e(v)}</code>'}"
             for k, v in rows
         ]
         out.append("</table>")
@@ -89,4 +90,4 @@ def page(c: dict[str, Any], q: dict[str, str], a: dict[str, Any]) -> tuple[str, 
             f"{json.dumps(a['do'])})?.submit(),{int(a['retry'] * 1000)})</script>"
         )
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'nonce-{nonce}'"
-    return "".join(out), f"{policy}; form-action 'self'; base-uri 'none'"
+    return "".join(out) + "</main>", f"{policy}; form-action 'self'; base-uri 'none'"

@@ -69,7 +69,8 @@ class InventoryModule(BaseInventoryPlugin):
         if loaded.mode == "per-student":
             for student in loaded.students:
                 inventory.add_host(student.id, group="students")
-        self._addresses(inventory, loader, loaded)  # AWS knows, also on a second laptop
+        # AWS knows, also on a second laptop
+        self._addresses(inventory, loader, loaded, facts["classroom_keys"])
         for name in list(inventory.get_groups_dict().get("students", [])):
             inventory.set_variable(name, "ansible_python_interpreter", "/usr/bin/python3")
         if not inventory.get_groups_dict().get("students"):
@@ -143,9 +144,11 @@ class InventoryModule(BaseInventoryPlugin):
             ledger = {}
         return sorted({*loaded.regions, *(entry["region"] for entry in ledger.values())})
 
-    def _addresses(self, inventory: Any, loader: Any, loaded: Any) -> None:
+    def _addresses(
+        self, inventory: Any, loader: Any, loaded: Any, keys: dict[str, str]
+    ) -> None:
         """Let amazon.aws.aws_ec2 find the machines: it knows paging, retries and credentials."""
-        from classroom import clusters, hostkeys
+        from classroom import assistants, clusters, hostkeys
 
         config = loaded.out / "aws_ec2.yml"
         config.parent.mkdir(parents=True, exist_ok=True)
@@ -209,13 +212,16 @@ class InventoryModule(BaseInventoryPlugin):
                 ]
                 nodes.append({"name": name, "address": host.vars.get("private_ip_address", "")})
                 inventory.set_variable(name, "classroom_head", name == clusters.HEAD)
+            seats = seats or [
+                {"student": tags.get("trainium-labs:owner", name), "core": -1, "user": "ubuntu"}
+            ]
+            inventory.set_variable(name, "classroom_seats", seats)
+            # keys that let somebody in as ubuntu already
+            have = [loaded.staff_public_key]
+            have += [keys.get(s["student"], "") for s in seats if s["user"] == "ubuntu"]
+            names = [s["student"] for s in seats]
             inventory.set_variable(
-                name,
-                "classroom_seats",
-                seats
-                or [
-                    {"student": tags.get("trainium-labs:owner", name), "core": -1, "user": "ubuntu"}
-                ],
+                name, "classroom_assistants", assistants.of_machine(loaded, names, have)
             )
             known = hostkeys.options(loaded.out, host.vars.get("instance_id", name))
             words = " ".join(f"-o {shlex.quote(f'{k}={v}')}" for k, v in known.items())

@@ -20,7 +20,7 @@ class Launch(Protocol):
     """What this pass has to know of the machine that ran a kernel."""
 
     trace: Trace
-    arenas: dict[str, Any]          # the memories that the kernel allocates directly
+    arenas: dict[tuple, Any]         # the memories that the kernel allocates directly
     asked_id: bool                  # the kernel has called nl.program_id
     skip_middle_end: bool           # affine_range keeps the order of statements
     cores: Any                      # the cores that run a kernel together, None for one
@@ -37,6 +37,15 @@ _INSTEAD = {
     "grid": "Instances cannot wait for each other: do both parts in one, or in two kernels",
     "cores": "Let them wait for each other in between: nisa.core_barrier(tensor, (0, 1)) with this "
              "tensor (a barrier orders no other one), or give each core rows of its own"}
+
+
+def may_meet(m: Launch) -> bool:
+    """Tell whether run-time indices choose what iterations write that nothing orders.
+
+    Whether those meet no pass over the trace can tell; a shuffled run can.
+    """
+    free = {"grid"} if m.skip_middle_end else set(_INDEPENDENT)
+    return not free.isdisjoint(m.trace.loop_kind) and any(k.scatters for k in m.trace.kinds)
 
 
 def check_loops(m: Launch, record: Trace | None = None) -> NkiError | None:
@@ -129,14 +138,19 @@ def _written_twice(m: Launch, trace: Trace, every: Operands, met: Meeting, line:
     kind = trace.loop_kind[met.loop]
     hbm = trace.storages[int(every.storage[met.access])].kind is HBM
     some = _how_much(trace, every, met)
-    text = (f"more than one {'core' if m.cores else _INDEPENDENT[kind]} writes the same "
+    one = "core" if m.cores and kind == "grid" else _INDEPENDENT[kind]
+    text = (f"more than one {one} writes the same "
             + ("HBM elements" if hbm else "tile" if met.same else "elements of a tile") + some
             + f" (here {who})")
     if kind == "grid" and not m.asked_id:
-        m.find("NKI-L05", "warning", "every instance of the grid does the same work and writes the "
-               "same HBM elements: the kernel does not use nl.program_id", line, other)
+        m.find("NKI-L05", "note", "every instance of the grid does the same work and writes the "
+               "same HBM elements: the kernel does not use nl.program_id. The result is right, and "
+               "takes as many times longer as there are instances", line, other)
         return None
     severity = _severity(m, met.loop)
+    if hbm and m.cores and int(every.storage[met.access]) not in m.cores.replaced:
+        m.find("NKI-L04", "note", text + ", and the same values: one of them would do", line, other)
+        return None
     if hbm and severity != "note":
         return fail("NKI-L04", text, where=m.trace.where(line),
                     given=f"two destinations overlap{some}" if some else

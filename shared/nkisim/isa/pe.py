@@ -27,7 +27,10 @@ def _run_matmul(m: Machine, ins: Instr, dst: Tensor) -> None:
     if ins.form.double_row:                 # (K, 2, M) and (K, 2, N): contraction over K and 2
         a, b = a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1])
     if ins.accumulate and ins.mask is None and not dst.storage.arena:   # type: ignore[union-attr]
-        m.products.add(a, b, ins.srcs, dst)
+        if m.nest is not None and not ins.form.double_row:
+            m.nest.product = a, b       # added with those of the other iterations
+        else:
+            m.products.add(a, b, ins.srcs, dst)
         return
     a, b, out = a.reshape(a.shape[0], -1), b.reshape(b.shape[0], -1), dst.np
     if ins.accumulate:

@@ -119,7 +119,7 @@ def _traced_once(m: Machine, buffer: DirectBuffer) -> DirectBuffer:
     every iteration (trap 12). Allocations are matched by their place in the program, and by their
     number within an iteration, because Python loops inside the body are unrolled.
     """
-    if m.node == 0:
+    if m.node == m.top:
         return buffer
     tr = m.trace
     path: list[Any] = [tr.loop_line[loop] for loop, _ in tr.path(m.node)]

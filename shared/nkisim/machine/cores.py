@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..chip.memory import HBM, NEVER
 from ..errors import fail
+from .instruction import Instr
+from .tensor import Tensor
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -40,6 +43,7 @@ class Cores:
         self.posted: dict[Any, Any] = {}
         self.met = [0] * count
         self.nodes: list[int] = []
+        self.replaced: set[int] = set()      # HBM in which a core replaced a value by another one
         self._kept: list[dict[str, Any]] = [{} for _ in range(count)]
 
     def run(self, call: Callable[[], Any]) -> Any:
@@ -96,9 +100,24 @@ class Cores:
         for name, value in self._kept[i].items():
             setattr(self.m, name, value)
 
+    def execute(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
+        """Execute an instruction, and note where another value was before in HBM.
+
+        Two cores that write the same value to the same place do no harm.
+        """
+        before = [(t, t.storage.origins(t.offset, t.shape, t.strides, t.dtype.itemsize) < 0,
+                   t.np.copy()) for t in outs
+                  if self.turn and t.kind is HBM and t.storage.init != NEVER and t.oob is None]
+        self.m.execute(ins, outs[0])
+        for t, there, old in before:
+            same = (old == t.np) | (old != old) & (t.np != t.np)        # NaN is like NaN
+            if (there & ~same).any():
+                self.replaced.add(t.storage.id)
+
     def wait(self, what: tuple) -> None:
         """Let the core that runs wait until the others have come to the same point."""
         self.m.flush()
+        self.m.catch_up()
         me = self.m.program_id[0]
         self.met[me] += 1
         others = [j for j in range(self.count) if j != me]

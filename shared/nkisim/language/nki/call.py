@@ -110,11 +110,14 @@ class Signature:
                          f"buffer=nl.sbuf), and comes first: {self.api}(dst=t, ...)")
 
     def member(self, name: str, value: Any, enum: type[Enum]) -> Enum:
-        """Return the member that has a number, as 0.1 and 0.2 took it; raise NKI-N01 for others."""
-        if type(value) is not int or value not in {e.value for e in enum}:
+        """Return the member that has a number or a name, as 0.1 and 0.2 took it, or raise NKI-N01.
+        """
+        member = next((e for e in enum if type(value) is int and e.value == value
+                       or type(value) is str and e.name == value), None)
+        if member is None:
             raise self.not_a_member(name, value, enum)
-        member, m = enum(value), current.get()
-        said = level.in_run("integer_enum", f"{name}={value}",
+        m = current.get()
+        said = level.in_run("integer_enum", f"{name}={value!r}",
                             f"{name}=nisa.{enum.__name__}.{member.name}")
         if said is not None and m is not None:
             m.find(*said, m.trace.line(sys._getframe(1)))
@@ -338,7 +341,7 @@ def argument(x: Any) -> Any:
 def settled(m: Machine, x: Any) -> Any:
     """Return the tile that an operand with a run-time offset means now; others as they are."""
     if isinstance(x, Patterned) and x.rows.size == 1:
-        m.products.run()
+        m.catch_up()
         return x.at(int(x.rows.np.reshape(-1)[0]) if m.compute else 0)
     if isinstance(x, Indirect):
         raise fail("NKI-I11", "an operand is an indirect access",

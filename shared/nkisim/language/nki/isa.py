@@ -113,7 +113,7 @@ def sendrecv(m: Machine, src: Any, dst: Any, send_to_rank: Any, recv_from_rank: 
         raise fail("NKI-P08", "nisa.sendrecv by the DMA of GpSimd moves too much",
                    given=f"src {src!r}", limit=f"{most} bytes per partition",
                    hint="leave dma_engine out")
-    m.products.run()
+    m.catch_up()
     me = m.program_id[0]
     m.cores.posted[pipe_id, me, m.cores.met[me]] = np.array(src.np) if m.compute else None
     m.cores.wait((f"nisa.sendrecv with pipe_id {pipe_id}",))
@@ -175,7 +175,7 @@ def register_load(dst: Any, src: Any) -> None:
     t = _one(m, argument(src), "nisa.register_load")
     if not m.compute:
         raise NeedsValues
-    m.products.run()
+    m.catch_up()
     value = t.np.reshape(-1)[0]
     _is_register(dst, "nisa.register_load").set(float(value) if dtypes.is_float(t.dtype)
                                                 else int(value))

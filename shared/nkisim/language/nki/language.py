@@ -371,7 +371,7 @@ def device_print(m: Machine, print_prefix: Any, tensor: Any) -> None:
     """Print a tensor; on the chip it goes into files."""
     if not m.compute:
         return
-    m.products.run()
+    m.catch_up()
     m.check_bounds(tensor)
     t = tensor.settle()
     print(f"{print_prefix} {t.shape} {_dtypes.name(t.dtype)} {t.kind}\n{t.np}")
