@@ -1,4 +1,4 @@
-"""Does `tune` find the best block sizes that were measured? AWS's blocked matmul, on a grid of them.
+"""Does `tune` find the best block sizes that were measured? AWS's blocked matmul, on a grid.
 
     python benchmarks/tune_matmul_grid.py [--sources DIR]
 
@@ -60,7 +60,8 @@ def kernel(sources: Path | None, record: dict[str, Any]) -> Any:
         path = checkout / source["path"]
         if path.is_file() and re.search(r"^(import|from) nki\b", path.read_text("utf-8"), re.M):
             return getattr(load_module(path, "published"), source["function"])
-    sys.exit(f"{sources} has no checkout of {source['repo']} with {source['path']} for `import nki`")
+    sys.exit(f"{sources} has no checkout of {source['repo']} with {source['path']} for "
+             "`import nki`")
 
 
 def agreement(rows: list[Row], measured: dict[tuple[int, ...], float]) -> tuple[int, int]:
@@ -109,9 +110,10 @@ def main() -> int:
         ties = [v for v in order if measured[v] <= fastest * (1 + NOISE)]
         hit, pairs = agreement(found.rows, measured)
         alike = [values(r.values) for r in (found.rows[0], *found.alike)]
+        takes = ", ".join(map(str, values(frugal.values)))
         print(f"The fastest predicted is {first:.1%} slower on the chip than the fastest measured; "
-              f"what tune says moves least among equals ({', '.join(map(str, values(frugal.values)))}) "
-              f"{least:.1%}. The fastest measured is {'' if order[0] in alike else 'not '}among "
+              f"what moves least among equals ({takes}) {least:.1%}. The "
+              f"fastest measured is {'' if order[0] in alike else 'not '}among "
               f"those that tune cannot tell from its first. {len(ties)} measured choices are "
               f"within {NOISE:.1%} of it. Of {pairs} pairs that differ by more than {GAP:.0%}, "
               f"{hit / pairs:.0%} are in the right order.")

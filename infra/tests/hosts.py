@@ -391,8 +391,18 @@ class Host:
                 self.ssh("sudo systemctl poweroff --force --force", check=False)
                 self.process.wait(10)
             except subprocess.TimeoutExpired:
-                os.killpg(self.process.pid, 9)
-                self.process.wait()
+                self.kill()
+
+    def kill(self) -> None:
+        """Take its power away. systemd-nspawn alone must not be killed: what it booted goes on."""
+        pid = self.process.pid
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            os.kill(int(child), 9)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(pid, 9)
+            self.process.wait()
 
 
 def decrypted(vault: Path, place: Path) -> Path:

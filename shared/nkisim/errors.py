@@ -10,6 +10,7 @@ import linecache
 import os
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any
@@ -79,6 +80,22 @@ def find_where() -> Where | None:
     return Where(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 
+def defined_at(func: Any) -> Where | None:
+    """Return the place of a function's `def`, which is below its decorators; None if unknown."""
+    code = getattr(func, "__code__", None)
+    if code is None:
+        return None
+    first = code.co_firstlineno
+    for line in range(first, first + 20):
+        if linecache.getline(code.co_filename, line).lstrip().startswith(("def ", "async def ")):
+            return Where(code.co_filename, line, code.co_name)
+    return Where(code.co_filename, first, code.co_name)
+
+
+#: the dialect of the kernel that runs, "beta1" or "nki": what to try is written in it
+DIALECT: ContextVar[str] = ContextVar("nkisim_dialect", default="beta1")
+
+
 class NkiError(ValueError):
     """A rule of NKI or of the chip that a kernel broke.
 
@@ -89,8 +106,9 @@ class NkiError(ValueError):
     """
 
     def __init__(self, id: str, what: str, *, name: str = "", limit: str = "", given: str = "",
-                 where: Where | None = None, hint: str = ""):
+                 where: Where | None = None, hint: str = "", today: str = ""):
         rule = RULES.get(id)
+        hint = today if today and DIALECT.get() == "nki" else hint
         self.id, self.what = id, what
         self.name = name or (rule.name if rule else "")
         self.where = where = where or find_where()
@@ -148,9 +166,13 @@ class NkiError(ValueError):
 
 
 def fail(id: str, what: str, *, name: str = "", limit: str = "", given: str = "",
-         hint: str = "", where: Where | None = None) -> NkiError:
-    """Return the error for rule `id` at the user's current line; the caller raises it."""
-    return NkiError(id, what, name=name, limit=limit, given=given, hint=hint, where=where)
+         hint: str = "", today: str = "", where: Where | None = None) -> NkiError:
+    """Return the error for rule `id` at the user's current line; the caller raises it.
+
+    `today`: the hint for kernels of the package nki, if it is another one.
+    """
+    return NkiError(id, what, name=name, limit=limit, given=given, hint=hint, today=today,
+                    where=where)
 
 
 def out_of_bound_at_run_time(index: int, size: int) -> IndexError:

@@ -389,7 +389,7 @@ def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = 
     run = launch(inner, args, kwargs, target=core.name, compute=compute, tile_values=values)
     on = compiling.options(compiler, compiling.has_middle_end(inner.dialect,
                                                               run.machine.skip_middle_end),
-                           core.name)
+                           core.name, inner.dialect)
     return Profile(run, core, path, getattr(inner, "__name__", "kernel"), on, values)
 
 

@@ -251,6 +251,12 @@ Try: add it to what the kernel returns.
 NKI-O07 | - | Inputs that are read in part
 A kernel that never reads an input, or not all of it, may be right: a caller always passes it, or half of a matrix is known. More often a bias is forgotten, a loop ends too early, or one of two operands is longer than the other along the sum.
 Try: compare the bounds of the loops with the shape of the input.
+NKI-R12 | - | A DMA reads as many rows as there are partitions
+A DMA whose source does not move on with the partition (a stride of 0) puts one row into all partitions. One team has met "BIRCodegen does not support broadcast patterns" for it (NCC_IBCG901) with nisa.dma_copy of neuronxcc.nki, from HBM and from SBUF.
+Try: nl.broadcast_to(row, shape=(128, n)) of a row in SBUF.
+NKI-R13 | - | nisa.dma_transpose moves 2-byte elements
+One team has met the code NCC_ISFV902 for nisa.dma_transpose of float32 with neuronxcc.nki; two-byte dtypes compile.
+Try: nisa.nc_transpose, or nl.load_transpose2d.
 NKI-K01 | err_nki_api_outside_of_nki_kernel | nl and nisa work inside kernels
 nl and nisa calls are instructions for the chip, not computations on arrays: they mean something only while a kernel is being traced.
 Try: put the call into a function decorated with @nki.jit and call that with NumPy arrays.

@@ -34,7 +34,7 @@ LOOSE = {"fitted": math.log(1.1), "narrow": math.log(1.2), "assumed": math.log(1
 NOISE, OUTLIER = 0.08, 1.5      # of a measurement, relatively; beyond so many of it: counts less
 MOVED, FAMILIES = 0.02, 3       # a constant has to move so many families by so much of itself
 DRAWS = 200                     # of families, for intervals
-MOST = 6_000                    # instructions of a kernel that is fitted to
+MOST = 15_000                   # instructions of a kernel that is fitted to
 
 
 class Refusal(ValueError):

@@ -1,7 +1,8 @@
 """The event model: when each instruction of a trace runs, on which engine.
 
 This room puts the parts together: what the compiler does with the trace (compiler.py, spill.py),
-engines and costs (cost.py), who waits for whom (footprint.py), the run itself (events.py).
+engines and costs (cost.py), who waits for whom (footprint.py, prefetch.py), the run itself
+(events.py).
 """
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from ..trace.footprint import (
     analyse,
 )
 from ..trace.trace import Kind, Trace
-from . import compiler, cost, events, spill
+from . import compiler, cost, events, prefetch, spill
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
 _QUEUE = {"tensor": PE, "vector": DVE, "scalar": ACT, "gpsimd": POOL, "sync": SYNC}
@@ -123,8 +124,11 @@ def _plan(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> _Plan:
         works.append(None if is_dma else cost.work(kind, hw, engine))
         transfers.append(cost.transfer(kind, hw) if is_dma else None)
     queues = np.array([queue_of(k, e) for k, e in zip(trace.kinds, engines)] or [0], np.int64)
-    return _Plan(trace, engines, works, transfers, queues,
-                 analyse(trace, hw, queues, "rename" in on))
+    deps = analyse(trace, hw, queues, "rename" in on)
+    deps.by_use = "use-order" in on
+    if "late-loads" in on:
+        deps.leads = prefetch.leads(deps, works, transfers, hw)
+    return _Plan(trace, engines, works, transfers, queues, deps)
 
 
 def generators(hw: NeuronCore, dge: bool, on: frozenset[str]) -> int:

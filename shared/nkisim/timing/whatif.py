@@ -104,9 +104,12 @@ def fused(plan: Schedule, gone: np.ndarray, data: np.ndarray) -> Dependencies:
     both = both[both[:, 0] < both[:, 1]]
     both = both[np.lexsort((both[:, 1], both[:, 0]))]
     psum = np.argsort(place[deps.psum_instr], kind="stable")
+    leads = place[np.array(deps.leads)]
+    leads = leads[:, (leads[0] >= 0) & (leads[0] < leads[1])]
     return replace(
         deps, kind=deps.kind[rank], queue=deps.queue[rank], before=both[:, 0], after=both[:, 1],
         release=None if deps.release is None else deps.release[rank],
+        leads=(leads[0], leads[1]),
         psum_instr=place[deps.psum_instr][psum], psum_version=deps.psum_version[psum],
         contended={int(place[i]): bank for i, bank in deps.contended.items()})
 
