@@ -115,6 +115,7 @@ class NkiError(ValueError):
         self.limit = limit or (rule.title if rule else "")
         self.given = given or (where.text if where else "")
         self._gave = given              # as the caller said, before the default
+        self._final = False             # its place is not moved any more
         self.hint = hint or (rule.hint if rule else "")
         super().__init__(what)
         # what prints an exception (from Python 3.11 on) prints its notes
@@ -126,10 +127,10 @@ class NkiError(ValueError):
         from .uncaught import told
         return told(self, self.__traceback__)
 
-    def at(self, where: Where | None) -> NkiError:
-        """Move the error to another place in the user's code, and return it."""
-        if where is not None:
-            self.where = where
+    def at(self, where: Where | None, final: bool = False) -> NkiError:
+        """Move the error to another place in the user's code, and return it; not after `final`."""
+        if where is not None and not self._final:
+            self.where, self._final = where, final
             self.given = self._gave or where.text
         return self
 

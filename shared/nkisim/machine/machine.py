@@ -332,7 +332,7 @@ class Machine:
                 unsure = True
         origins = self.undefined.results(ins, (dst, *ins.also)) if unsure and self.checks else None
         if ins.accumulate:
-            self._prepare_accumulation(dst, ins)
+            self.undefined.before_sum(dst, ins)
         return origins
 
     def execute(self, ins: Instr, dst: Tensor) -> None:
@@ -378,25 +378,6 @@ class Machine:
         ins.row.run(self, ins, tmp)
         assert ins.mask is not None
         np.copyto(dst.np, tmp.np, where=ins.mask)
-
-    def _prepare_accumulation(self, dst: Tensor, ins: Instr) -> None:
-        """Make `dst` readable for an accumulation: zeros that were free, or never written."""
-        st = dst.storage
-        assert st is not None
-        if st.arena and not arena.wrote(dst):
-            dst.np[...] = 0         # a new tensor's first product overwrites what is there
-            return
-        if st.init == FULLY:
-            return
-        if st.mask_view(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize).all():
-            return
-        never = st.origins(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize) == 0
-        if never.any():
-            if self.dialect == "beta1":     # elsewhere the kernel has said what it means
-                self.find("NKI-U03", "warning", f"{ins.row.name} accumulates into {dst!r}, which "
-                          "was never set: the first product overwrites it. nl.zeros(..., "
-                          "buffer=nl.psum) says so and costs nothing", ins.line, st.where)
-            np.copyto(dst.np, np.zeros((), dst.np.dtype), where=never)
 
     def _zero_for_real(self, st: Storage) -> None:
         """Issue the memset of zeros in PSUM that something else than a matmul reads."""

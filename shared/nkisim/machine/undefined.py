@@ -19,7 +19,7 @@ import numpy as np
 from ..checks.words import region
 from ..chip.memory import FULLY, NEVER, Storage, contiguous_strides
 from ..errors import NkiError, fail
-from .arena import left_by_others
+from . import arena
 from .instruction import Access, Instr
 from .tensor import Indirect, Tensor
 
@@ -46,6 +46,25 @@ class Undefined:
         self.reads: list[Read] = []
 
     # -- following them --------------------------------------------------------------
+    def before_sum(self, dst: Tensor, ins: Instr) -> None:
+        """Make `dst` readable for an accumulation: zeros that were free, or never written."""
+        st = dst.storage
+        assert st is not None
+        if st.arena and not arena.wrote(dst):
+            dst.np[...] = 0         # a new tensor's first product overwrites what is there
+            return
+        if st.init == FULLY:
+            return
+        if st.mask_view(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize).all():
+            return
+        never = st.origins(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize) == 0
+        if never.any():
+            if self.m.dialect == "beta1":     # elsewhere the kernel has said what it means
+                self.m.find("NKI-U03", "warning", f"{ins.row.name} accumulates into {dst!r}, which "
+                          "was never set: the first product overwrites it. nl.zeros(..., "
+                          "buffer=nl.psum) says so and costs nothing", ins.line, st.where)
+            np.copyto(dst.np, np.zeros((), dst.np.dtype), where=never)
+
     def results(self, ins: Instr, outs: tuple[Tensor, ...]) -> list[np.ndarray] | None:
         """Return the origin of each element of the results (-1: it is defined), None if all are.
 
@@ -98,7 +117,7 @@ class Undefined:
         st = s.storage
         if s.oob is not None:                           # beyond an edge: a mask cuts it
             return None
-        if st.arena and (left := left_by_others(s)) is not None:
+        if st.arena and (left := arena.left_by_others(s)) is not None:
             return np.where(left, np.int16(0), _origins(s))
         if st.init == FULLY:
             return None

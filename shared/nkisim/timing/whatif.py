@@ -108,8 +108,8 @@ def fused(plan: Schedule, gone: np.ndarray, data: np.ndarray) -> Dependencies:
     leads = leads[:, (leads[0] >= 0) & (leads[0] < leads[1])]
     return replace(
         deps, kind=deps.kind[rank], queue=deps.queue[rank], before=both[:, 0], after=both[:, 1],
-        release=None if deps.release is None else deps.release[rank],
         leads=(leads[0], leads[1]),
+        release=None if deps.release is None else deps.release[rank],
         psum_instr=place[deps.psum_instr][psum], psum_version=deps.psum_version[psum],
         contended={int(place[i]): bank for i, bank in deps.contended.items()})
 

@@ -56,11 +56,11 @@ class Dependencies:
     psum_instr: np.ndarray      # accesses to tiles in PSUM: instruction ...
     psum_version: np.ndarray    # ... and version, in program order
     contended: dict[int, int]   # instruction -> bank of PSUM that both DVE and ACT use
-    #: when the other core lets an instruction begin, in microseconds (None: there is no other)
-    release: np.ndarray | None = None
     #: pairs like `before` and `after`, of loads that the compiler does not trigger earlier
     leads: tuple[np.ndarray, np.ndarray] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
     by_use: bool = False        # loads are triggered in the order in which they are used
+    #: when the other core lets an instruction begin, in microseconds (None: there is no other)
+    release: np.ndarray | None = None
 
     def waits(self) -> tuple[np.ndarray, np.ndarray]:
         """Return all pairs of instructions of which the second waits for the first, sorted."""
