@@ -5,6 +5,7 @@ counts when the time is up. A first line names the cases to come. Findings go to
 """
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import linecache
@@ -277,6 +278,12 @@ class _Watch:
                 self.ran = bool(runs) or not self.job["detail"].get("sampled")
                 for findings in runs:
                     _tell(findings)
+
+    def pytest_runtest_logfinish(self) -> None:
+        """Let go of what a failed test has computed: its traceback holds it."""
+        for name in ("last_exc", "last_value", "last_traceback"):
+            setattr(sys, name, None)
+        gc.collect()
 
     def pytest_collection_finish(self, session: Any) -> None:
         """Name the tests to come."""

@@ -31,7 +31,7 @@ _EXPRESSION = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Subscript, as
 
 @dataclass(frozen=True)
 class Plan:
-    """A nest: how many loops, the dotted names that it calls, and those that it reads."""
+    """A nest: how many loops, the dotted names that it calls, and the names that it reads."""
 
     depth: int
     ranges: tuple[tuple[str, ...], ...]
@@ -151,7 +151,7 @@ def _plan(head: ast.For, function: ast.AST, code: CodeType) -> Plan | None:
             or not all(_only_inside(i, function, code) for i in indices):
         return None
     names = {n.id for n in inside if isinstance(n, ast.Name)} - set(indices)
-    return Plan(len(ranges), tuple(ranges), product, tuple(sorted(names)))
+    return Plan(len(ranges), tuple(sorted(set(ranges))), product, tuple(sorted(names)))
 
 
 def _path(node: ast.expr) -> tuple[str, ...] | None:
