@@ -1,21 +1,37 @@
 """Predicted time of the labs' kernels against the floor of their problem, and against others'.
 
-    python benchmarks/kernels_vs_floor.py [--only TEXT] [--target trn1|trn2]
-                                          [--solution LAB:FILE.py:FUNCTION ...]
+    python benchmarks/kernels_vs_floor.py [--only TEXT] [--target trn1 --target trn2]
+                                          [--dialect nki] [--sources DIR] [--write]
 
-The floor is what no kernel on this core can undercut, by the documented figures of the chip: the
-launch, the way of one load and of one store, and between them the longer of two: the columns of the
-products at one a cycle (float32: four passes), and every input and output through the DMA engines
-once. What all of it leaves out: filling the pipeline, and what a product needs besides columns.
+The floor is what no kernel on this core can undercut by the figures of its chip: the launch, and
+the longest of these:
 
-`--solution` runs another kernel on the cases of a lab, through the same model: its own file, with
-the arguments of ours. Everything is predicted, nothing is measured.
+- the way of a load, what the Tensor Engine has to do, one instruction that drains it, the way of a
+  store. The engine's work: each product's columns at one a cycle (float32: four passes) in as few
+  instructions as there can be; the transposes of an operand that comes in the wrong layout; and
+  half the clock until its first window is over.
+- every input and output through the DMA engines once
+- the inputs, an instruction, the way of a store
+- the way of a load, an instruction, the outputs.
+
+A way is a DMA of one descriptor: start, read, completion. What this leaves out is what the work
+costs to be done in pieces: the first and the last piece, which nothing overlaps, and the work of
+the Vector and Scalar Engines.
+
+`--sources DIR` runs the public solutions of courses that are in a folder of checkouts (as for
+`nox -s conformance`) through the same model; `--write` puts the tables into docs/tuning.md.
+Everything is predicted, nothing is measured.
 """
 from __future__ import annotations
 
 import argparse
+import copy
+import functools
+import re
+import statistics
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +43,39 @@ import nkisim
 from labkit.inputs import dtype_of
 from labkit.load import load_lab, load_module
 from nkisim.chip import hw
+from nkisim.launch import as_kernel
 
-LABS = Path(__file__).resolve().parents[1] / "labs"
+ROOT = Path(__file__).resolve().parents[1]
+LABS, PAGE = ROOT / "labs", ROOT / "docs" / "tuning.md"
 #: above this a kernel of ours has something left that is worth a look
 NEAR = 1.05
-DMA_ENGINES = 16
+#: kernels that have to turn an input for the Tensor Engine, and which
+TURNED = {"conv2d_nki": 1, "fused_conv2d_maxpool": 1, "nki_forward": 0, "nki_predict": 0}
+#: matmuls of the ffnn lab that are steps on the way to the last one
+STEPS = ("tiled", "hoist_load", "block_free_dimension")
+#: solutions that go beyond what a lab asks for
+BEYOND = {("ffnn", "forward"): "solutions/step2_fused_layers"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kernel on one case: its floor and what is predicted, in microseconds."""
+
+    lab: str
+    case: str
+    target: str
+    step: bool              # on the way to a better one, and meant to be slower
+    tensor: float           # what the Tensor Engine has to do
+    bytes: float            # inputs and outputs through the DMA engines
+    floor: float
+    ours: float
+    busiest: str            # engine, and how long it works
+    busy: float
+    launch: float
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / self.floor
 
 
 def cases() -> Iterator[tuple[Any, Any]]:
@@ -51,84 +95,181 @@ def cases() -> Iterator[tuple[Any, Any]]:
 def predict(kernel: Callable, case: Any, target: str, **more: Any) -> tuple[Any, int]:
     """Return a kernel's profile on a case, and the bytes of what it returns."""
     nbytes: list[int] = []
+    same = copy.copy(as_kernel(kernel))     # its dialect and options stay
 
+    @functools.wraps(same.func)
     def spy(*args: Any, **kwargs: Any) -> Any:
-        out = kernel(*args, **kwargs)
+        out = as_kernel(kernel).func(*args, **kwargs)
         some = out if isinstance(out, (tuple, list)) else [out]
         nbytes.append(sum(int(np.prod(t.shape)) * np.dtype(t.dtype).itemsize for t in some))
         return out
+    same.func = spy
     inputs = [np.zeros(t.shape, dtype_of(t.dtype)) for t in case.inputs]
-    prof = nkisim.profile(spy, *inputs, target=target, compute=False, descriptors="static",
+    prof = nkisim.profile(same, *inputs, target=target, compute=False, descriptors="static",
                           **case.kwargs, **more)
-    return prof, nbytes[-1] + sum(a.nbytes for a in inputs)
+    return prof, nbytes[-1]
 
 
-def floor(core: Any, compute_us: float, nbytes: int) -> float:
-    """Return the floor in microseconds."""
+def tensor_us(core: Any, case: Any, flops: int) -> float:
+    """Return how long the Tensor Engine works at least, besides its slow start."""
+    t, wide = core.timing, case.inputs[0].dtype == "float32"
+    columns = flops / (2 * core.pmax ** 2)
+    instructions, passes = (t.pe_wide_instructions, t.pe_wide_passes) if wide else (1, 1)
+    exposed = t.pe_exposed_load_cycles if wide else 0.0
+    products = np.ceil(columns / core.gemm_moving_fmax)
+    cycles = columns * passes + products * instructions * (t.pe_gap_cycles + exposed)
+    if case.kernel in TURNED:
+        tiles = np.prod(case.inputs[TURNED[case.kernel]].shape) / core.pmax ** 2
+        once = t.pe_transpose_passes if wide else 1
+        cycles += tiles * (core.pmax * once + t.pe_gap_cycles)
+    return float(cycles) / core.ghz("tensor") / 1e3
+
+
+def floor(core: Any, tensor: float, came: int, went: int) -> tuple[float, float]:
+    """Return the microseconds of all bytes, and the floor, for the bytes of inputs and outputs."""
     t = core.timing
-    transfers = nbytes / (DMA_ENGINES * t.dma_engine_gbps * 1e3)
-    ways = 2 * (t.dma_start_us + t.dma_done_us)
-    return t.launch_us + ways + max(compute_us, transfers)
+    per_us = core.dma_engines * t.dma_engine_gbps * 1e3
+    piece = (t.dma_semaphore_ns + t.dma_descriptor_floor_ns) / 1e3
+    start, end = t.dma_start_us, t.dma_read_us + t.dma_done_us
+    way = start + piece + end
+    step = t.hop_us + min(t.min_interval_cycles / core.ghz(e) / 1e3 + latency for e, latency in
+                          (("vector", t.dve_latency_us), ("scalar", t.act_latency_us)))
+    chains = [start + (came + went) / per_us + end,
+              start + came / per_us + end + step + way,
+              way + step + start + went / per_us + end]
+    if tensor:
+        slow = max(0.0, t.pe_window_us - way) * (1 - 1 / t.pe_cold_factor)
+        chains.append(way + min(slow, tensor) + tensor + t.pe_latency_us + t.hop_us + step + way)
+    return (came + went) / per_us, t.launch_us + max(chains)
+
+
+def row(lab: Any, case: Any, target: str, dialect: str, file: str = "kernels") -> Row:
+    """Return how a kernel of ours does on a case."""
+    core = hw.get(target)
+    kernels = load_module(lab.folder / f"{file}{dialect}.py", f"floor_{lab.name}{dialect}")
+    for constant, value in case.constants.items():
+        setattr(kernels, constant, value)
+    options = case.kernel_kwargs if file == "kernels" else {}
+    prof, went = predict(getattr(kernels, case.kernel), case, core.name, **options)
+    came = sum(int(np.prod(t.shape)) * dtype_of(t.dtype).itemsize for t in case.inputs)
+    tensor = tensor_us(core, case, prof.flops)
+    moved, least = floor(core, tensor, came, went)
+    busy = prof.schedule.busy
+    top = max(busy, key=lambda e: busy[e])
+    step = any(case.name.startswith(f"matmul_{s}") or s == case.kernel_kwargs.get("matmul_kernel")
+               for s in STEPS)
+    name = case.name if file == "kernels" else f"{case.name}, {Path(file).stem}"
+    return Row(lab.name, name, target, step and file == "kernels", tensor, moved, least,
+               prof.latency_us, top, busy[top], core.timing.launch_us)
+
+
+HEAD = ("case", "PE", "bytes", "floor", "ours", "of floor", "busiest", "waits")
+
+
+def cells(r: Row) -> tuple[str, ...]:
+    """Return a row of the table."""
+    return (r.case + ("*" if r.step else ""), f"{r.tensor:,.1f}", f"{r.bytes:,.1f}",
+            f"{r.floor:,.1f}", f"{r.ours:,.1f}", f"{r.ratio:.2f}", f"{r.busiest} {r.busy:,.1f}",
+            f"{r.ours - r.busy - r.launch:,.1f}")
+
+
+def total(rows: list[Row]) -> str:
+    """Return the sentence below a table."""
+    last = [r.ratio for r in rows if not r.step]
+    if not last:
+        return ""
+    return (f"{len(last)} kernels without the steps (*): {np.exp(np.mean(np.log(last))):.2f} of "
+            f"the floor (geometric mean), {sum(x > NEAR for x in last)} above {NEAR}.")
+
+
+def compared(rows: list[Row], found: list[Any]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each case that a public solution can do: case, ours, how many, their best and
+    median.
+    """
+    for r in rows:
+        theirs = sorted(f.us for f in found if f.case == r.case and f.us)
+        tried = sum(f.case == r.case for f in found)
+        if not r.step and theirs:
+            yield (r.case, f"{r.ours:,.0f}", f"{len(theirs)} of {tried}",
+                   *(f"{x:,.0f} ({x / r.ours:.2f})"
+                     for x in (theirs[0], statistics.median(theirs))))
+
+
+SOLUTIONS = ("case", "ours", "right and can", "their best", "their median")
+
+
+def show(title: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """Print a table."""
+    table = Table(title=title, title_justify="left", box=None)
+    for name in head:
+        table.add_column(name, justify="left" if name in ("case", "busiest") else "right",
+                         overflow="fold")
+    for r in rows:
+        table.add_row(*r)
+    Console(width=None if sys.stdout.isatty() else 150).print(table)
+
+
+def markdown(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Return a table as Markdown."""
+    line = [f"| {' | '.join(c)} |" for c in rows]
+    return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *line])
+
+
+def put(mark: str, text: str) -> None:
+    """Replace what stands between two marks of the page."""
+    page = PAGE.read_text(encoding="utf-8")
+    new, n = re.subn(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)",
+                     lambda m: f"{m[1]}{text}\n{m[2]}", page, flags=re.S)
+    if n != 1:
+        sys.exit(f"{PAGE} has no place for {mark}")
+    PAGE.write_text(new, encoding="utf-8", newline="\n")
 
 
 def main() -> int:
-    """Print one table; return 0."""
+    """Print the tables; return 0."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--only", default="", help="only cases whose name contains this")
-    parser.add_argument("--target", default="trn2", choices=("trn1", "trn2"))
-    parser.add_argument("--solution", action="append", default=[], metavar="LAB:FILE.py:FUNCTION",
-                        help="another kernel for the cases of a lab that call a function of this "
-                             "name, or any function of the lab if its name is not in it")
+    parser.add_argument("--target", action="append", choices=("trn1", "trn2"),
+                        help="default: both")
+    parser.add_argument("--dialect", choices=("beta1", "nki"), default="beta1",
+                        help="which of our two files of kernels")
+    parser.add_argument("--sources", type=Path, help="a folder of checkouts, OWNER+NAME")
+    parser.add_argument("--seconds", type=int, default=300, help="limit of a public solution")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/tuning.md")
     options = parser.parse_args()
-    others: list[tuple[str, str, Callable]] = []
-    for n, text in enumerate(options.solution):
-        lab, _, rest = text.partition(":")
-        path, _, function = rest.rpartition(":")
-        if not Path(path).is_file():
-            parser.error(f"--solution {text}: there is no file {path}")
-        module = load_module(Path(path), f"solution_{n}")
-        if not hasattr(module, function):
-            parser.error(f"--solution {text}: {path} has no {function}")
-        others.append((lab, Path(path).resolve().parents[1].name, getattr(module, function)))
-    core = hw.get(options.target)
-    table = Table(title=f"Predicted by nkisim for {core.name}, static descriptors; nothing is "
-                        "measured. Times in us", title_justify="left", box=None)
-    for name in ("case", "PE", "bytes", "floor", "ours", "of floor", "bound by", "others"):
-        table.add_column(name, justify="left" if name in ("case", "others") else "right",
-                         overflow="fold")
-    ratios, above = [], 0
-    for lab, case in cases():
-        if options.only not in case.name:
-            continue
-        kernels = load_module(lab.folder / "kernels.py", f"floor_{lab.name}")
-        for constant, value in case.constants.items():
-            setattr(kernels, constant, value)
-        prof, nbytes = predict(getattr(kernels, case.kernel), case, core.name,
-                               **case.kernel_kwargs)
-        compute = prof.mfu * prof.latency_us
-        least = floor(core, compute, nbytes)
-        ratio = prof.latency_us / least
-        ratios.append(ratio)
-        above += ratio > NEAR
-        said = []
-        for name, who, kernel in others:
-            if name != lab.name or getattr(kernel, "__name__", "") != case.kernel \
-                    and hasattr(kernels, getattr(kernel, "__name__", "")):
-                continue
-            try:
-                other = predict(kernel, case, core.name)[0].latency_us
-                said.append(f"{who} {other:,.0f} ({other / prof.latency_us:.2f} of ours)")
-            except Exception as error:          # other people's code: it can fail in any way
-                said.append(f"{who}: {str(error).splitlines()[0][:50]}")
-        us = DMA_ENGINES * core.timing.dma_engine_gbps * 1e3
-        table.add_row(case.name, f"{compute:,.1f}", f"{nbytes / us:,.1f}", f"{least:,.1f}",
-                      f"{prof.latency_us:,.1f}", f"{ratio:.2f}", prof.bound, "; ".join(said))
-        print(f"{case.name}: {ratio:.2f}", file=sys.stderr, flush=True)
-    console = Console()
-    console.print(table)
-    if ratios:
-        print(f"{len(ratios)} cases: {np.exp(np.mean(np.log(ratios))):.2f} of the floor "
-              f"(geometric mean), {above} above {NEAR}.")
+    if options.sources and not options.sources.is_dir():
+        parser.error(f"--sources {options.sources}: there is no such folder")
+    if options.write and (options.only or options.target or options.dialect != "beta1"):
+        parser.error("--write is for the whole tables: without --only, --target and --dialect")
+    ending = {"beta1": "", "nki": "_nki"}[options.dialect]
+    if options.sources:
+        sys.path.insert(0, str(ROOT))       # conformance, which finds them
+        from public_solutions import run_all
+    written: dict[str, list[str]] = {"kernels": [], "solutions": []}
+    for target in options.target or ("trn1", "trn2"):
+        rows = []
+        for lab, case in cases():
+            if options.only in case.name:
+                rows.append(row(lab, case, target, ending))
+                print(f"{target} {case.name}: {rows[-1].ratio:.2f}", file=sys.stderr, flush=True)
+            if options.only in case.name and (lab.name, case.name) in BEYOND:
+                rows.append(row(lab, case, target, ending, BEYOND[lab.name, case.name]))
+        table = [cells(r) for r in rows]
+        show(f"Predicted by nkisim for {target}, static descriptors; nothing is measured. "
+             "Times in us", HEAD, table)
+        print(total(rows), end="\n\n")
+        written["kernels"] += [f"{target}. {total(rows)}", "", markdown(HEAD, table), ""]
+        if options.sources:
+            wanted = [(lab.name, case) for lab, case in cases() if options.only in case.name]
+            found = run_all(options.sources, target, wanted, options.seconds)
+            theirs = list(compared(rows, found))
+            show(f"Public solutions, predicted by the same model for {target}, in us (ours = 1)",
+                 SOLUTIONS, theirs)
+            written["solutions"] += [f"{target}:", "", markdown(SOLUTIONS, theirs), ""]
+    if options.write:
+        for mark, lines in written.items():
+            if lines:
+                put(mark, "\n".join(lines).rstrip())
     return 0
 
 

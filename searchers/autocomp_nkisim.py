@@ -18,7 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
+#: the stand-in for torch_xla that the public suites run with as well
+XLA = Path(__file__).resolve().parents[1] / "conformance" / "standins" / "xla"
 TIMEOUT_S = 600                 # of one kernel, as in Autocomp
 #: In place of a harness's last block, which asks for hardware in the newer dialect: first the
 #: harness's own test, then its own benchmark, with a launcher that predicts.
@@ -79,7 +80,7 @@ def environment() -> dict[str, str]:
     """Return the environment of a kernel's process, with a torch_xla if there is none."""
     paths = [os.environ.get("PYTHONPATH", "")]
     if find_spec("torch_xla") is None:
-        paths.append(str(HERE / "stand_ins"))
+        paths.append(str(XLA))
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 

@@ -7,6 +7,7 @@ A Python block with a title is a file that the commands of the page use.
 """
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -75,7 +76,8 @@ def run(command: str, shown: list[str], code: int, folder: Path, **env: str) -> 
 #: Infra's tests replay it, with a fake cloud.
 OF_INFRA = ROOT / "docs" / "class-days.md"
 #: The pages whose `console` blocks are run here.
-PAGES = tuple(page for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")),
+PAGES = tuple(page for page in (ROOT / "README.md", ROOT / "NEURON_PROFILE.md",
+                                *sorted(ROOT.glob("docs/*.md")),
                                 *sorted(ROOT.glob("labs/*/README.md")),
                                 *sorted(ROOT.glob("labs/*/solutions/answers.md")))
               if page != OF_INFRA and "```console" in page.read_text("utf-8"))
@@ -86,7 +88,7 @@ def test_the_commands_of_a_page(page: Path, tmp_path: Path):
     """Run them in order, in one copy: they build on each other."""
     # answer keys lie below the lab whose commands they run, pages of docs below the repository
     home = page.parents[page.parent.name == "solutions" or page.parent == ROOT / "docs"]
-    part = "labs" if home == ROOT else ""       # what such a page speaks of
+    part = "labs" if home == ROOT else ""       # what pages of the repository speak of
     folder = tmp_path / home.name
     shutil.copytree(home / part, folder / part,
                     ignore=shutil.ignore_patterns("__pycache__", "results"))
@@ -95,6 +97,83 @@ def test_the_commands_of_a_page(page: Path, tmp_path: Path):
         (folder / name).write_text(code, "utf-8")
     for command, shown, code in commands(text):
         run(command, shown, code, folder)
+
+
+#: Words a minute of a reader of technical text; studies of adults' reading say 200 to 260.
+WORDS_A_MINUTE = 200
+
+
+def words(text: str) -> int:
+    """Count what a reader meets: prose, code and tables; not what is folded, nor addresses."""
+    text = re.sub(r"<details>.*?</details>", "", text, flags=re.S)
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    return len(re.findall(r"\S*\w\S*", text))
+
+
+def test_a_newcomer_reaches_a_passing_step_1_in_five_minutes_of_reading():
+    """README.md from its top to the end of the first kernel, then vecadd's until step 1 passes."""
+    path = (ROOT / "README.md").read_text("utf-8").split("\n## Everything")[0]
+    assert path.index("--kernel tiled") < path.index("labs/vecadd/README.md")
+    handout = (ROOT / "labs" / "vecadd" / "README.md").read_text("utf-8")
+    passes = handout.index("latency", handout.index("vector_add_tiled on trn1 (sim)"))
+    path += handout[:passes]
+    assert words(path) <= 5 * WORDS_A_MINUTE, f"{words(path) / WORDS_A_MINUTE:.1f} minutes"
+
+
+def functions(code: str) -> dict[str, str]:
+    """Return the kernels of some Python as text without decorators, docstrings and annotations."""
+    found = {}
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.FunctionDef):
+            if ast.get_docstring(node):
+                node.body = node.body[1:]
+            node.decorator_list = []
+            found[node.name] = ast.unparse(node)
+    return found
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("labs/*/README.md")), ids=lambda p: p.parent.name)
+def test_a_kernel_that_a_handout_shows_is_that_of_its_file(page: Path):
+    """The shown code of each dialect is the file's: students compare the two."""
+    given = [functions((page.parent / name).read_text("utf-8"))
+             for name in ("kernels.py", "kernels_nki.py")]
+    for block in re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.M | re.S):
+        for name, text in functions(block).items():
+            assert text in [file.get(name) for file in given], f"{name} is another in the file"
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("labs/*/README.md")), ids=lambda p: p.parent.name)
+def test_what_a_handout_shows_in_one_dialect_it_shows_in_the_other(page: Path):
+    names = list(files(page.read_text("utf-8")))
+    assert {n for n in names if not n.endswith("_nki.py")} == \
+        {n.replace("_nki.py", ".py") for n in names if n.endswith("_nki.py")}
+
+
+def sections(text: str) -> dict[str, str]:
+    """Return the sections of a page by the number that their headings begin with."""
+    parts = re.split(r"^## (?:Step )?(\d\w?)[.:]?(?: .*)?$", text, flags=re.M)[1:]
+    return {number: body.split("\n## ")[0] for number, body in zip(parts[::2], parts[1::2])}
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("labs/*/README.md")), ids=lambda p: p.parent.name)
+def test_every_question_has_an_answer_in_the_key(page: Path):
+    """A section with questions has a section of answers, and lists are of the same length."""
+    answers = sections((page.parent / "solutions" / "answers.md").read_text("utf-8"))
+    asked = {number: body for number, body in sections(page.read_text("utf-8")).items()
+             if re.search(r"^Questions?:", body, re.M)}
+    assert asked and set(asked) <= set(answers)
+    for number, body in asked.items():
+        for list_ in re.findall(r"^Questions:\n\n(.*?\n)(?=\n\S(?!\.))", body, re.M | re.S):
+            of = [len(re.findall(r"^\d\. ", part, re.M)) for part in (list_, answers[number])]
+            assert of[0] == of[1] > 1, number
+
+
+def test_the_rules_that_handouts_name_exist_and_say_so():
+    from nkisim.rules import RULES
+    rows = [row for page in ROOT.glob("labs/*/README.md")
+            for row in re.findall(r"^\| (.*NKI-\w\d\d.*) \|", page.read_text("utf-8"), re.M)]
+    assert len(rows) > 10
+    assert {i for row in rows for i in re.findall(r"NKI-\w\d\d", row)} <= set(RULES)
 
 
 @pytest.mark.parametrize("line, said, expected", [

@@ -1,13 +1,18 @@
 """The figures are what their code draws from `hw` and from profiles of today."""
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
+from docs.figures import diagrams
 from docs.figures.__main__ import FACTS, HERE, main
 from docs.figures.diagrams import DIAGRAMS
 from docs.figures.predicted import PREDICTED
+
+from nkisim.chip import hw
 
 #: How far a predicted figure may move before it is drawn anew, as a part of it.
 ABOUT = 0.2
@@ -17,6 +22,32 @@ AGAIN = "python -m docs.figures writes it anew"
 @pytest.mark.parametrize("name", DIAGRAMS)
 def test_a_diagram_is_what_its_code_draws(name: str):
     assert (HERE / f"{name}.svg").read_text("utf-8") == DIAGRAMS[name]().svg(), AGAIN
+
+
+#: Facts that the diagrams show, and values that no chip has.
+OTHER = {"pmax": 67, "psum_banks": 11, "gemm_stationary_fmax": 71, "gemm_moving_fmax": 311,
+         "dma_engines": 13, "sbuf_bytes": 77 * 1024, "psum_bank_bytes": 5 * 1024,
+         "hbm_gbps": 1234.0, "pe_ghz": 7.7, "dve_ghz": 6.6, "act_ghz": 5.5, "pool_ghz": 4.4}
+
+
+@pytest.mark.parametrize("name", DIAGRAMS)
+def test_a_diagram_cannot_contradict_the_chip(name: str, monkeypatch: pytest.MonkeyPatch):
+    """With the facts of another chip it shows those, and none of ours."""
+    def numbers() -> set[str]:
+        root = ET.fromstring(DIAGRAMS[name]().svg())
+        words = " ".join(e.text or "" for e in root.iter() if not e.tag.endswith("style"))
+        return {number.rstrip(".,") for number in re.findall(r"\d[\d.,]*", words)}
+    ours = numbers()
+    cores = tuple(dataclasses.replace(core, **OTHER) for core in diagrams.CORES)
+    monkeypatch.setattr(diagrams, "CORES", cores)
+    monkeypatch.setattr(diagrams, "TRN1", cores[0])
+    theirs = numbers()
+    facts = {f"{value:,}" for core in hw.CORES for value in vars(core).values()
+             if isinstance(value, int) and value >= 100}
+    assert not theirs & facts, "a number that is not from `hw`"
+    assert (theirs - ours) or not ours & facts
+    if name == "memory":
+        assert {"67", "11", "77", "5", "1,234", "7.7", "6.6", "5.5", "4.4", "13"} <= theirs
 
 
 @pytest.mark.parametrize("name", PREDICTED)

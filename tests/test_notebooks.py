@@ -4,6 +4,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import runpy
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,23 @@ HERE = {"PYTHONPATH": f"{ROOT / 'shared'}{os.pathsep}{os.environ.get('PYTHONPATH
         "NKI_BANNER": "0"}
 
 
-def test_every_lab_has_a_notebook():
-    assert {p.stem for p in NOTEBOOKS} == {p.parent.name for p in ROOT.glob("labs/*/spec.py")}
+def test_every_lab_has_a_notebook_in_each_dialect():
+    labs = [p.parent.name for p in ROOT.glob("labs/*/spec.py")]
+    assert {p.stem for p in NOTEBOOKS} == {*labs, *(f"{lab}_nki" for lab in labs)}
+
+
+def test_the_notebooks_are_what_their_tours_say():
+    made = runpy.run_path(str(ROOT / "notebooks" / "make.py"))["all_notebooks"]()
+    assert made == {p.name: p.read_text("utf-8") for p in NOTEBOOKS}, \
+        "python notebooks/make.py writes them anew"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_speaks_one_dialect(path):
+    code = "".join("".join(c["source"]) for c in json.loads(path.read_text("utf-8"))["cells"])
+    assert ("import neuronxcc.nki" in code, "import nki\n" in code) \
+        == ((False, True) if path.stem.endswith("_nki") else (True, False))
+    assert "kernels_nki.py" not in code or path.stem.endswith("_nki")
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
@@ -67,34 +84,41 @@ def test_a_notebook_runs(path, executed):
     for cell in magic:
         if cell in wrong:
             assert "NKI-" in said(cell) and "limit" in said(cell), cell.source
+            if "def " in cell.source:
+                assert f"Cell In[{cell.execution_count}]" in said(cell)
         else:
             assert "predicted, not measured" in said(cell), cell.source
 
 
-def test_the_tour_of_vecadd_shows_a_tile_a_finding_and_a_page(executed):
-    cells = executed(ROOT / "notebooks" / "vecadd.ipynb")
+@pytest.mark.parametrize("name", ["vecadd", "vecadd_nki"])
+def test_the_tour_of_vecadd_shows_a_tile_a_finding_and_a_page(executed, name):
+    cells = executed(ROOT / "notebooks" / f"{name}.ipynb")
     by_name = {name: said(c) for c in cells if c.cell_type == "code"
                for name in ("look", "unwritten") if f"def {name}(" in c.source}
-    assert "picture of the tile" in by_name["look"]
+    assert "picture of the tile" in by_name["look"] and "No findings" in by_name["look"]
     assert "NKI-U02" in by_name["unwritten"] and "&gt;" in by_name["unwritten"]
     assert "<iframe" in said(cells[-2])
 
 
 def test_what_the_tours_compute_is_right(executed):
-    for name in ("ffnn", "conv2d"):
+    for name in ("ffnn", "ffnn_nki", "conv2d", "conv2d_nki"):
         errors = [float(said(c).split("(")[-1].rstrip(")")) for c in
                   executed(ROOT / "notebooks" / f"{name}.ipynb")
                   if c.cell_type == "code" and c.source.rstrip().endswith(".max()")]
         assert errors and max(errors) < 1e-3
 
 
-JUPYTER = importlib.util.find_spec("jupyterlab")
+def browser() -> bool:
+    """Tell whether there is a Chromium with its driver."""
+    return bool((shutil.which("chromium") or shutil.which("chromium-browser"))
+                and shutil.which("chromedriver"))
 
 
-@pytest.mark.skipif(JUPYTER is None, reason="no JupyterLab: pip install jupyterlab (60 MB and its "
-                    "server; not in CI)")
+@pytest.mark.skipif(importlib.util.find_spec("jupyterlab") is None,
+                    reason="JupyterLab is not installed (extra: test)")
+@pytest.mark.skipif(not browser(), reason="no Chromium with a chromedriver is installed")
 def test_jupyterlab_itself_shows_the_tour(tmp_path):
-    """Run the first cells in real JupyterLab, in a browser."""
+    """Run the tour in real JupyterLab, in a browser."""
     pytest.importorskip("selenium")
     from .jupyterlab_page import tour
     text, complaints = tour(ROOT / "notebooks" / "vecadd.ipynb", tmp_path, HERE)

@@ -2,6 +2,9 @@
 
 Two modules of its harness (locks of remote machines, an analysis of traces) are not in the public
 repository, and an attribute that only compiled kernels get is asked for in its simulation mode.
+Tests that only trace a kernel ask the compiler for it, as if they were in no mode; a trace is a run
+here. The mode skips cases with a large number in their names. Where a test function has no others,
+these run here, within the time that the suite gives to each.
 """
 from __future__ import annotations
 
@@ -19,6 +22,33 @@ _module("test.utils.scripts", __path__=[])
 _module("test.utils.scripts.remote_lock_scripts", LockResult=SimpleNamespace,
         LockStatus=SimpleNamespace)
 _module("test.utils.perf_analysis_private", analyze_trace=lambda *_, **__: None)
+
+
+class _Frontend:
+    """What the harness traces kernels with: their own assertions hold, or they do not."""
+
+    def compile(self, kernel: Any, inputs: dict[str, Any], lnc: int, **_: Any) -> None:
+        """Run a kernel on the inputs of its test."""
+        import nki  # type: ignore[import-not-found]
+        nki.cpu_simulate(kernel)[lnc](**inputs)
+
+
+_module("nki.compiler.frontend", NKIFrontend=_Frontend, ParserFrontend=_Frontend)
+
+
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    """Let functions run of which every case is skipped because its shapes are large."""
+    functions: dict[str, list[Any]] = {}
+    for item in items:
+        functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in functions.values():
+        if all(any(map(_is_slow, case.own_markers)) for case in cases):
+            for case in cases:
+                case.own_markers[:] = [m for m in case.own_markers if not _is_slow(m)]
+
+
+def _is_slow(mark: Any) -> bool:
+    return mark.name == "skip" and "slow simulation" in mark.kwargs.get("reason", "")
 
 
 def pytest_collection_finish(session: Any) -> None:

@@ -90,7 +90,7 @@ def dma() -> Drawing:
     d = Drawing("What one transfer moves",
                 f"A transfer of the additions moves 1 element into 1 partition, {p} elements into "
                 f"{p} partitions, or {p} rows of FREE_DIM elements.", 620, 320)
-    cases = [("ROW_CHUNK = 1", 1, 1, "4 bytes: 1 lane of 128, a transfer for each element"),
+    cases = [("ROW_CHUNK = 1", 1, 1, f"4 bytes: 1 lane of {p}, a transfer for each element"),
              (f"ROW_CHUNK = {p}", 6, 1, f"{p} x 4 bytes: all lanes, but hardly a row"),
              ("FREE_DIM = 4", 6, 4, f"{p} x 16 bytes: the same start, four times the data")]
     for k, (name, rows, columns, what) in enumerate(cases):
@@ -202,8 +202,8 @@ def pool() -> Drawing:
     d.text(567, 89, "HBM", "ink", "middle")
     d.text(20, 160, "acc[p, 2 r + y, 2 c + x]: a view of the bank with five dimensions; the "
            "maximum goes over y and x.", "dim small")
-    d.text(20, 180, "The bias is the same for a whole channel, so it may be added after the "
-           "maximum: a quarter of the work.", "dim small")
+    d.text(20, 180, "One more instruction adds the bias, rounds to the dtype of the output and "
+           "writes SBUF.", "dim small")
     d.text(20, 200, "Nothing of the convolution itself ever goes to HBM.", "dim small")
     return d
 

@@ -200,6 +200,7 @@ MISTAKES = {"conv2d_exact": (
     Mistake("the filters of the first 128 output channels are used for all of them",
             on(1, first_group(0))),
     Mistake("the bias is not added", on(2, lambda bias: 0 * bias)),
+    Mistake("the bias is subtracted, not added", on(2, lambda bias: -bias)),
     Mistake("the bias is added to the columns of the image, as a row: it belongs to the output "
             "channels, one number for each partition", bias_as_row),
     Mistake("the first bias is added to all output channels",

@@ -106,6 +106,10 @@ def _odd() -> tuple[Case, ...]:
         conv_case("odd_width500", 1, 128, 128, 3, 12, 500, "float16"),
         conv_case("odd_width1300", 1, 128, 128, 3, 9, 1300, "float32", pool=1),
         conv_case("odd_one_row", 1, 128, 128, 3, 3, 64, "bfloat16"),
+        conv_case("odd_one_pixel", 2, 128, 256, 3, 3, 3),               # the filter is the image
+        conv_case("odd_1x1_height90", 1, 128, 128, 1, 90, 31),          # rows, and no halo
+        # filters that leave SBUF too little room for whole rows
+        conv_case("odd_5x5_width650_pool", 1, 384, 128, 5, 6, 650, pool=2),
     )
 
 

@@ -65,23 +65,28 @@ def nki_bias_add_act(A, b, act="relu"):
     assert act in ("relu", "softmax"), f"act must be 'relu' or 'softmax'; it is {act!r}"
     # BEGIN SOLUTION step=3 section="3. nki_bias_add_act"
     result = nl.ndarray((height, width), dtype=A.dtype, buffer=nl.hbm)
-    # Engines do not repeat a tile over partitions; it is done once, for all rows.
-    bias = nl.broadcast_to(nl.load(b), shape=(P, width))
-    row_blocks = cut(height, P)
-    for y in nl.static_range(len(row_blocks)):
-        r, n = row_blocks[y]
-        z = nisa.tensor_tensor(nl.load(A[r:r + n, :]), bias[0:n], op=nl.add, dtype=nl.float32)
-        if act == "relu":
-            nl.store(result[r:r + n, :], value=nisa.activation(nl.relu, z, dtype=A.dtype))
-        else:
-            # exp(z - max) / sum of it: the largest exponent is 0, so nothing overflows
-            minus_max = nisa.tensor_reduce(nl.max, z, axis=[1], negate=True)
-            total = nl.ndarray((n, 1), dtype=nl.float32, buffer=nl.sbuf)
-            e = nisa.activation_reduce(nl.exp, z, bias=minus_max, reduce_op=nl.add,
-                                       reduce_res=total)
-            nl.store(result[r:r + n, :],
-                     value=nisa.tensor_scalar(e, nl.multiply, nisa.reciprocal(total),
-                                              dtype=A.dtype))
+    # relu needs no whole rows: of pieces of 8 KiB per partition SBUF holds several at a time
+    col_blocks, row_blocks = cut(width, width if act == "softmax" else 4 * BANK), cut(height, P)
+    for x in nl.static_range(len(col_blocks)):
+        c, w = col_blocks[x]
+        # Engines do not repeat a tile over partitions; it is done once, for all rows.
+        bias = nl.broadcast_to(nl.load(b[:, c:c + w]), shape=(P, w))
+        for y in nl.static_range(len(row_blocks)):
+            r, n = row_blocks[y]
+            z = nisa.tensor_tensor(nl.load(A[r:r + n, c:c + w]), bias[0:n], op=nl.add,
+                                   dtype=nl.float32)
+            if act == "relu":
+                nl.store(result[r:r + n, c:c + w],
+                         value=nisa.activation(nl.relu, z, dtype=A.dtype))
+            else:
+                # exp(z - max) / sum of it: the largest exponent is 0, so nothing overflows
+                minus_max = nisa.tensor_reduce(nl.max, z, axis=[1], negate=True)
+                total = nl.ndarray((n, 1), dtype=nl.float32, buffer=nl.sbuf)
+                e = nisa.activation_reduce(nl.exp, z, bias=minus_max, reduce_op=nl.add,
+                                           reduce_res=total)
+                nl.store(result[r:r + n, :],
+                         value=nisa.tensor_scalar(e, nl.multiply, nisa.reciprocal(total),
+                                                  dtype=A.dtype))
     return result
     # END SOLUTION
 
@@ -175,6 +180,7 @@ def nki_matmul_fully_optimized(lhsT, rhs):
 
     A block of lhsT (all of K) is loaded once and serves the whole row of blocks of the result, so
     that only rhs streams: M / (rows of the block) times, instead of that and lhsT N / 1024 times.
+    It comes 4 x 128 rows at a time, so that loads run ahead of the Tensor Engine.
     """
     K, M, N, width = check_matmul(lhsT, rhs)
     result = nl.ndarray((M, N), dtype=lhsT.dtype, buffer=nl.hbm)
@@ -183,6 +189,7 @@ def nki_matmul_fully_optimized(lhsT, rhs):
     assert per_tile <= room, (
         f"{P} columns of lhsT take {per_tile} bytes per partition; {room} are left for them")
     m_blocks, n_blocks = cut(M, min(4, room // per_tile) * P), cut(N, 2 * width)
+    k_blocks = cut(K // P, 4)
     for y in nl.static_range(len(m_blocks)):
         m0, height = m_blocks[y]
         left = nl.ndarray((P, K // P, height), dtype=lhsT.dtype, buffer=nl.sbuf)
@@ -190,14 +197,19 @@ def nki_matmul_fully_optimized(lhsT, rhs):
             n0, breadth = n_blocks[x]
             acc = nl.zeros((height // P, breadth // width, nl.par_dim(P), width),
                            dtype=nl.float32, buffer=nl.psum)
-            for k in nl.affine_range(K // P):
-                if x == 0:  # just in time: the first matmuls need not wait for all of the block
-                    left[:, k] = nl.load(lhsT[k * P:(k + 1) * P, m0:m0 + height])
-                right = nl.load(rhs[k * P:(k + 1) * P, n0:n0 + breadth])
-                for m in nl.affine_range(height // P):
-                    for n in nl.affine_range(breadth // width):
-                        acc[m, n] += nisa.nc_matmul(left[:, k, m * P:(m + 1) * P],
-                                                    right[:, n * width:(n + 1) * width])
+            for g in nl.static_range(len(k_blocks)):
+                k0, depth = k_blocks[g]
+                right = nl.ndarray((P, depth, breadth), dtype=rhs.dtype, buffer=nl.sbuf)
+                for k in nl.affine_range(depth):
+                    first = (k0 + k) * P
+                    if x == 0:  # just in time: the first matmuls need not wait for all of the block
+                        left[:, k0 + k] = nl.load(lhsT[first:first + P, m0:m0 + height])
+                    right[:, k] = nl.load(rhs[first:first + P, n0:n0 + breadth])
+                for k in nl.affine_range(depth):
+                    for m in nl.affine_range(height // P):
+                        for n in nl.affine_range(breadth // width):
+                            acc[m, n] += nisa.nc_matmul(left[:, k0 + k, m * P:(m + 1) * P],
+                                                        right[:, k, n * width:(n + 1) * width])
             store_block(result, acc, m0, n0)
     return result
 

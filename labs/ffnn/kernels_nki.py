@@ -77,30 +77,32 @@ def nki_bias_add_act(A, b, act="relu"):
     assert act in ("relu", "softmax"), f"act must be 'relu' or 'softmax'; it is {act!r}"
     # BEGIN SOLUTION step=3 section="3. nki_bias_add_act"
     result = nl.ndarray((height, width), dtype=A.dtype, buffer=nl.shared_hbm)
-    # Engines do not repeat a tile over partitions. A DMA can read one row of HBM many times: the
-    # view has a step of 0 between its rows.
-    bias = nl.ndarray((P, width), dtype=b.dtype, buffer=nl.sbuf)
-    nisa.dma_copy(dst=bias, src=b.broadcast(0, P))
-    for row_block in cut(height, P):
-        r, n = row_block
-        a = load(A[r:r + n, :], (n, width))
-        z = nl.ndarray((n, width), dtype=nl.float32, buffer=nl.sbuf)
-        y = nl.ndarray((n, width), dtype=A.dtype, buffer=nl.sbuf)
-        nisa.tensor_tensor(dst=z, data1=a, data2=bias[0:n], op=nl.add)
-        if act == "relu":
-            nisa.activation(dst=y, op=nl.relu, data=z)
-        else:
-            # exp(z - max) / sum of it: the largest exponent is 0, so nothing overflows
-            minus_max = nl.ndarray((n, 1), dtype=nl.float32, buffer=nl.sbuf)
-            total = nl.ndarray((n, 1), dtype=nl.float32, buffer=nl.sbuf)
-            e = nl.ndarray((n, width), dtype=nl.float32, buffer=nl.sbuf)
-            nisa.tensor_reduce(dst=minus_max, op=nl.maximum, data=z, axis=1, negate=True,
-                               keepdims=True)
-            nisa.activation_reduce(dst=e, op=nl.exp, data=z, bias=minus_max, reduce_op=nl.add,
-                                   reduce_res=total)
-            nisa.reciprocal(dst=total, data=total)
-            nisa.tensor_scalar(dst=y, data=e, op0=nl.multiply, operand0=total)
-        nisa.dma_copy(dst=result[r:r + n, :], src=y)
+    # relu needs no whole rows: of pieces of 8 KiB per partition SBUF holds several at a time
+    for col_block in cut(width, width if act == "softmax" else 4 * BANK):
+        c, w = col_block
+        # Engines do not repeat a tile over partitions. A DMA can read one row of HBM many times:
+        # the view has a step of 0 between its rows.
+        bias = load(b[:, c:c + w].broadcast(0, P), (P, w))
+        for row_block in cut(height, P):
+            r, n = row_block
+            a = load(A[r:r + n, c:c + w], (n, w))
+            z = nl.ndarray((n, w), dtype=nl.float32, buffer=nl.sbuf)
+            y = nl.ndarray((n, w), dtype=A.dtype, buffer=nl.sbuf)
+            nisa.tensor_tensor(dst=z, data1=a, data2=bias[0:n], op=nl.add)
+            if act == "relu":
+                nisa.activation(dst=y, op=nl.relu, data=z)
+            else:
+                # exp(z - max) / sum of it: the largest exponent is 0, so nothing overflows
+                minus_max = nl.ndarray((n, 1), dtype=nl.float32, buffer=nl.sbuf)
+                total = nl.ndarray((n, 1), dtype=nl.float32, buffer=nl.sbuf)
+                e = nl.ndarray((n, w), dtype=nl.float32, buffer=nl.sbuf)
+                nisa.tensor_reduce(dst=minus_max, op=nl.maximum, data=z, axis=1, negate=True,
+                                   keepdims=True)
+                nisa.activation_reduce(dst=e, op=nl.exp, data=z, bias=minus_max,
+                                       reduce_op=nl.add, reduce_res=total)
+                nisa.reciprocal(dst=total, data=total)
+                nisa.tensor_scalar(dst=y, data=e, op0=nl.multiply, operand0=total)
+            nisa.dma_copy(dst=result[r:r + n, c:c + w], src=y)
     return result
     # END SOLUTION
 
@@ -215,6 +217,7 @@ def nki_matmul_fully_optimized(lhsT, rhs):
 
     A block of lhsT (all of K) is loaded once and serves the whole row of blocks of the result, so
     that only rhs streams: M / (rows of the block) times, instead of that and lhsT N / 1024 times.
+    It comes 4 x 128 rows at a time, so that loads run ahead of the Tensor Engine.
     """
     K, M, N, width = check_matmul(lhsT, rhs)
     result = nl.ndarray((M, N), dtype=lhsT.dtype, buffer=nl.shared_hbm)
@@ -228,11 +231,17 @@ def nki_matmul_fully_optimized(lhsT, rhs):
         for n_block in cut(N, 2 * width):
             n0, breadth = n_block
             banks = open_banks(height // P, breadth // width, width)
-            for k in range(K // P):
-                if n0 == 0:  # just in time: the first matmuls need not wait for all of the block
-                    nisa.dma_copy(dst=left[:, k], src=lhsT[k * P:(k + 1) * P, m0:m0 + height])
-                right = load(rhs[k * P:(k + 1) * P, n0:n0 + breadth], (P, breadth))
-                multiply_block(banks, left[:, k], right, width, k > 0)
+            for k_block in cut(K // P, 4):
+                k0, depth = k_block
+                right = nl.ndarray((P, depth, breadth), dtype=rhs.dtype, buffer=nl.sbuf)
+                for k in range(depth):
+                    first = (k0 + k) * P
+                    if n0 == 0:  # just in time: the first matmuls need not wait for all of it
+                        nisa.dma_copy(dst=left[:, k0 + k],
+                                      src=lhsT[first:first + P, m0:m0 + height])
+                    nisa.dma_copy(dst=right[:, k], src=rhs[first:first + P, n0:n0 + breadth])
+                for k in range(depth):
+                    multiply_block(banks, left[:, k0 + k], right[:, k], width, k0 + k > 0)
             store_block(result, banks, m0, n0, width)
     return result
 

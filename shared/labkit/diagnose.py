@@ -41,7 +41,8 @@ def guess_kind(expected: np.ndarray, actual: np.ndarray, bad: np.ndarray, limit:
                alternatives: Sequence[Alternative] = ()) -> Guess | None:
     """Return the first explanation that fits, from the most to the least specific.
 
-    Known mistakes come first; where several agree with the output, all of them are said.
+    Known mistakes come first; where several agree with the output, all of them are said. Where it
+    is known what narrow dtypes would have given, and it is not this, nothing is said of them.
     """
     with np.errstate(all="ignore"):
         for test in (_is_all, _is_the_wrong, _is_as_noisy):
@@ -51,9 +52,11 @@ def guess_kind(expected: np.ndarray, actual: np.ndarray, bad: np.ndarray, limit:
         if expected.size > _MAX_ELEMENTS:
             return None
         e, a = expected.astype(np.float64), actual.astype(np.float64)
-        kinds: tuple[Callable[..., Guess | None], ...] = (
+        kinds: list[Callable[..., Guess | None]] = [
             _uninitialised, _zeros, _kept_narrow, _rounding, _layout, _stale_tile, _carried,
-            _scaled, _accumulation)
+            _scaled, _accumulation]
+        if any(x.noise for x in alternatives):
+            kinds.remove(_rounding)
         for kind in kinds:
             guess = kind(e, a, bad, limit)
             if guess:

@@ -173,7 +173,7 @@ def show_findings(console: Console, outcome: Outcome) -> None:
 
 
 def show_check(console: Console, outcomes: Iterable[Outcome], notes: bool = False) -> None:
-    """List findings, worst first, each once: where, in which cases, and what to try.
+    """List findings, worst first, a place once: what, where, in which cases, and what to try.
 
     Without `notes` those of cases that passed (a failure's report has them), and no notes. What is
     found about a kernel that is meant to be wrong is not news.
@@ -183,16 +183,17 @@ def show_check(console: Console, outcomes: Iterable[Outcome], notes: bool = Fals
         for f in o.findings:
             if not notes and (f["severity"] == "note" or o.status != PASSED):
                 continue
-            key = f["severity"], f["id"], f["text"], f["where"] or ""
+            key = f["severity"], f["id"], f["where"] or f["text"]    # shapes differ by case
             found.setdefault(key, (f, []))[1].append(f"{o.case.name} on {o.target}")
     if not found and not notes:
         return
     console.print()
-    for (severity, id, text, where), (f, runs) in sorted(
+    for (severity, id, _), (f, runs) in sorted(
             found.items(), key=lambda item: (list(_SEVERITIES).index(item[0][0]), item[0][1:])):
         more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
-        console.print(f"[{_SEVERITIES[severity]}]{severity}[/] {id} {escape(text)}\n"
-                      + escape(f"  where  {where}\n" * bool(where) + f"  in     {runs[0]}{more}\n"
+        console.print(f"[{_SEVERITIES[severity]}]{severity}[/] {id} {escape(f['text'])}\n"
+                      + escape(f"  where  {f['where']}\n" * bool(f["where"])
+                               + f"  in     {runs[0]}{more}\n"
                                + f"  try    {f['try']}\n" * bool(f.get("try"))
                                + f"  more   python -m nkisim explain {id}"),
                       highlight=False, soft_wrap=True)

@@ -17,15 +17,16 @@ import numpy as np
 
 from . import banner, collector, uncaught
 from .checks import level as strict
-from .checks.capacity import check_capacity
+from .checks.capacity import check_capacity, check_placed
 from .checks.finding import Finding
-from .checks.hazards import check_loops
+from .checks.hazards import check_loops, may_meet
 from .checks.ignore import kept
 from .checks.inputs import unread_inputs
+from .checks.races import between_waits
 from .checks.sums import check_sums
 from .chip import dtypes, hw
 from .chip.memory import HBM, NEVER
-from .errors import NkiError, Where, fail, find_where, in_user_code, trim
+from .errors import DIALECT, NkiError, Where, defined_at, fail, find_where, in_user_code, trim
 from .isa import lower
 from .lint import level
 from .machine import allocate
@@ -60,6 +61,11 @@ class Run:
     def _sum(self, what: str) -> int:
         return sum(n * getattr(self.trace.kinds[k], what)
                    for k, n in self.trace.counts().items())
+
+    @property
+    def may_meet(self) -> bool:
+        """Tell whether run-time indices choose what iterations write, which may be the same."""
+        return may_meet(self.machine)
 
     @property
     def instructions(self) -> Counter:
@@ -145,6 +151,9 @@ class Kernel:
     def leave(self, x: Any) -> Any:
         """Return what a kernel returns as the machine's tensor."""
         return x
+
+    def ended(self, m: Machine) -> None:
+        """Do what is to be done once all instructions are recorded."""
 
     def __repr__(self) -> str:
         return f"<nki kernel {getattr(self, '__name__', '?')}>"
@@ -302,12 +311,13 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     box = _Arguments(m, kernel)
     tensors = [box.convert(a, n) for a, n in zip(args, names)]
     named = {k: box.convert(v, k) for k, v in kwargs.items()}
-    token = current.set(m)
+    token, spoken = current.set(m), DIALECT.set(kernel.dialect)
     try:
         with collector.paused(), np.errstate(all="ignore"), dtypes.precision():
             result = _run_instances(m, kernel, tensors, named)
-            m.products.run()        # nothing has read them: a kernel may return PSUM itself
+            m.catch_up()        # nothing has read them: a kernel may return PSUM itself
             m.replays.finish()
+            kernel.ended(m)
             error = None
             if not m.checks:
                 pass
@@ -317,6 +327,7 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
                 _races(m)
             if compute and m.checks:    # a profile counts what does not fit as it schedules
                 check_capacity(m)
+                check_placed(m)
                 if m.dialect == "beta1":    # the package nki says it as it is issued
                     check_sums(m)
     except Exception as exc:
@@ -326,6 +337,7 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
         raise
     finally:
         current.reset(token)
+        DIALECT.reset(spoken)
     if error is not None:
         _until_it_broke(m, error)
         raise error
@@ -344,14 +356,13 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
 
 
 def _races(m: Machine) -> None:
-    """Report what two cores do to the same bytes of HBM, if they never wait for each other."""
-    if any(m.cores.syncs):
-        return                                  # what lies between two waits is not looked at
+    """Report what two cores do to the same bytes of HBM without waiting for each other."""
     kinds = m.trace.loop_kind
     kinds[:] = ["grid" if kind == "cores" else kind for kind in kinds]
-    error = check_loops(m)
+    error = check_loops(m, between_waits(m.trace, m.cores.nodes))
     if error is not None:
-        m.findings.append(Finding(error.id, "warning", error.what, error.where, None))
+        m.findings.append(Finding(error.id, "warning", f"{error.what}. {error.hint}", error.where,
+                                  None))
 
 
 def _until_it_broke(m: Machine, error: Exception) -> None:
@@ -364,7 +375,7 @@ def _until_it_broke(m: Machine, error: Exception) -> None:
         _watchers[-1].append(kept(found))
 
 
-_told: set[str] = set()
+_told: set[tuple] = set()
 _watchers: list[list[list[Finding]]] = []
 
 
@@ -380,17 +391,17 @@ def watched() -> Iterator[list[list[Finding]]]:
 
 
 def tell(run: Run) -> Run:
-    """Print a run's errors and warnings to stderr, each once a process; NKI_FINDINGS=0 silences.
+    """Print a run's errors and warnings to stderr, once a process for each place, whatever the
+    shapes; NKI_FINDINGS=0 silences.
 
     Scripts that call kernels directly would otherwise never see them; `nkisim.run` returns them.
     """
     if _watchers or os.environ.get("NKI_FINDINGS") == "0" or sys.stderr is None:
         return run
     for finding in run.findings:
-        text = str(finding)
-        if finding.severity != "note" and text not in _told:
-            _told.add(text)
-            print(text, file=sys.stderr, flush=True)
+        if finding.severity != "note" and finding.key not in _told:
+            _told.add(finding.key)
+            print(str(finding), file=sys.stderr, flush=True)
     return run
 
 
@@ -415,9 +426,8 @@ def _run_instances(m: Machine, kernel: Kernel, args: list, kwargs: dict) -> Any:
 
 
 def place_of(kernel: Kernel) -> Where | None:
-    """Return where a kernel is defined."""
-    code = getattr(kernel.func, "__code__", None)
-    return Where(code.co_filename, code.co_firstlineno, code.co_name) if code else None
+    """Return where a kernel is defined: its `def`, below the decorators."""
+    return defined_at(kernel.func)
 
 
 def _outputs(m: Machine, kernel: Kernel, args: _Arguments, result: Any) -> Any:

@@ -24,7 +24,7 @@ from .launch import Run, as_kernel, launch
 from .machine.machine import Machine
 from .machine.values import TileValues
 from .timing import compiler as compiling
-from .timing.schedule import ENGINES, Schedule, schedule
+from .timing.schedule import ENGINES, Schedule, together
 from .trace.footprint import Dependencies
 from .trace.rewrite import Draft
 from .trace.trace import Kind, Trace
@@ -140,35 +140,13 @@ def _of_cores(run: Run) -> list[Trace]:
     out = []
     for node in cores.nodes:
         draft = Draft(run.trace)
-        draft.dropped |= run.trace.instructions().node != node
+        draft.dropped |= ~run.trace.below(node)
         out.append(draft.finish())
     return out
 
 
 def _end(plan: Schedule) -> float:
     return float(plan.end.max(initial=0.0))
-
-
-def _waiting(run: Run, plans: list[Schedule]) -> float:
-    """Return how long the cores wait for each other on the way of the one that takes longest.
-
-    Between two points where they meet, the slower one counts; all that a core has begun before
-    such a point is taken to have ended there.
-    """
-    cores = run.machine.cores
-    if cores is None:
-        return 0.0
-    nodes = run.trace.instructions().node
-    total, reached = 0.0, [0.0] * len(plans)
-    for places in zip(*cores.syncs):
-        now = []
-        for plan, node, place, before in zip(plans, cores.nodes, places, reached):
-            mine = int((nodes[:place] == node).sum())
-            now.append(max(before, float(plan.end[:mine].max(initial=0.0))))
-        total += max(t - b for t, b in zip(now, reached))
-        reached = now
-    ends = [_end(plan) for plan in plans]
-    return total + max(e - b for e, b in zip(ends, reached)) - max(ends)
 
 
 class Profile:
@@ -180,9 +158,9 @@ class Profile:
         self.kernel_name, self.hw, self.descriptors = kernel_name, core, descriptors
         self.trace, self.machine = run.trace, run.machine
         self.outputs, self.findings = run.outputs, list(run.findings)
+        self.may_meet = run.may_meet
         seal_inputs(run.trace)
-        plans = [schedule(trace, core, dge=descriptors == "dge", on=options)
-                 for trace in _of_cores(run)]
+        plans = together(_of_cores(run), core, dge=descriptors == "dge", on=options)
         plan = max(plans, key=_end)                         # of the core that takes longest
         self.cores = len(plans)
         self.compiler = tuple(name for name in compiling.OPTIONS if name in options)
@@ -197,10 +175,9 @@ class Profile:
                     p.trace.kinds[k] = replace(p.trace.kinds[k], engine=engine)
         self.timeline = Timeline(self.trace, plan)
         self.memory = Memory(run.machine, plan)
-        first = float(plan.issue.min(initial=np.inf)) if len(plan.issue) else 0.0
+        first = min(float(p.issue.min(initial=np.inf)) for p in plans)
         self.body_us = float(plan.end.max(initial=0.0)) - (first if np.isfinite(first) else 0.0)
-        self.waiting_us = _waiting(run, plans)              # of that core for the others
-        self.body_us += self.waiting_us
+        self.waiting_us = plan.waiting_us                   # of that core for the other
         self.latency_us = self.body_us + core.timing.launch_us
         self.profile_total_us = self.body_us + core.timing.profile_us
         self.engine_busy = {e: min(1.0, us / self.latency_us) for e, us in plan.busy.items()}
@@ -412,7 +389,7 @@ def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = 
     run = launch(inner, args, kwargs, target=core.name, compute=compute, tile_values=values)
     on = compiling.options(compiler, compiling.has_middle_end(inner.dialect,
                                                               run.machine.skip_middle_end),
-                           core.name)
+                           core.name, inner.dialect)
     return Profile(run, core, path, getattr(inner, "__name__", "kernel"), on, values)
 
 

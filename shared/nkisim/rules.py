@@ -45,7 +45,7 @@ bn_stats takes up to 512 elements per partition; max8 and find_index8 8 to 16384
 Try: split the free dim, or fill it up to the smallest size.
 NKI-I01 | err_tensor_access_out_of_bound | An access stays inside its tensor
 Indices are known when the kernel is traced, so an access outside of a tensor is an error there. Where the last tile is partial, a mask cuts the access: nl.load(x[i_p, i_f], mask=(i_p < n)).
-Try: check the loop bound; for a partial last tile pass mask=(index < size).
+Try: check the loop bound; end the slice of a partial last tile at the size, or pass mask=(index < size) (neuronxcc.nki).
 NKI-I02 | - | Run-time indices stay inside the tensor
 An index tile is data; the chip checks it when the DMA runs. oob_mode.skip drops the rows that are outside.
 NKI-I03 | - | What a subscript may be
@@ -251,6 +251,12 @@ Try: add it to what the kernel returns.
 NKI-O07 | - | Inputs that are read in part
 A kernel that never reads an input, or not all of it, may be right: a caller always passes it, or half of a matrix is known. More often a bias is forgotten, a loop ends too early, or one of two operands is longer than the other along the sum.
 Try: compare the bounds of the loops with the shape of the input.
+NKI-R12 | - | A DMA reads as many rows as there are partitions
+A DMA whose source does not move on with the partition (a stride of 0) puts one row into all partitions. One team has met "BIRCodegen does not support broadcast patterns" for it (NCC_IBCG901) with nisa.dma_copy of neuronxcc.nki, from HBM and from SBUF.
+Try: nl.broadcast_to(row, shape=(128, n)) of a row in SBUF.
+NKI-R13 | - | nisa.dma_transpose moves 2-byte elements
+One team has met the code NCC_ISFV902 for nisa.dma_transpose of float32 with neuronxcc.nki; two-byte dtypes compile.
+Try: nisa.nc_transpose, or nl.load_transpose2d.
 NKI-K01 | err_nki_api_outside_of_nki_kernel | nl and nisa work inside kernels
 nl and nisa calls are instructions for the chip, not computations on arrays: they mean something only while a kernel is being traced.
 Try: put the call into a function decorated with @nki.jit and call that with NumPy arrays.
@@ -321,10 +327,13 @@ NKI-N09 | - | A sum in PSUM goes on from a matmul
 On NeuronCore-v2 and -v3 accumulating onto what memset or tensor_copy has written is undefined; AWS's simulator adds. The usual form needs no zeros: a new PSUM tile for each result, and nisa.nc_matmul without accumulate=.
 Try: leave out the memset.
 NKI-N10 | - | Cores wait for each other at the same points
-kernel[2] runs on two cores that have their own SBUF and PSUM and share HBM. nisa.core_barrier and nisa.sendrecv wait until the other core has come to the same call (with the same pipe_id); if it never does, the chip hangs. So both cores go through the same sequence of them.
+kernel[2] runs on two cores that have their own SBUF and PSUM and share HBM. nisa.core_barrier and nisa.sendrecv wait until the other core has come to the same call (with the same pipe_id); if it never does, the chip hangs. So both cores go through the same sequence of them. A barrier blocks one engine, and orders what the cores do with the tensor that it names: other engines, and DMAs of other tensors, go on.
 Try: take barriers out of conditions on nl.program_id(0).
+NKI-N11 | - | Edges go between instructions that are there
+kernel.with_schedule([(consumer, producer)]) names instructions by their name= argument, and instr.depends_on(other) takes what a call of nisa returns. An edge only restricts what the compiler may move; it changes no result. One that names nothing has no effect on the chip, and nobody says so.
+Try: nisa.activation(..., name="act0"), and the same name in the pair.
 NKI-K15 | - | NKISIM_SHUFFLE is a number
-With NKISIM_SHUFFLE=7 the iterations of affine_range and the instances of a grid run in an order that the seed 7 chooses. A kernel whose result depends on their order then gives other numbers, the same ones each time.
+With NKISIM_SHUFFLE=7 the iterations of affine_range and the instances of a grid run in an order that the seed 7 chooses, and a DMA takes effect only when something waits for it: what touches the same bytes, in the same iteration or after the loop. A kernel whose result depends on the order then gives other numbers, the same ones each time.
 Try: NKISIM_SHUFFLE=1 python script.py.
 NKI-K16 | - | NKISIM_CHECKS is teach, strict or off
 NKISIM_CHECKS says how strictly findings are taken: teach (the default) reports them, strict ends a run with the first error or warning that no comment has turned off, off looks for none, which is a little faster. What no chip can do is an error in all of them.
@@ -349,9 +358,9 @@ Each block index has an address of its own, so a tile is t[i].
 Try: loop over the blocks: t[i].
 NKI-A05 | - | Two tiles at one address
 Direct allocation does what you say: two live tiles at the same address overwrite each other, and neither compiler nor chip tells. The simulator remembers who wrote which bytes last.
-NKI-A06 | - | Temporaries in a kernel that allocates directly
+NKI-A06 | - | What a kernel that allocates directly leaves to the compiler
 Direct allocation is all or nothing: the compiler leaves placing to the kernel, also of every intermediate result.
-Try: t[...] = op(...) into a tensor that you have placed.
+Try: buffer=ncc.sbuf.mod_alloc(...) for every nl.ndarray on chip, and t[...] = op(...) into one of them.
 NKI-A07 | err_transpose_on_tensor_engine_not_allowed_in_allocated_kernel | Transposes in a kernel that allocates directly
 A transpose on the Tensor Engine multiplies by an identity matrix that the compiler would have to place. nl.matmul without transpose_x contains such a transpose.
 Try: nl.matmul(..., transpose_x=True), or multiply with an identity of your own.
@@ -367,7 +376,7 @@ NKI-U01 | - | Read before anything was written
 Memory holds whatever was there before: on the chip the kernel reads garbage, and often the right garbage, until it does not. The simulator knows which bytes were written.
 NKI-U02 | - | An output depends on memory that nothing has written
 A kernel may read elements that were never written, for example compute on all of a tile that a mask loaded in part, as long as it drops what comes out, for example by a mask at the store. Here they have reached an output: on the chip that is garbage, here mostly NaN. The simulator follows such elements from instruction to instruction, and names the first one that read them.
-Try: write all of the tile first (nl.zeros), read only what was written, or add mask= to the store.
+Try: write all of the tile first (nl.zeros, or nisa.memset), or read and store only what was written: a slice, or mask= (neuronxcc.nki).
 NKI-U03 | - | Accumulation into memory that was never set
 psum += matmul adds to what is there. Only nl.zeros tells the chip that the first matmul starts anew.
 Try: nl.zeros(..., dtype=nl.float32, buffer=nl.psum).

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit import AnyArgmax, compare, tolerance
+from labkit.diagnose import Alternative
 
 RNG = np.random.default_rng(7)
 
@@ -61,6 +62,15 @@ def test_a_guess_that_says_nothing_is_not_made(off):
     expected = RNG.random((128, 128)) + 300
     guess = compare(expected, (expected + off * (1 + RNG.random(128))).astype(np.float32)).guess
     assert guess is None
+
+
+def test_where_it_is_known_what_narrow_dtypes_give_other_small_errors_are_not_theirs():
+    expected, noise = RNG.random((128, 128)) + 0.5, RNG.standard_normal((128, 128))
+    actual = (expected * (1 + 4e-6 * noise)).astype(np.float32)
+    for off, kind in ((4e-6, "mistake"), (4e-2, None)):
+        known = Alternative("summed in float16", expected * (1 + off * noise[::-1]), noise=True)
+        guess = compare(expected, actual, alternatives=[known]).guess
+        assert (guess and guess.kind) == kind
 
 
 @pytest.mark.parametrize("actual, says", [

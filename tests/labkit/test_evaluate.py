@@ -149,6 +149,46 @@ def test_a_result_that_depends_on_the_order_of_iterations_fails(tmp_path, in_pro
     assert SHUFFLE not in os.environ
 
 
+ONE_TILE = """
+@nki.jit
+def k(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray((128, 1), a.dtype, buffer=nl.sbuf)
+    for i in nl.affine_range(4):
+        tile[...] = nl.load(a[:, i:i + 1])
+        nl.store(out[:, i:i + 1], tile)
+    return out
+"""
+
+
+def test_a_tile_that_iterations_share_fails_where_a_store_comes_late(tmp_path):
+    """In any order of iterations the result is right; not if a DMA takes its time."""
+    result = outcome(tmp_path, ONE_TILE)
+    assert result.status == FAILED and "DMAs that take longer" in result.text
+    assert "NKI-L05" in result.text and "here iteration 1 after 0" in result.text
+    inside = ONE_TILE.replace("tile[...] =", "tile =")
+    assert outcome(tmp_path, inside).status == PASSED
+
+
+CHOSEN = """
+import neuronxcc.nki.isa as nisa
+@nki.jit
+def k(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    rows = nisa.iota(nl.arange(128)[:, None], dtype=nl.int32)
+    for i in nl.affine_range(2):
+        nl.store(out[rows, nl.arange(4)[None, :]], nl.multiply(nl.load(a), VALUE))
+    return out
+"""
+
+
+def test_rows_that_are_chosen_at_run_time_may_be_the_same_ones(tmp_path):
+    """No finding can say so; the case is run in another order all the same."""
+    result = outcome(tmp_path, CHOSEN.replace("VALUE", "float(i)"))
+    assert result.status == FAILED and "choose the same" in result.text
+    assert outcome(tmp_path, CHOSEN.replace("VALUE", "1.0")).status == PASSED
+
+
 def test_an_error_of_another_order_is_told(tmp_path):
     body = NEIGHBOUR.replace("tile = nl.zeros(a.shape, a.dtype)",
                              "tile = nl.ndarray((4, nl.par_dim(128), 1), a.dtype)")

@@ -38,6 +38,13 @@ def vecadd(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.parametrize("name", sorted(p.parent.name for p in ROOT.glob("labs/*/spec.py")))
+def test_a_handout_says_how_many_points_there_are(name):
+    text = (ROOT / "labs" / name / "README.md").read_text("utf-8")
+    graded = text.split("## How it is graded")[1].split("\n## ")[0]
+    assert f"{load_plan(ROOT / 'labs' / name).points:g} points" in graded
+
+
 # -- the facade over a pipe ------------------------------------------------------------------------
 
 @pytest.mark.parametrize("file", ["kernels", "kernels_nki"])

@@ -78,7 +78,7 @@ def test_what_is_in_the_archive(archive):
         assert {"setup.sh", "run_autograder", "secret", "labs/vecadd/hidden/plan.py"} <= names
         assert file.getinfo("run_autograder").external_attr >> 16 & 0o111
         text = b"".join(file.read(n) for n in names)
-    assert b"nisa.nc_transpose(block)" not in text
+    assert b"nisa.nc_transpose(" not in text
     for script in ("setup.sh", "run_autograder"):
         with zipfile.ZipFile(archive) as file:
             subprocess.run(["bash", "-n"], input=file.read(script), check=True)

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from rich.console import Console
 
+from labkit.dialect import course_dialect, default_dialect
 from labkit.evaluate import PASSED, evaluate
 from labkit.load import load_lab
 from labkit.show import show_steps
@@ -21,6 +22,7 @@ from labkit.spec import SpecError
 from labkit.starter.export import commit, export
 from labkit.starter.leaks import find_leaks, secrets_of
 from labkit.starter.markers import MarkerError, split, split_file
+from labkit.starter.pages import bring_linked, slug
 from labkit.starter.update import apply, opened
 
 ROOT = Path(__file__).parents[2]
@@ -91,6 +93,49 @@ def test_what_students_get(made):
     assert made.leaks == []
 
 
+def links(page: Path) -> list[tuple[Path, str]]:
+    """Return (file, section) of what a page links to, or names as a notebook."""
+    text = page.read_text("utf-8")
+    found = [target.partition("#") for target in re.findall(r"\]\(([^)\s]+)\)", text)
+             if not re.match(r"\w+:", target)]
+    return [(page.parent / name if name else page, anchor) for name, _, anchor in found] + \
+        [(next(p for p in page.parents if (p / "starter.json").is_file()) / name, "")
+         for name in re.findall(r"notebooks/\w+\.ipynb", text)]
+
+
+@pytest.mark.parametrize("dialect", ["beta1", "nki"])
+@pytest.mark.parametrize("lab", [None, *(p.name for p in LABS)])
+def test_no_link_of_a_starter_leads_nowhere(lab, dialect, tmp_path):
+    made = export(ROOT, tmp_path / "out", [lab] if lab else [], dialect)
+    assert made.leaks == []
+    pages = sorted(made.folder.rglob("*.md"))
+    assert len(pages) > 1
+    every = [(page, *link) for page in pages for link in links(page)]
+    assert [str(target) for _, target, _ in every if not target.is_file()] == []
+    for page, target, anchor in every:
+        headings = re.findall(r"^#+ (.*)$", target.read_text("utf-8"), re.M) if anchor else ()
+        assert not anchor or anchor in map(slug, headings), (page, anchor)
+    assert any(target.suffix == ".ipynb" for _, target, _ in every)
+
+
+def test_the_section_of_another_lab_that_a_handout_needs_comes_along(tmp_path):
+    folder = export(ROOT, tmp_path / "out", ["conv2d"]).folder
+    machine, engine = (folder / "docs" / f"{lab}-the-machine.md" for lab in ("vecadd", "ffnn"))
+    assert "SBUF" in machine.read_text("utf-8") and "systolic" in engine.read_text("utf-8")
+    assert "](vecadd-the-machine.md)" in engine.read_text("utf-8")
+    assert not (folder / "labs" / "vecadd").exists()
+
+
+@pytest.mark.parametrize("link", ["../other/tester.py", "../other/README.md", "../no.svg",
+                                  "../other/README.md#nothing"])
+def test_a_handout_that_links_to_what_students_do_not_get_is_refused(link, tmp_path):
+    (tmp_path / "labs" / "other").mkdir(parents=True)
+    for name in ("README.md", "tester.py"):
+        (tmp_path / "labs" / "other" / name).write_text("# Other\n")
+    with pytest.raises(SpecError, match="other|no.svg"):
+        bring_linked(tmp_path, {"labs/mine/README.md": f"See [that]({link}).".encode()})
+
+
 def test_an_export_is_the_same_bytes_again(made, tmp_path):
     export(ROOT, tmp_path / "again")
     assert commit(tmp_path / "again") == subprocess.run(
@@ -104,6 +149,26 @@ def test_the_other_dialect_is_exported_without_solutions_too(tmp_path):
     for lab in LABS:
         text = (made.folder / "labs" / lab.name / "kernels_nki.py").read_text("utf-8")
         assert "SOLUTION" not in text and "is not written yet" in text
+
+
+def test_testers_of_a_starter_take_its_dialect(tmp_path, monkeypatch):
+    """A student of a class in `nki` writes kernels_nki.py, and no flag says so."""
+    folder = tmp_path / "out"
+    export(ROOT, folder, dialect="nki")
+    kernels = folder / "labs" / "vecadd" / "kernels_nki.py"
+    text = kernels.read_text(encoding="utf-8")
+    begin = text.index("    raise NotImplementedError(\n        \"step 4")
+    kernels.write_text(text[:begin] + "    raise AssertionError('this one')\n", encoding="utf-8")
+    run = subprocess.run([sys.executable, "tester.py", "--kernel", "transpose", "-n", "128"],
+                         cwd=kernels.parent, capture_output=True, text=True, check=False,
+                         env={**os.environ, "PYTHONPATH": str(ROOT / "shared")})
+    assert run.returncode == 1 and "this one" in run.stdout
+    monkeypatch.chdir(kernels.parent)
+    assert (course_dialect(), default_dialect()[0]) == ("nki", "nki")
+    monkeypatch.chdir(ROOT)
+    assert course_dialect() == "" and default_dialect()[0] == "beta1"
+    (folder / "starter.json").write_text("{", encoding="utf-8")
+    assert course_dialect(kernels.parent) == ""
 
 
 def test_the_commands_of_the_classroom_workflow_tell_solved_from_not(made, tmp_path):

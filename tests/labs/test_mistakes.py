@@ -80,14 +80,16 @@ TALL = CONV("tall", 1, 128, 128, 3, 50, 34, "float16")
 MATMUL, RELU = CASES["ffnn"]["matmul"], CASES["ffnn"]["relu"]
 SOFTMAX, FORWARD, PREDICT = (CASES["ffnn"][k] for k in ("softmax", "forward", "predict"))
 ADD, TURN = CASES["vecadd"]["add"], CASES["vecadd"]["transpose"]
+ADDED = ("z = nisa.tensor_tensor(nl.load(A[r:r + n, c:c + w]), bias[0:n], op=nl.add,\n"
+         "                                   dtype=nl.float32)")
 KERNEL_MISTAKES = [
     ("vecadd", ADD, "nl.add(a, b)", "nl.subtract(a, b)", "second vector is subtracted"),
     ("vecadd", ADD, "nl.add(a, b)", "nl.multiply(a, b)", "multiplied, not added"),
     ("vecadd", ADD, "value=nl.add(a, b)", "value=a", "the second is never added"),
     ("vecadd", ADD, "b[...] = nl.load(b_vec", "b[...] = nl.load(a_vec", "input 1 was overwritten"),
-    ("vecadd", TURN, "nisa.nc_transpose(block)", "block", "inside no tile is transposed"),
+    ("vecadd", TURN, "nisa.nc_transpose(", "nl.copy(", "inside no tile is transposed"),
     ("vecadd", replace(TURN, inputs=LOADED["ffnn"].case("transpose_128x128").inputs),
-     "= nisa.nc_transpose(block)", "= block", "not transposed"),
+     "= nisa.nc_transpose(", "= nl.copy(", "not transposed"),
 
     ("ffnn", CASES["ffnn"]["transpose"], "nisa.nc_transpose(tile[:, first + r, c * P:(c + 1) * P])",
      "nisa.tensor_copy(tile[:, first + r, c * P:(c + 1) * P])", "inside no tile is transposed"),
@@ -112,21 +114,18 @@ KERNEL_MISTAKES = [
      "    acc = nl.zeros((P, width), dtype=nl.float32, buffer=nl.psum)\n"
      "    for m in nl.sequential_range(M // P):\n        for n in nl.sequential_range(N // width):",
      "the accumulator must be made, or zeroed, for each tile anew"),
-    ("ffnn", RELU, "nl.load(A[r:r + n, :]), bias[0:n], op=nl.add",
-     "nl.load(A[r:r + n, :]), bias[0:n], op=nl.subtract", "the bias is subtracted"),
+    ("ffnn", RELU, "bias[0:n], op=nl.add", "bias[0:n], op=nl.subtract", "the bias is subtracted"),
     ("ffnn", RELU, "nisa.activation(nl.relu, z, dtype=A.dtype)", "nl.copy(z, dtype=A.dtype)",
      "the activation is missing"),
-    ("ffnn", RELU, "z = nisa.tensor_tensor(nl.load(A[r:r + n, :]), bias[0:n], op=nl.add, "
-     "dtype=nl.float32)", "z = nl.load(A[r:r + n, :])", "the bias is not added"),
-    ("ffnn", RELU, "bias[0:n], op=nl.add, dtype=nl.float32)",
-     "nl.broadcast_to(nl.load(b[0, 0:n]), shape=(n, width)), op=nl.add, dtype=nl.float32)",
+    ("ffnn", RELU, ADDED, "z = nl.load(A[r:r + n, c:c + w])", "the bias is not added"),
+    ("ffnn", RELU, "bias[0:n], op=nl.add",
+     "nl.broadcast_to(nl.load(b[0, 0:n]), shape=(n, w)), op=nl.add",
      "the bias is added as a column"),
     ("ffnn", SOFTMAX, "nisa.tensor_scalar(e, nl.multiply, nisa.reciprocal(total),\n"
-     "                                              dtype=A.dtype)", "nl.copy(e, dtype=A.dtype)",
-     "not divided by their sum"),
+     "                                                  dtype=A.dtype)",
+     "nl.copy(e, dtype=A.dtype)", "not divided by their sum"),
     ("ffnn", SOFTMAX, 'if act == "relu":', 'if act != "relu":', "relu is computed, but softmax"),
-    ("ffnn", FORWARD, "z = nisa.tensor_tensor(nl.load(A[r:r + n, :]), bias[0:n], op=nl.add, "
-     "dtype=nl.float32)", "z = nl.load(A[r:r + n, :])", "both biases are not added"),
+    ("ffnn", FORWARD, ADDED, "z = nl.load(A[r:r + n, c:c + w])", "both biases are not added"),
     ("ffnn", FORWARD, "nisa.activation(nl.relu, z, dtype=A.dtype)", "nl.copy(z, dtype=A.dtype)",
      "the relu of the hidden layer is missing"),
     ("ffnn", PREDICT, "nisa.activation(nl.relu, z, dtype=A.dtype)", "nl.copy(z, dtype=A.dtype)",
@@ -175,8 +174,8 @@ KERNEL_MISTAKES = [
 #: The same in the newer dialect, where a mistake is made in another way.
 NEWER = [
     ("vecadd", ADD, "data2=b, op=nl.add", "data2=b, op=nl.subtract", "vector is subtracted"),
-    ("vecadd", TURN, "nisa.nc_transpose(dst=turned, data=block)",
-     "nisa.tensor_copy(dst=turned, src=block)", "not transposed"),
+    ("vecadd", TURN, "nisa.nc_transpose(dst=of_psum, data=block",
+     "nisa.tensor_copy(dst=of_psum, src=block", "not transposed"),
     ("ffnn", MATMUL, "moving=right, accumulate=k > 0", "moving=right, accumulate=False",
      "assigned (=), not added (+=)"),
     ("ffnn", RELU, "data2=bias[0:n], op=nl.add", "data2=bias[0:n], op=nl.subtract",

@@ -1,6 +1,8 @@
 """What the compiler may do: each option by itself, and nothing that changes what is computed."""
 from __future__ import annotations
 
+from collections import Counter
+
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
@@ -79,6 +81,33 @@ def test_changed_instructions_compute_the_same(case, name):
         assert (a == b).all()
 
 
+def test_sums_of_an_activation_are_an_activation_of_their_own():
+    """All that leads up to it is done again, from the loads on; what it computes is the same."""
+    @nki.jit
+    def softmax(a, b):
+        out = nl.ndarray((2, 128, 512), dtype=a.dtype, buffer=nl.shared_hbm)
+        y = nl.load(b)
+        for i in nl.affine_range(2):
+            acc = nisa.tensor_copy(nisa.nc_matmul(nl.load(a[i]), y))
+            sums = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+            e = nisa.activation(nl.exp, acc, bias=nisa.tensor_reduce(nl.max, acc, axis=1,
+                                                                     negate=True),
+                                reduce_op=nl.add, reduce_res=sums,
+                                reduce_cmd=nisa.reduce_cmd.reset_reduce)
+            nl.store(out[i], nl.multiply(e, nisa.reciprocal(sums)))
+        return out
+    args = ones(2, 128, 128), ones(128, 512)
+    trace = launch(softmax, args, {}, target="trn2", compute=False).trace
+    changed = rewrite(trace, hw.TRN2, frozenset({"split-sums"}))
+    before, after = (Counter(k.row.name for k, *_ in t) for t in (trace, changed))
+    for name in ("load", "nc_matmul", "tensor_copy", "tensor_reduce", "activation"):
+        assert after[name] == 2 * before[name]
+    assert after["store"] == before["store"] and after["reciprocal"] == before["reciprocal"]
+    for a, b in zip(values(trace, args), values(changed, args)):
+        assert (a == b).all()
+    assert "split-sums" in options(None, True, "trn2") - options(None, True, "trn1")
+
+
 def test_a_load_that_does_not_change_is_done_once():
     kernel, args = CASES["weights"]
     plain, hoisted = (predict(kernel, *args, compiler=(*DEFAULT, *more))
@@ -124,9 +153,23 @@ def test_strictly_as_written_every_engine_keeps_the_order():
         mine = np.flatnonzero(tl.engine == e)
         assert (np.diff(tl.start_us[mine]) > 0).all()
     free = predict(kernels.crowd, *args)
-    assert strict.latency_us > free.latency_us
     assert (strict.compiler, set(free.compiler)) == ((), options(None, True, "trn1"))
     assert strict.to_dict()["compiler"] == []
+
+
+def test_an_engine_does_what_is_ready_while_something_earlier_is_not():
+    @nki.jit
+    def late(a, b):
+        out = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.shared_hbm)
+        x, large = nl.load(a), nl.load(b)
+        most = nisa.tensor_reduce(nl.max, large, axis=1)
+        for _ in range(20):
+            x = nisa.tensor_tensor(x, x, nl.add)
+        nl.store(out, nl.multiply(x, most))
+        return out
+    args = ones(128, 64), ones(128, 8192)
+    strict, free = (predict(late, *args, compiler=c) for c in ((), ("reorder",)))
+    assert free.latency_us < strict.latency_us - 2.0
 
 
 def test_copies_go_to_the_engine_that_is_named_first_unless_they_are_balanced():

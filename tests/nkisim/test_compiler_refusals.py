@@ -54,6 +54,19 @@ def test_operand_tiles_of_tensor_scalar_are_float32():
 
 
 @nki.jit
+def twice_scaled(x):
+    t, u = nl.load(x), nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf)
+    nisa.scalar_tensor_tensor(dst=u, data=t, op0=nl.multiply, operand0=t[:, 0:1], op1=nl.add,
+                              operand1=t)
+    return stored(u, x.shape)
+
+
+def test_operand_tiles_of_scalar_tensor_tensor_are_of_any_dtype():
+    """Its documentation says so; the code was met for tensor_scalar alone."""
+    assert said(twice_scaled, HALF) == []
+
+
+@nki.jit
 def transposed(x, clear):
     turned = nl.ndarray((64, 128), dtype=x.dtype, buffer=nl.psum)
     if clear:
@@ -162,9 +175,12 @@ def its_own_input(x):
     return x
 
 
-def test_outputs_lie_in_shared_hbm():
+def test_outputs_lie_in_shared_hbm(monkeypatch):
     assert said(output_in, X, nl.hbm) == [("NKI-R07", "warning")]
     assert said(output_in, X, nl.shared_hbm) == []
+    for version, want in (("0.2", []), ("0.3", [("NKI-R07", "warning")])):
+        monkeypatch.setenv("NKI_LANGUAGE_VERSION", version)
+        assert [f for f in said(output_in, X, nl.hbm) if f[0] == "NKI-R07"] == want
     assert said(its_own_input, X.copy()) == []
 
 

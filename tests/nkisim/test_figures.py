@@ -17,6 +17,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "latency-model.md"
 #: Numbers that are no facts of a chip. file -> {a piece of the line: why the number is there}
 STRUCTURE = {
     "vectorize.py": {"trips < 2": "a loop"},
+    "prefetch.py": {"1e3": "units: bytes over GB/s to us"},
+    "twice.py": {"k.outputs == 2": "a result, and sums of it", "operands[2:]": "what is read",
+                 "places[2:]": "what is read", "range(2,": "what is read"},
     "transposes.py": {"WIDE = 4": "bytes of the data that it is about",
                       "len(of.shape) == 2": "rows and columns"},
     "banks.py": {"-2": "a mark: an instruction that uses several tiles"},
@@ -26,8 +29,9 @@ STRUCTURE = {
     "cost.py": {"1e3": "units: ns or cycles per GHz to us"},
     "events.py": {"1e3": "units: GB/s to bytes a us", "== 2}": "both sides of a port",
                   "2 * hw.dma_engines": "a DMA from HBM to HBM moves its bytes twice"},
-    "schedule.py": {"[0, 1, 2, 3,": "numbers of queues", "ENGINES[:4]": "the compute engines",
-                    ", 3), (e ==": "whole ns, so that equal loads are equal"},
+    "schedule.py": {"ENGINES[:4]": "the compute engines",
+                    ", 3), (e ==": "whole ns, so that equal loads are equal",
+                    "_ROUNDS = 24": "a bound of rounds", "1e-6": "the same time"},
     "whatif.py": {"// 2)": "halves", "// 2": "halves", "% 2": "halves", "< 2 ": "a source",
                   "reshape(-1, 2)": "pairs"},
     "spill.py": {"1 << 60": "later than everything"},

@@ -279,3 +279,26 @@ def test_counters_have_the_names_and_sums_of_a_profiler():
     assert counters["dma_bytes"] == counters["hbm_read_bytes"] + counters["hbm_write_bytes"] \
         == 2 * 128 * 64 * 4
     assert counters["spill_bytes"] == 0 and counters["pe_full_clock"] == 1.0
+
+
+# -- PSUM ------------------------------------------------------------------------------------------
+
+def test_a_tile_of_all_banks_is_held_until_its_last_reader_is_done():
+    """Whichever of its matmuls comes first: none begins while another tile has the banks."""
+    @nki.jit
+    def held(a, b):
+        out = nl.ndarray((3, 128, 4096), dtype=nl.float32, buffer=nl.shared_hbm)
+        x, y = nl.load(a), nl.load(b)
+        for i in nl.affine_range(3):
+            acc = nl.ndarray((128, 4096), dtype=nl.float32, buffer=nl.psum)
+            for j in nl.affine_range(8):
+                acc[:, j * 512:(j + 1) * 512] = nisa.nc_matmul(x, y)
+            nl.store(out[i], nisa.activation(nl.exp, acc))
+        return out
+    prof = predict(held, ones(128, 128), ones(128, 512), compiler=compiler.DEFAULT)
+    plan = prof.schedule
+    names = np.array([k.row.name for k, *_ in prof.trace])
+    reads, products = (np.flatnonzero(names == n) for n in ("activation", "nc_matmul"))
+    assert len(products) == 24
+    for n, read in enumerate(reads[:2]):
+        assert plan.start[products[8 * n + 8:]].min() >= plan.end[read]

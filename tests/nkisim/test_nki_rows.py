@@ -65,6 +65,21 @@ def test_a_number_is_a_bias():
     np.testing.assert_allclose(got, np.exp(0.5 * x - 1), rtol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float8_e4m3", "float8_e5m2", "int8", "uint16", "int32"])
+def test_a_bias_is_of_any_dtype_but_tfloat32(dtype):
+    x, bias = array(32, 40), RNG.integers(1, 9, (32, 1)).astype(np.float32)
+
+    def add(d, x, b):
+        narrow = nl.ndarray(b.shape, dtype=dtype)
+        nisa.tensor_copy(narrow, b)
+        nisa.activation(d, nl.copy, x, bias=narrow)
+        total = nl.ndarray(b.shape, dtype=nl.float32)
+        nisa.activation_reduce(d, nl.copy, x, nl.add, total, bias=narrow)
+    assert (run(add, x, bias) == x + bias).all()
+    with pytest.raises(NkiError, match="NKI-E08"):
+        run(lambda d, x: nisa.activation(d, nl.copy, x, bias=nl.ndarray((32, 1), nl.tfloat32)), x)
+
+
 def test_tensor_scalar_reduce_goes_on_and_negates():
     x = array(32, 40)
     cmd = nisa.reduce_cmd

@@ -195,6 +195,15 @@ def test_a_number_for_a_member_is_said_and_means_the_member(monkeypatch):
     refused("NKI-G36", lambda x: nisa.dma_copy(x, nl.load(x), dge_mode=2), array(4, 4))
 
 
+def test_the_name_of_a_member_as_a_string_is_said_and_means_the_member():
+    def kernel(x, mode):
+        nisa.dma_copy(x, nl.load(x), dge_mode=mode)
+        return x
+    found, = nkisim.run(nki.jit(kernel), array(4, 4), "hwdge").findings
+    assert found.id == "NKI-G36" and "Try: dge_mode=nisa.dge_mode.hwdge" in found.text
+    refused("NKI-N01", lambda x: nisa.dma_copy(x, nl.load(x), dge_mode="fast"), array(4, 4))
+
+
 def test_the_truth_of_a_tensor_is_that_it_is_there():
     @nki.jit
     def kernel(x, bias=None):

@@ -155,6 +155,23 @@ def test_cores_that_write_the_same_rows_without_waiting_are_reported():
     assert "NKI-L04" in said[0] and "NKI-L04" not in said[1]
 
 
+@pytest.mark.parametrize("value, severity", [(1.0, "note"), (2.0, "warning")])
+def test_cores_that_write_the_same_values_do_no_harm(value, severity):
+    """A result that each of them computes, or a row at the border of their parts."""
+    @nki.jit
+    def kernel(x):
+        me = nl.program_id()
+        out = nl.ndarray((4, 4), dtype=nl.float32, buffer=nl.shared_hbm)
+        t = nl.load(x)
+        if me == 1:
+            nisa.tensor_scalar(dst=t, data=t, op0=nl.multiply, operand0=value)
+        nl.store(out[0:2, :] if me == 0 else out[1:4, :], t[0:2, :] if me == 0 else t[1:4, :])
+        return out
+    run = nkisim.run(kernel[2], array(4, 4))
+    met = [f for f in run.findings if f.id == "NKI-L04"]
+    assert [f.severity for f in met] == [severity] and "more than one core" in met[0].text
+
+
 def test_shared_tensors_are_one_and_private_ones_two():
     @nki.jit
     def kernel(x):
@@ -166,3 +183,98 @@ def test_shared_tensors_are_one_and_private_ones_two():
         nl.store(shared[me:me + 1, :], nl.load(private))
         return shared
     assert kernel[2](array(4, 4)).tolist() == [[0.0] * 4, [1.0] * 4]
+
+
+@pytest.mark.parametrize("after", [True, False])
+def test_what_a_loop_of_the_device_makes_ends_with_it(after):
+    """Twins: a tile of the body that is used after the loop, and one made before it."""
+    def body(x):
+        kept = [nl.ndarray((4, 8), dtype=nl.float32)]
+
+        def step(i):
+            if after:
+                kept[0] = nl.ndarray((4, 8), dtype=nl.float32)
+            nisa.dma_copy(dst=kept[0], src=x)
+        nl.fori_loop(0, 3, step)
+        return nl.exp(kept[0])
+    x = array(4, 8)
+    if after:
+        refused("NKI-L01", body, x)
+    else:
+        np.testing.assert_allclose(through(body, x), np.exp(x), rtol=1e-5)
+
+
+def _loops(x, device):
+    def step(i):
+        t = nl.ndarray((128, 2048), dtype=x.dtype)
+        nisa.dma_copy(dst=t, src=x)
+        nisa.activation(t, nl.exp, t)
+        nisa.dma_copy(dst=x, src=t)
+    if device:
+        nl.fori_loop(0, 8, step)
+    else:
+        for i in range(8):
+            step(i)
+
+
+def test_tiles_of_a_loop_of_the_device_are_one_allocation():
+    """A Python loop is unrolled: each iteration has a tile of its own, if there is room."""
+    unrolled, one = (nkisim.profile(nki.jit(_loops), np.zeros((128, 2048), np.float32), device,
+                                    compute=False) for device in (False, True))
+    assert one.sbuf_peak_bytes == 2048 * 4 <= unrolled.sbuf_peak_bytes
+    assert one.instructions == unrolled.instructions
+
+
+def test_loops_in_loops_of_the_device_make_their_tiles_once():
+    def body(x):
+        total = nl.zeros((4, 8), nl.float32)
+
+        def outer(i):
+            row = nl.ndarray((4, 8), dtype=nl.float32)
+            nisa.dma_copy(dst=row, src=x)
+
+            def inner(j):
+                t = nl.exp(row)
+                nisa.tensor_tensor(total, total, t, nl.add)
+            nl.fori_loop(0, 2, inner)
+            nisa.tensor_tensor(total, total, row, nl.add)
+        nl.fori_loop(0, 3, outer)
+        return total
+    x = array(4, 8)
+    np.testing.assert_allclose(through(body, x), 6 * np.exp(x) + 3 * x, rtol=1e-5)
+
+
+def test_a_loop_of_the_device_may_be_between_meetings():
+    @nki.jit
+    def kernel(x):
+        me = nl.program_id()
+        out = nl.ndarray((2, 4, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+        t = nl.load(x)
+
+        def step(i):
+            u = nl.exp(t)
+            nisa.tensor_copy(t, u)
+        nl.fori_loop(0, 2, step)
+        nisa.dma_copy(dst=out[me], src=t)
+        nisa.core_barrier(out, (0, 1))
+        return out
+    run = nkisim.run(kernel[2], array(4, 8))
+    assert not run.findings
+    assert nkisim.profile(kernel[2], array(4, 8), compute=False).instructions["activation"] == 4
+
+
+def test_cores_create_their_shared_tensors_in_one_order():
+    @nki.jit
+    def kernel(x, swapped):
+        shapes = [(2, 4), (3, 5)]
+        if swapped and nl.program_id() == 1:
+            shapes.reverse()
+        made = [nl.ndarray(s, dtype=nl.float32, buffer=nl.shared_hbm) for s in shapes]
+        if nl.program_id() == 0:
+            for t in made:
+                nl.store(t, 1.0)
+        return tuple(made)
+    nkisim.run(kernel[2], array(4, 4), False)
+    with pytest.raises(NkiError, match="NKI-O05") as caught:
+        nkisim.run(kernel[2], array(4, 4), True)
+    assert "(3, 5)" in caught.value.render()

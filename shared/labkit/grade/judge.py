@@ -173,7 +173,7 @@ class Bench:
             launched = launched[grid]           # type: ignore[index]
         inputs = make_inputs(case, self.job["seed"])
         run = nkisim.profile(launched, *inputs, target=target, **keywords)
-        again = in_another_order(run.findings, lambda: nkisim.run(
+        again = in_another_order(run, lambda: nkisim.run(
             launched, *inputs, target=target, **keywords).outputs)
         us = float(run.latency_us)
         return {"outputs": run.outputs, "shuffled": again, "latency": {"p50": us, "p99": us},

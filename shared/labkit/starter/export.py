@@ -21,18 +21,18 @@ from pathlib import Path
 
 import nkisim
 
-from ..dialect import KERNELS
+from ..dialect import KERNELS, MANIFEST
 from ..load import discover, load_lab
 from ..mistakes import FILE as MISTAKES
 from ..spec import FILES, SpecError
 from .leaks import Leak, find_leaks, secrets_of
 from .markers import MarkerError, Region, split_file
+from .pages import bring_linked
 
 TEMPLATE = Path(__file__).parent / "template"
 #: file of the export -> file of the template; the student's repository has these beside the labs
 TEMPLATES = {"README.md": "README.md", "noxfile.py": "noxfile.py.txt", ".gitignore": "gitignore",
              ".github/workflows/ci.yml": "ci.yml"}
-MANIFEST = "starter.json"
 SCHEMA = "trainium-labs/starter"
 #: date of the one commit: it must not depend on when the export is made
 DATE = "2000-01-01T00:00:00+00:00"
@@ -100,12 +100,8 @@ def export(root: Path, out: Path, labs: Sequence[str] = (), dialect: str = "beta
                 secret += [(f"{r.file}:{r.line}", r.lines) for r in found]
             given.append(text)
             files[f"labs/{name}/{file}"] = text.encode()
-            for figure in re.findall(r"\]\(\.\./\.\./(docs/figures/\w+\.svg)\)", text):
-                if (root / figure).is_file():
-                    files[figure] = (root / figure).read_bytes()
-        tour = root / "notebooks" / f"{name}.ipynb"
-        if tour.is_file():
-            files[f"notebooks/{name}.ipynb"] = tour.read_bytes()
+        for tour in sorted((root / "notebooks").glob(f"{name}*.ipynb")):    # in both dialects
+            files[f"notebooks/{tour.name}"] = tour.read_bytes()
         editable += [f"labs/{name}/{file}" for file in (*lab.editable, "writeup.md",
                                                         KERNELS[dialect])
                      if f"labs/{name}/{file}" in files]
@@ -116,12 +112,14 @@ def export(root: Path, out: Path, labs: Sequence[str] = (), dialect: str = "beta
             if (root / "labs" / name / other).is_file():
                 secret += [(f"{r.file}:{r.line}", r.lines)
                            for r in split_file(root / "labs" / name / other)[1]]
+    bring_linked(root, files)
     version = wheel.name.split("-")[1] if wheel is not None else nkisim.__version__
     files[".github/workflows/classroom.yml"] = classroom(labs or names, dialect, version).encode()
     for target, source in TEMPLATES.items():
         text = (TEMPLATE / source).read_text(encoding="utf-8")
-        for name, value in (("{version}", version), ("{dialect}", dialect), ("{kernels}",
-                                                                              KERNELS[dialect])):
+        for name, value in (("{version}", version), ("{dialect}", dialect),
+                            ("{kernels}", KERNELS[dialect]), ("{tour}", tour_of(
+                                (labs or names)[0], dialect))):
             text = text.replace(name, value)
         files[target] = text.encode()
     files["LICENSE"] = (root / "LICENSE").read_bytes()
@@ -135,6 +133,11 @@ def export(root: Path, out: Path, labs: Sequence[str] = (), dialect: str = "beta
     # the helpers that labs and staff write alike are no secret: they are in what is given
     given += [files[t].decode() for t in TEMPLATES if t != MANIFEST]
     return Export(out, regions, find_leaks(out, secrets_of(secret, given)))
+
+
+def tour_of(lab: str, dialect: str) -> str:
+    """Return the name of the notebook that goes with the kernels of a lab."""
+    return KERNELS[dialect].replace("kernels", lab).replace(".py", ".ipynb")
 
 
 def classroom(labs: Sequence[str], dialect: str = "beta1", version: str = "0") -> str:

@@ -24,6 +24,7 @@ class Launch(Protocol):
 
     trace: Trace
     hw: NeuronCore
+    direct: bool                    # the kernel places its tensors on chip itself
 
     def find(self, id: str, severity: str, text: str, where: int = -1, other: int = -1) -> None:
         """Add a finding."""
@@ -54,6 +55,20 @@ def check_capacity(m: Launch) -> None:
                    f"{limit // per:,}: {_largest(m.trace, versions, mine, at, per, unit)}. On the "
                    "chip the compiler moves some of them out and in again, or refuses the kernel",
                    int(lines[at]))
+
+
+def check_placed(m: Launch) -> None:
+    """Add a finding for each tensor on chip that a kernel leaves to the compiler to place, if it
+    places others itself."""
+    if not m.direct:
+        return
+    stores = m.trace.storages.table()
+    left = ~stores.hbm & ~stores.arena & (stores.line >= 0)
+    left &= np.isin(np.arange(len(left)), m.trace.operands().storage)
+    for line in np.unique(stores.line[left]).tolist():
+        m.find("NKI-A06", "warning", "a tensor on chip is left to the compiler to place in a "
+               "kernel that places others itself; the SDK wants all of them to be placed by the "
+               "kernel: buffer=ncc.sbuf.mod_alloc(base_addr=...)", line)
 
 
 def _peak(v: Versions, mine: np.ndarray, instructions: int) -> tuple[int, int]:

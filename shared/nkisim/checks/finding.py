@@ -24,6 +24,12 @@ class Finding:
     other: Where | None = None      # the second place, for what needs two
     hint: str = ""                  # what to try, where it is not the rule's own
 
+    @property
+    def key(self) -> tuple:
+        """Return what makes it another one than others: its rule and places, not the shapes."""
+        text = self.text if self.where is None else ""
+        return self.id, self.severity, self.where, self.other, text
+
     def suggestion(self) -> str:
         """Return what to try: the finding's own hint, or that of its rule, or ""."""
         rule = RULES.get(self.id)
@@ -65,9 +71,9 @@ def as_finding(error: NkiError) -> Finding:
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Return each finding once, by severity, then by id and place."""
+    """Return each finding once, by severity, then by id and place; a place with its first text."""
     seen: dict[tuple, Finding] = {}
     for f in findings:
-        seen.setdefault((f.id, f.severity, f.text, f.where, f.other), f)
+        seen.setdefault(f.key, f)
     return sorted(seen.values(), key=lambda f: (SEVERITIES.index(f.severity), f.id, f.text,
                                                 str(f.where)))

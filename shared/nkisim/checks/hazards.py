@@ -20,7 +20,7 @@ class Launch(Protocol):
     """What this pass has to know of the machine that ran a kernel."""
 
     trace: Trace
-    arenas: dict[str, Any]          # the memories that the kernel allocates directly
+    arenas: dict[tuple, Any]         # the memories that the kernel allocates directly
     asked_id: bool                  # the kernel has called nl.program_id
     skip_middle_end: bool           # affine_range keeps the order of statements
     cores: Any                      # the cores that run a kernel together, None for one
@@ -35,13 +35,26 @@ _INSTEAD = {
     "affine_range": "Use nl.sequential_range, += for a sum that is read after the loop, or a tile "
                     "for each iteration",
     "grid": "Instances cannot wait for each other: do both parts in one, or in two kernels",
-    "cores": "Let them wait for each other in between: nisa.core_barrier(tensor, (0, 1))"}
+    "cores": "Let them wait for each other in between: nisa.core_barrier(tensor, (0, 1)) with this "
+             "tensor (a barrier orders no other one), or give each core rows of its own"}
 
 
-def check_loops(m: Launch) -> NkiError | None:
+def may_meet(m: Launch) -> bool:
+    """Tell whether run-time indices choose what iterations write that nothing orders.
+
+    Whether those meet no pass over the trace can tell; a shuffled run can.
+    """
+    free = {"grid"} if m.skip_middle_end else set(_INDEPENDENT)
+    return not free.isdisjoint(m.trace.loop_kind) and any(k.scatters for k in m.trace.kinds)
+
+
+def check_loops(m: Launch, record: Trace | None = None) -> NkiError | None:
     """Look for broken promises of affine loops; add findings, return the error of the first
-    bytes in HBM that two iterations write (unless statements keep their order)."""
-    trace = m.trace
+    bytes in HBM that two iterations write (unless statements keep their order).
+
+    `record`: instead of the machine's.
+    """
+    trace = m.trace if record is None else record
     if not any(kind in trace.loop_kind for kind in _INDEPENDENT):
         return None
     stores = trace.storages.table()
@@ -65,7 +78,7 @@ def check_loops(m: Launch) -> NkiError | None:
             reads = np.flatnonzero((every.storage == storage) & ~every.write)
             used = nodes.inside(node[every.instr[reads]], met.loop).any()
             who = nodes.first_two(met, node[every.instr[[met.access, met.write]]], trace)
-            error = error or _written_twice(m, every, met, line, other, bool(used), who)
+            error = error or _written_twice(m, trace, every, met, line, other, bool(used), who)
     for access, loop in strays(every, lines, node, homes, nodes):
         _carried(m, loop, "reads a tile that another one has made; on the chip, where they overlap "
                  "and run in any order, it may not be there yet. Use nl.sequential_range, or make "
@@ -116,24 +129,28 @@ def _how_much(trace: Trace, every: Operands, met: Meeting) -> str:
     return f" ({round(np.isin(mine, others).mean() * size):,} of {size:,} elements)"
 
 
-def _written_twice(m: Launch, every: Operands, met: Meeting, line: int, other: int, used: bool,
-                   who: str) -> NkiError | None:
+def _written_twice(m: Launch, trace: Trace, every: Operands, met: Meeting, line: int, other: int,
+                   used: bool, who: str) -> NkiError | None:
     """Report two iterations that write the same bytes: an error in HBM, a warning on chip.
 
     `used`: iterations of that loop read them as well. `who`: the first that meet.
     """
-    trace = m.trace
     kind = trace.loop_kind[met.loop]
     hbm = trace.storages[int(every.storage[met.access])].kind is HBM
     some = _how_much(trace, every, met)
-    text = (f"more than one {_INDEPENDENT[kind]} writes the same "
+    one = "core" if m.cores and kind == "grid" else _INDEPENDENT[kind]
+    text = (f"more than one {one} writes the same "
             + ("HBM elements" if hbm else "tile" if met.same else "elements of a tile") + some
             + f" (here {who})")
     if kind == "grid" and not m.asked_id:
-        m.find("NKI-L05", "warning", "every instance of the grid does the same work and writes the "
-               "same HBM elements: the kernel does not use nl.program_id", line, other)
+        m.find("NKI-L05", "note", "every instance of the grid does the same work and writes the "
+               "same HBM elements: the kernel does not use nl.program_id. The result is right, and "
+               "takes as many times longer as there are instances", line, other)
         return None
     severity = _severity(m, met.loop)
+    if hbm and m.cores and int(every.storage[met.access]) not in m.cores.replaced:
+        m.find("NKI-L04", "note", text + ", and the same values: one of them would do", line, other)
+        return None
     if hbm and severity != "note":
         return fail("NKI-L04", text, where=m.trace.where(line),
                     given=f"two destinations overlap{some}" if some else
@@ -144,6 +161,7 @@ def _written_twice(m: Launch, every: Operands, met: Meeting, line: int, other: i
                     hint="step by as much as is stored: out[i * size:(i + 1) * size]" if some else
                          "index the destination with the loop variable, or use "
                          "nl.sequential_range" if kind == "affine_range" else
+                         _INSTEAD["cores"] if m.cores else
                          "index the destination with nl.program_id(axis)")
     m.find("NKI-L05", severity, text + (
         "; they may overlap, so each needs its own: create the tile inside the loop, or use "

@@ -1,8 +1,9 @@
 """Inputs that a kernel does not read, or not all of: most often a loop that ends too early.
 
 A note, since kernels have good reasons: a parameter that a caller always passes, a triangle of a
-matrix; and only where nothing worse is found. Inputs whose rows a run-time index chooses, and large
-ones, are not looked at.
+matrix; and only where nothing worse is found. Matrices that are multiplied although they have
+different numbers of rows are a warning: some of one meet none of the other. Inputs whose rows a
+run-time index chooses, and large ones, are not looked at.
 """
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _MOST = 1 << 22         # elements of an input that is looked at
 
 def unread_inputs(trace: Trace, inputs: Sequence[tuple[str, Any]], where: Where | None
                   ) -> list[Finding]:
-    """Return a note for each input tensor of which elements are never read.
+    """Return a finding for each input tensor of which elements are never read.
 
     inputs: (name, HBM tensor) of the kernel at `where`.
     """
@@ -54,8 +55,40 @@ def unread_inputs(trace: Trace, inputs: Sequence[tuple[str, Any]], where: Where 
             continue
         name, t = tensors[storage]
         missed = ~seen.reshape(t.shape)
+        rows = _rows_read(missed)
+        whole = [s for s, (_, x) in tensors.items() if s != storage and rows and x.ndim == 2
+                 and x.shape[0] == rows and s in read and read[s].all()]
+        other = next((s for s in whole if _multiplied(trace, s, storage)), None)
+        if other is not None:
+            found.append(Finding(
+                "NKI-O07", "warning", f"rows {rows} ... {t.shape[0] - 1} of input {name} of shape "
+                f"{t.shape} are never read: {tensors[other][0]}, which it is multiplied with, has "
+                f"{rows} rows, and a product sums over as many of both", where,
+                hint="assert that the two have equally many rows; is one of them transposed?"))
+            continue
         text = f"input {name} of shape {t.shape} is never read" if not seen.any() else \
             (f"{int(missed.sum()):,} of {missed.size:,} elements of input {name} of shape "
              f"{t.shape} are never read: {region(missed)}")
         found.append(Finding("NKI-O07", "note", text, where))
     return found
+
+
+def _rows_read(missed: np.ndarray) -> int:
+    """Return how many rows of a matrix are read, if these are the first ones; else 0."""
+    if missed.ndim != 2:
+        return 0
+    rows = int((~missed.any(axis=1)).sum())
+    return rows if rows and not missed[:rows].any() and missed[rows:].all() else 0
+
+
+def _multiplied(trace: Trace, one: int, other: int) -> bool:
+    """Tell whether tiles that were loaded from two inputs are multiplied with each other."""
+    every, kinds = trace.operands(), trace.instructions().kind
+    products = np.array([k.row.accumulates for k in trace.kinds], bool)[kinds]
+    used = []
+    for storage in (one, other):
+        loads = every.instr[(every.storage == storage) & ~every.write]
+        tiles = np.unique(every.storage[every.write & np.isin(every.instr, loads)])
+        used.append(every.instr[np.isin(every.storage, tiles) & ~every.write
+                                & products[every.instr]])
+    return len(np.intersect1d(*used)) > 0

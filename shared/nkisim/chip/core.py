@@ -120,6 +120,8 @@ class Timing:
     compiler_vector_share: float        # of SBUF and PSUM that tiles of such a loop take at most
     compiler_vector_elements: int       # "vectorize": that one instruction writes of a partition
     compiler_merged_dmas: int   # "merge-dma": neighbours that become one at most
+    compiler_load_us: float     # "late-loads": that a load is taken to need, and ...
+    compiler_load_gbps: float   # ... how fast it is taken to move its bytes
     compiler_psum_share: float  # of PSUM, left to what comes earlier in the program
 
     # Modelled structure
@@ -201,6 +203,9 @@ class NeuronCore:
         return self.hbm_gbps / self.cores_per_chip
 
     def ghz(self, engine: str) -> float:
-        """Return the clock of a compute engine ("tensor", "vector", "scalar", "gpsimd")."""
+        """Return the clock of an engine: "tensor", "vector", "scalar", "gpsimd", "sync".
+
+        That of Sync is in no document: GpSimd's is taken (assumed; a barrier there costs nothing).
+        """
         return {"tensor": self.pe_ghz, "vector": self.dve_ghz, "scalar": self.act_ghz,
-                "gpsimd": self.pool_ghz}[engine]
+                "gpsimd": self.pool_ghz, "sync": self.pool_ghz}[engine]

@@ -117,5 +117,9 @@ COMPILER = {
         512, "one-dimensional convolutions: loops of 64 x 3 elements are one instruction, of "
         "512 x 3 and 2048 x 3 not; four PSUM drains of 128 are one in traces"),
     "compiler_merged_dmas": assumed(16, "a guess: so many rows, one for each DMA engine"),
+    "compiler_load_us": fitted(
+        1.9, "matmuls of 74 block sizes: those with loads of 64 KiB wait 0.1 to 0.3 us for each"),
+    "compiler_load_gbps": fitted(
+        100.0, "the same: with loads of 256 KiB they hardly wait; 50 to 200 fit as well"),
     "compiler_psum_share": assumed(0.5, "so that what comes later cannot take all banks"),
 }

@@ -98,10 +98,18 @@ def compare(record: Record, sources: Path | None, cache: dict[str, Profile],
         out.predicted_us = us
         out.error_pct = 100.0 * (us / record.value_us - 1.0)
         out.bound, out.instructions, out.body_us = prof.bound, len(prof.trace), prof.body_us
-        out.counters = {name: prof.counters[name] for name in record.counters
-                        if name in prof.counters}
+        out.counters = {name: _counter(prof, name, value)
+                        for name, value in record.counters.items()}
     out.seconds = time.perf_counter() - begin
     return out
+
+
+def _counter(prof: Profile, name: str, published: float) -> float:
+    """Return what the model counts, rounded as what was published in 10^6 bytes is."""
+    if not name.endswith("_mb"):
+        return prof.counters[name]
+    return round(prof.counters[name.removesuffix("mb") + "bytes"] / 1e6,
+                 0 if float(published).is_integer() else 1)
 
 
 def level(outcomes: Iterable[Outcome]) -> None:
@@ -361,6 +369,9 @@ def command(argv: list[str]) -> int:
     parser.add_argument("--fit", metavar="FILE", nargs="+", default=[],
                         help="propose constants from these records (those of verify_sim); "
                              "--write FILE keeps the proposal")
+    parser.add_argument("--most", metavar="N", type=int, default=fit.MOST,
+                        help="with --fit: leave out kernels of more instructions than this "
+                             "(default: %(default)s)")
     parser.add_argument("--constants", metavar="NAMES", help="with --fit: only these, with commas")
     options = parser.parse_args(argv)
     if options.fit:
@@ -416,7 +427,7 @@ def _fit(options: argparse.Namespace) -> int:
     try:
         target = hw.get(options.target).name if options.target else None
         proposals, notes = fit.propose(options.fit, Path(options.sources or "."), target, names,
-                                         _progress)
+                                         _progress, options.most)
     except (NkiError, fit.Refusal) as exc:
         print(f"nkisim calibrate: {exc}", file=sys.stderr)
         return 2

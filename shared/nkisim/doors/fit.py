@@ -34,7 +34,7 @@ LOOSE = {"fitted": math.log(1.1), "narrow": math.log(1.2), "assumed": math.log(1
 NOISE, OUTLIER = 0.08, 1.5      # of a measurement, relatively; beyond so many of it: counts less
 MOVED, FAMILIES = 0.02, 3       # a constant has to move so many families by so much of itself
 DRAWS = 200                     # of families, for intervals
-MOST = 6_000                    # instructions of a kernel that is fitted to
+MOST = 15_000                   # instructions of a kernel that is fitted to
 
 
 class Refusal(ValueError):
@@ -302,9 +302,12 @@ def lines(proposal: Proposal) -> list[str]:
 
 
 def propose(files: Sequence[str], sources: Path | None, target: str | None,
-            names: Sequence[str] | None, told: Callable[[str], None] = lambda _: None
-            ) -> tuple[list[Proposal], list[str]]:
-    """Return a proposal for each target of some files of records, and what was left out."""
+            names: Sequence[str] | None, told: Callable[[str], None] = lambda _: None,
+            most: int = MOST) -> tuple[list[Proposal], list[str]]:
+    """Return a proposal for each target of some files of records, and what was left out.
+
+    `most`: kernels of more instructions are left out, since a fit runs each a hundred times.
+    """
     wanted = [r for file in files for r in records.load(file)
               if target is None or hw.get(r.target).name == target]
     points: dict[str, list[Point]] = {}
@@ -316,8 +319,8 @@ def propose(files: Sequence[str], sources: Path | None, target: str | None,
         except Exception as exc:            # other people's code: it can fail in any way
             notes.append(f"{record.id}: {' '.join(str(exc).split())}"[:300])
             continue
-        if point.instructions > MOST:
-            notes.append(f"{record.id}: {point.instructions} instructions, more than {MOST}")
+        if point.instructions > most:
+            notes.append(f"{record.id}: {point.instructions} instructions, more than {most}")
         else:
             points.setdefault(point.target, []).append(point)
     if not points:

@@ -94,7 +94,7 @@ def _launch(record: Record, sources: Path | None, compiler: Iterable[str] | None
     run = launch(inner, tuple(args), kwargs, target=core.name, compute=False)
     seal_inputs(run.trace)
     on = compiling.options(compiler, compiling.has_middle_end(
-        inner.dialect, run.machine.skip_middle_end), core.name)
+        inner.dialect, run.machine.skip_middle_end), core.name, inner.dialect)
     plan = schedule(run.trace, core, dge=dge, on=on)
     if not len(plan.issue):
         raise Skipped("it executes nothing")

@@ -107,9 +107,9 @@ _FIELDS: dict[str, Any] = {
     "id": str, "target": str, "metric": str, "value_us": (int, float), "source": dict,
     "args": list, "descriptors": str, "set": dict, "kwargs": dict, "confidence": str, "twin": dict,
     "scale": str, "ranked": bool}
-#: what the profiler counts, by the names that records have
-COUNTERS = ("dma_transfers", "dma_bytes", "hbm_read_bytes", "hbm_write_bytes", "pe_active",
-            "dma_active", "spill_bytes")
+#: what the profiler counts, by the names that records have; `..._mb`: published in 10^6 bytes
+COUNTERS = ("dma_transfers", "dma_bytes", "hbm_read_bytes", "hbm_write_bytes", "hbm_read_mb",
+            "hbm_write_mb", "pe_active", "dve_active", "act_active", "dma_active", "spill_bytes")
 _NEEDED = ("id", "target", "metric", "value_us", "source", "args")
 
 

@@ -74,8 +74,8 @@ def _plan(m: Machine, op: Any, bias: Any, reduce_op: Any, reduce_res: Any, cmd: 
     return Instr(params=(fn, red, cmd), form=Activation(fn.name))
 
 
-_BIAS = Vector("bias", optional=True, dtypes="float16 or wider", like="data", rule="NKI-E08",
-               dtype_rule="NKI-E08")
+_BIAS = Vector("bias", optional=True, dtypes="float16 or wider", today="all but tfloat32",
+               like="data", rule="NKI-E08", dtype_rule="NKI-E08")
 _SCALE = Vector("scale", numbers=True, dtypes="float32", like="data", rule="NKI-E09",
                 dtype_rule="NKI-E10")
 _TRAITS: dict[str, Any] = dict(engines=(SCALAR,), run=_run_activation, cost=formulas.with_read_out,

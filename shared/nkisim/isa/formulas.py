@@ -266,6 +266,11 @@ def descriptors(kind: Kind, hw: NeuronCore, engine: str) -> float:
     return 0.0
 
 
+def semaphore(kind: Kind, hw: NeuronCore, engine: str) -> float:
+    """A wait for another core: the shortest instruction; how long it waits, the cores decide."""
+    return _at_least(hw, 0.0)
+
+
 # -- arithmetic ------------------------------------------------------------------------------------
 
 def no_flops(kind: Kind) -> Flops:

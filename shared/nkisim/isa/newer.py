@@ -20,8 +20,8 @@ from .accumulators import IDLE, drive
 from .dma import gathered, scatter, with_shape
 from .dve import put
 from .forms import Activation, Ops
-from .operands import UPDATE, WRITE, Moved, Tile, Vector, is_scalar, per_partition
-from .table import DMA, GPSIMD, SCALAR, VECTOR, instruction
+from .operands import READ, UPDATE, WRITE, Moved, Tile, Vector, is_scalar, per_partition
+from .table import DMA, GPSIMD, SCALAR, SYNC, TENSOR, VECTOR, instruction
 
 _API = "Neuron SDK 2.32 API reference: nki.isa"
 
@@ -232,6 +232,28 @@ def topk(m: Machine, dst: Any, idx_dst: Any, src: Any, n: int) -> Instr:
                    limit="8 <= n < 65536 and n <= 16 elements a column; 1 <= K <= n; partitions a "
                          "multiple of 16; one shape for the results")
     return Instr(params=int(n), form=Ops("topk", str(n)))
+
+
+# -- two cores ------------------------------------------------------------------------------------
+
+def _wait(m: Machine, ins: Instr, dst: Tensor) -> None:
+    """Do nothing: the cores have waited for each other (machine/cores.py)."""
+
+
+@instruction("core_barrier", nki="nisa.core_barrier(data, cores, engine=3)",
+             engines=(GPSIMD, TENSOR, VECTOR, SCALAR, SYNC), run=_wait, writes=(),
+             on_partitions=False, cost=formulas.semaphore, needs="hwdge", meets=True,
+             operands=(Moved("data", READ, HBM, SBUF),), source=f"{_API}.core_barrier: the "
+             "engine is blocked, others are not; data is what the cores wait with")
+def core_barrier(m: Machine, data: Any, *, cores: Any, engine: Any = 3) -> Instr:
+    """Block an engine until the other core has come to its barrier.
+
+    It comes after what this core has done with `data`, and before what it does with it later.
+    """
+    if not isinstance(cores, (tuple, list)) or sorted(cores) != [0, 1]:
+        raise fail("NKI-N10", "nisa.core_barrier names other cores", given=f"cores={cores}",
+                   limit="(0, 1)")
+    return Instr((), data.dtype, srcs=(data,), dst=data)
 
 
 # -- DMA ------------------------------------------------------------------------------------------

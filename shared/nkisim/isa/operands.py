@@ -28,6 +28,8 @@ DTYPES: dict[str, tuple[Callable[[np.dtype], bool], str]] = {
                                "float8_e4m3, float8_e5m2"),
     "float16 or wider": (lambda dt: dtypes.is_float(dt) and dt.itemsize > 1,
                          "float32, bfloat16 or float16"),
+    "all but tfloat32": (lambda dt: dt != dtypes.TFLOAT32 and dt not in dtypes.PACKED,
+                         "any dtype of one number but tfloat32"),
     "float32": (lambda dt: dt == dtypes.FLOAT32, "float32"),
     "integer": (dtypes.is_int, "an integer dtype"),
     "packed": (lambda dt: dt in dtypes.PACKED, "float8_e4m3fn_x4, float8_e5m2_x4 or "
@@ -57,10 +59,11 @@ class Operand:
     (a tensor or a run-time indexed access of one, for DMA) or OFFSET (on chip, with a run-time
     offset); `memories` it may lie in; `dtypes`: the class of DTYPES outside of which it is
     refused, `documented`: the one that AWS names; `numbers`: a number will do as well;
-    `optional`: None will do; `like`: the operand that it has as many partitions as (a TILE as many
-    elements, too); `elements`: least and most per partition, a number or a field of hw; `rule`,
-    `dtype_rule`: what a wrong form and a wrong dtype break; `lanes`: a mask cuts its partitions
-    only; `copied`: the compiler copies it out of PSUM.
+    `today`: the class in the package nki, where it is another one; `optional`: None will do;
+    `like`: the operand that it has as many partitions as (a TILE as many elements, too);
+    `elements`: least and most per partition, a number or a field of hw; `rule`, `dtype_rule`: what
+    a wrong form and a wrong dtype break; `lanes`: a mask cuts its partitions only; `copied`: the
+    compiler copies it out of PSUM.
     """
 
     name: str
@@ -71,6 +74,7 @@ class Operand:
     documented: str = "any"
     numbers: bool = False
     optional: bool = False
+    today: str = ""
     like: str = ""
     elements: tuple[int, int | str] | None = None
     rule: str = "NKI-S09"
@@ -129,7 +133,7 @@ class Operand:
                    "reads SBUF: a copy is inserted. Writing it yourself, t = "
                    "nl.copy(psum_tile), lets you choose where and when", m.here())
             t = m.op("copy", t).settle()
-        accepts, words = DTYPES[self.dtypes]
+        accepts, words = DTYPES[self.today if self.today and m.dialect == "nki" else self.dtypes]
         if not accepts(t.dtype):
             raise fail(self.dtype_rule, f"operand {self.name} of {api} is not of a dtype "
                        "that it takes", given=dtypes.name(t.dtype), limit=words,
@@ -148,7 +152,9 @@ class Operand:
                        given=f"{self.like} {like.shape}, {self.name} {t.shape}",
                        limit="nisa instructions never broadcast the partition dim",
                        hint="repeat the smaller one with nl.broadcast_to(x, shape=(128, n)), or "
-                            "use the nl functions (nl.add ...), which do it for you")
+                            "use the nl functions (nl.add ...), which do it for you",
+                       today="load one row into all partitions: nl.load(row.broadcast(0, 128)); "
+                             "on chip nothing repeats partitions but a product with ones")
         if self.elements is not None:
             low, high = self.elements
             most = getattr(m.hw, high) if isinstance(high, str) else high

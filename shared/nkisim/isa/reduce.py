@@ -166,9 +166,9 @@ def tensor_tensor_scan(m: Machine, data0: Any, data1: Any, initial: Any, op0: An
 def _run_cumulative(m: Machine, ins: Instr, dst: Tensor) -> None:
     op0, op1, cmd = ins.params
     data = ins.srcs[0]
-    regs = m.accumulators.get("cumulative")
+    regs = m.accumulators.get(VECTOR)
     if regs is None:
-        regs = m.accumulators["cumulative"] = np.zeros((m.hw.pmax, 1), dtype=np.float32)
+        regs = m.accumulators[VECTOR] = np.zeros((m.hw.pmax, 1), dtype=np.float32)
     mine = lanes_of(data)
     state: Any = {2: regs[mine], 4: ins.scalar(1, 2)}.get(cmd)      # None: start anew
     out, regs[mine] = semantics.tensor_scalar_cumulative(data.np, op0, ins.scalar(0, 2), op1,
@@ -179,7 +179,8 @@ def _run_cumulative(m: Machine, ins: Instr, dst: Tensor) -> None:
 @instruction("tensor_scalar_cumulative", public="nisa.tensor_scalar_cumulative",
              nki="nisa.tensor_scalar_cumulative(dst, src, op0, op1, imm0, imm1=None, reduce_cmd=3)",
              engines=(VECTOR,),
-             operands=(Tile("dst", WRITE), Tile("src", like="dst"),
+             operands=(Tile("dst", WRITE, dtypes="float or narrow"),
+                       Tile("src", like="dst", dtypes="float or narrow"),
                        Vector("imm0", numbers=True, like="src"),
                        Vector("imm1", numbers=True, optional=True, like="src")),
              run=_run_cumulative, cost=formulas.scan,

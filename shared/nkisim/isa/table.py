@@ -90,7 +90,8 @@ class Row:
 
     Doing: `run(machine, instr, dst)` computes in NumPy and writes `dst`; `check(machine, instr,
     dst)` looks at the destination once it is known. `cost`: the formula of the engine's cycles;
-    `flops`: its floating-point operations; `transposes`: a DMA that moves element by element.
+    `flops`: its floating-point operations; `transposes`: a DMA that moves element by element;
+    `meets`: it waits for the same call of the other core of kernel[2].
     """
 
     name: str
@@ -117,6 +118,7 @@ class Row:
     cost: Formula | None = None
     flops: Callable[[Kind], Flops] = no_flops
     transposes: bool = False
+    meets: bool = False
     function: Callable[..., Any] = field(init=False)
 
     def __repr__(self) -> str:

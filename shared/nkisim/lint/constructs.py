@@ -207,8 +207,9 @@ _ROWS: tuple[Construct, ...] = (
               "buffer=nl.sbuf", "notes 0.3, migration"),
     Construct("integer_enum", "NKI-G36", NKI, "Members of enums have names",
               (("0.1", ACCEPTED), ("0.3", REFUSED)),
-              "engine, dge_mode, oob_mode, reduce_cmd and dma_engine take members since 0.3; the "
-              "numbers behind them have changed", "nisa.dge_mode.hwdge", "notes 0.3, migration",
+              "engine, dge_mode, oob_mode, reduce_cmd, dma_engine and perf_mode take members since "
+              "0.3, no numbers (those behind them have changed) and no strings",
+              "nisa.dge_mode.hwdge", "notes 0.3, migration",
               in_run=True),
     Construct("jit_target", "NKI-G37", NKI, "The target is no argument of nki.jit",
               (("0.1", ACCEPTED), ("0.3", REFUSED)),

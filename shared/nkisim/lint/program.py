@@ -11,6 +11,7 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -158,8 +159,10 @@ def _pick(here: set[str], above: str) -> str:
 
 
 def _is_library(code: CodeType) -> bool:
+    """Tell whether a function is Python's, or of IPython: `display` in a kernel is a `print`."""
     paths = sysconfig.get_paths()
-    return code.co_filename.startswith((paths["stdlib"], paths["platstdlib"])) \
+    return "IPython" in Path(code.co_filename).parts \
+        or code.co_filename.startswith((paths["stdlib"], paths["platstdlib"])) \
         and "site-packages" not in code.co_filename
 
 

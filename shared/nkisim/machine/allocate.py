@@ -119,7 +119,7 @@ def _traced_once(m: Machine, buffer: DirectBuffer) -> DirectBuffer:
     every iteration (trap 12). Allocations are matched by their place in the program, and by their
     number within an iteration, because Python loops inside the body are unrolled.
     """
-    if m.node == 0:
+    if m.node == m.top:
         return buffer
     tr = m.trace
     path: list[Any] = [tr.loop_line[loop] for loop, _ in tr.path(m.node)]
@@ -144,6 +144,12 @@ def _create_hbm(m: Machine, shape: tuple[int, ...], dtype: np.dtype, buffer: Buf
         if m.grid and m.shared_at < len(m.shared):
             t = m.shared[m.shared_at]
             m.shared_at += 1
+            if t.shape != shape or t.dtype != dtype:
+                raise fail("NKI-O05", "two cores or instances create different shared_hbm tensors "
+                           "in the same place", given=f"here {shape} of {dtype}, there {t!r}",
+                           limit="shared tensors are one for all: each of them creates the same "
+                                 "ones in the same order",
+                           hint="let only offsets depend on nl.program_id(0)")
             return t
     nbytes = prod(shape) * dtype.itemsize
     st = m.new_storage(HBM, 1, nbytes, grain=dtype.itemsize, where=line,

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..chip.memory import HBM, NEVER
 from ..errors import fail
+from .instruction import Instr
+from .tensor import Tensor
 
 if TYPE_CHECKING:
     from .machine import Machine
 
 #: what a machine keeps for each core
 _OWN = ("node", "top", "program_id", "shared_at", "accumulators", "depth", "rng",
-        "constants")
+        "constants", "body")
 
 
 class _Stopped(BaseException):
@@ -27,7 +30,7 @@ class _Stopped(BaseException):
 
 
 class Cores:
-    """The cores of a launch; `syncs` says after which instruction each of them has waited."""
+    """The cores of a launch; `met` says how often each of them has come to where they wait."""
 
     def __init__(self, m: Machine, count: int):
         self.m, self.count = m, count
@@ -38,8 +41,9 @@ class Cores:
         self.error: BaseException | None = None
         self.results: list[Any] = [None] * count
         self.posted: dict[Any, Any] = {}
-        self.syncs: list[list[int]] = [[] for _ in range(count)]
+        self.met = [0] * count
         self.nodes: list[int] = []
+        self.replaced: set[int] = set()      # HBM in which a core replaced a value by another one
         self._kept: list[dict[str, Any]] = [{} for _ in range(count)]
 
     def run(self, call: Callable[[], Any]) -> Any:
@@ -53,7 +57,7 @@ class Cores:
             m.enter(loop, parent, i)
             self.nodes.append(m.node)
             self._kept[i] = {"node": m.node, "top": m.node, "program_id": (i,), "shared_at": 0,
-                             "accumulators": {}, "constants": {}, "depth": m.depth,
+                             "accumulators": {}, "constants": {}, "depth": m.depth, "body": None,
                              "rng": np.random.default_rng(i)}
         others = [threading.Thread(target=contextvars.copy_context().run,
                                    args=(self._core, i, call), daemon=True)
@@ -96,11 +100,26 @@ class Cores:
         for name, value in self._kept[i].items():
             setattr(self.m, name, value)
 
+    def execute(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
+        """Execute an instruction, and note where another value was before in HBM.
+
+        Two cores that write the same value to the same place do no harm.
+        """
+        before = [(t, t.storage.origins(t.offset, t.shape, t.strides, t.dtype.itemsize) < 0,
+                   t.np.copy()) for t in outs
+                  if self.turn and t.kind is HBM and t.storage.init != NEVER and t.oob is None]
+        self.m.execute(ins, outs[0])
+        for t, there, old in before:
+            same = (old == t.np) | (old != old) & (t.np != t.np)        # NaN is like NaN
+            if (there & ~same).any():
+                self.replaced.add(t.storage.id)
+
     def wait(self, what: tuple) -> None:
         """Let the core that runs wait until the others have come to the same point."""
         self.m.flush()
+        self.m.catch_up()
         me = self.m.program_id[0]
-        self.syncs[me].append(len(self.m.trace.starts))
+        self.met[me] += 1
         others = [j for j in range(self.count) if j != me]
         if all(self.waits[j] == what for j in others):
             for j in others:

@@ -104,7 +104,8 @@ class Indirect:
 class Patterned(Indirect):
     """An access pattern with a run-time offset: `view`, moved by `rows` * `step` elements.
 
-    `rows` holds one offset for all, or one for each element of dim 0; each lies in 0 .. `limit`.
+    `rows` holds one offset for all, or one for each element of dim 0, column by column; each lies
+    in 0 .. `limit`.
     """
 
     __slots__ = ("limit", "step", "view")
@@ -133,7 +134,8 @@ class Patterned(Indirect):
         return v.like(v.offset + value * self.step * v.dtype.itemsize, v.shape, v.strides, 0, None)
 
     def flat(self) -> tuple[np.ndarray, np.ndarray]:
-        rows = self.rows.np.reshape((-1,) + (1,) * (len(self.shape) - 1)).astype(np.int64)
+        rows = self.rows.np.reshape(self.rows.shape[0], -1).T.astype(np.int64)
+        rows = rows.reshape((-1,) + (1,) * (len(self.shape) - 1))
         flat = self.view.flat_index() + rows * self.step
         ok = (rows >= 0) & (rows < self.limit)
         return flat, np.broadcast_to(ok, self.shape)

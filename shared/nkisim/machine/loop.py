@@ -4,12 +4,12 @@ from __future__ import annotations
 import os
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import fail
-from . import replay, tracedonce
+from . import nest, replay, tracedonce
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -29,18 +29,27 @@ def shuffle_seed() -> int | None:
     return int(text)
 
 
+def keeps_order(m: Machine, kind: str) -> bool:
+    """Tell whether what one iteration of a kind of loop does comes before what the next one does.
+
+    Iterations of affine_range, instances of a grid and cores are independent of each other;
+    skip_middle_end_transformations lets affine_range run as sequential_range does.
+    """
+    return kind not in ("affine_range", "grid", "cores") \
+        or kind == "affine_range" and m.skip_middle_end
+
+
 def in_any_order(m: Machine, kind: str, values: range, loop: int) -> Sequence[int]:
     """Return the indices of a loop in the order in which they run.
 
     With a seed, those of affine_range are shuffled, which the loop promises to bear, unless the
     kernel's directive keeps the order of statements; and the instances of a grid.
     """
-    if m.shuffle is None or kind not in ("affine_range", "grid") \
-            or kind == "affine_range" and m.skip_middle_end:
+    if m.shuffle is None or kind == "cores" or keeps_order(m, kind):
         return values
     order = list(values)
     random.Random(m.shuffle * 1_000_003 + loop).shuffle(order)
-    return order
+    return order if order != list(values) else order[::-1]      # two iterations change places
 
 
 #: by code and place, which stay alive here: the numbers that the body of a `for` changes, if it is
@@ -65,7 +74,13 @@ class Loop:
         self.m, self.kind, self.values = m, kind, values
 
     def __iter__(self) -> Iterator[Any]:
-        frame = sys._getframe(1)
+        frame, m = sys._getframe(1), self.m
+        if self.kind != "grid" and self.values:
+            if m.nest is not None:
+                return nest.inner(m, self, m.nest)
+            plan = nest.plan_for(m, frame)
+            if plan is not None:
+                return nest.outermost(m, self, plan)
         names = None if self.kind == "grid" else _head(frame)
         if names is None:
             return self._run(None)
@@ -74,7 +89,11 @@ class Loop:
         numbers = names and tracedonce.numbers(self.m, frame, names)
         return tracedonce.iterations(self.m, frame, names, numbers, inner) if numbers else inner
 
-    def _run(self, frame: FrameType | None) -> Iterator[Any]:
+    def iterations(self) -> Generator[Any, None, None]:
+        """Yield the indices of all iterations, beginning each in the trace."""
+        return self._run(None)
+
+    def _run(self, frame: FrameType | None) -> Generator[Any, None, None]:
         """Yield the indices; in a `frame`, those of iterations that have to be executed."""
         m, tr = self.m, self.m.trace
         loop, parent = len(tr.loop_kind), m.node

@@ -18,15 +18,17 @@ from ..chip.hw import NeuronCore
 from ..chip.memory import FULLY, HBM, NEVER, PARTLY, PSUM, Storage, contiguous_strides
 from ..errors import NkiError, fail
 from ..trace.trace import Trace
-from . import arena, limits, refuse
+from . import arena, bodies, limits, refuse
 from .block import BlockTensor
 from .index import whole
 from .instruction import Instr
 from .loop import Loop, shuffle_seed
+from .nest import Nest, enabled
 from .products import IS_RESULT, Products
 from .replay import Replays
 from .shadow import refresh_shadow
 from .tensor import Indirect, Tensor
+from .transfers import Transfers
 from .undefined import Undefined
 from .values import TileValues
 
@@ -44,6 +46,7 @@ class Machine:
         self.skip_middle_end = in_order     # affine_range keeps the order of statements
         self.checks = True              # False: findings are of no interest
         self.shuffle = shuffle_seed() if compute else None     # of iterations of affine_range
+        self.transfers = Transfers(self) if self.shuffle is not None else None
         self.trace = Trace()
         self.watch: TileValues | None = None        # looks at what instructions write
         self.pending: tuple[Instr, Tensor] | None = None
@@ -58,10 +61,14 @@ class Machine:
         self.accepted: dict[tuple, Any] = {}              # forms of calls -> what was planned
         self.node = 0                   # loop iteration being executed
         self.top = 0                    # the node of the kernel's top level
+        self.nest: Nest | None = None   # the one whose body runs for all iterations
+        self.nests = enabled()
+        self.misfits: dict[Any, int] = {}       # how often one did not fit, by plan
         self.loop_open: list[bool] = []
         self.tile_loops: set[tuple] = set()     # `for` statements that change no Python number
+        self.body: bodies.Body | None = None        # of the innermost loop of the device
         self.depth = 0                  # nesting of kernels
-        self.arenas: dict[str, Storage] = {}
+        self.arenas: dict[tuple, Storage] = {}      # (kind, core) -> what the kernel places
         self.masked_out: set[Any] = set()   # logical tiles of which a mask left all writes out
         self.direct = False             # the kernel allocates directly
         self.placed = 0                 # tensors that it has placed
@@ -76,7 +83,7 @@ class Machine:
         self.asked_id = False           # the kernel has called nl.program_id
         self.shared: list[Tensor] = []  # shared_hbm tensors, in order of creation
         self.shared_at = 0
-        self.rng = np.random.default_rng(0)
+        self.rng, self.seeded = np.random.default_rng(0), False     # by nl.random_seed
         self.accumulators: dict[str, np.ndarray] = {}   # ACT and DVE reduction registers
 
     # -- places ------------------------------------------------------------------
@@ -102,8 +109,15 @@ class Machine:
                     shared: bool = False) -> Storage:
         """Create the bytes of a tensor; `shared` by the instances of a grid."""
         node = 0 if arena or shared else self.node
-        id = self.storages.add(kind, nparts, row_bytes, where, node, arena, readonly)
-        return Storage(id, kind, nparts, row_bytes, grain, where, node, arena, readonly)
+        known = None if arena or shared else bodies.again(self, kind, nparts, row_bytes)
+        if known is not None:
+            return known
+        id = self.storages.add(kind, nparts, row_bytes, where, node, arena, readonly,
+                               self.body is not None)
+        made = Storage(id, kind, nparts, row_bytes, grain, where, node, arena, readonly)
+        if self.body is not None and not (arena or shared):
+            self.body.made[self.body.at - 1:] = [made]
+        return made
 
     def result_tile(self, shape: tuple[int, ...], dtype: np.dtype, kind: str,
                     where: int) -> tuple[Storage, tuple[int, ...]]:
@@ -201,14 +215,20 @@ class Machine:
         else:
             st.aliases.append(weakref.ref(t))               # type: ignore[union-attr]
 
+    def catch_up(self) -> None:
+        """Compute what has been put off: somebody looks at values."""
+        self.products.run()
+        if self.transfers is not None:
+            self.transfers.finish()
+
     def _unshare(self, st: Storage) -> None:
         """Before `st` changes, give results that were bound to it and still live a copy."""
         alive = [t for ref in st.aliases if (t := ref()) is not None]
         st.aliases = None
         if not alive:
             return
-        if st.queued:
-            self.products.run()
+        if st.queued or self.transfers is not None:
+            self.catch_up()
         for t in alive:
             if t.storage is not st:
                 continue
@@ -236,9 +256,16 @@ class Machine:
             ins.row.check(self, ins, dst)
         self._before_writes(ins, outs)
         self.trace.record(ins, outs, ins.line, self.node)
+        if self.nest is not None:
+            self.nest.instr = ins, dst
         if self.compute:
             origins = self._check_reads(ins, dst)
-            self._execute(ins, dst)
+            if self.transfers is not None and ins.engine == "dma" and self.watch is None:
+                self.transfers.hold(ins, outs)
+            elif self.cores is not None:
+                self.cores.execute(ins, outs)
+            else:
+                self.execute(ins, dst)
             self._note_writes(ins, outs)
             if origins is not None:
                 self.undefined.spoil(outs, origins)
@@ -258,6 +285,8 @@ class Machine:
 
     def _before_reads(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
         """Refuse accesses that leave their tensors; compute what has been put off and is read."""
+        if self.transfers is not None:
+            self.transfers.before(ins, outs)
         on_partitions = ins.row.on_partitions
         for t in outs:
             if t.oob is not None and ins.mask is None:
@@ -299,14 +328,14 @@ class Machine:
             st = s.storage
             if st.init != FULLY:
                 unsure = True
-            if st.arena:
-                arena.check_owner(self, s, ins.line)
+            if st.arena and arena.check_owner(self, s, ins.line):
+                unsure = True
         origins = self.undefined.results(ins, (dst, *ins.also)) if unsure and self.checks else None
         if ins.accumulate:
-            self._prepare_accumulation(dst, ins)
+            self.undefined.before_sum(dst, ins)
         return origins
 
-    def _execute(self, ins: Instr, dst: Tensor) -> None:
+    def execute(self, ins: Instr, dst: Tensor) -> None:
         """Run the row's semantics on the bytes."""
         st = dst.storage
         whole = (st.init == NEVER and ins.mask is None and not ins.also
@@ -314,12 +343,16 @@ class Machine:
                  and not ins.scatters and not ins.row.merges)
         if whole:
             st.fresh()
+        self.run(ins, dst)
+        if whole:
+            st.init = FULLY
+
+    def run(self, ins: Instr, dst: Tensor) -> None:
+        """Compute an instruction's result."""
         if ins.mask is None or ins.row.masks_itself:
             ins.row.run(self, ins, dst)
         else:
             self._run_masked(ins, dst)
-        if whole:
-            st.init = FULLY
 
     def _note_writes(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
         """Note which bytes have been written, and by whom."""
@@ -345,25 +378,6 @@ class Machine:
         ins.row.run(self, ins, tmp)
         assert ins.mask is not None
         np.copyto(dst.np, tmp.np, where=ins.mask)
-
-    def _prepare_accumulation(self, dst: Tensor, ins: Instr) -> None:
-        """Make `dst` readable for an accumulation: zeros that were free, or never written."""
-        st = dst.storage
-        assert st is not None
-        if st.arena and not arena.wrote(dst):
-            dst.np[...] = 0         # a new tensor's first product overwrites what is there
-            return
-        if st.init == FULLY:
-            return
-        if st.mask_view(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize).all():
-            return
-        never = st.origins(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize) == 0
-        if never.any():
-            if self.dialect == "beta1":     # elsewhere the kernel has said what it means
-                self.find("NKI-U03", "warning", f"{ins.row.name} accumulates into {dst!r}, which "
-                          "was never set: the first product overwrites it. nl.zeros(..., "
-                          "buffer=nl.psum) says so and costs nothing", ins.line, st.where)
-            np.copyto(dst.np, np.zeros((), dst.np.dtype), where=never)
 
     def _zero_for_real(self, st: Storage) -> None:
         """Issue the memset of zeros in PSUM that something else than a matmul reads."""
@@ -419,10 +433,7 @@ class Machine:
         padded = (shape[0],) + (1,) * lead + shape[1:] if lead >= 0 else shape
         if lead >= 0 and all(a == b or b == 1 for a, b in zip(dst.shape, padded)):
             return None
-        raise fail("NKI-S01", "the destination has another shape than the value",
-                   given=f"destination {dst.shape}, value {shape}",
-                   limit="equal shapes; only dims of size 1 of the value are repeated",
-                   hint=_how_to_fit(dst, shape))
+        refuse.does_not_fit(dst, shape)
 
     def accumulate(self, dst: Tensor, value: Any, op: str) -> Tensor:
         """Do `dst += value` (or -=, *=, /=) in place."""
@@ -472,14 +483,6 @@ class Machine:
         tr.node_loop.append(loop)
         tr.node_iter.append(i)
         self.node = len(tr.node_loop) - 1
-
-
-def _how_to_fit(dst: Tensor, shape: tuple[int, ...]) -> str:
-    """Return what to try where a value does not fit a destination."""
-    if dst.shape[0] == 1 and dst.shape[1:] == shape:
-        return (f"dims before the partition dim are marked: nl.ndarray((n, nl.par_dim({shape[0]}), "
-                "...)), and t[i] is then a tile")
-    return "slice the destination to the tile: t[:, i*512:(i+1)*512] = ..."
 
 
 def integer(value: Any, name: str) -> int:

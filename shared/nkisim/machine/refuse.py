@@ -39,7 +39,11 @@ def not_a_tile(x: Any, name: str) -> NoReturn:
         raise fail("NKI-M02", f"operand {name} is an index expression, not a tile",
                    hint="nisa.iota(expr, dtype) turns it into a tile")
     raise fail("NKI-M02", f"operand {name} is not a tile", given=f"{type(x).__name__}",
-               limit="a tensor in SBUF or PSUM", hint=of_other_dialect(x))
+               limit="a tensor in SBUF or PSUM", hint=of_other_dialect(x) or (
+                   "an operator stands where a tile does: look at the order of the arguments, or "
+                   "name them" if callable(x) else ""),
+               today="an instruction returns a handle, not its result: use the tile that it was "
+                     "given as dst" if type(x).__name__ == "NkiInstruction" else "")
 
 
 def of_other_dialect(x: Any) -> str:
@@ -111,3 +115,15 @@ def integer_sum(dst: Tensor) -> NoReturn:
     """Raise for products that are added up as integers."""
     raise fail("NKI-D08", "a matmul adds to an integer accumulator", given=f"{dst!r}",
                limit="PSUM adds up products as float32")
+
+
+def does_not_fit(dst: Tensor, shape: tuple[int, ...]) -> NoReturn:
+    """Raise for a value of `shape` that is assigned to a destination of another one."""
+    if dst.shape[0] == 1 and dst.shape[1:] == shape:
+        hint = (f"dims before the partition dim are marked: nl.ndarray((n, nl.par_dim({shape[0]}), "
+                "...)), and t[i] is then a tile")
+    else:
+        hint = "slice the destination to the tile: t[:, i*512:(i+1)*512] = ..."
+    raise fail("NKI-S01", "the destination has another shape than the value",
+               given=f"destination {dst.shape}, value {shape}",
+               limit="equal shapes; only dims of size 1 of the value are repeated", hint=hint)

@@ -1,4 +1,4 @@
-"""Why an instruction waited for what it waited for last: for data, or for memory."""
+"""Why an instruction waited for what it waited for last: for data, for memory, or for its time."""
 from __future__ import annotations
 
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 #: codes of the column "why"
-NOTHING, DATA, BUFFER, ORDER, SPACE = range(5)
+NOTHING, DATA, BUFFER, ORDER, SPACE, LEAD = range(6)
 
 
 def reasons(prof: Any) -> dict[str, np.ndarray]:
@@ -14,7 +14,8 @@ def reasons(prof: Any) -> dict[str, np.ndarray]:
 
     DATA: the later reads a tile that the earlier one writes; BUFFER: it overwrites what the
     earlier one reads; ORDER: both write it; SPACE: no tile is common, so it needs the memory of
-    one that the earlier one was the last to use. The storage is that tile's, -1 if there is none.
+    one that the earlier one was the last to use; LEAD: nor that, the later is a load that is not
+    triggered earlier (timing/prefetch.py). The storage is that tile's, -1 if there is none.
     """
     pred = np.asarray(prof.timeline.pred, np.int64)
     every = prof.trace.operands()
@@ -24,6 +25,9 @@ def reasons(prof: Any) -> dict[str, np.ndarray]:
     waits = np.flatnonzero(pred >= 0)
     before = pred[waits]
     why = np.where(pred >= 0, SPACE, NOTHING).astype(np.uint8)
+    lead = np.full(len(pred), -1)
+    lead[prof.schedule.deps.leads[1]] = prof.schedule.deps.leads[0]
+    why[(pred >= 0) & (lead == pred)] = LEAD
     storage = np.full(len(pred), -1, np.int32)
     for a in range(int(count[before].max(initial=0))):
         for b in range(int(count[waits].max(initial=0))):

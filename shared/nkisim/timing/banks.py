@@ -9,12 +9,12 @@ from ..trace.footprint import Dependencies
 
 
 class Banks:
-    """Banks of PSUM, taken by the first access to a tile and free after the last one.
+    """Banks of PSUM, taken by whoever is the first to use a tile and free after the last one.
 
     What comes later in the program leaves a `share` of the banks to what comes before it.
-    `need` has, until it has been served, what each first access to tiles takes, in bytes; `tile`
+    `need` has what each instruction takes, in bytes, as long as nobody else has taken it; `tile`
     the tile that each instruction uses (-1: none, -2: `more` has several), `left` how many
-    accesses a tile has before it.
+    accesses a tile has before it; `users` of each tile that nobody has taken yet.
     """
 
     def __init__(self, deps: Dependencies, capacity: int, share: float):
@@ -30,11 +30,14 @@ class Banks:
         several = np.flatnonzero(tile[instr] == -2)
         for i, v in zip(instr[several].tolist(), version[several].tolist()):
             self.more[i].append(v)
-        used, first = np.unique(version, return_index=True)
-        takers, which = np.unique(instr[first], return_inverse=True)
-        need = np.bincount(which, np.asarray(self.size, np.int64)[used]) if len(used) else which
-        self.need = dict(zip(takers.tolist(), np.minimum(need, capacity).astype(int).tolist()))
-        self.order = takers.tolist()
+        self.users: dict[int, list[int]] = {}
+        self.need: dict[int, int] = {}
+        for i, v in dict.fromkeys(zip(instr.tolist(), version.tolist())):
+            self.users.setdefault(v, []).append(i)
+            self.need[i] = min(self.need.get(i, 0) + self.size[v], capacity)
+        _, first = np.unique(version, return_index=True)
+        self.order = np.unique(instr[first]).tolist()   # the first ones in the program
+        self.told: list[int] = []                       # who need not wait any more
         self.oldest = 0
         self.free, self.reserve = capacity, int(capacity * share)
         self.coming: list[tuple[float, int]] = []       # (time, bytes) that will be free
@@ -47,7 +50,8 @@ class Banks:
         coming = self.coming
         while coming and coming[0][0] <= at:
             self.free += heappop(coming)[1]
-        oldest = self.order[self.oldest] == i
+        first = self.order[self.oldest]
+        oldest = first == i or first in self.need and self.tile[i] == self.tile[first] >= 0
         if self.free - self.need[i] < (0 if oldest else self.reserve):
             if coming and (oldest or self.trying in (-1, i)):
                 if not oldest:
@@ -59,15 +63,32 @@ class Banks:
             return -1.0
         if self.trying == i:
             self.trying = -1
-        self.free -= self.need.pop(i)
+        self.free -= self.need[i]
+        self._has(i)
         return 0.0
+
+    def _has(self, i: int) -> None:
+        """Note that instruction `i` has the banks of its tiles: nobody else has to take them."""
+        need, blocked, tile = self.need, self.blocked, self.tile[i]
+        for v in self.more[i] if tile == -2 else (tile,):
+            for j in self.users.pop(v, ()):
+                rest = need[j] - self.size[v] if self.tile[j] == -2 else 0
+                if rest > 0:
+                    need[j] = rest
+                    continue
+                need.pop(j, None)
+                if self.trying == j:
+                    self.trying = -1
+                if j in blocked:
+                    blocked.discard(j)
+                    self.told.append(j)
 
     def awake(self) -> list[int]:
         """Return who may try now, after somebody has taken banks."""
         order, before = self.order, self.oldest
         while self.oldest < len(order) and order[self.oldest] not in self.need:
             self.oldest += 1
-        told: list[int] = []
+        told, self.told = self.told, []
         if not self.blocked:
             return told
         if self.oldest != before and order[self.oldest] in self.blocked:

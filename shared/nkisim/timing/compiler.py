@@ -21,6 +21,7 @@ from ..trace.footprint import Accesses, accesses
 from ..trace.rewrite import Draft
 from ..trace.trace import Kind, Trace
 from .transposes import on_tensor_engine
+from .twice import twice
 from .vectorize import vectorize
 
 #: name -> meaning
@@ -36,28 +37,35 @@ OPTIONS = {
     "hoist": "a load that was done before, of an input, into a tile that nobody changes, is not "
              "done again while SBUF has room for it",
     "vectorize": "instructions of a loop over affine_range that differ only by an offset are one",
+    "split-sums": "an activation with reduce_res= is two, and all that leads up to it is done "
+                  "for each of them",
     "merge-dma": "loads of one line that follow each other in an input, and stores that follow "
                  "each other in an output, are done up to 16 at once",
     "spread-dma": "where hardware makes descriptors, triggers go to all units that do; else to one",
+    "late-loads": "a load is triggered as long before its first use as the compiler takes it to "
+                  "need, not as soon as there is memory for it",
+    "use-order": "loads are triggered in the order in which what they load is used",
 }
 #: what AWS's compiler does in any case, and what its middle end does besides
-DEFAULT = ("reorder", "engines", "rename", "pe-transposes")
-MIDDLE_END = ("hoist", "vectorize", "spread-dma")
+DEFAULT = ("reorder", "engines", "rename", "pe-transposes", "late-loads")
+MIDDLE_END = ("hoist", "vectorize", "spread-dma", "split-sums")
+#: what the compiler of the package nki does besides
+NKI = ("use-order",)
 #: what it is not seen to do in measurements of a target, which were made with older compilers
-NOT_YET = {"trn1": frozenset(("hoist",))}
+NOT_YET = {"trn1": frozenset(("hoist", "split-sums"))}
 #: options that change the trace
-REWRITES = frozenset(("pe-transposes", "hoist", "vectorize", "merge-dma"))
+REWRITES = frozenset(("pe-transposes", "split-sums", "hoist", "vectorize", "merge-dma"))
 
 
-def options(wanted: Iterable[str] | str | None, middle_end: bool = False, target: str = ""
-            ) -> frozenset[str]:
+def options(wanted: Iterable[str] | str | None, middle_end: bool = False, target: str = "",
+            dialect: str = "") -> frozenset[str]:
     """Return the options as a set; raises NkiError for an unknown name.
 
-    None means the default for a target; `middle_end` tells whether the compiler's middle end works
-    on the kernel (has_middle_end).
+    None means the default for a target and a dialect ("beta1", "nki"); `middle_end` tells whether
+    the compiler's middle end works on the kernel (has_middle_end).
     """
     if wanted is None:
-        more = MIDDLE_END if middle_end else ()
+        more = (*(MIDDLE_END if middle_end else ()), *(NKI if dialect == "nki" else ()))
         return frozenset(DEFAULT + more) - NOT_YET.get(target, frozenset())
     names = tuple(n.strip() for n in wanted.split(",") if n.strip()) \
         if isinstance(wanted, str) else tuple(wanted)
@@ -81,6 +89,8 @@ def rewrite(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> Trace:
     """Return the trace as the options that change instructions leave it."""
     if "pe-transposes" in on:
         trace = on_tensor_engine(trace, hw)
+    if "split-sums" in on:
+        trace = twice(trace, hw)
     if "hoist" in on:
         trace = hoist(trace, hw)
     if "vectorize" in on:

@@ -26,6 +26,7 @@ class Work:
     psum: bool = False          # touches PSUM, resp. SBUF: for ports that engines share
     sbuf: bool = False
     table: str = ""             # activation table that has to be loaded
+    rows: float = 1.0           # share of the rows of the Tensor Engine that work
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,10 @@ def work(kind: Kind, hw: NeuronCore, engine: str) -> Work:
     """Return what an instruction of a compute engine costs when it runs on `engine`."""
     t = hw.timing
     busy = kind.row.cost(kind, hw, engine) / hw.ghz(engine) / 1e3
-    table = ""
+    table, rows = "", 1.0
     if engine == "tensor":                  # the gap is in the formulas, in cycles
         gap, fixed = 0.0, t.pe_latency_us
+        rows = kind.operands[kind.outputs].shape[0] / hw.pmax
     elif engine == "scalar":
         gap, fixed = t.act_gap_us, t.act_latency_us
         function = getattr(kind.form, "function", "")
@@ -82,7 +84,7 @@ def work(kind: Kind, hw: NeuronCore, engine: str) -> Work:
     interval = busy + gap
     if engine != "tensor":                  # the shortest instruction has its gap in it
         interval = max(interval, t.min_interval_cycles / hw.ghz(engine) / 1e3)
-    return Work(interval, busy + fixed, PSUM in kinds, SBUF in kinds, table)
+    return Work(interval, busy + fixed, PSUM in kinds, SBUF in kinds, table, rows)
 
 
 # -- DMA -------------------------------------------------------------------------------------------

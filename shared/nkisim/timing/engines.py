@@ -40,9 +40,14 @@ class Engine:
         self.free, self.due, self.done = 0.0, NEVER, 0.0
         self.again: tuple[float, int] | None = None
 
-    def begin(self, missing: list[int]) -> None:
-        """Make ready what waits for nothing."""
-        self.ready = [i for i in self.todo[:self.limit] if not missing[i]]
+    def begin(self, missing: list[int], when: list[float]) -> None:
+        """Make ready what waits for nothing; some may not begin at once."""
+        for i in self.todo[:self.limit]:
+            if not missing[i]:
+                if when[i]:
+                    self.wake(i, when[i])
+                else:
+                    self.ready.append(i)
         if self.ready:
             self.look(0.0)
 
@@ -83,16 +88,19 @@ class TensorEngine(Engine):
     """The Tensor Engine, whose clock is full only while it has much to do.
 
     Time is cut into windows. After one in which the engine was busy for more than a share `full`,
-    its clock is full; after one of `half` or less it is half; else it stays. `until`: the end of
-    the window; `used`: how long the engine was busy in it; `warm`: the clock is full; `busy`: how
-    long altogether.
+    its clock is full; after one of `half` or less it is half; else it stays. An instruction
+    counts for the `rows` of the engine that it uses, by kind. `until`: the end of the window;
+    `used`: how long the engine was busy in it; `warm`: the clock is full; `busy`: how long
+    altogether.
     """
 
-    __slots__ = ("window_us", "full", "half", "cold", "until", "used", "warm", "busy")
+    __slots__ = ("window_us", "full", "half", "cold", "until", "used", "warm", "busy", "rows")
 
     def __init__(self, number: int, todo: list[int], window: int,
-                 cost: list[tuple[float, float, str]], events: list, t: Timing):
+                 cost: list[tuple[float, float, str]], events: list, t: Timing,
+                 rows: list[float]):
         super().__init__(number, todo, window, cost, events)
+        self.rows = rows
         self.window_us, self.cold = t.pe_window_us, t.pe_cold_factor
         self.full, self.half = (t.pe_window_us * share for share in
                                 (t.pe_full_share, t.pe_half_share))
@@ -106,7 +114,7 @@ class TensorEngine(Engine):
             if not self.warm:
                 latency += interval * (self.cold - 1.0)
                 interval *= self.cold
-            self.used += interval
+            self.used += interval * self.rows[kind]
         self.busy += interval
         self.free = at + interval
         self.done = at + latency

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..chip.hw import NeuronCore
 from ..trace.footprint import ACT, DVE, LOADS, PE, POOL, QUEUES, Dependencies
-from . import cost
+from . import cost, prefetch
 from .banks import Banks
 from .engines import (
     NEVER,
@@ -114,11 +114,12 @@ class _Run:
         n = len(deps.kind)
         self.deps = deps
         self.kind_of = deps.kind.tolist()
-        self.first_succ = [0, *np.cumsum(np.bincount(deps.before, minlength=n)).tolist()]
-        self.succ = deps.after.tolist()
-        self.missing = np.bincount(deps.after, minlength=n).tolist()
+        before, after = deps.waits()
+        self.first_succ = [0, *np.cumsum(np.bincount(before, minlength=n)).tolist()]
+        self.succ = after.tolist()
+        self.missing = np.bincount(after, minlength=n).tolist()
         self.start, self.seen, self.pred = [0.0] * n, [-1.0] * n, [-1] * n
-        self.issue = self.when = [0.0] * n
+        self.issue = self.when = [0.0] * n if deps.release is None else deps.release.tolist()
         self.events: list[tuple[float, int]] = []
         self.banks = Banks(deps, hw.psum_bytes, hw.timing.compiler_psum_share)
         self.need_banks, self.tile_of, self.left = (self.banks.need, self.banks.tile,
@@ -135,6 +136,8 @@ class _Run:
         """Make the queues, and let them begin."""
         t, queue = hw.timing, self.deps.queue
         items = [np.flatnonzero(queue == q) for q in range(QUEUES)]
+        if self.deps.by_use:
+            items[LOADS] = prefetch.by_use(self.deps)
         places = np.empty(len(queue), np.int64)
         for some in items:
             places[some] = np.arange(len(some))
@@ -142,7 +145,8 @@ class _Run:
         todo = [some.tolist() for some in items]
         costs = [(0.0, 0.0, "") if w is None else (w.interval_us, w.latency_us + t.hop_us, w.table)
                  for w in works]
-        self.tensor = TensorEngine(PE, todo[PE], window, costs, self.events, t)
+        self.tensor = TensorEngine(PE, todo[PE], window, costs, self.events, t,
+                                   [1.0 if w is None else w.rows for w in works])
         special: dict[int, Engine] = {
             PE: self.tensor, ACT: ScalarEngine(ACT, todo[ACT], window, costs, self.events, t)}
         engines = [special.get(q) or Engine(q, todo[q], window, costs, self.events)
@@ -153,7 +157,7 @@ class _Run:
         self.queues: list = [*engines, *dma_queues]
         self.queue_of = [self.queues[q] for q in queue.tolist()]
         for e in engines:
-            e.begin(self.missing)
+            e.begin(self.missing, self.when)
         for d in dma_queues:
             d.wake()
 

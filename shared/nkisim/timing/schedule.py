@@ -1,7 +1,8 @@
 """The event model: when each instruction of a trace runs, on which engine.
 
 This room puts the parts together: what the compiler does with the trace (compiler.py, spill.py),
-engines and costs (cost.py), who waits for whom (footprint.py), the run itself (events.py).
+engines and costs (cost.py), who waits for whom (footprint.py, prefetch.py), the run itself
+(events.py).
 """
 from __future__ import annotations
 
@@ -13,14 +14,29 @@ from .. import collector
 from ..chip.hw import NeuronCore
 from ..chip.memory import HBM, PSUM
 from ..isa.table import ANY
-from ..trace.footprint import ACT, DVE, LOADS, PE, POOL, STORES, Dependencies, analyse
+from ..trace.footprint import (
+    ACT,
+    DVE,
+    LOADS,
+    PE,
+    POOL,
+    STORES,
+    SYNC,
+    TRIGGERED_BY,
+    Dependencies,
+    analyse,
+)
 from ..trace.trace import Kind, Trace
-from . import compiler, cost, events, spill
+from . import compiler, cost, events, prefetch, spill
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
-_QUEUE = {"tensor": PE, "vector": DVE, "scalar": ACT, "gpsimd": POOL, "sync": LOADS}
-#: the engine whose queue triggers DMAs: loads on Sync, stores on GpSimd (as in profiles)
-TRIGGERED_BY = {LOADS: ENGINES.index("sync"), STORES: ENGINES.index("gpsimd")}
+_QUEUE = {"tensor": PE, "vector": DVE, "scalar": ACT, "gpsimd": POOL, "sync": SYNC}
+#: the engine of each queue, as an index into ENGINES
+_OF_QUEUE = [ENGINES.index(name) for name in _QUEUE] + [
+    ENGINES.index(next(name for name, q in _QUEUE.items() if q == TRIGGERED_BY[d]))
+    for d in (LOADS, STORES)]
+#: how often two cores are run to find when they meet: each time one more meeting is exact at least
+_ROUNDS = 24
 
 
 @dataclass
@@ -46,6 +62,7 @@ class Schedule:
     deps: Dependencies
     trace: Trace                            # what ran: with spills, if there are any
     spill_bytes: int                        # that they move to and from HBM
+    waiting_us: float = 0.0                 # how much longer it is because of the other core
 
 
 def assign_engines(kinds: list[Kind], counts: dict[int, int], hw: NeuronCore,
@@ -107,8 +124,11 @@ def _plan(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> _Plan:
         works.append(None if is_dma else cost.work(kind, hw, engine))
         transfers.append(cost.transfer(kind, hw) if is_dma else None)
     queues = np.array([queue_of(k, e) for k, e in zip(trace.kinds, engines)] or [0], np.int64)
-    return _Plan(trace, engines, works, transfers, queues,
-                 analyse(trace, hw, queues, "rename" in on))
+    deps = analyse(trace, hw, queues, "rename" in on)
+    deps.by_use = "use-order" in on
+    if "late-loads" in on:
+        deps.leads = prefetch.leads(deps, works, transfers, hw)
+    return _Plan(trace, engines, works, transfers, queues, deps)
 
 
 def generators(hw: NeuronCore, dge: bool, on: frozenset[str]) -> int:
@@ -117,39 +137,92 @@ def generators(hw: NeuronCore, dge: bool, on: frozenset[str]) -> int:
 
 
 def schedule(trace: Trace, hw: NeuronCore, *, dge: bool = False,
-             on: frozenset[str] = frozenset(compiler.DEFAULT)) -> Schedule:
+             on: frozenset[str] = frozenset(compiler.DEFAULT),
+             met: np.ndarray | None = None) -> Schedule:
     """Compute when each instruction runs; `dge`: hardware descriptor generation, `on`: what the
-    compiler may do (compiler.py).
+    compiler may do (compiler.py), `met`: when the other core lets each meeting happen.
 
     Tiles that do not fit are spilled: the schedule is then that of `Schedule.trace`, which has
     the instructions for it.
     """
     with collector.paused():
-        written = compiler.rewrite(trace, hw, on)
-        plan, times = _run(written, hw, dge, on)
-        spilled = 0 if plan.trace is written else _hbm_bytes(plan.trace) - _hbm_bytes(written)
-    return _schedule(plan, times, hw, spilled, dge)
+        core = _Core(trace, hw, dge, on, met)
+    return core.schedule()
 
 
-def _run(trace: Trace, hw: NeuronCore, dge: bool, on: frozenset[str]
-         ) -> tuple[_Plan, events.Times]:
-    """Run a trace; if tiles do not fit, again with instructions that spill them."""
-    overflow: dict[str, int] = {}
-    rename = "rename" in on
-    while True:
-        plan = _plan(trace, hw, on)
-        overflow.update(plan.deps.overflow)
-        if "sbuf" in plan.deps.overflow:
-            plan = _plan(spill.spill_sbuf(trace, hw, rename), hw, on)
-        times = events.run(plan.deps, plan.queue_of.tolist(), plan.works, plan.transfers, hw,
-                           generators(hw, dge, on),
-                           hw.timing.compiler_window if "reorder" in on else 1)
-        if not times.psum_missing or "psum" in overflow:
-            break
-        overflow["psum"] = times.psum_missing
-        trace = spill.spill_psum(trace, hw, rename)
-    plan.deps.overflow = overflow
-    return plan, times
+def together(traces: list[Trace], hw: NeuronCore, *, dge: bool = False,
+             on: frozenset[str] = frozenset(compiler.DEFAULT)) -> list[Schedule]:
+    """Compute when each instruction of cores that wait for each other runs; else as `schedule`.
+
+    Where they meet (nisa.core_barrier, nisa.sendrecv) none goes on before all of them are there.
+    """
+    with collector.paused():
+        cores = [_Core(trace, hw, dge, on) for trace in traces]
+        if len(cores) > 1 and len(cores[0].meetings):
+            alone = [core.end() for core in cores]
+            met = np.zeros(len(cores[0].meetings))
+            for _ in range(_ROUNDS):
+                reached = np.max([core.reached() for core in cores], axis=0)
+                if (reached <= met + 1e-6).all():
+                    break
+                met = reached
+                for core in cores:
+                    core.meet(met)
+            for core, end in zip(cores, alone):
+                core.waiting = core.end() - end
+    return [core.schedule() for core in cores]
+
+
+class _Core:
+    """A core and its schedule: the plan, and the times of its last run. `meetings`: the
+    instructions at which it waits for another core, in program order."""
+
+    def __init__(self, trace: Trace, hw: NeuronCore, dge: bool, on: frozenset[str],
+                 met: np.ndarray | None = None):
+        self.hw, self.dge, self.on, self.waiting = hw, dge, on, 0.0
+        self.written = compiler.rewrite(trace, hw, on)
+        overflow: dict[str, int] = {}
+        rename = "rename" in on
+        trace = self.written
+        while True:
+            self.plan = _plan(trace, hw, on)
+            overflow.update(self.plan.deps.overflow)
+            if "sbuf" in self.plan.deps.overflow:       # again, with instructions that spill
+                self.plan = _plan(spill.spill_sbuf(trace, hw, rename), hw, on)
+            meets = np.array([k.row.meets for k in self.plan.trace.kinds] or [False])
+            self.meetings = np.flatnonzero(meets[self.plan.deps.kind])
+            self.meet(met)
+            if not self.times.psum_missing or "psum" in overflow:
+                break
+            overflow["psum"] = self.times.psum_missing
+            trace = spill.spill_psum(trace, hw, rename)
+        self.plan.deps.overflow = overflow
+
+    def meet(self, met: np.ndarray | None) -> None:
+        """Run with meetings that are not over before these times (microseconds)."""
+        plan, deps = self.plan, self.plan.deps
+        if met is not None and len(met) == len(self.meetings):
+            deps.release = np.zeros(len(deps.kind))
+            deps.release[self.meetings] = met
+        self.times = events.run(deps, plan.queue_of.tolist(), plan.works, plan.transfers, self.hw,
+                                generators(self.hw, self.dge, self.on),
+                                self.hw.timing.compiler_window if "reorder" in self.on else 1)
+
+    def reached(self) -> np.ndarray:
+        """Return when this core has come to each of its meetings."""
+        return np.array(self.times.issue)[self.meetings]
+
+    def end(self) -> float:
+        """Return when all is done."""
+        return max(self.times.seen, default=0.0)
+
+    def schedule(self) -> Schedule:
+        """Return the schedule of the last run."""
+        spilled = 0 if self.plan.trace is self.written \
+            else _hbm_bytes(self.plan.trace) - _hbm_bytes(self.written)
+        made = _schedule(self.plan, self.times, self.hw, spilled, self.dge)
+        made.waiting_us = self.waiting
+        return made
 
 
 def _hbm_bytes(trace: Trace) -> int:
@@ -163,7 +236,7 @@ def _schedule(plan: _Plan, times: events.Times, hw: NeuronCore, spilled: int, dg
     """Gather what a run says."""
     deps, engines, works = plan.deps, plan.engines, plan.works
     code = np.array([ENGINES.index(e) for e in engines] or [0], np.int8)
-    triggers = np.array([0, 1, 2, 3, TRIGGERED_BY[LOADS], TRIGGERED_BY[STORES]], np.int8)
+    triggers = np.array(_OF_QUEUE, np.int8)
     ran_on = code[deps.kind]
     hop = np.where(ran_on == ENGINES.index("dma"), 0.0, hw.timing.hop_us)
     busy = {e: 0.0 for e in ENGINES}
@@ -172,8 +245,8 @@ def _schedule(plan: _Plan, times: events.Times, hw: NeuronCore, spilled: int, dg
         busy[name] = float(interval[deps.kind[ran_on == e]].sum())
     busy["tensor"] = times.pe_busy
     trigger = np.array([cost.trigger_us(x, hw) if x else 0.0 for x in plan.transfers] or [0.0])
-    for queue, engine in TRIGGERED_BY.items():          # a trigger is an instruction of the engine
-        busy[ENGINES[engine]] += float(trigger[deps.kind[deps.queue == queue]].sum())
+    for queue in TRIGGERED_BY:                          # a trigger is an instruction of the engine
+        busy[ENGINES[_OF_QUEUE[queue]]] += float(trigger[deps.kind[deps.queue == queue]].sum())
     busy["dma"] = times.dma_busy / hw.dma_engines
     return Schedule(np.array(times.start), np.array(times.seen) - hop, np.array(times.issue),
                     np.array(times.pred, np.int32), ran_on, triggers[deps.queue], busy, times.dma,
@@ -181,4 +254,4 @@ def _schedule(plan: _Plan, times: events.Times, hw: NeuronCore, spilled: int, dg
                     spilled)
 
 
-__all__ = ["ENGINES", "Schedule", "assign_engines", "schedule"]
+__all__ = ["ENGINES", "Schedule", "assign_engines", "schedule", "together"]

@@ -104,8 +104,12 @@ def fused(plan: Schedule, gone: np.ndarray, data: np.ndarray) -> Dependencies:
     both = both[both[:, 0] < both[:, 1]]
     both = both[np.lexsort((both[:, 1], both[:, 0]))]
     psum = np.argsort(place[deps.psum_instr], kind="stable")
+    leads = place[np.array(deps.leads)]
+    leads = leads[:, (leads[0] >= 0) & (leads[0] < leads[1])]
     return replace(
         deps, kind=deps.kind[rank], queue=deps.queue[rank], before=both[:, 0], after=both[:, 1],
+        leads=(leads[0], leads[1]),
+        release=None if deps.release is None else deps.release[rank],
         psum_instr=place[deps.psum_instr][psum], psum_version=deps.psum_version[psum],
         contended={int(place[i]): bank for i, bank in deps.contended.items()})
 
@@ -114,7 +118,9 @@ def halved(plan: Schedule, hw: NeuronCore, *, dge: bool, on: frozenset[str]) -> 
     """Return the body of a schedule whose tiles are cut in two along their last dim."""
     cut = halves(plan.trace)
     on = on - compiler.REWRITES                         # those are done by now
-    return body_us(schedule(cut, hw, dge=dge, on=on))
+    meets = np.array([k.row.meets for k in plan.trace.kinds])[plan.deps.kind]
+    return body_us(schedule(cut, hw, dge=dge, on=on, met=None if plan.deps.release is None
+                            else plan.deps.release[meets]))
 
 
 def halves(trace: Trace) -> Trace:

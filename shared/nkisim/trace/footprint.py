@@ -22,8 +22,10 @@ from .trace import StorageTable, Trace
 
 # queues: what takes instructions in order. Stores are triggered by a queue of their own, so that
 # one that waits for its data does not hold up the loads behind it.
-PE, DVE, ACT, POOL, LOADS, STORES = range(6)
-QUEUES = 6
+PE, DVE, ACT, POOL, SYNC, LOADS, STORES = range(7)
+QUEUES = 7
+#: the engine whose queue triggers DMAs: loads on Sync, stores on GpSimd (as in profiles)
+TRIGGERED_BY = {LOADS: SYNC, STORES: POOL}
 
 
 @dataclass
@@ -54,6 +56,19 @@ class Dependencies:
     psum_instr: np.ndarray      # accesses to tiles in PSUM: instruction ...
     psum_version: np.ndarray    # ... and version, in program order
     contended: dict[int, int]   # instruction -> bank of PSUM that both DVE and ACT use
+    #: pairs like `before` and `after`, of loads that the compiler does not trigger earlier
+    leads: tuple[np.ndarray, np.ndarray] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+    by_use: bool = False        # loads are triggered in the order in which they are used
+    #: when the other core lets an instruction begin, in microseconds (None: there is no other)
+    release: np.ndarray | None = None
+
+    def waits(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return all pairs of instructions of which the second waits for the first, sorted."""
+        if not len(self.leads[0]):
+            return self.before, self.after
+        before, after = (np.concatenate(x) for x in zip((self.before, self.after), self.leads))
+        order = np.lexsort((after, before))
+        return before[order], after[order]
 
 
 @dataclass
@@ -95,13 +110,54 @@ def analyse(trace: Trace, hw: NeuronCore, queue_of: np.ndarray, rename: bool = T
     apart = (stores.hbm & ~read)[ev["storage"]]         # outputs: only the same region matters
     before, after = conflicts.pairs(trace, ev, vid, kinds, queue, apart,
                                                  acc.whole)
-    each = np.concatenate([before, waits[0]]) << 32 | np.concatenate([after, waits[1]])
+    asked = [(before, after), waits, _fences(trace, kinds, queue), _edges(trace)]
+    each = np.concatenate([x for x, _ in asked]) << 32 | np.concatenate([x for _, x in asked])
     each.sort()
     each = each[np.append(True, each[1:] != each[:-1])] if len(each) else each
     before, after = each >> 32, each & 0xFFFFFFFF
     banked = (versions.psum & (versions.bytes > 0))[vid]
     return Dependencies(kinds, queue, before, after, versions, overflow, ev["instr"][banked],
                         vid[banked], _contended(acc, queue, hw) if hw.timing.shared_banks else {})
+
+
+def _fences(trace: Trace, kinds: np.ndarray, queue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (earlier, later) of the waits at barriers: they keep their place on their engine.
+
+    What the engine has before it in the program it has done by then; what comes later there, or is
+    a DMA that the engine triggers, waits. Other engines do not.
+    """
+    barrier = np.array([k.row.meets and k.engine != "dma" for k in trace.kinds] or [False])[kinds]
+    before, after = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for q in np.unique(queue[barrier]).tolist():
+        for side in (q, *(d for d, engine in TRIGGERED_BY.items() if engine == q)):
+            mine = np.flatnonzero((queue == side) | barrier & (queue == q))
+            fence = barrier[mine] & (queue[mine] == q)
+            count = np.cumsum(fence)                    # barriers up to here
+            at = mine[fence]
+            last = count - fence                        # barriers before
+            waits = last > 0
+            before.append(at[last[waits] - 1])
+            after.append(mine[waits])
+            if side == q:
+                comes = (count < len(at)) & ~fence
+                before.append(mine[comes])
+                after.append(at[count[comes]])
+    return np.concatenate(before), np.concatenate(after)
+
+
+def _edges(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
+    """Return (earlier, later) of the waits that the kernel asks for by itself.
+
+    Those of instructions that the compiler has left out are none.
+    """
+    edges = np.array(trace.edges, np.int64).reshape(-1, 2)
+    if trace.origin is not None and len(edges):
+        there = np.flatnonzero(trace.origin >= 0)
+        now = np.full(int(max(edges.max(), trace.origin.max(initial=0))) + 1, -1)
+        now[trace.origin[there]] = there
+        edges = now[edges]
+        edges = edges[(edges >= 0).all(axis=1) & (edges[:, 0] < edges[:, 1])]
+    return edges[:, 0], edges[:, 1]
 
 
 def _contended(acc: Accesses, queue: np.ndarray, hw: NeuronCore) -> dict[int, int]:
@@ -176,7 +232,7 @@ def _versions(stores: StorageTable, hw: NeuronCore, ev: dict[str, np.ndarray], r
     """Number the lives of all tiles; return them, the version of each access, and whether it
     writes all of the tile, with which a version begins."""
     tile, lo, hi = _tiles(stores, ev)
-    nparts = np.where(stores.arena, -1, stores.nparts)
+    nparts = np.where(stores.arena | stores.fixed, -1, stores.nparts)
     renewed = ev["write"].astype(bool) & (ev["solid"] == nparts[ev["storage"]]) \
         & (ev["hi"] - ev["lo"] == (hi - lo)[tile])
     order = np.argsort(tile, kind="stable")

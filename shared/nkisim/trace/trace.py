@@ -97,12 +97,16 @@ class Kind:
     @property
     def read_bytes(self) -> int:
         """Return the bytes read from HBM by one such instruction."""
-        return sum(p.nbytes for p in self.operands[self.outputs:] if p.kind is HBM)
+        return self._hbm_bytes(self.operands[self.outputs:])
 
     @property
     def write_bytes(self) -> int:
         """Return the bytes written to HBM by one such instruction."""
-        return sum(p.nbytes for p in self.operands[:self.outputs] if p.kind is HBM)
+        return self._hbm_bytes(self.operands[:self.outputs])
+
+    def _hbm_bytes(self, operands: tuple[Pattern, ...]) -> int:
+        """Return the bytes of operands in HBM, which DMAs move (a barrier only names them)."""
+        return sum(p.nbytes for p in operands if p.kind is HBM) if self.engine == "dma" else 0
 
 
 class StorageInfo(NamedTuple):
@@ -142,6 +146,11 @@ class StorageTable(NamedTuple):
         return (self.flags & Storages.ARENA) > 0
 
     @property
+    def fixed(self) -> np.ndarray:
+        """Tell which keep their place: made by a loop of the device, once for all iterations."""
+        return (self.flags & Storages.FIXED) > 0
+
+    @property
     def readonly(self) -> np.ndarray:
         """Tell which are kernel inputs."""
         return (self.flags & Storages.READONLY) > 0
@@ -153,17 +162,18 @@ class Storages:
     KINDS = (HBM, SBUF, PSUM)
     CODE = {HBM: 0, SBUF: 1, PSUM: 2}
     WIDTH = len(StorageTable._fields)           # integers a storage, in that order
-    ARENA, READONLY = 1, 2                      # flags
+    ARENA, READONLY, FIXED = 1, 2, 4            # flags
 
     def __init__(self) -> None:
         self.data = array("q")
 
     def add(self, kind: str, nparts: int, row_bytes: int, where: int, node: int, arena: bool,
-            readonly: bool) -> int:
+            readonly: bool, fixed: bool = False) -> int:
         """Append a storage and return its id."""
         n = len(self)
         self.data.extend((self.CODE[kind], nparts, row_bytes, where, node,
-                          self.ARENA * arena + self.READONLY * readonly))
+                          self.ARENA * arena + self.READONLY * readonly
+                          + self.FIXED * fixed))
         return n
 
     def set_readonly(self, i: int) -> None:
@@ -222,6 +232,10 @@ class Trace:
         self.starts = array("q")
         #: in a trace that a compiler has changed: the instruction that each was before, -1 for new
         self.origin: np.ndarray | None = None
+        #: what the kernel asks to be done before what, and the instructions that have a name; by
+        #: their places before any change
+        self.edges: list[tuple[int, int]] = []
+        self.named: dict[str, list[int]] = {}
         # a node is one iteration of one loop; node 0 is the kernel's top level
         self.node_parent = array("q", [-1])
         self.node_loop = array("q", [-1])
@@ -321,6 +335,14 @@ class Trace:
         offset = rows[at + 1]
         return Operands(instr, number, rows[at], offset, offset + lowest[form],
                         number < outputs[kinds], form)
+
+    def below(self, node: int) -> np.ndarray:
+        """Tell which instructions are in a node, or in a loop in it (an array of bool)."""
+        inside = np.zeros(len(self.node_parent), bool)
+        inside[node] = True
+        for i in range(node + 1, len(inside)):          # a node comes after its parent
+            inside[i] |= inside[self.node_parent[i]]
+        return inside[self.instructions().node]
 
     def __iter__(self) -> Iterator[tuple[Kind, int, int, list[tuple[int, int]]]]:
         """Yield (kind, line, node, [(storage, byte offset) of each operand])."""

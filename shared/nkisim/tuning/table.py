@@ -73,6 +73,7 @@ def _grid(tuning: Tuning, rows: list[Row]) -> list[str]:
 
 def _advice(tuning: Tuning) -> list[str]:
     """Return what to take, against what is there now, and what is as good for all we know."""
+    from .tune import TIE
     best = tuning.best
     if best is None:
         return ["None of those that were run is right."]
@@ -97,4 +98,9 @@ def _advice(tuning: Tuning) -> list[str]:
                      "tell them apart"
                      + (f"; of these {small.prediction.candidate} takes least SBUF"
                         if small is not best else ""))
+    frugal = tuning.frugal
+    if frugal is not None and frugal is not best:
+        q = frugal.prediction
+        lines.append(f"as fast within {TIE:.0%}, {q.candidate} moves least ({q.hbm:,} bytes in "
+                     f"{q.transfers:,} transfers): what a model leaves out grows with that")
     return lines

@@ -16,6 +16,8 @@ from .verify import Verdict, verify
 
 #: candidates that are run with arithmetic, unless the caller wants another number
 BEST = 5
+#: candidates whose predictions differ by less are as fast as each other for all anybody knows
+TIE = 0.02
 
 
 @dataclass
@@ -74,6 +76,21 @@ class Tuning:
     def alike(self) -> list[Row]:
         """Return the candidates that the model cannot tell from the fastest one."""
         return [r for r in self.rows[1:] if r.alike]
+
+    @property
+    def frugal(self) -> Row | None:
+        """Return the one that moves least of the best candidate and those within TIE of it.
+
+        Fewest bytes to and from HBM, then fewest transfers: what a model of the chip leaves out
+        grows with both. None if there is no best one.
+        """
+        best = self.best
+        if best is None:
+            return None
+        near = [r for r in self.rows if r.prediction.us <= (1 + TIE) * best.prediction.us
+                and (r.verdict is None or r.verdict.right is not False)]
+        return min(near, key=lambda r: (r.prediction.hbm, r.prediction.transfers,
+                                        r.prediction.us))
 
     @property
     def wrong(self) -> list[Row]:

@@ -201,6 +201,13 @@ def test_the_dashboard_files_are_as_made(tmp_path):
     json.loads((tmp_path / "grafana.json").read_text("utf-8"))
 
 
+def test_a_line_is_sorted_by_time_after_its_groups_are_merged():
+    """Flux merges points of several commits one after another, and the plot draws them so."""
+    for kind in ("measured", "predicted"):
+        text = make.flux(kind)
+        assert text.rindex('sort(columns: ["_time"])') > text.rindex("group(")
+
+
 def test_the_page_shows_each_kind_apart_and_the_ranking(tmp_path):
     found = [p for n in range(9) for s in ("alice", "<bob>")
              for p in points.points({**run(n, student=s), "id": f"{s}{n}"})]

@@ -50,8 +50,9 @@ def grafana() -> dict[str, Any]:
             "targets": [{"refId": "A", "rawQuery": True, "query": over_time(kind),
                          "alias": "$tag_case $tag_student $tag_target",
                          "resultFormat": "time_series", "datasource": source}]})
-    panels.append({
-        "id": 9, "type": "table", "title": RANKING, "datasource": source,
+    panels.append({                     # one for each case that is chosen: each has its own ranking
+        "id": 9, "type": "table", "title": f"{RANKING}: $case", "datasource": source,
+        "repeat": "case", "repeatDirection": "v",
         "gridPos": {"h": 10, "w": 24, "x": 0, "y": 18},
         "transformations": [{"id": "sortBy", "options": {"sort": [{"field": "best us"}]}}],
         "targets": [{"refId": "A", "rawQuery": True, "query": ranking(), "resultFormat": "table",
@@ -68,7 +69,7 @@ def grafana() -> dict[str, Any]:
 
 
 def flux(kind: str) -> str:
-    """Return the Flux of a chart of InfluxDB 2."""
+    """Return the Flux of a chart of InfluxDB 2; a group has points of several commits and hosts."""
     return f'''from(bucket: "{BUCKET}")
   |> range(start: v.timeRangeStart, stop: v.timeRangeStop)
   |> filter(fn: (r) => r._measurement == "{MEASUREMENT}" and r.kind == "{kind}")
@@ -76,6 +77,7 @@ def flux(kind: str) -> str:
   |> filter(fn: (r) => r.right == 1.0)
   |> map(fn: (r) => ({{r with _value: r.p50}}))
   |> group(columns: ["case", "student", "target"])
+  |> sort(columns: ["_time"])
 '''
 
 
@@ -88,7 +90,12 @@ def influxdb() -> str:
                        "queries": [{"query": flux(kind)}],
                        "axes": [{"base": "10", "name": "x", "scale": "linear"},
                                 {"base": "10", "name": "y", "scale": "linear", "suffix": " us"}]})
-    best = flux("measured") + '  |> min()\n  |> group()\n  |> sort(columns: ["case", "_value"])\n'
+    best = flux("measured") + '''  |> min()
+  |> group()
+  |> keep(columns: ["case", "target", "student", "_value"])
+  |> rename(columns: {_value: "best us"})
+  |> sort(columns: ["case", "target", "best us"])
+'''
     charts.append({"kind": "Table", "name": RANKING, "xPos": 0, "yPos": 8, "width": 12,
                    "height": 4, "queries": [{"query": best}]})
     # JSON is YAML: one document each

@@ -214,7 +214,7 @@ def device_print(m: Machine, prefix: Any, x: Any, *, mask: Any = None) -> None:
     """Print a tile (or a number); in simulation only."""
     if not m.compute:
         return
-    m.products.run()
+    m.catch_up()
     if isinstance(x, (Tensor, Indirect)):
         if isinstance(x, Tensor):
             m.check_bounds(x)

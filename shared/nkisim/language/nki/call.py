@@ -25,19 +25,23 @@ from .enums import OF_PARAMETER
 from .tensor import Empty, NkiTensor, no_elements
 from .versions import said_of
 
+#: parameters that are functions of nl, and what the written operand is called
+_OPERATORS = frozenset(("op", "op0", "op1", "reduce_op", "cmp_op", "comp_op0", "comp_op1"))
+_FIRST = frozenset(("dst", "val_dst"))
 _ENUMS = frozenset(OF_PARAMETER.values())
 _MISSING = inspect.Parameter.empty
 _CODES = {"none": 0, "swdge": 1, "hwdge": 2, "unknown": 3}      # dge_mode, as the rows count
 
 
 class _Shown:
-    """A default as people write it: nisa.engine.unknown."""
+    """A default as people write it: nisa.engine.unknown, nl.maximum."""
 
-    def __init__(self, member: Enum):
-        self.member = member
+    def __init__(self, value: Any):
+        self.value = value
 
     def __repr__(self) -> str:
-        return f"{type(self.member).__name__}.{self.member.name}"
+        x = self.value
+        return f"{type(x).__name__}.{x.name}" if isinstance(x, Enum) else f"nl.{x}"
 
 
 class Signature:
@@ -49,6 +53,7 @@ class Signature:
         self.defaults = list(params.values())
         self.places = {n: i for i, n in enumerate(params)}
         self.enums = {self.places[n]: e for n, e in OF_PARAMETER.items() if n in params}
+        self.operators = tuple((i, n) for n, i in self.places.items() if n in _OPERATORS)
 
     @staticmethod
     def of_text(text: str) -> Signature:
@@ -78,21 +83,41 @@ class Signature:
             values[i] = v
         for i, v in enumerate(values):
             if v is _MISSING:
+                self.destination(values[0])
                 first = "the destination comes first: " \
                     f"{self.api}(dst={', '.join(['...', *self.names[1:2]])}=..., ...)" \
                     if self.names[0] == "dst" and "dst" not in kw else ""
                 raise self.wrong(f"{self.api} was not given {self.names[i]}", first)
+        for i, name in self.operators:
+            if isinstance(values[i], str) and (i < given or name in kw):
+                raise self.wrong(f"{self.api}: {name} is a text", f"the function itself, not "
+                                 f"called: {name}=nl.{values[i]}")
         for i, enum in self.enums.items():
             if not isinstance(values[i], enum) and values[i] is not None:
+                self.destination(values[0])
                 values[i] = self.member(self.names[i], values[i], enum)
         return values
 
+    def destination(self, x: Any) -> None:
+        """Raise if what stands where dst does is no tensor: an argument order of another time."""
+        if self.names[0] not in _FIRST or isinstance(x, (NkiTensor, Tensor, Indirect)) \
+                or x is None or x is _MISSING:
+            return
+        what = "an operator" if callable(x) else \
+            "a shape" if isinstance(x, (tuple, list)) else type(x).__name__
+        raise self.wrong(f"{self.api}: its first argument is dst, and it was given {what}",
+                         "since 0.1 a tile is made first, t = nl.ndarray(shape, dtype=..., "
+                         f"buffer=nl.sbuf), and comes first: {self.api}(dst=t, ...)")
+
     def member(self, name: str, value: Any, enum: type[Enum]) -> Enum:
-        """Return the member that has a number, as 0.1 and 0.2 took it; raise NKI-N01 for others."""
-        if type(value) is not int or value not in {e.value for e in enum}:
+        """Return the member that has a number or a name, as 0.1 and 0.2 took it, or raise NKI-N01.
+        """
+        member = next((e for e in enum if type(value) is int and e.value == value
+                       or type(value) is str and e.name == value), None)
+        if member is None:
             raise self.not_a_member(name, value, enum)
-        member, m = enum(value), current.get()
-        said = level.in_run("integer_enum", f"{name}={value}",
+        m = current.get()
+        said = level.in_run("integer_enum", f"{name}={value!r}",
                             f"{name}=nisa.{enum.__name__}.{member.name}")
         if said is not None and m is not None:
             m.find(*said, m.trace.line(sys._getframe(1)))
@@ -113,7 +138,8 @@ class Signature:
         return fail("NKI-N01", f"{self.api}: {name} is no member of nisa.{enum.__name__}",
                     given=f"{name}={value!r}"[:80],
                     limit=", ".join(f"nisa.{enum.__name__}.{e.name}" for e in enum),
-                    hint="members have names; the numbers of nisa.dge_mode are others than in "
+                    hint=f"{name}=nisa.{enum.__name__}.{value}" if value in enum.__members__ else
+                         "members have names; the numbers of nisa.dge_mode are others than in "
                          "neuronxcc.nki")
 
     def __str__(self) -> str:
@@ -123,24 +149,53 @@ class Signature:
     def signature(self) -> inspect.Signature:
         return inspect.Signature([
             inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                              default=_Shown(d) if isinstance(d, Enum) else d)
+                              default=_Shown(d) if isinstance(d, Enum)
+                              or n.endswith("op") and isinstance(d, str) else d)
             for n, d in self.params.items()])
 
 
 class NkiInstruction:
-    """The handle of an issued instruction, for scheduling."""
+    """The handle of an issued instruction, for scheduling; `number`: its place in the record."""
 
     __slots__ = ("name", "number")
 
     def __init__(self, number: int, name: Any = None):
         self.number, self.name = number, name
 
+    @staticmethod
+    def issued(m: Machine, name: Any = None) -> NkiInstruction:
+        """Return the handle of the instruction that was issued last."""
+        number = len(m.trace.starts) - 1
+        if name is not None:
+            m.trace.named.setdefault(name, []).append(number)
+        return NkiInstruction(number, name)
+
     def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
-        """Accept an edge; the predicted schedule has those that the data make."""
+        """Begin only when `producers` are done; raises NKI-N11 for what is no instruction."""
+        m = machine("NkiInstruction.depends_on")
+        for x in producers:
+            if not isinstance(x, NkiInstruction):
+                raise edge_error("depends_on takes instructions", f"{type(x).__name__}",
+                                 "what a call of nisa returns")
+            edge(m, x.number, self.number)
         return self
 
     def __repr__(self) -> str:
         return f"NkiInstruction({self.number})"
+
+
+def edge(m: Machine, producer: int, consumer: int) -> None:
+    """Let an instruction wait for another one."""
+    if producer < consumer:
+        m.trace.edges.append((producer, consumer))
+    else:
+        m.find("NKI-N11", "note", "an instruction is to wait for one that comes later in the "
+               "program; the predicted schedule keeps the order of the program", m.here())
+
+
+def edge_error(what: str, given: str, limit: str) -> NkiError:
+    """Return the error for an edge that makes no sense."""
+    return fail("NKI-N11", what, given=given[:90], limit=limit)
 
 
 #: gets the machine and the arguments by name; changes them, and may name another row
@@ -180,7 +235,7 @@ def instruction(own: Row, adapt: Adapter) -> Any:
             if hasattr(exc, "nki_error"):
                 raise
             raise own.misuse(exc, kw) from None
-        return NkiInstruction(len(m.trace.starts), values[-1])
+        return NkiInstruction.issued(m, values[-1])
 
     return _named(function, form, own.doc, own)
 
@@ -245,7 +300,8 @@ def written(api: str, dst: Any) -> None:
     if dst.__class__ is not Tensor:
         raise fail("NKI-M02", f"{api}: dst is not a tile", given=f"{type(dst).__name__}",
                    limit="a tensor that nl.ndarray has made, or a view of it",
-                   hint="dst = nl.ndarray(shape, dtype=nl.float32, buffer=nl.sbuf)")
+                   hint=f"dst comes first: {api}(dst=t, ...), with "
+                        "t = nl.ndarray(shape, dtype=nl.float32, buffer=nl.sbuf)")
 
 
 def place(row: Row, ins: Instr, dst: Tensor) -> Tensor:
@@ -254,7 +310,9 @@ def place(row: Row, ins: Instr, dst: Tensor) -> Tensor:
         raise fail("NKI-M01", f"{row.api} does not write {dst.kind.upper()}", given=f"dst {dst!r}",
                    limit="dst lies in " + " or ".join(k.upper() for k in row.writes
                                                       if k is not PSUM or ins.engine != "gpsimd"),
-                   hint="write a tile in another memory, then nisa.tensor_copy or nisa.dma_copy")
+                   hint="t = nl.ndarray(shape, dtype=..., buffer=nl."
+                        + row.writes[-1 if dst.kind != PSUM and PSUM in row.writes else 0]
+                        + "), then nisa.tensor_copy between PSUM and SBUF")
     if dst.shape == ins.shape:
         return dst
     shape = ins.shape
@@ -283,7 +341,7 @@ def argument(x: Any) -> Any:
 def settled(m: Machine, x: Any) -> Any:
     """Return the tile that an operand with a run-time offset means now; others as they are."""
     if isinstance(x, Patterned) and x.rows.size == 1:
-        m.products.run()
+        m.catch_up()
         return x.at(int(x.rows.np.reshape(-1)[0]) if m.compute else 0)
     if isinstance(x, Indirect):
         raise fail("NKI-I11", "an operand is an indirect access",
@@ -313,6 +371,21 @@ def public(plan: Callable, api: str = "", module: str = "nl") -> Any:
         return result
 
     return _named(function, form, plan.__doc__)
+
+
+def strict(api: str, plain: Callable) -> Any:
+    """Return a function that issues nothing (a range, a register) held to its signature as well."""
+    form = Signature(api, {p.name: p.default
+                           for p in inspect.signature(plain).parameters.values()})
+    form.enums = {}
+
+    def function(*args: Any, **kw: Any) -> Any:
+        try:
+            return plain(*args, **kw)
+        except TypeError:
+            form.bind(args, kw)                 # raises if it is these arguments
+            raise
+    return _named(function, form, plain.__doc__)
 
 
 def _named(function: Any, form: Signature, doc: str | None, row: Row | None = None) -> Any:

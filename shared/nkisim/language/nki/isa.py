@@ -14,7 +14,7 @@ from ...machine.context import NeedsValues, current, machine
 from ...machine.machine import Machine
 from . import enums as constants
 from . import notation
-from .call import NkiInstruction, Signature, argument, instruction, issue, settled, written
+from .call import NkiInstruction, Signature, argument, instruction, issue, settled, strict, written
 from .enums import (
     dge_mode,
     dma_engine,
@@ -40,7 +40,7 @@ class NkiValidationError(Exception):
 
 INSTRUCTIONS = {row.nki.partition("(")[0].removeprefix("nisa."): instruction(
     row, notation.ADAPTERS.get(row.name, notation.operands))
-    for row in ROWS.values() if row.nki.startswith("nisa.") and row.name != "sendrecv"}
+    for row in ROWS.values() if row.nki.startswith("nisa.") and not row.meets}
 globals().update(INSTRUCTIONS)
 
 
@@ -54,7 +54,7 @@ def _own(text: str) -> Any:
             m.flush()
             values = form.bind(args, kw)
             plan(m, **dict(zip(form.names[:-1], map(argument, values))))
-            return NkiInstruction(len(m.trace.starts), values[-1])
+            return NkiInstruction.issued(m, values[-1])
         name = form.api.removeprefix("nisa.")
         function.__code__ = function.__code__.replace(co_name=name)
         function.__name__ = function.__qualname__ = name
@@ -81,13 +81,13 @@ def nc_transpose(m: Machine, dst: Any, data: Any, engine: int) -> None:
     issue(m, row, {"data": data, "dst": dst})
 
 
-@_own("nisa.core_barrier(data, cores, engine=3)")
+@_own(ROWS["core_barrier"].nki)
 def core_barrier(m: Machine, data: Any, cores: Any, engine: int) -> None:
-    """Wait until the other core of kernel[2] has come to its barrier."""
+    """Block an engine until the other core of kernel[2] has come to its barrier, with `data`."""
     if m.cores is not None:
-        if sorted(cores) != [0, 1]:
-            raise fail("NKI-N10", "nisa.core_barrier names other cores", given=f"cores={cores}",
-                       limit="(0, 1)")
+        ins = ROWS["core_barrier"].issue(m, (), {"data": settled(m, data), "cores": cores,
+                                                 "engine": engine})
+        m.trace.record(ins, (ins.dst,), m.here(), m.node)
         m.cores.wait(("a barrier",))
 
 
@@ -113,11 +113,11 @@ def sendrecv(m: Machine, src: Any, dst: Any, send_to_rank: Any, recv_from_rank: 
         raise fail("NKI-P08", "nisa.sendrecv by the DMA of GpSimd moves too much",
                    given=f"src {src!r}", limit=f"{most} bytes per partition",
                    hint="leave dma_engine out")
-    m.products.run()
+    m.catch_up()
     me = m.program_id[0]
-    m.cores.posted[pipe_id, me, len(m.cores.syncs[me])] = np.array(src.np) if m.compute else None
+    m.cores.posted[pipe_id, me, m.cores.met[me]] = np.array(src.np) if m.compute else None
     m.cores.wait((f"nisa.sendrecv with pipe_id {pipe_id}",))
-    value = m.cores.posted[pipe_id, 1 - me, len(m.cores.syncs[me]) - 1]
+    value = m.cores.posted[pipe_id, 1 - me, m.cores.met[me] - 1]
     if value is not None and value.shape != dst.shape:
         raise fail("NKI-S01", "nisa.sendrecv: the cores send tiles of different shapes",
                    given=f"received {value.shape}, dst {dst.shape}", limit="one shape")
@@ -175,7 +175,7 @@ def register_load(dst: Any, src: Any) -> None:
     t = _one(m, argument(src), "nisa.register_load")
     if not m.compute:
         raise NeedsValues
-    m.products.run()
+    m.catch_up()
     value = t.np.reshape(-1)[0]
     _is_register(dst, "nisa.register_load").set(float(value) if dtypes.is_float(t.dtype)
                                                 else int(value))
@@ -191,6 +191,10 @@ def register_store(dst: Any, src: Any) -> None:
         dma.store(t, float(value))
     else:
         dve.memset(t.shape, value, t.dtype, dst=t)
+
+
+for _plain in (register_alloc, register_load, register_move, register_store):
+    globals()[_plain.__name__] = strict(f"nisa.{_plain.__name__}", _plain)
 
 
 def __getattr__(name: str) -> Any:

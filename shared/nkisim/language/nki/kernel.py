@@ -4,17 +4,20 @@ from __future__ import annotations
 import copy
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from ... import launch as launching
 from ...chip import hw
-from ...errors import NkiError, fail, trim
+from ...errors import NkiError, Where, fail, trim
 from ...lint import level
 from ...machine.context import current
 from ...machine.index import as_int
+from ...machine.machine import Machine
 from ...machine.tensor import Tensor
 from . import jaxed, refusals
+from .call import edge, edge_error
 from .enums import MemoryRegion
 from .tensor import NkiTensor
 from .typing import Shape
@@ -30,7 +33,8 @@ class Kernel(launching.Kernel):
     default_target = DEFAULT_TARGET
     inputs_mutable = True
     together = True
-    schedule: tuple[tuple[str, tuple[str, ...]], ...] = ()      # edges between named calls
+    schedule: tuple[tuple[str, tuple[str, ...]], ...] = ()      # edges between named calls,
+    scheduled_at: Where | None = None                           # and where they were given
 
     def __init__(self, func: Callable, *args: Any, **kwargs: Any):
         super().__init__(func, *args, **kwargs)
@@ -56,13 +60,41 @@ class Kernel(launching.Kernel):
     def with_schedule(self, edges: Any) -> Kernel:
         """Return the kernel with edges (consumer, producer or producers) between named calls.
 
-        They only restrict the order of the compiler; the simulator keeps that of the program.
+        A consumer begins when its producers are done, in the predicted time as well; results are
+        those of the program. Raises NKI-N11 for what is no such pair, and when it runs for names
+        that no instruction has.
         """
         k = copy.copy(self)
-        k.schedule = tuple(
-            (consumer, (producers,) if isinstance(producers, str) else tuple(producers))
-            for consumer, producers in edges)
+        try:
+            k.schedule = tuple(
+                (consumer, (producers,) if isinstance(producers, str) else tuple(producers))
+                for consumer, producers in edges)
+            names: list[Any] = [n for c, producers in k.schedule for n in (c, *producers)]
+        except (TypeError, ValueError):
+            names = [None]
+        if not all(isinstance(n, str) for n in names):
+            raise trim(edge_error("with_schedule takes pairs of names", f"{edges!r}",
+                                  '[("consumer", "producer"), ("consumer", ["one", "two"])]'))
+        frame = sys._getframe(1)
+        k.scheduled_at = Where(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         return k
+
+    def ended(self, m: Machine) -> None:
+        """Let consumers of the schedule wait for their producers, on each core."""
+        cores = m.cores.nodes if m.cores is not None else [0]
+        for consumer, producers in self.schedule:
+            for name in (consumer, *producers):
+                if name not in m.trace.named:
+                    raise fail("NKI-N11", f"no instruction has the name {name!r}",
+                               given=f"with_schedule: {consumer!r} after {', '.join(producers)}",
+                               limit="names: " + (", ".join(sorted(m.trace.named)[:12]) or "none"),
+                               where=self.scheduled_at)
+            for inside in map(m.trace.below, cores):
+                after = [i for i in m.trace.named[consumer] if inside[i]]
+                before = [i for p in producers for i in m.trace.named[p] if inside[i]]
+                for b in before:
+                    for a in after:
+                        edge(m, b, a)
 
     def enter(self, t: Tensor, name: str, shared: bool) -> NkiTensor:
         """Return an argument as the kernel sees it; `nt.tensor[...]` checks its shape."""

@@ -11,13 +11,15 @@ from ...chip import dtypes as _dtypes  # nl.dtypes is a module of the package
 from ...chip.memory import HBM, PSUM
 from ...errors import fail
 from ...isa import dma, dve, lower, rng
-from ...machine import allocate, arena
+from ...machine import allocate, arena, bodies
 from ...machine.context import machine
 from ...machine.machine import Machine, integer
 from ...machine.tensor import Tensor
+from ...trace.trace import NODE
 from . import math as _math
+from . import refusals as _refusals
 from .assign import assign as _assign
-from .call import public
+from .call import public, strict
 from .enums import BUFFERS, MemoryRegion
 from .registers import VirtualRegister
 from .tensor import NKIObject, NkiTensor, wrap
@@ -148,6 +150,7 @@ def empty_like(x: NkiTensor, dtype: Any = None, buffer: Any = None, name: str = 
 def rand(m: Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
          ) -> Tensor:
     """Create a tile of uniform random numbers in [0, 1)."""
+    _refusals.seeded(m, m.here())
     return rng.rand(shape, dtype)
 
 
@@ -157,6 +160,7 @@ def random_seed(m: Machine, seed: Any) -> None:
     if not isinstance(seed, Tensor):
         raise fail("NKI-S09", "nl.random_seed takes a tile", given=f"{seed!r}",
                    limit="a (1, 1) tile in SBUF or PSUM (neuronxcc.nki took an integer as well)")
+    m.seeded = True
     rng.random_seed(seed)
 
 
@@ -236,38 +240,55 @@ def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> Iterator[Virtu
     by = integer(step, "the step of nl.dynamic_range")
     if by < 1:
         raise fail("NKI-L03", "nl.dynamic_range has a step that is not positive", given=f"{by}")
-    return (VirtualRegister(i, frozen=True) for i in
-            range(_value(lo, "a bound"), _value(hi, "a bound"), by))
+    return _iterations(m, range(_value(lo, "a bound"), _value(hi, "a bound"), by))
+
+
+def _iterations(m: Machine, values: range) -> Iterator[VirtualRegister]:
+    with bodies.loop(m) as body:
+        for i in values:
+            body.at = 0
+            yield VirtualRegister(i, frozen=True)
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable, step: Any = 1) -> None:
     """Loop on the device: body_fun(i) for each i, a register that is passed by value."""
-    machine("nl.fori_loop")
+    m = machine("nl.fori_loop")
     by = integer(step, "the step of nl.fori_loop")
     if by < 1:
         raise fail("NKI-L03", "nl.fori_loop has a step that is not positive", given=f"{by}")
-    for i in range(_value(lower, "lower"), _value(upper, "upper"), by):
-        body_fun(VirtualRegister(i))
+    with bodies.loop(m) as body:
+        for i in range(_value(lower, "lower"), _value(upper, "upper"), by):
+            body.at = 0
+            body_fun(VirtualRegister(i))
 
 
 def while_loop(init: Any, body_fun: Callable) -> None:
     """Loop on the device while a register is not zero; body_fun(r) returns the next one."""
-    machine("nl.while_loop")
+    m = machine("nl.while_loop")
     r = init
-    while True:
-        if not isinstance(r, VirtualRegister):
-            raise fail("NKI-L03", "nl.while_loop goes on without a register",
-                       given=type(r).__name__, limit="init and what body_fun returns are registers",
-                       hint="end the body with: return r")
-        if not r.value:
-            return
-        r = body_fun(VirtualRegister(r.value))
+    with bodies.loop(m) as body:
+        while True:
+            if not isinstance(r, VirtualRegister):
+                raise fail("NKI-L03", "nl.while_loop goes on without a register",
+                           given=type(r).__name__,
+                           limit="init and what body_fun returns are registers",
+                           hint="end the body with: return r")
+            if not r.value:
+                return
+            body.at = 0
+            r = body_fun(VirtualRegister(r.value))
 
 
 @contextmanager
 def no_reorder() -> Iterator[None]:
-    """Keep the order of the instructions inside; the simulator never changes it."""
+    """Keep the order of the instructions inside, whatever their engines."""
+    m = machine("nl.no_reorder")
+    m.flush()
+    first, node = len(m.trace), m.node
     yield
+    m.flush()
+    mine = [i for i in range(first, len(m.trace)) if m.trace.rows[m.trace.starts[i] + NODE] == node]
+    m.trace.edges += zip(mine, mine[1:])
 
 
 # -- programs --------------------------------------------------------------------------------
@@ -309,6 +330,10 @@ def load(m: Machine, src: Any, dtype: Any = None) -> Tensor:
 @public
 def store(m: Machine, dst: Any, value: Any) -> None:
     """Store an SBUF tile into HBM."""
+    if getattr(dst, "kind", HBM) is not HBM:
+        raise fail("NKI-M02", "nl.store writes HBM", given=f"dst {dst!r}",
+                   limit="nl.store(dst, value): dst in HBM, value a tile",
+                   hint="nl.store(x[...], tile); into a tile: tile = nl.load(x[...])")
     if getattr(value, "kind", None) is PSUM:
         raise fail("NKI-M01", "nl.store of a tile in PSUM", given=f"value {value!r}",
                    limit="DMA moves between HBM and SBUF",
@@ -346,13 +371,20 @@ def device_print(m: Machine, print_prefix: Any, tensor: Any) -> None:
     """Print a tensor; on the chip it goes into files."""
     if not m.compute:
         return
-    m.products.run()
+    m.catch_up()
     m.check_bounds(tensor)
     t = tensor.settle()
     print(f"{print_prefix} {t.shape} {_dtypes.name(t.dtype)} {t.kind}\n{t.np}")
 
 
 globals().update(_math.FUNCTIONS)
+for _plain in (affine_range, sequential_range, static_range, dynamic_range, fori_loop, while_loop,
+               no_reorder, program_id, num_programs, program_ndim, ds, empty_like, is_hbm,
+               is_sbuf, is_psum, is_on_chip):
+    globals()[_plain.__name__] = strict(f"nl.{_plain.__name__}", _plain)
+
+
+del public, strict                              # no names of nl
 
 
 def __getattr__(name: str) -> Any:

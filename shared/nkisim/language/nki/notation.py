@@ -14,7 +14,7 @@ from ...errors import fail
 from ...isa import dve
 from ...isa.operands import is_scalar
 from ...isa.table import ROWS, Row
-from ...machine import allocate
+from ...machine import allocate, bodies
 from ...machine.index import Index
 from ...machine.indirect import Indirect, Patterned
 from ...machine.machine import Machine, integer
@@ -99,7 +99,8 @@ def tensor_scalar_reduce(m: Machine, given: dict[str, Any]) -> None:
     if given["reduce_res"] is None:
         key = ("unread", getattr(given["data"], "shape", (1,))[0])
         if key not in m.constants:
-            m.constants[key] = allocate.create(m, (key[1], 1), dtypes.FLOAT32, sbuf)
+            with bodies.outside(m):
+                m.constants[key] = allocate.create(m, (key[1], 1), dtypes.FLOAT32, sbuf)
         given["reduce_res"] = m.constants[key]
 
 
@@ -114,8 +115,9 @@ def activation(m: Machine, given: dict[str, Any]) -> None:
     if bias == 0:
         given["bias"] = None
     elif key not in m.constants:
-        t = allocate.create(m, (partitions, 1), dtypes.FLOAT32, sbuf)
-        m.constants[key] = dve.memset(t.shape, float(bias), t.dtype, dst=t)
+        with bodies.outside(m):
+            t = allocate.create(m, (partitions, 1), dtypes.FLOAT32, sbuf)
+            m.constants[key] = dve.memset(t.shape, float(bias), t.dtype, dst=t)
     if bias != 0:
         given["bias"] = m.constants[key]
 
@@ -203,6 +205,8 @@ def dma_copy(m: Machine, given: dict[str, Any]) -> None:
             raise fail("NKI-M01", f"nisa.dma_copy: {name} lies in PSUM", given=f"{x!r}",
                        limit="since 0.3 DMA moves between HBM and SBUF",
                        hint="nisa.tensor_copy between PSUM and SBUF")
+    for x in (dst, src):
+        _one_column("nisa.dma_copy", x)
     if isinstance(src, Patterned) and src.size == getattr(dst, "size", 0):
         given["src"] = src.with_shape(dst.shape)
     elif isinstance(dst, Patterned) and dst.size == getattr(src, "size", 0):
@@ -217,13 +221,55 @@ def dma_copy(m: Machine, given: dict[str, Any]) -> None:
                    limit="nisa.engine.sync and scalar go with nisa.dge_mode.hwdge")
 
 
+def _one_column(api: str, x: Any) -> None:
+    """Refuse rows that a tile of several columns chooses, which only transposes take."""
+    if isinstance(x, Patterned) and x.rows.size != x.rows.shape[0]:
+        raise fail("NKI-N02", f"{api}: indices of rows in several columns",
+                   given=f"vector_offset of shape {x.rows.shape}",
+                   limit="one index a partition, (P, 1); nisa.dma_transpose alone takes (128, n)",
+                   hint="one call for each column of the indices")
+
+
+_INDEX_ROWS = 16        # of the indices of a transposing gather, and of what it transposes
+
+
+def _gathered(src: Patterned) -> None:
+    """Hold a transpose of rows that indices choose to its documented shapes."""
+    rows, columns = src.rows.shape[0], src.rows.size // src.rows.shape[0]
+    if rows % _INDEX_ROWS or columns > 1 and rows != 128 or src.dtype.itemsize != 2 \
+            or src.shape[-1] > 128 or src.shape[0] % _INDEX_ROWS:
+        raise fail("NKI-S03", "nisa.dma_transpose does not transpose these rows",
+                   given=f"indices {src.rows.shape}, rows {src.shape} of {src.dtype}",
+                   limit="indices (16 .. 128 by 16, 1) or (128, n), which count column by column; "
+                         "2-byte elements, the last dim up to 128",
+                   hint="nisa.dma_copy the rows, then nisa.nc_transpose")
+
+
+def _by_hardware(src: Any) -> None:
+    """Hold a transpose by hardware descriptors to its documented shapes (those of 0.6)."""
+    shape = src.shape
+    ok = shape[0] == 16 if len(shape) == 2 else \
+        shape[0] in (1, 2, 4, 8, 16) and shape[0] * shape[-2] % 16 == 0
+    if src.dtype.itemsize != 2 or shape[-1] > 128 or not ok:
+        raise fail("NKI-S03", "nisa.dma_transpose with hwdge does not take this shape",
+                   given=f"src {shape} of {src.dtype}",
+                   limit="hwdge: 2-byte elements, the last dim up to 128; 16 rows in 2-D; in 3-D "
+                         "and 4-D 1, 2, 4, 8 or 16 in front, times the last but one dim a multiple "
+                         "of 16", hint="leave dge_mode out")
+
+
 def dma_transpose(m: Machine, given: dict[str, Any]) -> None:
-    """Hold the shape of dst to the permuted one."""
+    """Hold the shape of dst to the permuted one, and src to what makes its descriptors."""
+    by_hardware = given["dge_mode"] == 2
     dge_code(given)
     _priority(m, "nisa.dma_transpose", given)
     given.pop("oob_mode")
     dst, src = given["dst"], given["src"]
     written("nisa.dma_transpose", dst)
+    if isinstance(src, Patterned) and src.rows.size > 1:
+        _gathered(src)
+    if by_hardware:
+        _by_hardware(src)
     rank = len(src.shape)
     axes = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}.get(rank, ())
     want = tuple(src.shape[a] for a in axes)
@@ -236,6 +282,8 @@ def dma_transpose(m: Machine, given: dict[str, Any]) -> None:
 def dma_compute(m: Machine, given: dict[str, Any]) -> None:
     """Take the machine's tensors out of the list."""
     given["srcs"] = [argument(x) for x in given["srcs"]]
+    for x in (given["dst"], *given["srcs"]):
+        _one_column("nisa.dma_compute", x)
 
 
 def renamed(**names: str) -> Any:

@@ -82,6 +82,28 @@ def _half_operand(m: Machine, given: dict[str, Any]) -> str | None:
     return None
 
 
+def _ocp_float8(m: Machine, given: dict[str, Any]) -> str | None:
+    if m.hw.generation < 4 and any(x.__class__ is Tensor and x.dtype == dtypes.FLOAT8_E4M3FN
+                                   for x in given.values()):
+        return f"float8_e4m3fn on {m.hw.name}"
+    return None
+
+
+def _two_float8(m: Machine, given: dict[str, Any]) -> str | None:
+    mixed = {getattr(given.get(name), "dtype", None) for name in ("stationary", "moving")}
+    if mixed == {dtypes.FLOAT8_E4M3, dtypes.FLOAT8_E4M3FN}:
+        return "float8_e4m3 times float8_e4m3fn"
+    return None
+
+
+def _unequal(m: Machine, given: dict[str, Any]) -> str | None:
+    a, b = given.get("data1"), given.get("data2")
+    if a.__class__ is Tensor and b.__class__ is Tensor and a.shape[0] == b.shape[0] \
+            and a.size != b.size:
+        return f"data1 {a.shape} and data2 {b.shape} have different numbers of elements"
+    return None
+
+
 TABLE: tuple[Refusal, ...] = (
     Refusal("NKI-R01", "NCC_IBIR229", "warning", "The tiles of an instruction fit in SBUF together",
             _too_much_together, frozenset(),
@@ -90,7 +112,7 @@ TABLE: tuple[Refusal, ...] = (
             "Seen in builds of a blocked matmul, 8 bytes beyond the limit.",
             "work on a part of the tile, or make the tiles smaller"),
     Refusal("NKI-R02", "TensorScalarPtr", "warning", "Operand tiles of tensor_scalar are float32",
-            _half_operand, frozenset(("tensor_scalar", "scalar_tensor_tensor")),
+            _half_operand, frozenset(("tensor_scalar",)),
             "The operand of each partition is an immediate of the instruction, which is float32: "
             "\"TensorScalarPtr arith immediate dtype must be fp32\". The documents say so, and two "
             "teams have met it.",
@@ -108,6 +130,23 @@ TABLE: tuple[Refusal, ...] = (
             _many_dims, frozenset(("affine_select",)),
             "One team has met this code for a destination of a partition dim and three free ones.",
             "reshape the free dims to one or two"),
+    Refusal("NKI-R08", "NCC_EVRF051", "warning", "float8_e4m3fn before trn3",
+            _ocp_float8, frozenset(),
+            "Trainium 1 and 2 have the older float8_e4m3, which ends at 240 and has infinities. "
+            "What is float8_e4m3fn, up to 448, they take for that, bit by bit, without a word; "
+            "some builds are refused. The simulator computes with the dtype that is written.",
+            "nl.float8_e4m3 on trn1 and trn2, or target trn3"),
+    Refusal("NKI-R09", "API reference 0.6", "warning", "Products of two kinds of 8-bit floats",
+            _two_float8, frozenset(("nc_matmul",)),
+            "nisa.nc_matmul takes float8_e4m3fn on trn3, not together with float8_e4m3.",
+            "load both operands in one of the two dtypes"),
+    Refusal("NKI-R11", "API reference 0.6", "warning", "tensor_tensor does not broadcast",
+            _unequal, frozenset(("tensor_tensor",)),
+            "The two tiles have the same number of elements per partition. An operand of one "
+            "element per partition is one of nisa.tensor_scalar, which is faster as well; others "
+            "repeat by a view.",
+            "nisa.tensor_scalar(dst, data, op0=nl.add, operand0=column), or "
+            "data2=column.broadcast(1, n)"),
 )
 OPEN = Refusal(
     "NKI-R06", "NCC_ISCH714", "note", "A sum in PSUM is read when it is complete",
@@ -123,7 +162,14 @@ OUTPUT = Refusal(
     "nl.private_hbm, which belongs to one core and ends with the kernel.",
     "out = nl.ndarray(shape, dtype=..., buffer=nl.shared_hbm)")
 
-for _row in (*TABLE, OPEN, OUTPUT):
+SEED = Refusal(
+    "NKI-R10", "API reference 0.6", "note", "Seeds before trn3", lambda m, given: None,
+    frozenset(),
+    "Before trn3 nl.rand takes its bits of another engine than nl.random_seed seeds, so a seed may "
+    "have no effect on the chip: the numbers may differ from run to run. Here they repeat.",
+    "nisa.set_rng_seed and nisa.rng, both on the Vector Engine")
+
+for _row in (*TABLE, OPEN, OUTPUT, SEED):
     RULES.setdefault(_row.id, Rule(_row.id, _row.title, f"{_row.text} ({_row.code})\nTry: "
                                    f"{_row.remedy}.", hint=_row.remedy))
 
@@ -163,8 +209,15 @@ def added(m: Machine, dst: Tensor, onto: bool, sums: Sums, line: int) -> None:
 
 
 def output(m: Machine, line: int) -> None:
-    """Say that an output is not where outputs lie; `line`: where it is made."""
-    _say(m, OUTPUT, "an output lies in private_hbm", line)
+    """Say that an output is not where outputs lie since 0.3; `line`: where it is made."""
+    if level.requested()[1] >= "0.3":
+        _say(m, OUTPUT, "an output lies in private_hbm", line)
+
+
+def seeded(m: Machine, line: int) -> None:
+    """Say that a seed may not reach nl.rand; `line`: where it is called."""
+    if m.seeded and m.hw.generation < 4:
+        _say(m, SEED, "nl.rand after nl.random_seed may not repeat", line)
 
 
 def _say(m: Machine, row: Refusal, what: str, line: int) -> None:

@@ -171,6 +171,15 @@ def pattern(t: Tensor, base: Tensor, pairs: Any, offset: Any, scalar_offset: Any
             vector_offset: Any, indirect_dim: int, dtype: Any) -> Tensor | Indirect:
     """Return the view of a storage that [[stride, count], ...] says, in elements of `dtype`."""
     dt = t.dtype if dtype is None else dtypes.normalize(dtype)
+    if not isinstance(pairs, (list, tuple)) or not all(
+            isinstance(p, (list, tuple)) and len(p) == 2 for p in pairs):
+        raise fail("NKI-N03", ".ap takes pairs", given=f"pattern={pairs!r}"[:90],
+                   limit="[[stride, count], ...], on chip the partitions first",
+                   hint="t.get_pattern() is that of the view itself")
+    if offset is not None and not isinstance(offset, (int, np.integer)):
+        raise fail("NKI-N03", ".ap: offset is no number", given=f"{offset!r}"[:90],
+                   limit="elements, an int", hint="a number that the kernel computes goes with "
+                   "scalar_offset=, one for each row with vector_offset=")
     steps = [(integer(p[0], "a stride"), integer(p[1], "a count")) for p in pairs]
     if not steps or min(n for _, n in steps) < 1:
         raise fail("NKI-N03", "an access pattern has a count below 1", given=f"{pairs!r}"[:90])
@@ -185,7 +194,7 @@ def pattern(t: Tensor, base: Tensor, pairs: Any, offset: Any, scalar_offset: Any
                     or scalar_offset is not None)
     if scalar_offset is None and vector_offset is None:
         return view
-    rows = _rows(scalar_offset if vector_offset is None else vector_offset)
+    rows = _rows(scalar_offset) if vector_offset is None else _rows(vector_offset, columns=True)
     if not 0 <= indirect_dim < len(base.shape) or vector_offset is not None and indirect_dim:
         raise fail("NKI-N02", ".ap: indirect_dim does not fit",
                    given=f"indirect_dim={indirect_dim}",
@@ -195,9 +204,9 @@ def pattern(t: Tensor, base: Tensor, pairs: Any, offset: Any, scalar_offset: Any
         if base.kind is not HBM:
             raise fail("NKI-N02", "vector_offset on a tensor that is not in HBM",
                        given=f"{base!r}", limit="gathers and scatters of rows are DMAs")
-        if rows.shape[0] != view.shape[0]:
+        if rows.size != view.shape[0]:
             raise fail("NKI-N02", "vector_offset has another number of rows than the pattern",
-                       given=f"{rows.shape[0]} offsets for {view.shape[0]} rows",
+                       given=f"{rows.size} offsets for {view.shape[0]} rows",
                        limit="one offset for each partition")
         view = view.like(view.offset, view.shape, (0, *view.strides[1:]), 0, None)
     whole = base if dt == base.dtype else base.view(dt)
@@ -243,11 +252,11 @@ def _outside(lo: int, hi: int, n: int, base: Tensor, what: str = "elements") -> 
                 limit=f"0 .. {n - 1} (tensor of shape {base.shape})")
 
 
-def _rows(x: Any) -> Tensor:
-    """Return the tile of a run-time offset."""
+def _rows(x: Any, columns: bool = False) -> Tensor:
+    """Return the tile of a run-time offset; `columns`: it may have several a partition."""
     t = getattr(x, "_t", None)
     if not isinstance(t, Tensor) or t.kind is not SBUF or t.dtype.kind not in "iu" \
-            or t.size != t.shape[0]:
+            or t.size != t.shape[0] and not (columns and len(t.shape) == 2):
         raise fail("NKI-N02", "a run-time offset is no tile of indices",
                    given=f"{x!r}"[:90], limit="an int32 or uint32 tile (1, 1) or (P, 1) in SBUF, "
                    "or a register", hint="nisa.dma_copy the indices into SBUF first")

@@ -124,7 +124,8 @@ class Profile {
       const memory = ["SBUF", "PSUM", "HBM"][c.storage_memory[c.operand[this.operandAt[i]]]];
       out.push([`waits for ${who(by)}`, `waits for ${who(by)} to ${c.engine[by] === DMA ? "bring" : "compute"} ${tile}`, `waits for ${who(by)} to free the buffer of ${tile}`,
                 `waits for ${who(by)} to write ${tile} first`,
-                `waits for ${who(by)} to leave its memory in ${memory}`][c.why?.[i] ?? 0]);
+                `waits for ${who(by)} to leave its memory in ${memory}`,
+                `is not loaded before it will be needed: waits for ${who(by)}`][c.why?.[i] ?? 0]);
     }
     const free = Math.max(c.pred[i] >= 0 ? this.end[c.pred[i]] : 0, this.behind[i] >= 0 ? this.leaves[this.behind[i]] : 0);
     if (c.engine[i] !== DMA && this.takes[i] - free > 0.06) {

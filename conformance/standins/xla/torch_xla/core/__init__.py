@@ -1,4 +1,4 @@
-"""See torch_xla."""
+"""See torch_xla/__init__.py."""
 from __future__ import annotations
 
 from . import xla_model

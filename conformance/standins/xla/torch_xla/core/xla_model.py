@@ -1,11 +1,11 @@
-"""The device of XLA, and waiting for it."""
+"""A device to put tensors on: the CPU, whose tensors the simulated kernels take."""
 from __future__ import annotations
 
 import torch
 
 
 def xla_device() -> torch.device:
-    """Return the device that kernels' arguments lie on."""
+    """Return the CPU."""
     return torch.device("cpu")
 
 

@@ -1,1 +1,0 @@
-"""See torch_xla/__init__.py."""

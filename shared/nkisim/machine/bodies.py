@@ -1,0 +1,78 @@
+"""Bodies of loops that run on the device: their tiles are made once, and end with the loop."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ..chip.memory import Storage
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+
+class Body:
+    """What the body of a loop allocates, in its order; every iteration gets the same.
+
+    The compiler emits a body once, so its n-th allocation is the same one in all iterations.
+    `made`: storages, and bodies of loops in it; `at`: the place in this iteration.
+    """
+
+    def __init__(self) -> None:
+        self.made: list[Storage | Body] = []
+        self.at = 0
+
+    def next(self) -> Storage | Body | None:
+        """Return what was made at this place in the iteration before, None in the first one."""
+        self.at += 1
+        return self.made[self.at - 1] if self.at <= len(self.made) else None
+
+
+@contextmanager
+def loop(m: Machine) -> Iterator[Body]:
+    """Enter a loop of the device; its caller sets `at` to 0 before each iteration."""
+    outer, tr, parent = m.body, m.trace, m.node
+    known = outer.next() if outer is not None else None
+    body = known if isinstance(known, Body) else Body()
+    if outer is not None and known is None:
+        outer.made.append(body)
+    number = len(tr.loop_kind)
+    tr.loop_kind.append("fori_loop")
+    tr.loop_line.append(m.here())
+    m.loop_open.append(True)
+    m.enter(number, parent, 0)
+    if body.made:                           # the loop runs again: its tiles live again
+        _reopen(body, m.node)
+    m.body = body
+    try:
+        yield body
+        m.flush()
+    finally:
+        m.body = outer
+        m.loop_open[number] = False
+        m.node = parent
+
+
+def _reopen(body: Body, node: int) -> None:
+    for x in body.made:
+        if isinstance(x, Storage):
+            x.node = node
+
+
+@contextmanager
+def outside(m: Machine) -> Iterator[None]:
+    """Allocate for the whole kernel, wherever it is."""
+    kept = m.body, m.node
+    m.body, m.node = None, m.top
+    try:
+        yield
+    finally:
+        m.body, m.node = kept
+
+
+def again(m: Machine, kind: str, nparts: int, row_bytes: int) -> Storage | None:
+    """Return the storage that an iteration before has made at this place, if there is one."""
+    known = m.body.next() if m.body is not None else None
+    fits = isinstance(known, Storage) and (known.kind, known.nparts, known.row_bytes) == (
+        kind, nparts, row_bytes)
+    return known if fits else None          # type: ignore[return-value]

@@ -1,0 +1,66 @@
+"""When loads are triggered: not as soon as there is memory, but in time for who uses them.
+
+A compiler schedules a load as long before its first use as it takes a load to need, by an estimate
+of its own, and places tiles in memory by that schedule. So on the chip a load waits until the
+engine that uses it has come that near; where the estimate is too short, as for loads of few bytes,
+the engine then waits for its data, however much memory there is.
+"""
+from __future__ import annotations
+
+import numpy as np
+
+from ..chip.hw import NeuronCore
+from ..trace.footprint import LOADS, Dependencies
+from . import cost
+
+
+def _first_uses(deps: Dependencies) -> tuple[np.ndarray, np.ndarray]:
+    """Return the loads that somebody waits for, and who does so first, in program order."""
+    loads = deps.queue[deps.before] == LOADS
+    mine = deps.before[loads]                           # sorted, and who waits as well
+    fresh = np.append(True, mine[1:] != mine[:-1])[:len(mine)]
+    return mine[fresh], deps.after[loads][fresh]
+
+
+def by_use(deps: Dependencies) -> np.ndarray:
+    """Return the loads in the order in which what they load is used first.
+
+    Of those that the same instruction uses, the one that may be triggered earlier comes first;
+    what nobody uses keeps its place. No load gets behind one that it waits for: whatever frees its
+    memory comes before it in the program, and so uses nothing that is used later.
+    """
+    mine = np.flatnonzero(deps.queue == LOADS)
+    last = np.full(len(deps.queue), -1)                 # that each waits for
+    use = np.arange(len(deps.queue))
+    before, after = deps.waits()
+    np.maximum.at(last, after, before)
+    loads, users = _first_uses(deps)
+    use[loads] = users
+    return mine[np.lexsort((last[mine], use[mine]))]
+
+
+def leads(deps: Dependencies, works: list[cost.Work | None],
+          transfers: list[cost.Transfer | None], hw: NeuronCore) -> tuple[np.ndarray, np.ndarray]:
+    """Return pairs (instruction, load): the load is not triggered before the instruction is done.
+
+    It is the last one of the engine that uses the load first which begins the estimated time of
+    the load before that use, if the engine did nothing but work; loads that come before it in the
+    program wait for nobody.
+    """
+    t = hw.timing
+    busy = np.array([w.interval_us if w else 0.0 for w in works] or [0.0])[deps.kind]
+    needs = np.array([t.compiler_load_us + x.nbytes / t.compiler_load_gbps / 1e3 if x else 0.0
+                      for x in transfers] or [0.0])[deps.kind]
+    loads, users = _first_uses(deps)
+    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    for q in range(LOADS):                              # each compute engine
+        engine = np.flatnonzero(deps.queue == q)
+        mine = deps.queue[users] == q
+        begin = np.cumsum(busy[engine]) - busy[engine]
+        at = begin[np.searchsorted(engine, users[mine])] - needs[loads[mine]]
+        last = np.searchsorted(begin, at, "right") - 1
+        there = last >= 0
+        found.append((engine[last[there]], loads[mine][there]))
+    before, after = (np.concatenate(x) for x in zip(*found))
+    earlier = before < after
+    return before[earlier], after[earlier]

@@ -1,0 +1,113 @@
+"""When loads are triggered, and the clock of a Tensor Engine that works with few rows."""
+from __future__ import annotations
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import numpy as np
+import pytest
+
+import nkisim
+from nkisim.chip import hw
+from nkisim.report.reasons import LEAD, reasons
+from nkisim.timing import compiler
+
+from .model_kernels import ones
+
+EARLY = tuple(name for name in compiler.DEFAULT if name != "late-loads")
+
+
+def predict(kernel, *args, **kwargs):
+    return nkisim.profile(kernel, *args, compute=False,
+                          **{"target": "trn2", "descriptors": "static", **kwargs})
+
+
+def products(count, at_once):
+    """Products with `count` tiles of weights, which come in loads of `at_once` of them."""
+    @nki.jit
+    def kernel(weights, x):
+        out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+        moving = nl.load(x)
+        for i in nl.sequential_range(count // at_once):
+            tile = nl.load(weights[:, i * 128 * at_once:(i + 1) * 128 * at_once])
+            for j in nl.sequential_range(at_once):
+                acc = nisa.nc_matmul(tile[:, j * 128:(j + 1) * 128], moving)
+                if i == count // at_once - 1 and j == at_once - 1:
+                    nl.store(out, nisa.tensor_copy(acc))
+        return out
+    return kernel
+
+
+def test_small_loads_arrive_late_and_large_ones_in_time():
+    x, weights = ones(128, 512), ones(128, 128 * 64)
+    times = {(n, on): predict(products(64, n), weights, x, compiler=on)
+             for n in (1, 8) for on in (EARLY, compiler.DEFAULT)}
+    body = {key: prof.body_us for key, prof in times.items()}
+    assert body[1, compiler.DEFAULT] > 1.15 * body[1, EARLY]
+    assert body[8, compiler.DEFAULT] < 1.1 * body[8, EARLY]
+    late = times[1, compiler.DEFAULT]
+    why = reasons(late)["why"]
+    assert (why[late.schedule.deps.leads[1]] == LEAD).sum() > 30
+    assert not (reasons(times[1, EARLY])["why"] == LEAD).any()
+
+
+def test_a_load_is_as_far_ahead_as_it_is_taken_to_need():
+    """Where the engine never waits, it is triggered when the engine has come so near."""
+    t = hw.TRN2.timing
+    prof = predict(products(64, 8), ones(128, 128 * 64), ones(128, 512))
+    plan = prof.schedule
+    for before, load in zip(*plan.deps.leads):
+        assert plan.issue[load] >= plan.end[before]
+    needs = t.compiler_load_us + 8 * 65536 / t.compiler_load_gbps / 1e3
+    matmul = next(w.interval_us for k, w in zip(prof.trace.kinds, plan.works)
+                  if k.row.name == "nc_matmul")
+    kinds = [k.row.name for k, *_ in prof.trace]
+    for before, load in zip(*plan.deps.leads):
+        user = int(plan.deps.after[plan.deps.before == load].min())
+        between = kinds[before:user].count("nc_matmul")
+        assert needs <= between * matmul <= needs + 2 * matmul
+
+
+def test_strictly_as_written_loads_wait_for_memory_alone():
+    prof = predict(products(64, 1), ones(128, 128 * 64), ones(128, 512), compiler=())
+    assert not len(prof.schedule.deps.leads[0])
+
+
+def test_loads_are_triggered_in_the_order_of_their_use():
+    @nki.jit
+    def kernel(a, b):
+        out = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.shared_hbm)
+        last, first = nl.load(a), nl.load(b)
+        x = nisa.tensor_tensor(first, first, nl.add)
+        nl.store(out, nisa.tensor_tensor(x, last, nl.add))
+        return out
+    args = ones(128, 64), ones(128, 64)
+    for more, swapped in (((), False), (("use-order",), True)):
+        prof = predict(kernel, *args, compiler=(*compiler.DEFAULT, *more))
+        a, b = [i for i, (k, *_) in enumerate(prof.trace) if k.row.name == "load"]
+        assert (prof.schedule.issue[a] > prof.schedule.issue[b]) == swapped
+
+
+def test_the_order_of_use_is_that_of_the_package_nki():
+    assert "use-order" in compiler.options(None, dialect="nki")
+    assert "use-order" not in compiler.options(None, True, dialect="beta1")
+    assert "late-loads" in compiler.options(None) and "late-loads" not in compiler.options(())
+
+
+@pytest.mark.parametrize("rows, warm", [(128, True), (64, False)])
+def test_the_clock_counts_the_rows_that_work(rows, warm):
+    """Half of the rows are no reason to raise the clock; once it is full it stays."""
+    @nki.jit
+    def stream(a, b, first):
+        out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+        x, y, z = nl.load(a), nl.load(b), nl.load(first)
+        for _ in range(40):                             # all rows, or half of them as well
+            nisa.nc_matmul(z, y[:first.shape[0]])
+        for _ in range(100):
+            acc = nisa.nc_matmul(x, y[:64])
+        nl.store(out, nisa.tensor_copy(acc))
+        return out
+    half = np.float16
+    prof = predict(stream, ones(64, 128, dtype=half), ones(128, 512, dtype=half),
+                   ones(rows, 128, dtype=half))
+    assert prof.counters["pe_full_clock"] == pytest.approx(1.0 if warm else 0.0, abs=0.25)
