@@ -113,8 +113,12 @@ class Cluster(Setting):
     def devices(self, name: str) -> None:
         """Make the stand-in devices of a node, open as the driver's are."""
         first = TERMINALS + DEVICES * sorted(self.hosts).index(name)
-        # Sandboxes mount a /proc of their own, which the kernel grants only who sees a whole one.
-        self.hosts[name].ssh("sudo mkdir -p /run/proc && sudo mount -t proc proc /run/proc")
+        # Sandboxes mount a /proc of their own, which the kernel grants only who sees a whole one,
+        # and forbid themselves more namespaces there, where systemd-nspawn lets nobody write.
+        self.hosts[name].ssh(
+            "sudo mkdir -p /run/proc && sudo mount -t proc proc /run/proc"
+            " && sudo mount --bind /run/proc/sys/user /proc/sys/user"
+        )
         for number in range(DEVICES):
             self.hosts[name].ssh(f"sudo mknod -m 666 /dev/neuron{number} c 4 {first + number}")
 
