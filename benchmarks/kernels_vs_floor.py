@@ -3,20 +3,20 @@
     python benchmarks/kernels_vs_floor.py [--only TEXT] [--target trn1 --target trn2]
                                           [--dialect nki] [--sources DIR] [--write]
 
-The floor is what no kernel on this core can undercut by the figures of its chip: the launch, and the
-longest of these:
+The floor is what no kernel on this core can undercut by the figures of its chip: the launch, and
+the longest of these:
 
 - the way of a load, what the Tensor Engine has to do, one instruction that drains it, the way of a
   store. The engine's work: each product's columns at one a cycle (float32: four passes) in as few
-  instructions as there can be; the transposes of an operand that comes in the wrong layout; and half
-  the clock until its first window is over.
+  instructions as there can be; the transposes of an operand that comes in the wrong layout; and
+  half the clock until its first window is over.
 - every input and output through the DMA engines once
 - the inputs, an instruction, the way of a store
 - the way of a load, an instruction, the outputs.
 
 A way is a DMA of one descriptor: start, read, completion. What this leaves out is what the work
-costs to be done in pieces: the first and the last piece, which nothing overlaps, and the work of the
-Vector and Scalar Engines.
+costs to be done in pieces: the first and the last piece, which nothing overlaps, and the work of
+the Vector and Scalar Engines.
 
 `--sources DIR` runs the public solutions of courses that are in a folder of checkouts (as for
 `nox -s conformance`) through the same model; `--write` puts the tables into docs/tuning.md.
@@ -159,8 +159,8 @@ def row(lab: Any, case: Any, target: str, dialect: str, file: str = "kernels") -
     step = any(case.name.startswith(f"matmul_{s}") or s == case.kernel_kwargs.get("matmul_kernel")
                for s in STEPS)
     name = case.name if file == "kernels" else f"{case.name}, {Path(file).stem}"
-    return Row(lab.name, name, target, step and bool(options), tensor, moved, least, prof.latency_us, top,
-               busy[top], core.timing.launch_us)
+    return Row(lab.name, name, target, step and file == "kernels", tensor, moved, least,
+               prof.latency_us, top, busy[top], core.timing.launch_us)
 
 
 HEAD = ("case", "PE", "bytes", "floor", "ours", "of floor", "busiest", "waits")
@@ -178,21 +178,21 @@ def total(rows: list[Row]) -> str:
     last = [r.ratio for r in rows if not r.step]
     if not last:
         return ""
-    return (f"{len(last)} kernels without the steps (*): {np.exp(np.mean(np.log(last))):.2f} of the "
-            f"floor (geometric mean), {sum(x > NEAR for x in last)} above {NEAR}.")
+    return (f"{len(last)} kernels without the steps (*): {np.exp(np.mean(np.log(last))):.2f} of "
+            f"the floor (geometric mean), {sum(x > NEAR for x in last)} above {NEAR}.")
 
 
 def compared(rows: list[Row], found: list[Any]) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of the table of public solutions: case, ours, how many, the best, the median.
+    """Yield a row for each case that a public solution can do: case, ours, how many, their best and
+    median.
     """
     for r in rows:
         theirs = sorted(f.us for f in found if f.case == r.case and f.us)
         tried = sum(f.case == r.case for f in found)
-        if r.step or not tried:
-            continue
-        best, middle = ((theirs[0], statistics.median(theirs)) if theirs else (0.0, 0.0))
-        yield (r.case, f"{r.ours:,.0f}", f"{len(theirs)} of {tried}",
-               *((f"{x:,.0f} ({x / r.ours:.2f})" if x else "-") for x in (best, middle)))
+        if not r.step and theirs:
+            yield (r.case, f"{r.ours:,.0f}", f"{len(theirs)} of {tried}",
+                   *(f"{x:,.0f} ({x / r.ours:.2f})"
+                     for x in (theirs[0], statistics.median(theirs))))
 
 
 SOLUTIONS = ("case", "ours", "right and can", "their best", "their median")
@@ -241,12 +241,12 @@ def main() -> int:
         parser.error(f"--sources {options.sources}: there is no such folder")
     if options.write and (options.only or options.target or options.dialect != "beta1"):
         parser.error("--write is for the whole tables: without --only, --target and --dialect")
-    ending, chosen = {"beta1": "", "nki": "_nki"}[options.dialect], options.target or ("trn1", "trn2")
+    ending = {"beta1": "", "nki": "_nki"}[options.dialect]
     if options.sources:
         sys.path.insert(0, str(ROOT))       # conformance, which finds them
         from public_solutions import run_all
     written: dict[str, list[str]] = {"kernels": [], "solutions": []}
-    for target in chosen:
+    for target in options.target or ("trn1", "trn2"):
         rows = []
         for lab, case in cases():
             if options.only in case.name:

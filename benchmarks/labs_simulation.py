@@ -1,12 +1,15 @@
 """How long the simulator takes for the labs' large cases, against PyTorch and NumPy doing the same.
 
     python benchmarks/labs_simulation.py [--repeat N] [--only TEXT] [--target trn1|trn2]
-                                         [--threads N] [--memory]
+                                         [--threads N] [--quick] [--memory]
 
 Simulator and reference run alternately on the same inputs, in this process, with as many threads
 each; the table shows the best of N runs and the ratios, which are what to compare between machines.
 On a busy machine only the ratio of CPU times, with --threads 1, means something. A variable that
 tells NumPy's BLAS to be that of an older processor is taken out: PyTorch would not obey it.
+
+--quick leaves out the cases that take seconds. NKISIM_NESTS=0 in the environment shows what running
+nests of loops once (machine/nest.py) is worth.
 
 --memory measures no time: each case runs once, in a process of its own, and the table shows what it
 needed at the peak beyond the imported modules, inputs included, against inputs and outputs.
@@ -26,6 +29,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "shared"))
+QUICK = 5_000_000       # elements of the inputs of a case that --quick keeps
 
 
 def arguments() -> argparse.Namespace:
@@ -36,6 +40,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--target", default="trn2", choices=("trn1", "trn2"))
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1,
                         help="of both sides (default: one a core)")
+    parser.add_argument("--quick", action="store_true",
+                        help=f"only cases with at most {QUICK:,} elements in their inputs")
     parser.add_argument("--memory", action="store_true", help="show memory in place of time")
     return parser.parse_args()
 
@@ -59,6 +65,12 @@ def subjects(conv: Any, ffnn: Any, network: ModuleType) -> Iterator[tuple[Any, A
         yield conv, case, functools.partial(conv_reference, pool=case.kwargs.get("pool_size", 1))
     for case in (c for c in ffnn.cases if "lab" in c.fleets and c.kernel == "nki_predict"):
         yield ffnn, case, lambda x: lambda: network.probabilities(*x).argmax(axis=1)
+
+
+def wanted(args: argparse.Namespace, case: Any) -> bool:
+    """Tell whether a case was asked for."""
+    elements = sum(math.prod(t.shape) for t in case.inputs)
+    return args.only in case.name and (not args.quick or elements <= QUICK)
 
 
 def best_of(repeat: int, *functions: Callable[[], Any]) -> list[tuple[float, float]]:
@@ -91,7 +103,7 @@ def peak_mb(lab_name: str, case_name: str, target: str) -> tuple[float, float]:
     return (after - before) / 2**20, (sum(a.nbytes for a in inputs) + run.outputs.nbytes) / 2**20
 
 
-def memory(wanted: list[tuple[str, str]], target: str) -> int:
+def memory(names: list[tuple[str, str]], target: str) -> int:
     """Print the table of memory; return 0."""
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
@@ -101,7 +113,7 @@ def memory(wanted: list[tuple[str, str]], target: str) -> int:
     table = Table(title="Memory of the simulator", title_justify="left", box=None)
     for name in ("lab", "case", "peak MB", "inputs and outputs MB", "of 2 x that + 300 MB"):
         table.add_column(name, justify="left" if name in ("lab", "case") else "right")
-    for lab, case in wanted:
+    for lab, case in names:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             peak, data = pool.submit(peak_mb, lab, case, target).result()
         table.add_row(lab, case, f"{peak:,.0f}", f"{data:,.0f}", f"{peak / (2 * data + 300):.2f}")
@@ -127,7 +139,7 @@ def main() -> int:
     network = load_module(ffnn.folder / "reference.py", "bench_reference")
     if args.memory:
         return memory([(lab.name, case.name) for lab, case, _ in subjects(conv, ffnn, network)
-                       if args.only in case.name], args.target)
+                       if wanted(args, case)], args.target)
     means: dict[str, list[tuple[float, float]]] = {}
     table = Table(title=f"Simulator ({args.target}) and reference on this machine, "
                         f"{args.threads} threads, best of {args.repeat}", title_justify="left",
@@ -136,7 +148,7 @@ def main() -> int:
         table.add_column(name, justify="left" if name in ("lab", "case") else "right",
                          overflow="fold")
     for lab, case, make in subjects(conv, ffnn, network):
-        if args.only not in case.name:
+        if not wanted(args, case):
             continue
         kernels = load_module(lab.folder / "kernels.py", f"bench_{lab.name}")
         inputs = make_inputs(case, 0)

@@ -77,7 +77,8 @@ def _in_a_process(lab: str, file: Path, path: tuple[str, ...], target: str, case
     results: Any = context.Queue()
     process = context.Process(target=_child, args=(lab, file, path, target, cases, results))
     process.start()
-    found, until = {}, time.monotonic() + seconds
+    found: dict[str, Found] = {}
+    until = time.monotonic() + seconds
     while len(found) < len(cases) and time.monotonic() < until:
         try:
             one = results.get(timeout=1)
@@ -117,7 +118,7 @@ def _child(lab: str, file: Path, path: tuple[str, ...], target: str, cases: list
 
 
 def _complaint(lab: str, file: Path, kernel: str, target: str) -> str:
-    """Return what is wrong with a kernel on the smallest shape of the course's tests that it can do.
+    """Return what is wrong with a kernel on the first shape of its course's tests that it can do.
     """
     said = "no case"
     for case in courses.CASES[lab]:

@@ -1,6 +1,6 @@
-"""Does `tune` find the best block sizes that were measured? AWS's blocked matmul, on a grid of them.
+"""Does `tune` find the best block sizes that were measured? AWS's blocked matmul, on a grid.
 
-    python benchmarks/tune_matmul_grid.py [--sources DIR]
+    python benchmarks/tune_matmul_grid.py [--sources DIR] [--write]
 
 The measurements are published ones that nkisim carries (data/measurements-nki.json): one kernel of
 the package nki, and 74 choices of the tiles of a block. `tune` predicts every combination of those
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from kernels_vs_floor import put
 from rich.console import Console
 from rich.table import Table
 
@@ -60,7 +61,8 @@ def kernel(sources: Path | None, record: dict[str, Any]) -> Any:
         path = checkout / source["path"]
         if path.is_file() and re.search(r"^(import|from) nki\b", path.read_text("utf-8"), re.M):
             return getattr(load_module(path, "published"), source["function"])
-    sys.exit(f"{sources} has no checkout of {source['repo']} with {source['path']} for `import nki`")
+    sys.exit(f"{sources} has no checkout of {source['repo']} with {source['path']} for "
+             "`import nki`")
 
 
 def agreement(rows: list[Row], measured: dict[tuple[int, ...], float]) -> tuple[int, int]:
@@ -77,8 +79,9 @@ def main() -> int:
     parser.add_argument("--sources", type=Path, help="a folder of checkouts, OWNER+NAME")
     parser.add_argument("--jobs", type=int, default=None, help="processes; default one a core")
     parser.add_argument("--rows", type=int, default=8, help="of the table")
+    parser.add_argument("--write", action="store_true", help="say it in docs/tuning.md")
     options = parser.parse_args()
-    missed = 0
+    missed, said = 0, []
     for records in grids().values():
         one, measured = records[0], {values(r["kwargs"]): float(r["value_us"]) for r in records}
         choices = {name: sorted({v[i] for v in measured}) for i, name in enumerate(NAMES)}
@@ -109,13 +112,17 @@ def main() -> int:
         ties = [v for v in order if measured[v] <= fastest * (1 + NOISE)]
         hit, pairs = agreement(found.rows, measured)
         alike = [values(r.values) for r in (found.rows[0], *found.alike)]
-        print(f"The fastest predicted is {first:.1%} slower on the chip than the fastest measured; "
-              f"what tune says moves least among equals ({', '.join(map(str, values(frugal.values)))}) "
-              f"{least:.1%}. The fastest measured is {'' if order[0] in alike else 'not '}among "
-              f"those that tune cannot tell from its first. {len(ties)} measured choices are "
-              f"within {NOISE:.1%} of it. Of {pairs} pairs that differ by more than {GAP:.0%}, "
-              f"{hit / pairs:.0%} are in the right order.")
+        takes = ", ".join(map(str, values(frugal.values)))
+        said.append(f"The fastest predicted is {first:.1%} slower on the chip than the fastest "
+                    f"measured; what moves least among equals ({takes}) {least:.1%}. The fastest "
+                    f"measured is {'' if order[0] in alike else 'not '}among those that tune "
+                    f"cannot tell from its first. {len(ties)} measured choices are within "
+                    f"{NOISE:.1%} of it. Of {pairs} pairs that differ by more than {GAP:.0%}, "
+                    f"{hit / pairs:.0%} are in the right order.")
+        print(said[-1])
         missed += least > GAP
+    if options.write:
+        put("grid", "\n\n".join(said))
     return 1 if missed else 0
 
 

@@ -5,6 +5,7 @@ counts when the time is up. A first line names the cases to come. Findings go to
 """
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import linecache
@@ -14,9 +15,10 @@ import runpy
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -211,7 +213,8 @@ class TooLong(BaseException):
 
 @contextmanager
 def time_limit(seconds: int) -> Iterator[None]:
-    """Raise TooLong after some seconds (0: never), where the system has alarms."""
+    """Raise TooLong after some seconds of the processor, or five times as many of the clock (0:
+    never), where the system has alarms: what else a machine does is no fault of a kernel's."""
     if not seconds or not hasattr(signal, "SIGALRM"):
         yield
         return
@@ -219,12 +222,21 @@ def time_limit(seconds: int) -> Iterator[None]:
     def end(*_: Any) -> None:
         raise TooLong(f"not finished in {seconds} s")
 
-    signal.signal(signal.SIGALRM, end)
-    signal.alarm(seconds)
+    timers = ((signal.ITIMER_PROF, signal.SIGPROF, seconds),
+              (signal.ITIMER_REAL, signal.SIGALRM, 5 * seconds))
+    for timer, sign, limit in timers:
+        signal.signal(sign, end)
+        signal.setitimer(timer, limit)
     try:
         yield
     finally:
-        signal.alarm(0)
+        for timer, _, _ in timers:
+            signal.setitimer(timer, 0)
+
+
+def _volume(nodeid: str) -> int:
+    """Return the product of the numbers in a case's parameters: most of them are of its shapes."""
+    return prod(int(n) or 1 for n in re.findall(r"\d+", nodeid.partition("[")[2]))
 
 
 class _Watch:
@@ -239,7 +251,7 @@ class _Watch:
 
     @pytest.hookimpl(trylast=True)      # what a mark deselects is gone by then
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
-        """Keep a sample of each test function's cases, spread evenly over its parameters."""
+        """Keep a sample of each test function's cases: its smallest, and larger ones."""
         size = self.job["detail"].get("sample", 0)
         if not size:
             return
@@ -249,8 +261,8 @@ class _Watch:
         kept = set()
         for cases in functions.values():
             runs = [c for c in cases if c.get_closest_marker("skip") is None] or cases
-            step = max(1, (len(runs) - 1) / max(1, size - 1))
-            kept |= {runs[min(round(i * step), len(runs) - 1)] for i in range(min(size, len(runs)))}
+            runs.sort(key=lambda case: _volume(case.nodeid))
+            kept |= {runs[i * len(runs) // size] for i in range(size)}
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = [item for item in items if item in kept]
 
@@ -267,6 +279,12 @@ class _Watch:
                 for findings in runs:
                     _tell(findings)
 
+    def pytest_runtest_logfinish(self) -> None:
+        """Let go of what a failed test has computed: its traceback holds it."""
+        for name in ("last_exc", "last_value", "last_traceback"):
+            setattr(sys, name, None)
+        gc.collect()
+
     def pytest_collection_finish(self, session: Any) -> None:
         """Name the tests to come."""
         self.log.expect([self._name(item.nodeid) for item in session.items])
@@ -279,7 +297,7 @@ class _Watch:
             self.log.add(of_exception(self.job["name"], error, self.root, asserts=False))
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: Any, call: Any) -> Iterator[Any]:
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> Generator[None, Any, Any]:
         """Record a test that ran, or whose set-up failed."""
         report: Any = yield
         name, error = self._name(item.nodeid), call.excinfo and call.excinfo.value

@@ -21,8 +21,8 @@ class Part:
     their kernels are only planned, not computed. `slow` parts run with --full only. `seconds`: the
     time limit of a file. `env`: variables that the files want set. `partner` of "harness": the
     folder of the programs that files NAME_ref.py are put into, NAME_test.py. `sample` of "tests":
-    so many cases of each test function run (--full: all), spread evenly over its parameters, each
-    for at most `each` seconds; its functions are counted in a row of their own.
+    so many cases of each test function run (--full: all), its smallest and larger ones, each for at
+    most `each` seconds of the processor; functions are counted in a row of their own.
     """
 
     how: str
@@ -63,7 +63,7 @@ _LIBRARY = "test/integration/nkilib/**/test_*.py"
 
 def _library(*options: str) -> Part:
     options = ("-p", "nki_library_harness", "--test-mode", "simulation", *options)
-    return Part("tests", (_LIBRARY,), path=(".", "src"), sample=2, each=60, seconds=1800,
+    return Part("tests", (_LIBRARY,), path=(".", "src"), sample=2, each=60, seconds=7200,
                 env=(("PYTEST_ADDOPTS", " ".join(options)),))
 
 

@@ -149,6 +149,33 @@ def test_what_a_handout_shows_in_one_dialect_it_shows_in_the_other(page: Path):
         {n.replace("_nki.py", ".py") for n in names if n.endswith("_nki.py")}
 
 
+def sections(text: str) -> dict[str, str]:
+    """Return the sections of a page by the number that their headings begin with."""
+    parts = re.split(r"^## (?:Step )?(\d\w?)[.:]?(?: .*)?$", text, flags=re.M)[1:]
+    return {number: body.split("\n## ")[0] for number, body in zip(parts[::2], parts[1::2])}
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("labs/*/README.md")), ids=lambda p: p.parent.name)
+def test_every_question_has_an_answer_in_the_key(page: Path):
+    """A section with questions has a section of answers, and lists are of the same length."""
+    answers = sections((page.parent / "solutions" / "answers.md").read_text("utf-8"))
+    asked = {number: body for number, body in sections(page.read_text("utf-8")).items()
+             if re.search(r"^Questions?:", body, re.M)}
+    assert asked and set(asked) <= set(answers)
+    for number, body in asked.items():
+        for list_ in re.findall(r"^Questions:\n\n(.*?\n)(?=\n\S(?!\.))", body, re.M | re.S):
+            of = [len(re.findall(r"^\d\. ", part, re.M)) for part in (list_, answers[number])]
+            assert of[0] == of[1] > 1, number
+
+
+def test_the_rules_that_handouts_name_exist_and_say_so():
+    from nkisim.rules import RULES
+    rows = [row for page in ROOT.glob("labs/*/README.md")
+            for row in re.findall(r"^\| (.*NKI-\w\d\d.*) \|", page.read_text("utf-8"), re.M)]
+    assert len(rows) > 10
+    assert {i for row in rows for i in re.findall(r"NKI-\w\d\d", row)} <= set(RULES)
+
+
 @pytest.mark.parametrize("line, said, expected", [
     ("takes ~85 us", "it takes 84.7 us.", True), ("takes ~85 us", "it takes 60 us", False),
     ("~5,200 us", "5,161.4 us", True), ("total ~3.1e-05", "total 2.84e-05", True),

@@ -16,8 +16,9 @@ pytest.importorskip("furo", reason="furo is not installed (extra: docs)")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from docs import book  # noqa: E402
 
-PAGES = ("README.html", "labs/vecadd/README.html", "reference/nkisim.html", "errors/NKI-P01.html",
-         "docs/grading.html")
+PAGES = ("README.html", "labs/vecadd/README.html", "labs/ffnn/README.html",
+         "labs/conv2d/README.html", "reference/nkisim.html", "errors/NKI-P01.html",
+         "docs/grading.html", "NEURON_PROFILE.html", "CONTRIBUTING.html")
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +111,8 @@ def test_the_search_finds_pages_without_a_server(site, chromium):
     assert any("labs/vecadd" in href for href in found), found
 
 
-@pytest.mark.parametrize("scheme, width", [("light", 1280), ("dark", 1280), ("light", 390)])
+@pytest.mark.parametrize("scheme, width", [("light", 1280), ("dark", 1280), ("light", 390),
+                                           ("dark", 390)])
 def test_pages_are_accessible(site, chromium, scheme, width):
     axe = importlib.util.find_spec("axe_core_python")
     if axe is None:

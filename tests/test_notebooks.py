@@ -84,6 +84,8 @@ def test_a_notebook_runs(path, executed):
     for cell in magic:
         if cell in wrong:
             assert "NKI-" in said(cell) and "limit" in said(cell), cell.source
+            if "def " in cell.source:
+                assert f"Cell In[{cell.execution_count}]" in said(cell)
         else:
             assert "predicted, not measured" in said(cell), cell.source
 

@@ -3,7 +3,7 @@
 Two modules of its harness (locks of remote machines, an analysis of traces) are not in the public
 repository, and an attribute that only compiled kernels get is asked for in its simulation mode.
 Tests that only trace a kernel ask the compiler for it, as if they were in no mode; a trace is a run
-here. The mode skips cases with a large number in their names. Where a test function has no other cases,
+here. The mode skips cases with a large number in their names. Where a test function has no others,
 these run here, within the time that the suite gives to each.
 """
 from __future__ import annotations

@@ -202,8 +202,8 @@ def pool() -> Drawing:
     d.text(567, 89, "HBM", "ink", "middle")
     d.text(20, 160, "acc[p, 2 r + y, 2 c + x]: a view of the bank with five dimensions; the "
            "maximum goes over y and x.", "dim small")
-    d.text(20, 180, "The bias is the same for a whole channel, so it may be added after the "
-           "maximum: a quarter of the work.", "dim small")
+    d.text(20, 180, "One more instruction adds the bias, rounds to the dtype of the output and "
+           "writes SBUF.", "dim small")
     d.text(20, 200, "Nothing of the convolution itself ever goes to HBM.", "dim small")
     return d
 

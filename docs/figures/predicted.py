@@ -162,9 +162,9 @@ def roofline() -> tuple[Drawing, dict[str, float]]:
     band, peak = core.hbm_gbps_per_core / 1e3, core.peak_tflops["bfloat16"]
     knee = peak / band
     d.line((px(1), py(band)), (px(knee), py(peak)), (right, py(peak)), kind="roof")
-    d.text(px(knee), py(peak) - 8, f"Tensor Engine: {peak:g} x 10^12 a second (bfloat16)",
+    d.text(px(knee), py(100.0) - 7, f"Tensor Engine: {peak:g} x 10^12 a second (bfloat16)",
            "ink small", "middle")
-    d.text(px(1.15), py(band * 6), f"HBM: {core.hbm_gbps_per_core:.0f} GB/s a core", "ink small")
+    d.text(px(3.4), py(band * 1.7), f"HBM: {core.hbm_gbps_per_core:.0f} GB/s a core", "ink small")
     facts = {}
     for name, p in runs.items():
         intensity = p.flops / (p.hbm_read_bytes + p.hbm_write_bytes)

@@ -294,7 +294,8 @@ def boundary() -> dict[str, Any]:
 def student(name: str) -> dict[str, Any]:
     """Return the policy of students who sign in to the account (IAM users, or Identity Center with
     an attribute), for an account that forbids Lambda: the machine whose owner is their tag
-    `trainium-labs:owner`, by Session Manager or EC2 Instance Connect. It knows no caps."""
+    `trainium-labs:owner`, by EC2 Instance Connect, or by Session Manager where the account has
+    Default Host Management Configuration (the machines' own role may not). It knows no caps."""
     own = {
         f"aws:ResourceTag/{tags.CLASS}": name,
         f"aws:ResourceTag/{tags.OWNER}": f"${{aws:PrincipalTag/{tags.OWNER}}}",

@@ -13,19 +13,20 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import cluster_grading
 import hosts
 from test_hosts import Setting
 
 PACKAGES = (
-    "libpam-systemd,slurmctld,slurmd,slurmdbd,slurm-client,munge,mariadb-server,libpam-slurm-adopt"
+    "libpam-systemd,slurmctld,slurmd,slurmdbd,slurm-client,munge,mariadb-server,libpam-slurm-adopt,"
+    "bubblewrap"
 )
 DEVICES = 4  # stand-in devices of a node, of one NeuronCore each
 TERMINALS = 40  # the first of /dev/ttyN that stands in
-# Of the Neuron environment and of what labkit needs, as far as a run looks for them.
+# Of the Neuron environment, as far as a run looks for it.
 NEEDED = (
     "neuronxcc/nki/__init__.py",
     "neuronx_cc-2.21.0.dist-info/METADATA",
-    *(f"{name}.py" for name in ("numpy", "ml_dtypes", "rich", "filelock")),
 )
 HERE = Path(__file__).resolve().parent
 
@@ -86,6 +87,7 @@ class Cluster(Setting):
         (site,) = venv.glob("lib/python3*/site-packages")
         for name in NEEDED:
             hosts.write(site / name, "# a stand-in for tests\n")
+        cluster_grading.prepare(self.root)
         if hybrid():
             library = self.root / "usr/local/lib/hide-cgroup-v1.so"
             source = HERE / "hide_cgroup_v1.c"
@@ -111,6 +113,8 @@ class Cluster(Setting):
     def devices(self, name: str) -> None:
         """Make the stand-in devices of a node, open as the driver's are."""
         first = TERMINALS + DEVICES * sorted(self.hosts).index(name)
+        # Sandboxes mount a /proc of their own, which the kernel grants only who sees a whole one.
+        self.hosts[name].ssh("sudo mkdir -p /run/proc && sudo mount -t proc proc /run/proc")
         for number in range(DEVICES):
             self.hosts[name].ssh(f"sudo mknod -m 666 /dev/neuron{number} c 4 {first + number}")
 

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 PACKAGES = "systemd,systemd-sysv,dbus,openssh-server,python3,python3-apt,sudo,acl,ca-certificates,iproute2,git,rsync,gpg,curl,procps,bsdutils,gawk,python3-venv"
@@ -28,6 +29,10 @@ mount -t overlay overlay -o "lowerdir=$ROOTFS,upperdir=$W/u,workdir=$W/w" "$W/m"
 echo "$NAME" > "$W/m/etc/hostname"; printf '127.0.0.1 localhost %s\n' "$NAME" > "$W/m/etc/hosts"
 mkdir -p "$W/m/etc/ssh/sshd_config.d"
 printf 'ListenAddress %s\nPort 22\nPasswordAuthentication no\nUseDNS no\n' "$IP" > "$W/m/etc/ssh/sshd_config.d/00-lab.conf"
+# Control groups of its own: hosts that share them end each other's services, which have the same names.
+for top in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do
+  if [ -w "$top/cgroup.procs" ]; then mkdir "$top/trainium-$$"; echo $$ > "$top/trainium-$$/cgroup.procs"; fi
+done
 exec systemd-nspawn -q -D "$W/m" --boot --register=no --keep-unit --machine="$NAME" --resolv-conf=off --timezone=off --link-journal=no --console=pipe $NSPAWN
 """
 
@@ -391,8 +396,24 @@ class Host:
                 self.ssh("sudo systemctl poweroff --force --force", check=False)
                 self.process.wait(10)
             except subprocess.TimeoutExpired:
-                os.killpg(self.process.pid, 9)
-                self.process.wait()
+                self.kill()
+
+        for top in ("", "unified", "systemd"):
+            group = Path("/sys/fs/cgroup", top, f"trainium-{self.process.pid}")
+            for folder in sorted(group.glob("**/"), reverse=True):
+                with suppress(OSError):  # what still runs there keeps it
+                    folder.rmdir()
+
+    def kill(self) -> None:
+        """Take its power away. systemd-nspawn alone must not be killed: what it booted goes on."""
+        pid = self.process.pid
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            os.kill(int(child), 9)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(pid, 9)
+            self.process.wait()
 
 
 def decrypted(vault: Path, place: Path) -> Path:

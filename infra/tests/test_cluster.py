@@ -11,11 +11,13 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import cluster
+import cluster_grading
 import hosts
 from cluster import DEVICES, Cluster
 from conftest import INFRA, ClassFolder
@@ -64,13 +66,15 @@ class Lab:
         at: hosts.Host = getattr(self, host)
         return at.ssh(command, user=student, key=self.keys[student], check=check)
 
-    def submit(self, student: str, script: str, *options: str, check: bool = True) -> str:
-        """Hand a script to sbatch; return the job's id, or what was said."""
+    def submit(
+        self, student: str, script: str, *options: str, check: bool = True,
+        sbatch: str = "/usr/bin/sbatch",
+    ) -> str:
+        """Hand a script to sbatch, Slurm's own unless told; return the job's id, or what was
+        said."""
         text = f"#!/bin/bash\n{script}\n".replace("'", "'\\''")
-        words = " ".join(options)
-        return self.run(
-            student, f"printf %s '{text}' | sbatch --parsable {words} 2>&1", check=check
-        )
+        words = f"{sbatch} --parsable {' '.join(options)} 2>&1"
+        return self.run(student, f"printf %s '{text}' | {words}", check=check)
 
     def until(self, what: Callable[[], bool], seconds: float = 60, jobs: str = "") -> None:
         """Wait for something; tell what became of `jobs` if it does not come."""
@@ -358,9 +362,17 @@ def test_a_node_that_leaves_gives_its_jobs_back(lab: Lab) -> None:
 
 
 def test_a_killed_controller_and_accounting_lose_no_job(lab: Lab) -> None:
-    running = [lab.submit(s, "sleep 8; echo done > survived", "--gpus=2") for s in STUDENTS[:4]]
-    lab.until(lambda: [lab.state(j) for j in running] == ["RUNNING"] * 4, 30)
-    waiting = [lab.submit(s, "echo done > survived", "--gpus=2") for s in STUDENTS[4:]]
+    """Neither those that run nor those that were handed in just now: what `sbatch` of the class
+    has answered is on the disk (Slurm's own answers up to five seconds before)."""
+
+    def hand_in(student: str, seconds: int) -> str:
+        script = f"sleep {seconds}; echo done > survived"
+        return lab.submit(student, script, "--gpus=2", sbatch="sbatch")
+
+    with ThreadPoolExecutor(4) as pool:
+        running = list(pool.map(hand_in, STUDENTS[:4], [40] * 4))
+        lab.until(lambda: [lab.state(j) for j in running] == ["RUNNING"] * 4, 30)
+        waiting = list(pool.map(hand_in, STUDENTS[4:], [0] * 2))
     before = lab.head.ssh("systemctl show -p MainPID --value slurmctld slurmdbd").split()
     lab.head.ssh(f"sudo kill -9 {' '.join(before)}")
     lab.until(lambda: "UP" in lab.head.ssh("scontrol ping", check=False), 60)
@@ -421,6 +433,52 @@ def test_host_cluster_puts_the_run_into_the_queue(lab: Lab, tmp_path: Path) -> N
     assert done.returncode == 2 and "mallory has no account on the cluster" in done.stderr
     done = run("--student", "cleo", SLURM_PARTITION="grading")
     assert done.returncode and "Invalid account" in done.stdout + done.stderr, done
+
+
+def test_grading_goes_through_the_grading_queue(lab: Lab) -> None:
+    """What the staff do on the first node; the reports are those of a run without a queue."""
+    graded = cluster_grading.Grading(lab.head)
+    graded.run("one")
+    graded.same_secret("one", "two")
+    graded.start("two", "--scheduler slurm:grading --jobs 2")
+    seen = set()
+
+    def ended() -> bool:
+        seen.update(lab.head.ssh("squeue -h -n labkit-grade -t R -o '%P %a %u %N'").splitlines())
+        return graded.code("two") != ""
+
+    lab.until(ended, 400)
+    assert graded.code("two") == "0", graded.log("two")
+    assert {line.rpartition(" ")[0] for line in seen} == {"grading staff ubuntu"}, seen
+    assert {line.rpartition(" ")[2] for line in seen} == {"node-01", "node-02"}, "each has a node"
+    assert graded.differ("one", "two") == "" and "student000" in graded.grades("two")
+    lab.until(lambda: lab.head.ssh("squeue -h -n labkit-grade") == "", 30)
+
+
+def test_a_benchmark_of_this_repository_with_host_cluster(lab: Lab, tmp_path: Path) -> None:
+    """`nox -s benchmark -- vecadd --host cluster`, after nox has installed the packages."""
+    course = cluster_grading.course(tmp_path / "course")
+    config = tmp_path / "ssh-config"
+    config.write_text(f"Host *\n  IdentityFile {lab.keys['bea']}\n  IdentitiesOnly yes\n")
+    words = "benchmark vecadd --backend sim --target trn1 --case transpose_128x128"
+    done = subprocess.run(
+        [sys.executable, "-m", "labkit", *words.split(), "--host", "cluster", "--student", "bea"],
+        cwd=course, capture_output=True, text=True, timeout=300,
+        env={
+            **os.environ,
+            **lab.cloud.environ,
+            "PYTHONPATH": f"{course / 'shared'}:{course / 'infra'}",
+            "LABKIT_SSH_CONFIG": str(config),
+            "LABKIT_CLASS": str(lab.folder.file),
+        },
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Latencies are predicted by nkisim, not measured" in done.stdout
+    results = json.loads((course / "results/results.json").read_text())
+    assert results and "transpose_128x128" in json.dumps(results), "they came home"
+    told = lab.head.ssh("sudo sacct -X -n -P -u bea --format=JobName,Partition,Account,State")
+    (mine,) = [line.split("|")[1:] for line in told.splitlines() if line.startswith("labkit-")]
+    assert mine == ["batch", "students", "COMPLETED"], told
 
 
 def test_who_leaves_the_roster_leaves_the_cluster_and_the_work_is_saved(lab: Lab) -> None:

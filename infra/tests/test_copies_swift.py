@@ -11,7 +11,6 @@ import datetime as dt
 import hashlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -23,102 +22,21 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
+import swift_server
 from classroom import copies
 from conftest import INFRA
+from swift_server import REGION
 
 pytest.importorskip("swift", reason="pip install swift: a real S3-compatible server")
 PROGRAM = INFRA / "roles/work_copies/files/trainium-work-copy"
-BUCKET, REGION = copies.bucket_name("lab", "1"), "us-east-2"
-NAMES = ("account", "container", "object", "proxy")
-FILTERS = {
-    "catch_errors": "",
-    "cache": "use = egg:swift#memcache\nmemcache_servers = 127.0.0.1:1",  # none: it goes without
-    "s3api": f"location = {REGION}",
-    "tempauth": "user_test_tester = testing .admin",
-    "slo": "",
-    "versioned_writes": "allow_object_versioning = true",
-    "symlink": "",
-}
-
-
-def free_ports(n: int) -> list[int]:
-    """Return ports of this machine that nobody listens at."""
-    sockets = [socket.socket() for _ in range(n)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
-
-
-def configure(root: Path, ports: dict[str, int]) -> None:
-    """Write the settings and the rings of a server of one disk."""
-    folder, tool = root / "conf", Path(sys.executable).with_name("swift-ring-builder")
-    folder.mkdir(parents=True)
-    (root / "srv/d1").mkdir(parents=True)
-    (folder / "swift.conf").write_text(
-        "[swift-hash]\nswift_hash_path_suffix = s\nswift_hash_path_prefix = p\n"
-        "[storage-policy:0]\nname = one\ndefault = yes\n"
-    )
-    for name in NAMES:
-        parts = [
-            f"[DEFAULT]\nbind_ip = 127.0.0.1\nbind_port = {ports[name]}\nworkers = 0\n"
-            f"user = root\nswift_dir = {folder}\ndevices = {root}/srv\nmount_check = false\n"
-        ]
-        if name == "proxy":
-            parts.append(f"[pipeline:main]\npipeline = {' '.join(FILTERS)} proxy-server\n")
-            for f, more in FILTERS.items():
-                egg = "" if more.startswith("use =") else f"use = egg:swift#{f}"
-                parts.append(f"[filter:{f}]\n{egg}\n{more}\n")
-            parts.append("[app:proxy-server]\nuse = egg:swift#proxy\naccount_autocreate = true\n")
-        else:
-            parts.append(
-                f"[pipeline:main]\npipeline = {name}-server\n"
-                f"[app:{name}-server]\nuse = egg:swift#{name}\n"
-            )
-            ring = str(folder / f"{name}.builder")
-            for words in (
-                ["create", "4", "1", "0"],
-                ["add", f"r1z1-127.0.0.1:{ports[name]}/d1", "1"],
-                ["rebalance"],
-            ):
-                subprocess.run([str(tool), ring, *words], capture_output=True, timeout=60)
-        (folder / f"{name}.conf").write_text("\n".join(parts))
+BUCKET = copies.bucket_name("lab", "1")
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run Swift; return the address of its S3 API."""
-    root = tmp_path_factory.mktemp("swift")
-    ports = dict(zip(NAMES, free_ports(4)))
-    configure(root, ports)
-    running = []
-    for name in NAMES:
-        program = Path(sys.executable).with_name(f"swift-{name}-server")
-        running.append(
-            subprocess.Popen(
-                [str(program), str(root / f"conf/{name}.conf")],
-                stdout=(root / f"{name}.log").open("w"),
-                stderr=subprocess.STDOUT,
-            )
-        )
-    end = time.monotonic() + 120
-    try:
-        for name, port in ports.items():
-            while True:
-                try:
-                    socket.create_connection(("127.0.0.1", port), 1).close()
-                    break
-                except OSError:
-                    said = (root / f"{name}.log").read_text()[-800:]
-                    assert time.monotonic() < end, f"swift-{name} does not answer: {said}"
-                    time.sleep(0.2)
-        yield f"http://127.0.0.1:{ports['proxy']}"
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
+    with swift_server.running(tmp_path_factory.mktemp("swift")) as address:
+        yield address
 
 
 @pytest.fixture()
@@ -126,8 +44,7 @@ def environ(server: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Return the environment in which S3 is Swift, and make it ours."""
     new = {
         "AWS_ENDPOINT_URL": server,
-        "AWS_ACCESS_KEY_ID": "test:tester",
-        "AWS_SECRET_ACCESS_KEY": "testing",
+        **swift_server.KEYS,
         "AWS_REGION": REGION,
         "AWS_DEFAULT_REGION": REGION,
         "AWS_CONFIG_FILE": "/dev/null",

@@ -180,6 +180,7 @@ def nki_matmul_fully_optimized(lhsT, rhs):
 
     A block of lhsT (all of K) is loaded once and serves the whole row of blocks of the result, so
     that only rhs streams: M / (rows of the block) times, instead of that and lhsT N / 1024 times.
+    It comes 4 x 128 rows at a time, so that loads run ahead of the Tensor Engine.
     """
     K, M, N, width = check_matmul(lhsT, rhs)
     result = nl.ndarray((M, N), dtype=lhsT.dtype, buffer=nl.hbm)
@@ -188,6 +189,7 @@ def nki_matmul_fully_optimized(lhsT, rhs):
     assert per_tile <= room, (
         f"{P} columns of lhsT take {per_tile} bytes per partition; {room} are left for them")
     m_blocks, n_blocks = cut(M, min(4, room // per_tile) * P), cut(N, 2 * width)
+    k_blocks = cut(K // P, 4)
     for y in nl.static_range(len(m_blocks)):
         m0, height = m_blocks[y]
         left = nl.ndarray((P, K // P, height), dtype=lhsT.dtype, buffer=nl.sbuf)
@@ -195,14 +197,19 @@ def nki_matmul_fully_optimized(lhsT, rhs):
             n0, breadth = n_blocks[x]
             acc = nl.zeros((height // P, breadth // width, nl.par_dim(P), width),
                            dtype=nl.float32, buffer=nl.psum)
-            for k in nl.affine_range(K // P):
-                if x == 0:  # just in time: the first matmuls need not wait for all of the block
-                    left[:, k] = nl.load(lhsT[k * P:(k + 1) * P, m0:m0 + height])
-                right = nl.load(rhs[k * P:(k + 1) * P, n0:n0 + breadth])
-                for m in nl.affine_range(height // P):
-                    for n in nl.affine_range(breadth // width):
-                        acc[m, n] += nisa.nc_matmul(left[:, k, m * P:(m + 1) * P],
-                                                    right[:, n * width:(n + 1) * width])
+            for g in nl.static_range(len(k_blocks)):
+                k0, depth = k_blocks[g]
+                right = nl.ndarray((P, depth, breadth), dtype=rhs.dtype, buffer=nl.sbuf)
+                for k in nl.affine_range(depth):
+                    first = (k0 + k) * P
+                    if x == 0:  # just in time: the first matmuls need not wait for all of the block
+                        left[:, k0 + k] = nl.load(lhsT[first:first + P, m0:m0 + height])
+                    right[:, k] = nl.load(rhs[first:first + P, n0:n0 + breadth])
+                for k in nl.affine_range(depth):
+                    for m in nl.affine_range(height // P):
+                        for n in nl.affine_range(breadth // width):
+                            acc[m, n] += nisa.nc_matmul(left[:, k0 + k, m * P:(m + 1) * P],
+                                                        right[:, k, n * width:(n + 1) * width])
             store_block(result, acc, m0, n0)
     return result
 

@@ -52,7 +52,8 @@ def parser() -> argparse.ArgumentParser:
 def case_of(args: argparse.Namespace) -> Case:
     """Return the case that the flags describe; raise SpecError where they do not fit together."""
     if args.size is None:
-        raise SpecError(f"--kernel {args.kernel} needs a size, for example -n 25600")
+        raise SpecError(f"--kernel {args.kernel} needs a size, for example -n "
+                        f"{256 if args.kernel == 'transpose' else 25600}")
     if args.m and args.kernel != "transpose":
         raise SpecError("-m is the height of a matrix; only --kernel transpose has one")
     if args.row_chunk and args.kernel != "tiled":

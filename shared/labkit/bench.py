@@ -11,8 +11,6 @@ from pathlib import Path
 
 from rich.table import Table
 
-import nkisim
-
 from .backends import BACKENDS, has_neuron_devices
 from .cli import (
     RESULTS,
@@ -24,6 +22,7 @@ from .cli import (
     run_cases,
     seed,
 )
+from .dialect import default_dialect
 from .evaluate import PASSED, Outcome, exit_code
 from .hostflags import add_host_flags
 from .show import show_failures, show_printed, show_slow, show_table, terminal, totals
@@ -73,7 +72,7 @@ def _parser(name: str, text: str, names: Sequence[str]) -> argparse.ArgumentPars
                         help="hw: measure on the chip; sim: predict (default: hw where a Neuron "
                              "device is)")
     parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
-    add_language_flags(parser, nkisim.installed_dialect())
+    add_language_flags(parser, *default_dialect())
     add_case_limit(parser)
     add_host_flags(parser)
     return parser

@@ -12,10 +12,8 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-import nkisim
-
 from .backends import BACKENDS
-from .dialect import DIALECTS, KERNELS
+from .dialect import DIALECTS, KERNELS, course_dialect, default_dialect
 from .evaluate import Outcome, evaluate, exit_code, score
 from .hostflags import add_host_flags, asks_for_host
 from .load import discover, labs_root, load_lab
@@ -49,7 +47,7 @@ def add_common_flags(parser: argparse.ArgumentParser, lab: Lab) -> None:
     parser.add_argument("--backend", choices=BACKENDS, default="sim",
                         help="sim: our simulator; sdk-sim: the SDK's; hw: the chip (default: sim)")
     parser.add_argument("--simulate", action="store_true", help="the same as --backend sim")
-    add_language_flags(parser, nkisim.installed_dialect())
+    add_language_flags(parser, *default_dialect(lab.folder))
     add_case_limit(parser)
     parser.add_argument("--seed", type=seed, default=lab.seed,
                         help="seed of the inputs (default: %(default)s)")
@@ -61,12 +59,12 @@ def add_common_flags(parser: argparse.ArgumentParser, lab: Lab) -> None:
                         help="show the cases with their tolerances and thresholds, and run none")
 
 
-def add_language_flags(parser: argparse.ArgumentParser, default: str) -> None:
+def add_language_flags(parser: argparse.ArgumentParser, default: str, why: str = "") -> None:
     """Add the flags that say in which dialect kernels are, and how strictly they are read."""
     files = ", ".join(f"{d}: {file}" for d, file in KERNELS.items())
     parser.add_argument("--dialect", choices=DIALECTS, default=default or None,
                         help=f"{files} (default: {default or 'both'}"
-                             + (", what the SDK here speaks)" if default else ")"))
+                             + (f", {why})" if why else ")"))
     parser.add_argument("--language", choices=("teach", "strict", "off"),
                         help="what is done about Python that a compiler of NKI refuses: said (the "
                              "default), an error, nothing (docs/language-limits.md)")
@@ -302,7 +300,7 @@ def simulate(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE",
                         help="where results are appended (default: %(default)s)")
     parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
-    add_language_flags(parser, "")
+    add_language_flags(parser, course_dialect())
     add_case_limit(parser)
     add_host_flags(parser)
     args = parser.parse_args(argv, argparse.Namespace(backend="sim", simulate=True))

@@ -1,6 +1,13 @@
 """The two dialects of NKI that labs are written in."""
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import nkisim
+
+#: the file at the top of a students' repository that says what it was made of
+MANIFEST = "starter.json"
 #: dialect -> the file of a lab's kernels; "beta1" is `neuronxcc.nki`, "nki" is `import nki`
 KERNELS = {"beta1": "kernels.py", "nki": "kernels_nki.py"}
 DIALECTS = tuple(KERNELS)
@@ -10,3 +17,23 @@ PACKAGE = {"beta1": "neuronxcc.nki", "nki": "nki"}
 def dialect_of(stem: str) -> str:
     """Return the dialect of a file of kernels by its name without the ending."""
     return next((d for d, file in KERNELS.items() if file == f"{stem}.py"), "beta1")
+
+
+def course_dialect(start: Path | None = None) -> str:
+    """Return the dialect of the students' repository around a folder; "" if there is none."""
+    here = (start or Path.cwd()).resolve()
+    for folder in (here, *here.parents):
+        try:
+            found = json.loads((folder / MANIFEST).read_text(encoding="utf-8")).get("dialect", "")
+        except (OSError, ValueError, AttributeError):
+            continue
+        return found if found in KERNELS else ""
+    return ""
+
+
+def default_dialect(start: Path | None = None) -> tuple[str, str]:
+    """Return the dialect to take if nobody says, and why: the course's, else what the SDK speaks.
+    """
+    course = course_dialect(start)
+    return (course, "what this course writes") if course else \
+        (nkisim.installed_dialect(), "what the SDK here speaks")

@@ -10,6 +10,7 @@ import linecache
 import os
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any
@@ -37,8 +38,20 @@ class Where:
         return linecache.getline(self.file, self.line).strip()
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}"
+        place = f"{known_as(self.file)}:{self.line}"
         return f"{place}, in {self.function}" if self.function else place
+
+    @property
+    def short(self) -> str:
+        """Return file and line, without the folder."""
+        return f"{os.path.basename(known_as(self.file))}:{self.line}"
+
+
+def known_as(file: str) -> str:
+    """Return how the user knows a source file: a notebook's cell has a file that nobody opens."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    name = shell.compile.format_code_name(file) if shell is not None else None
+    return " ".join(name) if name else file
 
 
 def is_ours(filename: str) -> bool:
@@ -67,6 +80,22 @@ def find_where() -> Where | None:
     return Where(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 
+def defined_at(func: Any) -> Where | None:
+    """Return the place of a function's `def`, which is below its decorators; None if unknown."""
+    code = getattr(func, "__code__", None)
+    if code is None:
+        return None
+    first = code.co_firstlineno
+    for line in range(first, first + 20):
+        if linecache.getline(code.co_filename, line).lstrip().startswith(("def ", "async def ")):
+            return Where(code.co_filename, line, code.co_name)
+    return Where(code.co_filename, first, code.co_name)
+
+
+#: the dialect of the kernel that runs, "beta1" or "nki": what to try is written in it
+DIALECT: ContextVar[str] = ContextVar("nkisim_dialect", default="beta1")
+
+
 class NkiError(ValueError):
     """A rule of NKI or of the chip that a kernel broke.
 
@@ -77,14 +106,16 @@ class NkiError(ValueError):
     """
 
     def __init__(self, id: str, what: str, *, name: str = "", limit: str = "", given: str = "",
-                 where: Where | None = None, hint: str = ""):
+                 where: Where | None = None, hint: str = "", today: str = ""):
         rule = RULES.get(id)
+        hint = today if today and DIALECT.get() == "nki" else hint
         self.id, self.what = id, what
         self.name = name or (rule.name if rule else "")
         self.where = where = where or find_where()
         self.limit = limit or (rule.title if rule else "")
         self.given = given or (where.text if where else "")
         self._gave = given              # as the caller said, before the default
+        self._final = False             # its place is not moved any more
         self.hint = hint or (rule.hint if rule else "")
         super().__init__(what)
         # what prints an exception (from Python 3.11 on) prints its notes
@@ -96,10 +127,10 @@ class NkiError(ValueError):
         from .uncaught import told
         return told(self, self.__traceback__)
 
-    def at(self, where: Where | None) -> NkiError:
-        """Move the error to another place in the user's code, and return it."""
-        if where is not None:
-            self.where = where
+    def at(self, where: Where | None, final: bool = False) -> NkiError:
+        """Move the error to another place in the user's code, and return it; not after `final`."""
+        if where is not None and not self._final:
+            self.where, self._final = where, final
             self.given = self._gave or where.text
         return self
 
@@ -136,9 +167,13 @@ class NkiError(ValueError):
 
 
 def fail(id: str, what: str, *, name: str = "", limit: str = "", given: str = "",
-         hint: str = "", where: Where | None = None) -> NkiError:
-    """Return the error for rule `id` at the user's current line; the caller raises it."""
-    return NkiError(id, what, name=name, limit=limit, given=given, hint=hint, where=where)
+         hint: str = "", today: str = "", where: Where | None = None) -> NkiError:
+    """Return the error for rule `id` at the user's current line; the caller raises it.
+
+    `today`: the hint for kernels of the package nki, if it is another one.
+    """
+    return NkiError(id, what, name=name, limit=limit, given=given, hint=hint, today=today,
+                    where=where)
 
 
 def out_of_bound_at_run_time(index: int, size: int) -> IndexError:

@@ -26,7 +26,7 @@ from .checks.races import between_waits
 from .checks.sums import check_sums
 from .chip import dtypes, hw
 from .chip.memory import HBM, NEVER
-from .errors import NkiError, Where, fail, find_where, in_user_code, trim
+from .errors import DIALECT, NkiError, Where, defined_at, fail, find_where, in_user_code, trim
 from .isa import lower
 from .lint import level
 from .machine import allocate
@@ -311,7 +311,7 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     box = _Arguments(m, kernel)
     tensors = [box.convert(a, n) for a, n in zip(args, names)]
     named = {k: box.convert(v, k) for k, v in kwargs.items()}
-    token = current.set(m)
+    token, spoken = current.set(m), DIALECT.set(kernel.dialect)
     try:
         with collector.paused(), np.errstate(all="ignore"), dtypes.precision():
             result = _run_instances(m, kernel, tensors, named)
@@ -337,6 +337,7 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
         raise
     finally:
         current.reset(token)
+        DIALECT.reset(spoken)
     if error is not None:
         _until_it_broke(m, error)
         raise error
@@ -425,9 +426,8 @@ def _run_instances(m: Machine, kernel: Kernel, args: list, kwargs: dict) -> Any:
 
 
 def place_of(kernel: Kernel) -> Where | None:
-    """Return where a kernel is defined."""
-    code = getattr(kernel.func, "__code__", None)
-    return Where(code.co_filename, code.co_firstlineno, code.co_name) if code else None
+    """Return where a kernel is defined: its `def`, below the decorators."""
+    return defined_at(kernel.func)
 
 
 def _outputs(m: Machine, kernel: Kernel, args: _Arguments, result: Any) -> Any:

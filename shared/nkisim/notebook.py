@@ -101,12 +101,23 @@ def kernel_in(cell: str) -> str | None:
     return names[-1] if names else None
 
 
+def _run(shell: Any, cell: str) -> bool:
+    """Run what stands below %%nki; places in it are said by number and lines of the whole cell."""
+    count = shell.execution_count               # in newer versions it is the next cell's already
+    running = getattr(shell.displayhook.exec_result, "execution_count", None)
+    shell.execution_count = running or count
+    try:
+        return bool(shell.run_cell(f"# %%nki\n{cell}", store_history=False).success)
+    finally:
+        shell.execution_count = count
+
+
 def load_ipython_extension(shell: Any) -> None:
     """Register %%nki; IPython calls this for `%load_ext nkisim.notebook`."""
     def nki(line: str, cell: str) -> Shown | None:
         """Run a cell that defines a kernel, call the kernel, and show what it did."""
         arguments, options = parse(line)
-        if not shell.run_cell(cell, store_history=False).success:
+        if not _run(shell, cell):
             return None                             # the cell's own error has been shown
         name = options.kernel or kernel_in(cell)
         if name is None:

@@ -45,7 +45,7 @@ bn_stats takes up to 512 elements per partition; max8 and find_index8 8 to 16384
 Try: split the free dim, or fill it up to the smallest size.
 NKI-I01 | err_tensor_access_out_of_bound | An access stays inside its tensor
 Indices are known when the kernel is traced, so an access outside of a tensor is an error there. Where the last tile is partial, a mask cuts the access: nl.load(x[i_p, i_f], mask=(i_p < n)).
-Try: check the loop bound; for a partial last tile pass mask=(index < size).
+Try: check the loop bound; end the slice of a partial last tile at the size, or pass mask=(index < size) (neuronxcc.nki).
 NKI-I02 | - | Run-time indices stay inside the tensor
 An index tile is data; the chip checks it when the DMA runs. oob_mode.skip drops the rows that are outside.
 NKI-I03 | - | What a subscript may be
@@ -251,6 +251,12 @@ Try: add it to what the kernel returns.
 NKI-O07 | - | Inputs that are read in part
 A kernel that never reads an input, or not all of it, may be right: a caller always passes it, or half of a matrix is known. More often a bias is forgotten, a loop ends too early, or one of two operands is longer than the other along the sum.
 Try: compare the bounds of the loops with the shape of the input.
+NKI-R12 | - | A DMA reads as many rows as there are partitions
+A DMA whose source does not move on with the partition (a stride of 0) puts one row into all partitions. One team has met "BIRCodegen does not support broadcast patterns" for it (NCC_IBCG901) with nisa.dma_copy of neuronxcc.nki, from HBM and from SBUF.
+Try: nl.broadcast_to(row, shape=(128, n)) of a row in SBUF.
+NKI-R13 | - | nisa.dma_transpose moves 2-byte elements
+One team has met the code NCC_ISFV902 for nisa.dma_transpose of float32 with neuronxcc.nki; two-byte dtypes compile.
+Try: nisa.nc_transpose, or nl.load_transpose2d.
 NKI-K01 | err_nki_api_outside_of_nki_kernel | nl and nisa work inside kernels
 nl and nisa calls are instructions for the chip, not computations on arrays: they mean something only while a kernel is being traced.
 Try: put the call into a function decorated with @nki.jit and call that with NumPy arrays.
@@ -370,7 +376,7 @@ NKI-U01 | - | Read before anything was written
 Memory holds whatever was there before: on the chip the kernel reads garbage, and often the right garbage, until it does not. The simulator knows which bytes were written.
 NKI-U02 | - | An output depends on memory that nothing has written
 A kernel may read elements that were never written, for example compute on all of a tile that a mask loaded in part, as long as it drops what comes out, for example by a mask at the store. Here they have reached an output: on the chip that is garbage, here mostly NaN. The simulator follows such elements from instruction to instruction, and names the first one that read them.
-Try: write all of the tile first (nl.zeros), read only what was written, or add mask= to the store.
+Try: write all of the tile first (nl.zeros, or nisa.memset), or read and store only what was written: a slice, or mask= (neuronxcc.nki).
 NKI-U03 | - | Accumulation into memory that was never set
 psum += matmul adds to what is there. Only nl.zeros tells the chip that the first matmul starts anew.
 Try: nl.zeros(..., dtype=nl.float32, buffer=nl.psum).

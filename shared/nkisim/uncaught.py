@@ -12,7 +12,7 @@ import sysconfig
 import traceback
 from types import TracebackType
 
-from .errors import NkiError, is_ours
+from .errors import NkiError, is_ours, known_as
 
 
 def watch() -> None:
@@ -41,8 +41,10 @@ def told(rule: NkiError, tb: TracebackType | None) -> list[str]:
     frames = users_frames(tb)
     lines = []
     if frames is not None:
-        lines = ["Traceback (most recent call last):",
-                 *"".join(traceback.format_tb(frames)).splitlines()]
+        text = "".join(traceback.format_tb(frames))
+        for file in {frame.filename for frame in traceback.extract_tb(frames)}:
+            text = text.replace(f'File "{file}"', f'File "{known_as(file)}"')
+        lines = ["Traceback (most recent call last):", *text.splitlines()]
     return [*lines, *rule.render().splitlines()]
 
 
@@ -67,6 +69,8 @@ def users_frames(traceback: TracebackType | None) -> TracebackType | None:
         filename = traceback.tb_frame.f_code.co_filename
         if is_ours(filename) or filename == runpy.__file__:
             in_simulator = True
+        elif traceback.tb_frame.f_code.co_name == "run_cell_magic" and _is_library(filename):
+            in_simulator, kept = True, []       # what is above it is a cell that begins with %%nki
         elif not (in_simulator and _is_library(filename)):
             in_simulator = False
             kept.append(traceback)

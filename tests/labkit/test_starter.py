@@ -14,6 +14,7 @@ import pytest
 import yaml
 from rich.console import Console
 
+from labkit.dialect import course_dialect, default_dialect
 from labkit.evaluate import PASSED, evaluate
 from labkit.load import load_lab
 from labkit.show import show_steps
@@ -148,6 +149,26 @@ def test_the_other_dialect_is_exported_without_solutions_too(tmp_path):
     for lab in LABS:
         text = (made.folder / "labs" / lab.name / "kernels_nki.py").read_text("utf-8")
         assert "SOLUTION" not in text and "is not written yet" in text
+
+
+def test_testers_of_a_starter_take_its_dialect(tmp_path, monkeypatch):
+    """A student of a class in `nki` writes kernels_nki.py, and no flag says so."""
+    folder = tmp_path / "out"
+    export(ROOT, folder, dialect="nki")
+    kernels = folder / "labs" / "vecadd" / "kernels_nki.py"
+    text = kernels.read_text(encoding="utf-8")
+    begin = text.index("    raise NotImplementedError(\n        \"step 4")
+    kernels.write_text(text[:begin] + "    raise AssertionError('this one')\n", encoding="utf-8")
+    run = subprocess.run([sys.executable, "tester.py", "--kernel", "transpose", "-n", "128"],
+                         cwd=kernels.parent, capture_output=True, text=True, check=False,
+                         env={**os.environ, "PYTHONPATH": str(ROOT / "shared")})
+    assert run.returncode == 1 and "this one" in run.stdout
+    monkeypatch.chdir(kernels.parent)
+    assert (course_dialect(), default_dialect()[0]) == ("nki", "nki")
+    monkeypatch.chdir(ROOT)
+    assert course_dialect() == "" and default_dialect()[0] == "beta1"
+    (folder / "starter.json").write_text("{", encoding="utf-8")
+    assert course_dialect(kernels.parent) == ""
 
 
 def test_the_commands_of_the_classroom_workflow_tell_solved_from_not(made, tmp_path):

@@ -163,6 +163,66 @@ def test_vectors_lie_along_the_partitions():
               *arrays((100,)))
 
 
+def test_tiles_of_an_allocator_become_a_list_with_addresses():
+    done = rewritten(OUT + """
+        n = x.shape[0] // P
+        slots = 2
+        t = nl.ndarray((n, nl.par_dim(P), x.shape[1]), dtype=x.dtype,
+                       buffer=ncc.sbuf.mod_alloc(base_addr=64, num_free_tiles=(slots,)))
+        for i in nl.affine_range(n):
+            t[i] = nl.load(x[i * P:(i + 1) * P])
+            t[i] = nl.multiply(t[i], 2.0)
+            nl.store(out[i * P:(i + 1) * P], value=t[i])
+        return out""", *arrays((512, 64)),
+        also="import neuronxcc.nki.compiler as ncc\n@ncc.skip_middle_end_transformations\n")
+    assert done.decisions == [] and "ncc" not in done.text
+    for line in ("t = []", "for slot in range(n):",
+                 "nisa.dma_copy(dst=t[i], src=x[i * P:(i + 1) * P])",
+                 "address=(0, 64 + slot % slots * (x.shape[1]) * size_in_bytes(x.dtype))"):
+        assert line in done.text, done.text
+
+
+def test_a_broadcast_of_a_tile_is_a_view_or_a_load_of_a_row():
+    done = rewritten(OUT + """
+        g = nl.load(w.reshape((1, w.shape[0]))[0:1, :])
+        for i in nl.affine_range(x.shape[0] // P):
+            t = nl.load(x[i * P:(i + 1) * P])
+            s = nl.sum(t, axis=1, keepdims=True)
+            t[...] = nl.multiply(t, s.broadcast_to((P, x.shape[1])))
+            t[...] = nl.multiply(t, g.broadcast_to((P, x.shape[1])))
+            u = nl.add(t, g)
+            nl.store(out[i * P:(i + 1) * P], value=u)
+        return out""", *arrays((256, 64), (64,)), signature="kernel(x, w)")
+    assert done.decisions == []
+    assert "s.broadcast(1, x.shape[1])" in done.text
+    assert done.text.count(".broadcast(0, P))") == 1 and ".broadcast(0, 128))" in done.text
+
+
+def test_functions_with_a_mask_compute_on_slices():
+    done = rewritten(OUT + """
+        n = x.shape[0]
+        i_p, i_f = nl.mgrid[0:P, 0:x.shape[1]]
+        for i in nl.affine_range((n + P - 1) // P):
+            inside = i * P + i_p < n
+            t = nl.load(x[i * P + i_p, i_f], mask=inside)
+            u = nl.exp(t, mask=inside)
+            u[...] = nl.multiply(u, t, mask=inside)
+            nl.store(out[i * P + i_p, i_f], value=u, mask=inside)
+        return out""", *arrays((200, 64)))
+    assert done.decisions == []
+    assert "data1=u[0:min(" in done.text and "mask" not in done.text.split("def kernel")[1]
+
+
+def test_a_tile_of_one_dim_gets_a_second_one():
+    done = rewritten(OUT + """
+        t = nl.ndarray((nl.par_dim(x.shape[0]),), dtype=x.dtype, buffer=nl.sbuf)
+        t = nl.load(x[:, 0])
+        u = nl.load(x)
+        nl.store(out, value=nl.multiply(u, t))
+        return out""", *arrays((128, 64)))
+    assert "nl.ndarray((x.shape[0], 1)" in done.text
+
+
 def test_what_is_not_mechanical_keeps_its_text_and_is_listed_with_line_and_reason():
     body = MADE + """
 t = nl.load(x)

@@ -124,7 +124,7 @@ def test_tensors_have_no_operators():
 
 
 @pytest.mark.parametrize("name, text", [
-    ("arange", "neuronxcc.nki has it"), ("par_dim", "Dim 0"), ("exq", "Did you mean")])
+    ("arange", "neuronxcc.nki has it"), ("par_dim", "dim 0"), ("exq", "Did you mean")])
 def test_a_name_that_is_not_there_says_why(name, text):
     with pytest.raises(AttributeError, match=text):
         getattr(nl, name)

@@ -81,3 +81,61 @@ def test_the_state_of_a_generator_must_be_whole(columns):
     else:
         with pytest.raises(NkiError, match=r"NKI-U01.*part"):
             nkisim.run(kernel, X)
+
+
+# -- tiles at addresses of the kernel's, where others were before ----------------------------------
+
+ROWS = X[:12].astype(np.float32)
+
+
+def _after_another(body):
+    """Run body(x, t): t has 8 rows at an address where another tile has been, 4 are written."""
+    @nki.jit
+    def kernel(x):
+        before = nl.ndarray((8, 64), dtype=nl.float32, address=(0, 256))
+        nisa.dma_copy(before, x[:8])
+        t = nl.ndarray((8, 64), dtype=nl.float32, address=(0, 256))
+        nisa.dma_copy(t[:4], x[8:12])
+        return body(x, t, before)
+    return nkisim.run(kernel, ROWS)
+
+
+def _stored(t):
+    out = nl.ndarray(t.shape, dtype=t.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(out, t)
+    return out
+
+
+def _doubled(t, address=None):
+    double = nl.ndarray(t.shape, dtype=t.dtype, address=address)
+    nisa.tensor_scalar(double, t, nl.multiply, 2.0)
+    return double
+
+
+@pytest.mark.parametrize("address", [None, (0, 512)])
+def test_rows_that_another_tile_has_left_may_be_read_and_not_used(address):
+    """Whole tiles are computed on where rows are padding: what others left there is no matter."""
+    run = _after_another(lambda x, t, before: _stored(_doubled(t, address)[:4]))
+    assert run.findings == [] and (run.outputs == 2 * ROWS[8:12]).all()
+
+
+@pytest.mark.parametrize("address", [None, (0, 512)])
+def test_rows_that_another_tile_has_left_are_undefined(address):
+    run = _after_another(lambda x, t, before: _stored(_doubled(t, address)))
+    found, = [f for f in run.findings if f.severity == "error"]
+    assert found.id == "NKI-U02" and "256 of 512 elements" in found.text
+
+
+def test_rows_that_another_tile_has_overwritten_are_lost():
+    """The twin: the tile had written them before."""
+    def body(x, t, before):
+        return _stored(_doubled(before)[:4])
+    assert ids(_after_another(body)) == ["NKI-A05"]
+
+
+def test_a_tile_that_has_written_nothing_is_no_name_for_another_one():
+    @nki.jit
+    def kernel(x):
+        nisa.dma_copy(nl.ndarray((8, 64), dtype=nl.float32, address=(0, 256)), x[:8])
+        return _stored(_doubled(nl.ndarray((8, 64), dtype=nl.float32, address=(0, 256))))
+    assert ids(nkisim.run(kernel, ROWS)) == ["NKI-A05"]

@@ -64,6 +64,8 @@ def test_a_finding_shows_the_line_of_the_cell(shell):
     html = shown.findings[0]._repr_html_()
     marked = re.search(r"^&gt;.*$", html, re.M)
     assert marked and "&lt; 2 columns of garbage" in marked[0]     # as text, not as markup
+    cell = f"%%nki x\n{UNWRITTEN}".splitlines()
+    assert "columns of garbage" in cell[shown.findings[0].where.line - 1]
     assert "explain NKI-U02" in html and html in shown._repr_html_()
 
 
@@ -92,7 +94,10 @@ def test_a_kernel_that_breaks_a_rule_ends_in_the_rule(shell, capsys):
     result = shell.run_cell(f"%%nki x, x\n{cell}")
     assert isinstance(result.error_in_exec, nkisim.NkiError)
     assert result.error_in_exec.id == "NKI-P01"
-    assert "128 partitions" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "128 partitions" in said
+    assert "interactiveshell.py" not in said and "run_cell_magic" not in said    # the user's alone
+    assert re.search(r"where: +Cell In\[\d+\]:6, in add", said), said
 
 
 def test_a_cell_with_an_error_of_its_own_shows_that_alone(shell, capsys):

@@ -231,7 +231,10 @@ def test_stacks_stay_within_their_memory():
     stacks = products.Stacks(1 << 20)
     for n in range(40):
         parts = [np.full((128, 500), n + k, np.float32) for k in range(2)]
-        got = stacks.below(parts, [(n, 0), (n, 1)])
+        group = products.Group(None)
+        group.operands[0].extend(parts)
+        group.places[0].extend([(n, 0, ()), (n, 1, ())])
+        got = stacks.of([group], 0, [500])
         assert (got == np.concatenate(parts)).all()
-        assert got is stacks.below(parts, [(n, 0), (n, 1)])
+        assert got is stacks.of([group], 0, [500])
         assert sum(x.nbytes for x in stacks._kept.values()) <= 1 << 20

@@ -403,7 +403,7 @@ def test_rows_that_no_index_chose_were_never_written():
     run = nkisim.run(kernel, x, rows)
     np.testing.assert_array_equal(run.outputs[::2], x)
     assert np.isnan(run.outputs[1::2]).all()
-    assert [(f.id, f.severity) for f in run.findings] == [("NKI-O04", "warning")]
+    assert [(f.id, f.severity) for f in run.findings] == [("NKI-O04", "note")]
 
 
 def reduction(loop, over_blocks=False):

@@ -83,5 +83,6 @@ def test_a_known_disagreement_names_a_test(pattern):
 
 
 def test_every_row_of_the_table_is_tried():
-    newer = {name for name, row in ROWS.items() if row.nki and not row.public}  # test_nki_rows.py
+    newer = {name for name, row in ROWS.items()      # test_nki_row_matrix.py
+             if row.nki and not row.public}
     assert {spec.row for spec in SPECS} | ELSEWHERE | newer == set(ROWS)

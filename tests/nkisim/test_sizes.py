@@ -115,7 +115,7 @@ def test_a_float_that_is_a_whole_number_counts_as_the_integer(body):
         got = run(body, h)
         np.testing.assert_array_equal(got.outputs, whole.outputs)
         found = [f for f in got.findings if f.id == "NKI-S14"]
-        assert len(found) == 1 and found[0].severity == "warning"
+        assert len(found) == 1 and found[0].severity == "note"
         assert found[0].where.function == body.__name__ and "//" in found[0].text
 
 

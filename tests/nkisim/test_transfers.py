@@ -217,3 +217,21 @@ def test_what_a_kernel_prints_is_there(runs, capsys):
     runs(nki.jit(kernel))
     told = capsys.readouterr().out
     assert "nan" not in told and told.count(f"{X[0, 0, 0]:.8f}"[:8]) == 2
+
+
+def test_an_error_of_a_dma_that_comes_late_names_its_own_line(monkeypatch):
+    def kernel(x):
+        out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+        rows = nisa.iota(nl.arange(128)[:, None] + 1, dtype=nl.int32)
+        tile = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
+        tile[...] = nl.load(x[0][rows, nl.arange(64)[None, :]])
+        nl.store(out, nl.multiply(tile, 2.0))
+        return out
+
+    told = []
+    for seed in ("", "1"):
+        monkeypatch.setenv("NKISIM_SHUFFLE", seed)
+        with pytest.raises(IndexError) as caught:
+            nkisim.run(nki.jit(kernel), X)
+        told.append(caught.value.nki_error.where.text)
+    assert told[0] == told[1] and "nl.load" in told[0]

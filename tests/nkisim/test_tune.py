@@ -120,7 +120,7 @@ def test_differences_below_the_error_of_the_model_are_said():
 
 
 def test_among_equals_the_one_that_moves_least_is_named():
-    """Of 2048^3 in float32 on the chip, loads of one tile cost what no model of ours has."""
+    """Block sizes of a product of 2048^3 in float32, most of them as fast as the Tensor Engine."""
     records = [r for r in json.loads((DATA / "measurements-nki.json").read_text("utf-8"))["records"]
                if r.get("kwargs", {}).get("TILES_IN_BLOCK_K") == 4]
     measured = {tuple(r["kwargs"].values()): r["value_us"] for r in records}
@@ -134,7 +134,8 @@ def test_among_equals_the_one_that_moves_least_is_named():
     assert f"{took.candidate} moves least" in found.table()
     best = min(measured.values())
     assert len(measured) > 12 and max(measured.values()) > 1.3 * best
-    assert measured[tuple(found.frugal.values.values())] < 1.05 * best
+    for row in (found.best, found.frugal):
+        assert measured[tuple(row.values.values())] < 1.05 * best
 
 
 def test_what_the_model_does_not_know_is_like_all_others():

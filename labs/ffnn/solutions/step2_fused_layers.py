@@ -29,19 +29,26 @@ def hidden_transposed(xT, W1, b1):
     width = min(batch, BANK)
     across = 2 if batch % (2 * width) == 0 else 1  # tiles of a block, as in the blocked matmul
     down = 4 if hidden % (4 * P) == 0 else 1
+    ahead = 4 if K % (4 * P) == 0 else 1  # loads before their products: they run ahead of these
     assert K % P == 0 and hidden % P == 0 and batch % width == 0
     out = nl.ndarray((hidden, batch), dtype=xT.dtype, buffer=nl.hbm)
     biases = b1.reshape((hidden,))
     for y in nl.affine_range(hidden // (down * P)):
         for x in nl.affine_range(batch // (across * width)):
             acc = nl.zeros((down, across, nl.par_dim(P), width), dtype=nl.float32, buffer=nl.psum)
-            for k in nl.affine_range(K // P):
-                left = nl.load(W1[k * P:(k + 1) * P, y * down * P:(y + 1) * down * P])
-                right = nl.load(xT[k * P:(k + 1) * P, x * across * width:(x + 1) * across * width])
-                for h in nl.affine_range(down):
-                    for n in nl.affine_range(across):
-                        acc[h, n] += nisa.nc_matmul(left[:, h * P:(h + 1) * P],
-                                                    right[:, n * width:(n + 1) * width])
+            for g in nl.affine_range(K // (ahead * P)):
+                left = nl.ndarray((P, ahead, down * P), dtype=W1.dtype, buffer=nl.sbuf)
+                right = nl.ndarray((P, ahead, across * width), dtype=xT.dtype, buffer=nl.sbuf)
+                for k in nl.affine_range(ahead):
+                    r = (g * ahead + k) * P
+                    left[:, k] = nl.load(W1[r:r + P, y * down * P:(y + 1) * down * P])
+                    right[:, k] = nl.load(
+                        xT[r:r + P, x * across * width:(x + 1) * across * width])
+                for k in nl.affine_range(ahead):
+                    for h in nl.affine_range(down):
+                        for n in nl.affine_range(across):
+                            acc[h, n] += nisa.nc_matmul(left[:, k, h * P:(h + 1) * P],
+                                                        right[:, k, n * width:(n + 1) * width])
             for h in nl.affine_range(down):
                 first = y * down * P + h * P
                 bias = nl.load(biases[first:first + P])
@@ -60,6 +67,7 @@ def softmax_layer(hT, W2, b2):
     K, batch = hT.shape
     classes = W2.shape[1]
     width = min(classes, BANK)
+    ahead = 4 if K % (4 * P) == 0 else 1
     assert K % P == 0 and batch % P == 0 and classes % width == 0
     assert classes <= 4 * BANK, "two tiles of rows by all classes must fit in PSUM"
     out = nl.ndarray((batch, classes), dtype=hT.dtype, buffer=nl.hbm)
@@ -68,13 +76,18 @@ def softmax_layer(hT, W2, b2):
     for y in nl.affine_range(batch // (rows * P)):
         acc = nl.zeros((rows, classes // width, nl.par_dim(P), width), dtype=nl.float32,
                        buffer=nl.psum)
-        for k in nl.affine_range(K // P):
-            left = nl.load(hT[k * P:(k + 1) * P, y * rows * P:(y + 1) * rows * P])
-            right = nl.load(W2[k * P:(k + 1) * P, :])
-            for m in nl.affine_range(rows):
-                for n in nl.affine_range(classes // width):
-                    acc[m, n] += nisa.nc_matmul(left[:, m * P:(m + 1) * P],
-                                                right[:, n * width:(n + 1) * width])
+        for g in nl.affine_range(K // (ahead * P)):
+            left = nl.ndarray((P, ahead, rows * P), dtype=hT.dtype, buffer=nl.sbuf)
+            right = nl.ndarray((P, ahead, classes), dtype=W2.dtype, buffer=nl.sbuf)
+            for k in nl.affine_range(ahead):
+                r = (g * ahead + k) * P
+                left[:, k] = nl.load(hT[r:r + P, y * rows * P:(y + 1) * rows * P])
+                right[:, k] = nl.load(W2[r:r + P, :])
+            for k in nl.affine_range(ahead):
+                for m in nl.affine_range(rows):
+                    for n in nl.affine_range(classes // width):
+                        acc[m, n] += nisa.nc_matmul(left[:, k, m * P:(m + 1) * P],
+                                                    right[:, k, n * width:(n + 1) * width])
         for m in nl.affine_range(rows):
             z = nl.ndarray((P, classes), dtype=nl.float32, buffer=nl.sbuf)
             for n in nl.affine_range(classes // width):

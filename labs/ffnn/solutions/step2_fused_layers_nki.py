@@ -29,19 +29,28 @@ def hidden_transposed(xT, W1, b1):
     width = min(batch, BANK)
     across = 2 if batch % (2 * width) == 0 else 1  # tiles of a block, as in the blocked matmul
     down = 4 if hidden % (4 * P) == 0 else 1
+    ahead = 4 if K % (4 * P) == 0 else 1  # loads before their products: they run ahead of these
     assert K % P == 0 and hidden % P == 0 and batch % width == 0
     out = nl.ndarray((hidden, batch), dtype=xT.dtype, buffer=nl.shared_hbm)
     biases = b1.reshape((hidden,))
     for y in range(hidden // (down * P)):
         for x in range(batch // (across * width)):
             acc = nl.ndarray((P, down, across, width), dtype=nl.float32, buffer=nl.psum)
-            for k in range(K // P):
-                left = nl.load(W1[k * P:(k + 1) * P, y * down * P:(y + 1) * down * P])
-                right = nl.load(xT[k * P:(k + 1) * P, x * across * width:(x + 1) * across * width])
-                for h in range(down):
-                    for n in range(across):
-                        nisa.nc_matmul(dst=acc[:, h, n], stationary=left[:, h * P:(h + 1) * P],
-                                       moving=right[:, n * width:(n + 1) * width])
+            for g in range(K // (ahead * P)):
+                left = nl.ndarray((P, ahead, down * P), dtype=W1.dtype, buffer=nl.sbuf)
+                right = nl.ndarray((P, ahead, across * width), dtype=xT.dtype, buffer=nl.sbuf)
+                for k in range(ahead):
+                    r = (g * ahead + k) * P
+                    nisa.dma_copy(dst=left[:, k],
+                                  src=W1[r:r + P, y * down * P:(y + 1) * down * P])
+                    nisa.dma_copy(dst=right[:, k],
+                                  src=xT[r:r + P, x * across * width:(x + 1) * across * width])
+                for k in range(ahead):
+                    for h in range(down):
+                        for n in range(across):
+                            nisa.nc_matmul(dst=acc[:, h, n],
+                                           stationary=left[:, k, h * P:(h + 1) * P],
+                                           moving=right[:, k, n * width:(n + 1) * width])
             for h in range(down):
                 first = y * down * P + h * P
                 bias = nl.load(biases[first:first + P].expand_dim(1))
@@ -59,6 +68,7 @@ def softmax_layer(hT, W2, b2):
     K, batch = hT.shape
     classes = W2.shape[1]
     width = min(classes, BANK)
+    ahead = 4 if K % (4 * P) == 0 else 1
     assert K % P == 0 and batch % P == 0 and classes % width == 0
     assert classes <= 4 * BANK, "two tiles of rows by all classes must fit in PSUM"
     out = nl.ndarray((batch, classes), dtype=hT.dtype, buffer=nl.shared_hbm)
@@ -66,13 +76,18 @@ def softmax_layer(hT, W2, b2):
     rows = 2 if batch % (2 * P) == 0 else 1  # tiles of rows that share a load of W2
     for y in range(batch // (rows * P)):
         acc = nl.ndarray((P, rows, classes // width, width), dtype=nl.float32, buffer=nl.psum)
-        for k in range(K // P):
-            left = nl.load(hT[k * P:(k + 1) * P, y * rows * P:(y + 1) * rows * P])
-            right = nl.load(W2[k * P:(k + 1) * P, :])
-            for m in range(rows):
-                for n in range(classes // width):
-                    nisa.nc_matmul(dst=acc[:, m, n], stationary=left[:, m * P:(m + 1) * P],
-                                   moving=right[:, n * width:(n + 1) * width])
+        for g in range(K // (ahead * P)):
+            left = nl.ndarray((P, ahead, rows * P), dtype=hT.dtype, buffer=nl.sbuf)
+            right = nl.ndarray((P, ahead, classes), dtype=W2.dtype, buffer=nl.sbuf)
+            for k in range(ahead):
+                r = (g * ahead + k) * P
+                nisa.dma_copy(dst=left[:, k], src=hT[r:r + P, y * rows * P:(y + 1) * rows * P])
+                nisa.dma_copy(dst=right[:, k], src=W2[r:r + P, :])
+            for k in range(ahead):
+                for m in range(rows):
+                    for n in range(classes // width):
+                        nisa.nc_matmul(dst=acc[:, m, n], stationary=left[:, k, m * P:(m + 1) * P],
+                                       moving=right[:, k, n * width:(n + 1) * width])
         for m in range(rows):
             z = nl.ndarray((P, classes), dtype=nl.float32, buffer=nl.sbuf)
             for n in range(classes // width):

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import nkisim
 
-from ..dialect import KERNELS
+from ..dialect import KERNELS, MANIFEST
 from ..load import discover, load_lab
 from ..mistakes import FILE as MISTAKES
 from ..spec import FILES, SpecError
@@ -33,7 +33,6 @@ TEMPLATE = Path(__file__).parent / "template"
 #: file of the export -> file of the template; the student's repository has these beside the labs
 TEMPLATES = {"README.md": "README.md", "noxfile.py": "noxfile.py.txt", ".gitignore": "gitignore",
              ".github/workflows/ci.yml": "ci.yml"}
-MANIFEST = "starter.json"
 SCHEMA = "trainium-labs/starter"
 #: date of the one commit: it must not depend on when the export is made
 DATE = "2000-01-01T00:00:00+00:00"

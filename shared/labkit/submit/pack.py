@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.markup import escape
 
 from ..cli import RESULTS, known_labs
-from ..dialect import DIALECTS
+from ..dialect import DIALECTS, course_dialect
 from ..evaluate import PASSED, evaluate
 from ..grade.rules import find_flags
 from ..show import progress, show_failures, show_steps, terminal
@@ -68,7 +68,7 @@ def submit(argv: Sequence[str] | None = None) -> int:
                         help="where the archive goes (default: %(default)s)")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE",
                         help="what the writeup is held against (default: %(default)s)")
-    parser.add_argument("--dialect", choices=DIALECTS, default="beta1",
+    parser.add_argument("--dialect", choices=DIALECTS, default=course_dialect() or "beta1",
                         help="of the kernels that are handed in (default: %(default)s)")
     parser.add_argument("--no-check", action="store_true", help="pack without running the cases")
     parser.add_argument("--to", metavar="URL", help="send it to the contest's live server")

@@ -6,7 +6,6 @@ predicted. The causes are one table, `causes.CAUSES`; nothing here knows a kerne
 """
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,7 +52,7 @@ class Advice:
     @property
     def place(self) -> str:
         """Return file and line, without the folder; "" if unknown."""
-        return f"{os.path.basename(self.where.file)}:{self.where.line}" if self.where else ""
+        return self.where.short if self.where else ""
 
     def __str__(self) -> str:
         return ": ".join(filter(None, (self.place, self.sentence)))

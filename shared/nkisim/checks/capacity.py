@@ -63,7 +63,9 @@ def check_placed(m: Launch) -> None:
     if not m.direct:
         return
     stores = m.trace.storages.table()
-    for line in np.unique(stores.line[~stores.hbm & ~stores.arena & (stores.line >= 0)]).tolist():
+    left = ~stores.hbm & ~stores.arena & (stores.line >= 0)
+    left &= np.isin(np.arange(len(left)), m.trace.operands().storage)
+    for line in np.unique(stores.line[left]).tolist():
         m.find("NKI-A06", "warning", "a tensor on chip is left to the compiler to place in a "
                "kernel that places others itself; the SDK wants all of them to be placed by the "
                "kernel: buffer=ncc.sbuf.mod_alloc(base_addr=...)", line)

@@ -143,8 +143,9 @@ def _written_twice(m: Launch, trace: Trace, every: Operands, met: Meeting, line:
             + ("HBM elements" if hbm else "tile" if met.same else "elements of a tile") + some
             + f" (here {who})")
     if kind == "grid" and not m.asked_id:
-        m.find("NKI-L05", "warning", "every instance of the grid does the same work and writes the "
-               "same HBM elements: the kernel does not use nl.program_id", line, other)
+        m.find("NKI-L05", "note", "every instance of the grid does the same work and writes the "
+               "same HBM elements: the kernel does not use nl.program_id. The result is right, and "
+               "takes as many times longer as there are instances", line, other)
         return None
     severity = _severity(m, met.loop)
     if hbm and m.cores and int(every.storage[met.access]) not in m.cores.replaced:

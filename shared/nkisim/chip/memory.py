@@ -56,7 +56,7 @@ class Storage:
 
     __slots__ = ("id", "kind", "nparts", "row_bytes", "nbytes", "_data", "init", "_mask",
                  "_origin", "grain", "_missing", "where", "readonly", "lazy_zero", "aliases",
-                 "shadow", "node", "arena", "writers", "queued", "wide", "version")
+                 "shadow", "node", "arena", "writers", "lost", "queued", "wide", "version")
 
     def __init__(self, id: int, kind: str, nparts: int, row_bytes: int, grain: int, where: int,
                  node: int, arena: bool, readonly: bool):
@@ -77,6 +77,7 @@ class Storage:
         self.node = node                # loop iteration that allocated it
         self.arena = arena
         self.writers: Any = ()          # arena: who wrote which bytes last
+        self.lost: Any = {} if arena else None      # arena: who was overwritten, and where
         self.queued = 0                 # products wait that use it (products.py)
         self.version = 0                # how often something has been written
         self.wide: tuple[np.dtype, np.ndarray] | None = None    # see `elements`
@@ -148,6 +149,12 @@ class Storage:
             self._view(self._origin, offset, shape, strides, itemsize)
         out = np.where(defined, np.int16(-1), np.asarray(origin, np.int16))
         return out if out.ndim == len(shape) else out.max(axis=-1)
+
+    def marked(self, marks: np.ndarray, offset: int, shape: tuple[int, ...],
+               strides: tuple[int, ...], itemsize: int) -> np.ndarray:
+        """Return which elements of an access pattern are marked; a mark stands for a grain."""
+        out = self._view(marks, offset, shape, strides, itemsize)
+        return out if out.ndim == len(shape) else np.asarray(out.any(axis=-1))
 
     def _view(self, flat: np.ndarray, offset: int, shape: tuple[int, ...],
               strides: tuple[int, ...], itemsize: int) -> np.ndarray:

@@ -368,6 +368,7 @@ def _resolve(op: Any, table: dict[str, Any], what: str) -> Any:
         given=f"op={text}",
         hint="Did you mean " + " or ".join(f"nl.{n}" for n in near) + "?" if near else
              "Give a function of nl (nl.add) or NumPy (np.add), without calling it.",
+        today="" if near else "Give a function of nl, without calling it: op=nl.exp.",
     )
 
 

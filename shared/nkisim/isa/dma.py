@@ -213,6 +213,11 @@ def dma_copy(m: Machine, *, dst: Any, src: Any, mask: Any = None, dst_rmw_op: An
         raise fail("NKI-E03", "hardware descriptor generation is asked for",
                    given=f"dge_mode=hwdge on {m.hw.name}", limit="NeuronCore-v3 (trn2) or newer",
                    hint="leave dge_mode out, or simulate for trn2")
+    if m.dialect == "beta1" and isinstance(src, Tensor) and src.shape[0] > 1 \
+            and src.strides[0] == 0:
+        m.find("NKI-R12", "note", f"nisa.dma_copy reads one row for all {src.shape[0]} partitions: "
+               "a compiler of beta 1 has refused that (NCC_IBCG901). Try: nl.broadcast_to of the "
+               "row in SBUF", m.here())
     params: dict[str, Any] = {"skip": _skips(oob_mode)}
     if dst_rmw_op is not None:
         if ops.resolve_alu(dst_rmw_op).name != "add" or params["skip"]:
@@ -285,6 +290,10 @@ def dma_transpose(m: Machine, src: Any, *, axes: Any = None, mask: Any = None, d
         raise fail("NKI-S03", "nisa.dma_transpose does not have this permutation",
                    given=f"rank {rank}, axes {axes}",
                    limit="(1, 0), (2, 1, 0) or (3, 1, 2, 0), by rank")
+    if m.dialect == "beta1" and src.dtype.itemsize == 4:
+        m.find("NKI-R13", "note", f"nisa.dma_transpose of {dtypes.name(src.dtype)}: a compiler of "
+               "beta 1 has refused that (NCC_ISFV902); 2-byte dtypes compile. Try: "
+               "nisa.nc_transpose", m.here())
     return _transposed(m, src, want, dtype)
 
 

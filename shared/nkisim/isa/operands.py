@@ -152,7 +152,9 @@ class Operand:
                        given=f"{self.like} {like.shape}, {self.name} {t.shape}",
                        limit="nisa instructions never broadcast the partition dim",
                        hint="repeat the smaller one with nl.broadcast_to(x, shape=(128, n)), or "
-                            "use the nl functions (nl.add ...), which do it for you")
+                            "use the nl functions (nl.add ...), which do it for you",
+                       today="load one row into all partitions: nl.load(row.broadcast(0, 128)); "
+                             "on chip nothing repeats partitions but a product with ones")
         if self.elements is not None:
             low, high = self.elements
             most = getattr(m.hw, high) if isinstance(high, str) else high

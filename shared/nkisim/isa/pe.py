@@ -27,7 +27,10 @@ def _run_matmul(m: Machine, ins: Instr, dst: Tensor) -> None:
     if ins.form.double_row:                 # (K, 2, M) and (K, 2, N): contraction over K and 2
         a, b = a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1])
     if ins.accumulate and ins.mask is None and not dst.storage.arena:   # type: ignore[union-attr]
-        m.products.add(a, b, ins.srcs, dst)
+        if m.nest is not None and not ins.form.double_row:
+            m.nest.product = a, b       # added with those of the other iterations
+        else:
+            m.products.add(a, b, ins.srcs, dst)
         return
     a, b, out = a.reshape(a.shape[0], -1), b.reshape(b.shape[0], -1), dst.np
     if ins.accumulate:
@@ -149,7 +152,10 @@ def _transpose(m: Machine, data: Tensor, limit: int, engine: str, dtype: Any) ->
                    given=f"shape {data.shape}: {rows} partitions x {columns} elements",
                    limit=f"{limit} x {limit}",
                    hint="transpose in tiles of 128 x 128" if engine == TENSOR else
-                        "use engine=nisa.tensor_engine for tiles up to 128 x 128")
+                        "use engine=nisa.tensor_engine for tiles up to 128 x 128",
+                   today="transpose in tiles of 128 x 128" if engine == TENSOR else
+                         "make dst with buffer=nl.psum: then the Tensor Engine does it, up to "
+                         "128 x 128; nisa.tensor_copy brings the result to SBUF")
     return Instr((columns, rows), data.dtype if dtype is None else dtypes.normalize(dtype),
                  grid=data.shape, kept=(1, 0) if len(data.shape) == 2 else (None, 0))
 

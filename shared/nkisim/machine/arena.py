@@ -10,6 +10,8 @@ import inspect
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..chip import dtypes
 from ..chip.memory import (
     PSUM,
@@ -101,6 +103,8 @@ def note_write(t: Tensor, line: int) -> None:
             else:
                 kept.append(w)
             continue
+        if w.owner != t.owner:
+            st.lost.setdefault(w.owner, set()).add(_common(w, box))
         for q0, q1, a, b in ((w.p0, p0, w.lo, w.hi), (p1, w.p1, w.lo, w.hi),
                              (max(w.p0, p0), min(w.p1, p1), w.lo, box[2]),
                              (max(w.p0, p0), min(w.p1, p1), box[3], w.hi)):
@@ -108,6 +112,13 @@ def note_write(t: Tensor, line: int) -> None:
                 kept.append(Write(q0, q1, a, b, w.owner, w.line))
     kept.append(Write(p0, p1, lo, hi, t.owner, line))
     st.writers = kept
+
+
+Box = tuple[int, int, int, int]     # partitions from, to; bytes from, to
+
+
+def _common(w: Write, box: Box) -> Box:
+    return max(w.p0, box[0]), min(w.p1, box[1]), max(w.lo, box[2]), min(w.hi, box[3])
 
 
 def wrote(t: Tensor) -> bool:
@@ -118,21 +129,55 @@ def wrote(t: Tensor) -> bool:
     return owners == {t.owner}
 
 
-def check_owner(m: Machine, t: Tensor, line: int) -> None:
-    """Report a read of bytes that another logical tile has written over."""
-    mine = t.owner
+def _strangers(t: Tensor) -> tuple[Write | None, list[Write]]:
+    """Return who has overwritten what a tile had written, None if nobody has, and otherwise who
+    has left bytes where the tile itself has not written yet.
+
+    A tile that has written nothing of what is read is another name of what is there: that counts
+    as overwritten, because the compiler does not order the two.
+    """
+    st, mine = t.storage, t.owner
+    assert st is not None
     box = _extent(t)
-    assert t.storage is not None
-    w = next((w for w in t.storage.writers if w.owner != mine and w.overlaps(*box)), None)
-    if w is None or mine in m.masked_out:       # its mask says that nothing is there
-        return
-    lo, hi = max(w.lo, box[2]), min(w.hi, box[3])
-    made, other = m.trace.where(mine[2]), m.trace.where(w.owner[2])
+    there = [w for w in st.writers if w.overlaps(*box)]
+    others = [w for w in there if w.owner != mine]
+    if not others or mine in t.m.masked_out:    # its mask says that nothing is there
+        return None, []
+    lost = st.lost.get(mine, ()) if len(others) < len(there) else (box,)
+    taken = next((w for w in others if any(w.overlaps(*gone) for gone in lost)), None)
+    return taken, [] if taken else others
+
+
+def left_by_others(t: Tensor) -> np.ndarray | None:
+    """Return which elements of a tile another one has left there, where it has not written itself;
+    None if there are none, or if it is an error to read them."""
+    st = t.storage
+    assert st is not None
+    _, others = _strangers(t)
+    if not others:
+        return None
+    st.set_grain(min(st.grain, t.dtype.itemsize))
+    marks = np.zeros((st.nparts, st.row_bytes // st.grain), np.bool_)
+    for w in others:
+        marks[w.p0:w.p1, w.lo // st.grain:-(-w.hi // st.grain)] = True
+    found = st.marked(marks.reshape(-1), t.offset, t.shape, t.strides, t.dtype.itemsize)
+    return found if found.any() else None
+
+
+def check_owner(m: Machine, t: Tensor, line: int) -> bool:
+    """Report a read of bytes that another logical tile has written over; tell whether some are
+    read that the tile has not written, and another has."""
+    w, others = _strangers(t)
+    if w is None:
+        return bool(others)
+    _, _, lo, hi = _common(w, _extent(t))
+    made, other = m.trace.where(t.owner[2]), m.trace.where(w.owner[2])
     m.find("NKI-A05", "error",
            f"a tile is read after another tile has overwritten it: both lie at bytes "
-           f"{lo} .. {hi - 1} of {t.kind.upper()}. Read: tile {mine[1]} of the tensor created at "
-           f"{made}; last write: tile {w.owner[1]} of the tensor created at {other}. Give them "
+           f"{lo} .. {hi - 1} of {t.kind.upper()}. Read: tile {t.owner[1]} of the tensor created "
+           f"at {made}; last write: tile {w.owner[1]} of the tensor created at {other}. Give them "
            "different base addresses (or more physical tiles)", line, w.line)
+    return False
 
 
 def _tiles(value: Any, name: str) -> tuple[int, ...]:

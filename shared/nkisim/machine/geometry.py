@@ -42,7 +42,9 @@ class Beyond(NamedTuple):
         return fail("NKI-I01", f"an access leaves the tensor in dimension {self.dim}",
                     given=f"elements {lo} .. {hi}", limit=f"0 .. {self.size - 1}",
                     hint="if the last tile is partial, add mask=(index < size); otherwise check "
-                         "the loop bound")
+                         "the loop bound",
+                    today="if the last tile is partial, end it with the tensor: "
+                          "x[i:min(i + 128, n)]; otherwise check the loop bound")
 
 
 Notes = list[Beyond] | None

@@ -24,7 +24,7 @@ def as_int(value: Any) -> int | None:
     if type(value) is int:
         return value
     if type(value) is LoopIndex:
-        return value.value
+        return value.taken()
     if isinstance(value, np.bool_):
         return int(value)
     try:
@@ -43,7 +43,7 @@ def whole(value: Any, what: str) -> int | None:
         got = int(value)
         m = current.get()
         if m is not None:
-            m.find("NKI-S14", "warning", f"{what} is the float {value!r}; it counts as {got}. "
+            m.find("NKI-S14", "note", f"{what} is the float {value!r}; it counts as {got}. "
                    "Write // instead of /, which makes a float even where it divides", m.here())
     return got
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 import os
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import fail
-from . import replay, tracedonce
+from . import nest, replay, tracedonce
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -74,7 +74,13 @@ class Loop:
         self.m, self.kind, self.values = m, kind, values
 
     def __iter__(self) -> Iterator[Any]:
-        frame = sys._getframe(1)
+        frame, m = sys._getframe(1), self.m
+        if self.kind != "grid" and self.values:
+            if m.nest is not None:
+                return nest.inner(m, self, m.nest)
+            plan = nest.plan_for(m, frame)
+            if plan is not None:
+                return nest.outermost(m, self, plan)
         names = None if self.kind == "grid" else _head(frame)
         if names is None:
             return self._run(None)
@@ -83,7 +89,11 @@ class Loop:
         numbers = names and tracedonce.numbers(self.m, frame, names)
         return tracedonce.iterations(self.m, frame, names, numbers, inner) if numbers else inner
 
-    def _run(self, frame: FrameType | None) -> Iterator[Any]:
+    def iterations(self) -> Generator[Any, None, None]:
+        """Yield the indices of all iterations, beginning each in the trace."""
+        return self._run(None)
+
+    def _run(self, frame: FrameType | None) -> Generator[Any, None, None]:
         """Yield the indices; in a `frame`, those of iterations that have to be executed."""
         m, tr = self.m, self.m.trace
         loop, parent = len(tr.loop_kind), m.node

@@ -31,13 +31,15 @@ class LoopIndex:
     """A loop's index, or a sum or a multiple of some; `watches` are those of all their loops.
 
     `value` is the integer for those whose use of it follows from the record. `look()` is for
-    everybody else.
+    everybody else. `steps`: how far an iteration of each loop moves the value, where a nest is run
+    once for all iterations (nest.py); nobody but the nest may take the value then.
     """
 
-    __slots__ = ("value", "watches")
+    __slots__ = ("value", "watches", "steps")
 
-    def __init__(self, value: int, watches: frozenset[Watch]):
-        self.value, self.watches = value, watches
+    def __init__(self, value: int, watches: frozenset[Watch],
+                 steps: dict[Watch, int] | None = None):
+        self.value, self.watches, self.steps = value, watches, steps
 
     def look(self) -> int:
         """Return the value, noting that anything may be decided by it."""
@@ -46,6 +48,12 @@ class LoopIndex:
         return self.value
 
     __index__ = __int__ = look
+
+    def taken(self) -> int:
+        """Return the value for a use that moves the record in step, as no nest can foretell."""
+        for w in self.steps or ():
+            w.escaped = True
+        return self.value
 
     @property                               # type: ignore[misc]
     def __class__(self) -> type:            # type: ignore[override]
@@ -75,17 +83,37 @@ class LoopIndex:
         return getattr(ufunc, method)(*plain, **kwargs)
 
     # -- arithmetic that stays in step with the index ------------------------------------------
-    def _joined(self, value: int, other: Any) -> LoopIndex:
-        more = other.watches if type(other) is LoopIndex else frozenset()
-        return LoopIndex(value, self.watches | more)
+    def _added(self, f: Callable, other: Any) -> LoopIndex:
+        """Return f(self, other) for a sum or a difference."""
+        steps = self.steps
+        if type(other) is not LoopIndex:
+            if steps is not None:
+                steps = {w: f(s, 0) for w, s in steps.items()}
+            return LoopIndex(f(self.value, other), self.watches, steps)
+        if steps is not None or other.steps is not None:
+            mine, theirs = steps or {}, other.steps or {}
+            steps = {w: f(mine.get(w, 0), theirs.get(w, 0)) for w in mine | theirs}
+        return LoopIndex(f(self.value, other.value), self.watches | other.watches, steps)
 
-    def _times(self, value: int, other: Any) -> LoopIndex:
-        if type(other) is LoopIndex and self.watches & other.watches:
-            self.look()                     # i * i does not stay in step
-        return self._joined(value, other)
+    def _times(self, f: Callable, other: Any) -> LoopIndex:
+        """Return the product of both, which `f` makes."""
+        steps = self.steps
+        if type(other) is not LoopIndex:
+            if steps is not None:
+                steps = {w: s * other for w, s in steps.items()}
+            return LoopIndex(self.value * other, self.watches, steps)
+        if self.watches & other.watches or steps is not None and other.steps is not None:
+            self.look()                     # i * i does not stay in step, nor does i * j
+            other.look()
+        elif steps is not None:
+            steps = {w: s * other.value for w, s in steps.items()}
+        elif other.steps is not None:
+            steps = {w: s * self.value for w, s in other.steps.items()}
+        return LoopIndex(self.value * other.value, self.watches | other.watches, steps)
 
     def __neg__(self) -> LoopIndex:
-        return LoopIndex(-self.value, self.watches)
+        steps = self.steps and {w: -s for w, s in self.steps.items()}
+        return LoopIndex(-self.value, self.watches, steps)
 
     def __pos__(self) -> LoopIndex:
         return self
@@ -121,8 +149,7 @@ def _operator(f: Callable, swapped: bool, keep: Callable | None) -> Callable:
             self.look()
             other = looked_at(other)
             return f(other, self.value) if swapped else f(self.value, other, *modulus)
-        value = number.value if type(number) is LoopIndex else number
-        return keep(self, f(value, self.value) if swapped else f(self.value, value), number)
+        return keep(self, (lambda a, b: f(b, a)) if swapped else f, number)
     return method
 
 
@@ -135,7 +162,7 @@ def _looked_at(name: str) -> Callable:
     return method
 
 
-_KEPT: dict[str, Callable] = {"add": LoopIndex._joined, "sub": LoopIndex._joined,
+_KEPT: dict[str, Callable] = {"add": LoopIndex._added, "sub": LoopIndex._added,
                               "mul": LoopIndex._times}
 _BINARY: dict[str, Callable] = {
     **{name: getattr(operator, name) for name in ("add", "sub", "mul", "floordiv", "mod",

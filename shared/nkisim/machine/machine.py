@@ -23,6 +23,7 @@ from .block import BlockTensor
 from .index import whole
 from .instruction import Instr
 from .loop import Loop, shuffle_seed
+from .nest import Nest, enabled
 from .products import IS_RESULT, Products
 from .replay import Replays
 from .shadow import refresh_shadow
@@ -60,6 +61,9 @@ class Machine:
         self.accepted: dict[tuple, Any] = {}              # forms of calls -> what was planned
         self.node = 0                   # loop iteration being executed
         self.top = 0                    # the node of the kernel's top level
+        self.nest: Nest | None = None   # the one whose body runs for all iterations
+        self.nests = enabled()
+        self.misfits: dict[Any, int] = {}       # how often one did not fit, by plan
         self.loop_open: list[bool] = []
         self.tile_loops: set[tuple] = set()     # `for` statements that change no Python number
         self.body: bodies.Body | None = None        # of the innermost loop of the device
@@ -252,6 +256,8 @@ class Machine:
             ins.row.check(self, ins, dst)
         self._before_writes(ins, outs)
         self.trace.record(ins, outs, ins.line, self.node)
+        if self.nest is not None:
+            self.nest.instr = ins, dst
         if self.compute:
             origins = self._check_reads(ins, dst)
             if self.transfers is not None and ins.engine == "dma" and self.watch is None:
@@ -322,11 +328,11 @@ class Machine:
             st = s.storage
             if st.init != FULLY:
                 unsure = True
-            if st.arena:
-                arena.check_owner(self, s, ins.line)
+            if st.arena and arena.check_owner(self, s, ins.line):
+                unsure = True
         origins = self.undefined.results(ins, (dst, *ins.also)) if unsure and self.checks else None
         if ins.accumulate:
-            self._prepare_accumulation(dst, ins)
+            self.undefined.before_sum(dst, ins)
         return origins
 
     def execute(self, ins: Instr, dst: Tensor) -> None:
@@ -372,25 +378,6 @@ class Machine:
         ins.row.run(self, ins, tmp)
         assert ins.mask is not None
         np.copyto(dst.np, tmp.np, where=ins.mask)
-
-    def _prepare_accumulation(self, dst: Tensor, ins: Instr) -> None:
-        """Make `dst` readable for an accumulation: zeros that were free, or never written."""
-        st = dst.storage
-        assert st is not None
-        if st.arena and not arena.wrote(dst):
-            dst.np[...] = 0         # a new tensor's first product overwrites what is there
-            return
-        if st.init == FULLY:
-            return
-        if st.mask_view(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize).all():
-            return
-        never = st.origins(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize) == 0
-        if never.any():
-            if self.dialect == "beta1":     # elsewhere the kernel has said what it means
-                self.find("NKI-U03", "warning", f"{ins.row.name} accumulates into {dst!r}, which "
-                          "was never set: the first product overwrites it. nl.zeros(..., "
-                          "buffer=nl.psum) says so and costs nothing", ins.line, st.where)
-            np.copyto(dst.np, np.zeros((), dst.np.dtype), where=never)
 
     def _zero_for_real(self, st: Storage) -> None:
         """Issue the memset of zeros in PSUM that something else than a matmul reads."""

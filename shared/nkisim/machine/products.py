@@ -7,15 +7,20 @@ something reads their result or changes an operand; the machine calls `run` befo
 """
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, groupby
+from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from ..chip.memory import free_range
 from .tensor import Tensor
 
 IS_RESULT, IS_OPERAND = 1, 2            # Storage.queued
 MAX_ROWS = 4096                         # of a stacked operand: 8 MB for 512 columns
+MAX_COLUMNS = 512                       # of stationary operands beside each other
 MAX_PRODUCTS = 1024                     # waiting altogether, as they keep their operands alive
 #: bytes of stacked operands that are kept for later: weights are used again and again, and more
 #: than fits a cache of the CPU is as slow to read as to stack anew
@@ -26,13 +31,15 @@ class Group:
     """The products that are added to one result.
 
     `operands` are the stationary and the moving ones as arrays; `places` say, in the same order,
-    what they are: storage, offset, shape, strides, dtype and version of the bytes.
+    what they are: storage, offset, shape, strides, dtype and version of the bytes. Where loops
+    repeat a product over their iterations, an operand is one array of all, with a dim in front for
+    each loop.
     """
 
-    __slots__ = ("dst", "operands", "places")
+    __slots__ = ("dst", "rows", "operands", "places")
 
     def __init__(self, dst: Tensor):
-        self.dst = dst
+        self.dst, self.rows = dst, 0
         self.operands: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
         self.places: tuple[list[tuple], list[tuple]] = ([], [])
 
@@ -43,7 +50,7 @@ class Products:
     def __init__(self) -> None:
         self._groups: dict[tuple, Group] = {}
         self._flagged: list[Any] = []
-        self._operands: list[Tensor] = []               # not yet in _in_use
+        self._operands: list[tuple[Tensor, int, tuple]] = []    # not yet in _in_use
         self._in_use: dict[int, tuple[int, int]] = {}   # operands: bytes, by storage
         self._count = 0
         self._total = np.empty(0, np.float32)           # scratch
@@ -52,27 +59,60 @@ class Products:
     def add(self, stationary: np.ndarray, moving: np.ndarray, operands: tuple[Tensor, ...],
             dst: Tensor) -> None:
         """Queue dst += stationary.T @ moving; both are views of the operands' storages."""
-        key = (dst.storage.id, dst.offset, dst.shape)           # type: ignore[union-attr]
+        self._queue((stationary, moving), operands, dst, 1, stationary.shape[0],
+                    (operands[0].offset, operands[1].offset), ())
+
+    def add_all(self, values: tuple[np.ndarray, np.ndarray], operands: tuple[Tensor, ...],
+                dst: Tensor, counts: tuple[int, ...], moves: tuple[tuple[int, ...], ...]) -> None:
+        """Queue the products of all iterations of nested loops, in their order.
+
+        `values` and `operands` are those of the first; `counts`: iterations of each loop, and
+        `moves`: how many bytes each moves the stationary and the moving operand.
+        """
+        both = []
+        for a, t, steps in zip(values, operands, moves):
+            item = t.dtype.itemsize
+            strides = tuple(s // item * a.itemsize for s in steps)
+            both.append(as_strided(a, (*counts, *a.shape), (*strides, *a.strides)))
+        self._split((both[0], both[1]), operands, dst, counts,
+                    (operands[0].offset, operands[1].offset), moves)
+
+    def _split(self, values: tuple[np.ndarray, np.ndarray], operands: tuple[Tensor, ...],
+               dst: Tensor, counts: tuple[int, ...], offsets: tuple[int, ...],
+               moves: tuple[tuple[int, ...], ...]) -> None:
+        """Queue products so that as many wait together as if they had come one by one."""
+        number, rows = prod(counts), values[0].shape[len(counts)]
+        group = self._groups.get(_result(dst))
+        waiting = 0 if group is None else group.rows
+        if not counts or self._count + number <= MAX_PRODUCTS \
+                and waiting + (number - 1) * rows < MAX_ROWS:
+            forms = tuple((counts, steps) for steps in moves) if counts else ()
+            self._queue(values, operands, dst, number, number * rows, offsets, forms)
+            return
+        for i in range(counts[0]):
+            self._split((values[0][i], values[1][i]), operands, dst, counts[1:],
+                        tuple(o + i * steps[0] for o, steps in zip(offsets, moves)),
+                        tuple(steps[1:] for steps in moves))
+
+    def _queue(self, values: tuple[np.ndarray, np.ndarray], operands: tuple[Tensor, ...],
+               dst: Tensor, number: int, rows: int, offsets: tuple[int, ...],
+               forms: tuple) -> None:
+        key = _result(dst)
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = Group(dst)
             self._flag(dst.storage, IS_RESULT)
-        a, b = operands
-        st, at = a.storage, b.storage
-        assert st is not None and at is not None
-        if not st.queued:
-            self._flag(st, IS_OPERAND)
-        if not at.queued:
-            self._flag(at, IS_OPERAND)
-        self._operands += operands
-        lefts, rights = group.operands
-        lefts.append(stationary)
-        rights.append(moving)
-        left_at, right_at = group.places
-        left_at.append((st.id, a.offset, a.shape, a.strides, a.dtype.num, st.version))
-        right_at.append((at.id, b.offset, b.shape, b.strides, b.dtype.num, at.version))
-        self._count += 1
-        if len(lefts) * stationary.shape[0] >= MAX_ROWS or self._count >= MAX_PRODUCTS:
+        for t, a, arrays, places, offset, form in zip(operands, values, group.operands,
+                                                      group.places, offsets, forms or ((), ())):
+            st = t.storage
+            if not st.queued:
+                self._flag(st, IS_OPERAND)
+            arrays.append(a)
+            places.append((st.id, offset, t.shape, t.strides, t.dtype.num, st.version, form))
+            self._operands.append((t, offset, form))
+        group.rows += rows
+        self._count += number
+        if group.rows >= MAX_ROWS or self._count >= MAX_PRODUCTS:
             self.run()
 
     def _flag(self, storage: Any, flag: int) -> None:
@@ -84,38 +124,60 @@ class Products:
         """Compute what waits if it would notice that `t` is written."""
         storage: Any = t.storage
         if not storage.queued & IS_RESULT:
-            for x in self._operands:
-                lo, hi = _bytes(x)
-                first, end = self._in_use.get(x.storage.id, (lo, hi))  # type: ignore[union-attr]
-                self._in_use[x.storage.id] = min(lo, first), max(hi, end)  # type: ignore[union-attr]
+            for x, offset, form in self._operands:
+                lo, hi = _bytes(x, offset, form)
+                first, end = self._in_use.get(x.storage.id, (lo, hi))
+                self._in_use[x.storage.id] = min(lo, first), max(hi, end)
             self._operands = []
-            lo, hi = _bytes(t)
+            lo, hi = _bytes(t, t.offset)
             first, end = self._in_use[storage.id]
             if hi <= first or end <= lo:
                 return          # another slot of a ring of buffers, or the next tile of a row
         self.run()
 
     def run(self) -> None:
-        """Compute everything that waits, results with the same moving operands in a row."""
+        """Compute everything that waits, results with the same moving operands together."""
         groups, self._groups, self._count = self._groups, {}, 0
         for storage in self._flagged:
             storage.queued = 0
         self._flagged = []
         self._operands = []
         self._in_use.clear()
-        for group in sorted(groups.values(), key=lambda g: g.places[1]):
-            self._compute(group)
+        for alike in _with_same(groups.values(), 1):
+            self._compute(alike)
 
-    def _compute(self, group: Group) -> None:
-        """Add the products of a group to its result, as one product of stacked operands."""
-        out = group.dst.np
-        m, n = out.shape[0], out.size // out.shape[0]
-        left, right = (stacks.below(parts, places) for stacks, parts, places
-                       in zip(self._stacks, group.operands, group.places))
+    def _compute(self, groups: list[Group]) -> None:
+        """Add the products of groups with the same moving operands to their results.
+
+        Their stationary operands lie beside each other in one product of stacked operands.
+        """
+        outs = [g.dst.np for g in groups]
+        ends = list(accumulate(out.shape[0] for out in outs))
+        m, n = ends[-1], outs[0].size // outs[0].shape[0]
+        lefts, rights = self._stacks
+        right = rights.of(groups[:1], 1, [n])
+        left = lefts.of(groups, 0, [out.shape[0] for out in outs])
         if self._total.size < m * n:
             self._total = np.empty(m * n, np.float32)
         total = np.matmul(left.T, right, out=self._total[:m * n].reshape(m, n))
-        out += total.reshape(out.shape)
+        for out, start, end in zip(outs, [0, *ends], ends):
+            out += total[start:end].reshape(out.shape)
+
+
+def _with_same(groups: Iterable[Group], which: int) -> Iterator[list[Group]]:
+    """Yield the groups that have operands in common, so many that their results are MAX_COLUMNS."""
+    def places(group: Group) -> list[tuple]:
+        return group.places[which]
+    for _, found in groupby(sorted(groups, key=places), places):
+        some: list[Group] = []
+        columns = 0
+        for group in found:
+            columns += group.dst.shape[0]
+            if columns > MAX_COLUMNS and some:
+                yield some
+                some, columns = [], group.dst.shape[0]
+            some.append(group)
+        yield some
 
 
 class Stacks:
@@ -130,20 +192,23 @@ class Stacks:
         self._bytes = 0
         self._spare = np.empty(0, np.float32)
 
-    def below(self, parts: list[np.ndarray], places: list[tuple]) -> np.ndarray:
-        """Return operands below each other as one matrix; what was copied last stays valid."""
-        first = parts[0]
-        rows = first.shape[0]
-        if len(parts) == 1:
-            return first.reshape(rows, -1)
-        key = tuple(places)
+    def of(self, groups: list[Group], which: int, columns: list[int]) -> np.ndarray:
+        """Return operands of groups as one matrix: those of a group below each other, the groups
+        beside each other, with so many columns each. What was copied last stays valid."""
+        parts, places = groups[0].operands[which], groups[0].places[which]
+        if len(groups) == len(parts) == 1 and not places[0][-1]:
+            return parts[0].reshape(-1, columns[0])
+        key = tuple(tuple(g.places[which]) for g in groups)
         stacked = self._kept.get(key)
         if stacked is None:
-            stacked = self._kept[key] = self._room(sum(map(len, parts)), first.size // rows)
-            at = 0
-            for part in parts:
-                stacked[at:at + len(part)].reshape(part.shape)[...] = part
-                at += len(part)
+            rows = sum(part.size for part in parts) // columns[0]
+            stacked = self._kept[key] = self._room(rows, sum(columns))
+            right = 0
+            for group, width in zip(groups, columns):
+                left, right, end = right, right + width, 0
+                for part in group.operands[which]:
+                    top, end = end, end + part.size // width
+                    stacked[top:end, left:right].reshape(part.shape)[...] = part
         return stacked
 
     def _room(self, rows: int, columns: int) -> np.ndarray:
@@ -161,10 +226,17 @@ class Stacks:
         return flat[:size].reshape(rows, columns)
 
 
-def _bytes(t: Tensor) -> tuple[int, int]:
-    """Return the range of bytes of each partition that a tile lies in."""
-    return free_range(t.offset % t.storage.row_bytes,           # type: ignore[union-attr]
-                      t.shape, t.strides, t.dtype.itemsize)
+def _result(dst: Tensor) -> tuple:
+    """Return what tells a sum from others."""
+    return dst.storage.id, dst.offset, dst.shape
+
+
+def _bytes(t: Tensor, offset: int, form: tuple = ()) -> tuple[int, int]:
+    """Return the range of bytes of each partition that a tile lies in; `form`: in all iterations
+    of loops, so many, each moving it so far."""
+    counts, steps = form or ((), ())
+    return free_range(offset % t.storage.row_bytes, (t.shape[0], *counts, *t.shape[1:]),
+                      (t.strides[0], *steps, *t.strides[1:]), t.dtype.itemsize)
 
 
 __all__ = ["IS_OPERAND", "IS_RESULT", "Products"]

@@ -39,7 +39,11 @@ def not_a_tile(x: Any, name: str) -> NoReturn:
         raise fail("NKI-M02", f"operand {name} is an index expression, not a tile",
                    hint="nisa.iota(expr, dtype) turns it into a tile")
     raise fail("NKI-M02", f"operand {name} is not a tile", given=f"{type(x).__name__}",
-               limit="a tensor in SBUF or PSUM", hint=of_other_dialect(x))
+               limit="a tensor in SBUF or PSUM", hint=of_other_dialect(x) or (
+                   "an operator stands where a tile does: look at the order of the arguments, or "
+                   "name them" if callable(x) else ""),
+               today="an instruction returns a handle, not its result: use the tile that it was "
+                     "given as dst" if type(x).__name__ == "NkiInstruction" else "")
 
 
 def of_other_dialect(x: Any) -> str:

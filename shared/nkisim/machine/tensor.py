@@ -162,7 +162,9 @@ class Tensor:
     def _subscript(self, keys: tuple) -> Tensor:
         """Resolve the subscripts that the fast path leaves: `...`, ds, indices, past the end."""
         rank = len(self.shape)
-        keys = tuple(k.value if type(k) is LoopIndex else k for k in keys)
+        if self.m.nest is not None and (view := self.m.nest.view(self, keys)) is not None:
+            return view
+        keys = tuple(k.taken() if type(k) is LoopIndex else k for k in keys)
         tiles = [d for d, k in enumerate(keys) if isinstance(k, (Tensor, Shifted))]
         if tiles or any(isinstance(k, Indirect) for k in keys):
             self.m.check_bounds(self)

@@ -94,8 +94,10 @@ class Transfers:
                 m.products.before_write(t)
         try:
             m.run(one.ins, one.outs[0])
-        except NkiError as exc:
-            raise exc.at(m.trace.where(one.ins.line))       # noqa: B904 (the same exception)
+        except (NkiError, IndexError) as exc:       # a run-time index carries its rule along
+            if isinstance(rule := getattr(exc, "nki_error", exc), NkiError):
+                rule.at(m.trace.where(one.ins.line), final=True)    # not that of who waits
+            raise
         for t in one.outs:
             t.storage.version += 1
             if t.storage.shadow is not None:

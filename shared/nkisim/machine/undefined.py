@@ -19,6 +19,7 @@ import numpy as np
 from ..checks.words import region
 from ..chip.memory import FULLY, NEVER, Storage, contiguous_strides
 from ..errors import NkiError, fail
+from . import arena
 from .instruction import Access, Instr
 from .tensor import Indirect, Tensor
 
@@ -45,6 +46,25 @@ class Undefined:
         self.reads: list[Read] = []
 
     # -- following them --------------------------------------------------------------
+    def before_sum(self, dst: Tensor, ins: Instr) -> None:
+        """Make `dst` readable for an accumulation: zeros that were free, or never written."""
+        st = dst.storage
+        assert st is not None
+        if st.arena and not arena.wrote(dst):
+            dst.np[...] = 0         # a new tensor's first product overwrites what is there
+            return
+        if st.init == FULLY:
+            return
+        if st.mask_view(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize).all():
+            return
+        never = st.origins(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize) == 0
+        if never.any():
+            if self.m.dialect == "beta1":     # elsewhere the kernel has said what it means
+                self.m.find("NKI-U03", "warning", f"{ins.row.name} accumulates into {dst!r}, which "
+                          "was never set: the first product overwrites it. nl.zeros(..., "
+                          "buffer=nl.psum) says so and costs nothing", ins.line, st.where)
+            np.copyto(dst.np, np.zeros((), dst.np.dtype), where=never)
+
     def results(self, ins: Instr, outs: tuple[Tensor, ...]) -> list[np.ndarray] | None:
         """Return the origin of each element of the results (-1: it is defined), None if all are.
 
@@ -95,14 +115,20 @@ class Undefined:
     def _origins(self, s: Tensor) -> np.ndarray | None:
         """Return the origins of a source's elements, None if all are defined."""
         st = s.storage
-        if st.init == FULLY or s.oob is not None:       # beyond an edge: a mask cuts it
+        if s.oob is not None:                           # beyond an edge: a mask cuts it
+            return None
+        if st.arena and (left := arena.left_by_others(s)) is not None:
+            return np.where(left, np.int16(0), _origins(s))
+        if st.init == FULLY:
             return None
         if st.init == NEVER:
             raise fail("NKI-U01", "a tensor is read before anything has been written to it",
                        given=f"{s!r}{self._made_at(st.where)}",
                        limit="nl.ndarray leaves memory as it was: on the chip this reads "
                              "whatever the last kernel left there",
-                       hint="nl.load or assign into it first, or create it with nl.zeros")
+                       hint="nl.load or assign into it first, or create it with nl.zeros",
+                       today="write it first: nisa.dma_copy(dst=t, src=x[...]), another "
+                             "instruction, or nisa.memset(t, 0.0)")
         if st.mask_view(s.offset, s.shape, s.strides, s.dtype.itemsize).all():
             return None
         return _origins(s)
@@ -136,7 +162,7 @@ class Undefined:
             some = f"{int(bad.sum()):,} of {bad.size:,} elements of an output"
             if origin == 0:
                 chosen = self._is_scattered(t)          # the caller may know which rows to look at
-                self.m.find("NKI-O04", "warning" if chosen else "error",
+                self.m.find("NKI-O04", "note" if chosen else "error",
                             f"{some} were never stored: {region(bad)}; they are NaN here and "
                             "garbage on the chip. " + (
                                 "No run-time index chose their rows" if chosen else

@@ -4,6 +4,7 @@ from __future__ import annotations
 import ast
 import io
 import linecache
+import re
 import sys
 import tokenize
 from collections.abc import Sequence
@@ -111,7 +112,8 @@ def _compared(call: Call, before: Any, kernel: Any, target: str | None) -> Compa
         x, y = a.astype(np.float64), b.astype(np.float64)
         same = (x == y) | (np.isnan(x) & np.isnan(y))
         size = float(np.nanmax(np.abs(x))) if x.size and not np.isnan(x).all() else 0.0
-        gap = float(np.max(np.where(same, 0.0, np.abs(x - y)))) if x.size else 0.0
+        with np.errstate(invalid="ignore"):             # infinities that are equal
+            gap = float(np.max(np.where(same, 0.0, np.abs(x - y)))) if x.size else 0.0
         result.worst = max(result.worst, gap / size if size else gap)
     return result
 
@@ -126,6 +128,7 @@ class _File:
         self.decisions: list[Decision] = []
         self.comments = _comments(text)
         self.needs_sizes = False
+        self._gone: list[tuple[ast.alias, ast.AST]] = []    # imports that the new dialect has not
 
     def rewrite(self) -> tuple[str, list[Decision]]:
         """Return the new text and what was left for a person."""
@@ -139,11 +142,14 @@ class _File:
             if isinstance(node, ast.FunctionDef):
                 self._function(node, nl, nisa)
         self._refuse_launchers()
-        if self.needs_sizes:
-            first = next(n for n in self.source.tree.body if isinstance(n, ast.FunctionDef))
-            line = min([first.lineno, *(d.lineno for d in first.decorator_list)])
-            self.lines[line - 1] = _SIZES.format(nl=nl) + self.lines[line - 1]
         new = self._joined()
+        if self.needs_sizes:
+            first = re.search(r"^(@|def )", new, re.M)
+            assert first is not None
+            new = new[:first.start()] + _SIZES.format(nl=nl) + new[first.start():]
+        for alias, node in self._gone:
+            if re.search(rf"(?<![\w.]){re.escape(alias.asname or alias.name)}\.", new):
+                self._decide(node, f"{alias.name} is not in the new dialect")
         unused = f"import nki.isa as {nisa}"
         if nisa not in self.source.names and f"{nisa}." not in new:
             new = new.replace(f"{unused}\n", "", 1)
@@ -189,19 +195,12 @@ class _File:
         if new is None:
             if not alias.name.startswith("neuronxcc"):
                 return f"import {alias.name}" + (f" as {alias.asname}" if alias.asname else "")
-            if any(isinstance(n, ast.Name) and n.id == alias.asname and self._outside(n)
-                   for n in ast.walk(self.source.tree)):
-                self._decide(node, f"{alias.name} is not in the new dialect")
+            self._gone.append((alias, node))        # if it is still used, a person must decide
             return ""
         if alias.asname is None:
             self._decide(node, "names are written in full (neuronxcc.nki...): import with `as`")
             return f"import {new}"
         return f"import {new}" if alias.asname == new else f"import {new} as {alias.asname}"
-
-    def _outside(self, name: ast.Name) -> bool:
-        """Tell whether a name is used in other places than decorators."""
-        return not any(name in ast.walk(d) for n in ast.walk(self.source.tree)
-                       if isinstance(n, ast.FunctionDef) for d in n.decorator_list)
 
     def _from_lines(self, node: ast.ImportFrom) -> list[str]:
         lines = []

@@ -44,7 +44,7 @@ class Indices:
     """Reads subscripts and masks of one function with what the run has shown."""
 
     def __init__(self, seen: Observer, function: ast.AST):
-        self.seen = seen
+        self.seen, self.node = seen, function
         self.sizes: dict[str, str] = {}     # name of an index -> source of its size
         self.view = ""                      # what follows the last subscript that was rewritten
         self.made_of: dict[str, ast.AST] = {}   # name of a sum of indices -> that sum
@@ -235,10 +235,21 @@ class Indices:
 
     # -- masks -------------------------------------------------------------------------------------
 
+    def _named(self, mask: ast.AST) -> ast.AST:
+        """Return what a name was last bound to before the line where it is a mask."""
+        found = mask
+        if isinstance(mask, ast.Name):
+            for node in ast.walk(self.node):
+                if isinstance(node, ast.Assign) and node.lineno < mask.lineno and len(
+                        node.targets) == 1 and isinstance(node.targets[0], ast.Name) \
+                        and node.targets[0].id == mask.id:
+                    found = node.value
+        return found
+
     def box(self, mask: ast.AST) -> Box:
         """Read a mask that cuts the ends off axes; raise Person for any other."""
         box = Box()
-        for part in _conjuncts(mask):
+        for part in _conjuncts(self._named(mask)):
             if not isinstance(part, ast.Compare) or len(part.ops) != 1:
                 raise Person("the mask is no box: only upper bounds of index expressions are")
             low, op, high = part.left, part.ops[0], part.comparators[0]

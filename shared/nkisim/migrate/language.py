@@ -4,6 +4,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from . import placed
 from .calls import ACTIVATIONS, BINARY, Calls, _is_none, arguments, in_new, old
 from .index import NOT_REACHED, Box, Person
 
@@ -30,6 +31,7 @@ class Language:
 
     def __init__(self, f: Function, calls: Calls):
         self.f, self.calls = f, calls
+        self._within = Box()            # what a mask leaves of the tiles of a call
 
     def call(self, call: ast.Call, dotted: str, into: str = "", hint: str = "") -> str:
         """Return the source of a call of nl; with `into` it is written there and that is returned.
@@ -54,12 +56,13 @@ class Language:
         tiles = self.f.seen.of(call).tiles()
         buffer = self.f.source.dotted(given["buffer"]) if "buffer" in given else ""
         if "buffer" in given and isinstance(given["buffer"], ast.Call):
-            raise Person("a tile is placed by an allocator: give address=(partition, byte) to each "
-                         "tile of a list")
+            return placed.tiles_in_a_list(self.f, call, given, hint)
         texts = {k: self.f.expr(v) for k, v in given.items() if k != "shape"}
         if buffer.endswith(".psum") and name == "zeros":
             name = "ndarray"            # the first product overwrites
         shape = self.f.shape_of(given["shape"], tiles[0].blocks if tiles else 0)
+        if tiles and tiles[0].kind != "hbm" and shape.endswith(",)"):
+            shape = f"{shape[:-2]}, 1)"             # on chip there are two dims
         return f"{self.f.nl}.{name}(" + ", ".join(
             [shape, *(f"{k}={v}" for k, v in texts.items())]) + ")"
 
@@ -133,14 +136,12 @@ class Language:
             raise Person(NOT_REACHED)
         if was[0].shape[0] == becomes[0].shape[0]:
             return self.f.plain_call(call)
-        if isinstance(source, ast.Call) and self.f.source.dotted(source.func).endswith(".load") \
-                and len(source.args) == 1 and not source.keywords and was[0].shape[0] == 1:
-            shape = given["shape"]
-            rows = self.f.expr(shape.elts[0]) if isinstance(shape, ast.Tuple) \
-                else str(becomes[0].shape[0])
-            return f"{self.f.nl}.load({self.f.expr(source.args[0])}.broadcast(0, {rows}))"
-        raise Person("a row is repeated over partitions: load it from HBM as x.broadcast(0, 128), "
-                     "or multiply by ones on the Tensor Engine")
+        shape = given["shape"]
+        rows = self.f.expr(shape.elts[0]) if isinstance(shape, ast.Tuple) \
+            else str(becomes[0].shape[0])
+        if was[0].shape[0] != 1:
+            raise Person("partitions are repeated: load them so from HBM")
+        return placed.row_in_all_partitions(self.f, source, rows)
 
     # -- products ----------------------------------------------------------------------------------
 
@@ -195,7 +196,7 @@ class Language:
         given = arguments(old(dotted)[dotted], call)
         box = self._box(given)
         if box.sizes:
-            raise Person(f"nl.{name} with a mask: compute on slices of the tiles")
+            return self._sliced(call, dotted, name, box, into, hint)
         tiles = [v for v in given.values() if self.f.seen.of(v).is_tile]
         rest = {k: v for k, v in given.items() if v not in tiles}
         if name in BINARY or name in OPERATORS.values():
@@ -204,17 +205,48 @@ class Language:
                                                 if v not in operands}, call, into)
         if into and name in ACTIVATIONS and len(tiles) == 1 and set(rest) <= {"dtype"}:
             self.f.before.append(f"{self.f.nisa}.activation(dst={into}, op={self.f.nl}.{name}, "
-                                 f"data={self.f.expr(tiles[0])})")
+                                 f"data={self._text(tiles[0])})")
             return into
         if into and name == "copy" and len(tiles) == 1:
             self.f.before.append(
-                f"{self.f.nisa}.tensor_copy(dst={into}, src={self.f.expr(tiles[0])})")
+                f"{self.f.nisa}.tensor_copy(dst={into}, src={self._text(tiles[0])})")
             return into
+        if self._within.sizes:
+            raise Person(f"nl.{name} with a mask: compute on slices of the tiles")
         text = self.f.plain_call(call, self._needed_dtype(call, tiles, rest))
         if into:
             self.f.before.append(f"{self.f.nisa}.tensor_copy(dst={into}, src={text})")
             return into
         return text
+
+    def _sliced(self, call: ast.Call, dotted: str, name: str, box: Box, into: str, hint: str
+                ) -> str:
+        """Compute on the slices of the tiles that a mask leaves; return the tile that is written.
+        """
+        result = self.f.seen.of(call).tiles()
+        if not result or self._within.sizes or name in ("where", "softmax", "transpose"):
+            raise Person(f"nl.{name} with a mask: compute on slices of the tiles")
+        tiles = {k: v for k, v in arguments(old(dotted)[dotted], call).items()
+                 if self.f.seen.of(v).is_tile}
+        if any(len(self.f.seen.of(v).tiles()[0].shape) != len(result[0].shape)
+               for v in tiles.values()):
+            raise Person(f"nl.{name} with a mask: compute on slices of the tiles")
+        if not into:
+            into = self.calls.make(self.f.fresh(hint or name), self.calls.shape(result, tiles),
+                                   self.calls.dtype(result, None, tiles), "sbuf")
+        plain = ast.copy_location(ast.Call(call.func, call.args, [
+            k for k in call.keywords if k.arg != "mask"]), call)
+        self._within = box
+        try:
+            cut = self.calls._cut(box, len(result[0].shape), result[0])
+            self._computing(plain, dotted, name, f"{into}[{cut}]", "")
+        finally:
+            self._within = Box()
+        return into
+
+    def _text(self, node: ast.expr) -> str:
+        """Return an operand, of which a mask may leave a slice."""
+        return self.calls._operand(node, self._within) if self._within.sizes else self.f.expr(node)
 
     def _needed_dtype(self, node: ast.AST, tiles: list[ast.expr], rest: dict[str, ast.expr]
                       ) -> str:
@@ -233,10 +265,11 @@ class Language:
         if not tiles:
             raise Person(NOT_REACHED)
         shapes = [self.f.seen.of(v).tiles()[0].shape for v in tiles]
-        if len({s[0] for s in shapes}) > 1:
-            raise Person("a row is repeated over partitions: load it from HBM as "
-                         "x.broadcast(0, 128), or multiply by ones on the Tensor Engine")
-        texts = [self.f.expr(v) for v in operands]
+        rows = max(s[0] for s in shapes)
+        texts = [placed.row_in_all_partitions(self.f, v, str(rows))
+                 if v in tiles and self.f.seen.of(v).tiles()[0].shape[0] == 1 < rows
+                 else self._text(v) for v in operands]
+        shapes = [(rows, *s[1:]) for s in shapes]
         nl = self.f.nl
         if into and name in BINARY and len(tiles) == 2 and len(set(shapes)) == 1:
             self.f.before.append(f"{self.f.nisa}.tensor_tensor(dst={into}, data1={texts[0]}, "

@@ -5,6 +5,7 @@ import ast
 from dataclasses import dataclass
 
 from ..lint.program import Source
+from . import placed
 from .calls import OPS, Calls
 from .index import NOT_REACHED, Box, Indices, Person
 from .language import Language
@@ -107,6 +108,9 @@ class Function:
         """Return a rewritten copy of an expression."""
         if isinstance(node, ast.Call):
             dotted = self.source.dotted(node.func)
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "broadcast_to" \
+                    and self.seen.of(node.func.value).is_tile:
+                return _parsed(placed.method(self, node))
             if dotted.startswith("nki.isa.") and not self.seen.of(node).values:
                 raise Person(NOT_REACHED)
             if dotted.startswith("nki.isa.") and dotted.count(".") == 2 \
@@ -200,6 +204,11 @@ class Function:
         if any(self.seen.of(k).is_tile for k in keys):
             raise Person("rows are chosen by a tile: x.ap(vector_offset=...) or "
                          "x.vector_select(0, indices)")
+        if blocks == 1 and placed.is_list_of_tiles(self, node.value):
+            head = f"{base}[{self.expr(keys[0])}]"
+            if len(keys) == 1:
+                return head
+            keys, blocks, base = keys[1:], 0, head
         if any(self.index.is_index(k) for k in keys):
             if blocks:
                 inside, wanting = self.index.rewritten(keys[blocks:], self._box, on_chip)

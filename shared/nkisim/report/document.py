@@ -10,6 +10,7 @@ import numpy as np
 
 from nkisim.chip import dtypes
 from nkisim.chip.memory import HBM, PSUM, SBUF
+from nkisim.errors import known_as
 from nkisim.timing.cost import trigger_us
 
 from .columns import DMA, Report, ReportError
@@ -133,7 +134,7 @@ def _files(lines: list[tuple[str, int, str]]) -> list[dict[str, Any]]:
 
 def _short_names(files: list[str]) -> dict[str, str]:
     """Return names without the folders, which are nobody's business; with one if they clash."""
-    base = [os.path.basename(f) for f in files]
+    base = [os.path.basename(known_as(f)) for f in files]
     return {f: b if base.count(b) == 1 else
             "/".join((os.path.basename(os.path.dirname(f)), b)) for f, b in zip(files, base)}
 
@@ -154,7 +155,7 @@ def _finding(f: Any, where: dict[tuple[str, int, str], int],
         return where.get((w.file, w.line, w.function), -1) if w is not None else -1
 
     def text(w: Any) -> str:
-        return f"{os.path.basename(w.file)}:{w.line}" if w is not None else ""
+        return w.short if w is not None else ""
     return {"id": f.id, "severity": f.severity, "text": said,
             "line": place(f.where), "place": text(f.where),
             "other_line": place(f.other), "other": text(f.other)}

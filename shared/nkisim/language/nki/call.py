@@ -25,6 +25,9 @@ from .enums import OF_PARAMETER
 from .tensor import Empty, NkiTensor, no_elements
 from .versions import said_of
 
+#: parameters that are functions of nl, and what the written operand is called
+_OPERATORS = frozenset(("op", "op0", "op1", "reduce_op", "cmp_op", "comp_op0", "comp_op1"))
+_FIRST = frozenset(("dst", "val_dst"))
 _ENUMS = frozenset(OF_PARAMETER.values())
 _MISSING = inspect.Parameter.empty
 _CODES = {"none": 0, "swdge": 1, "hwdge": 2, "unknown": 3}      # dge_mode, as the rows count
@@ -50,6 +53,7 @@ class Signature:
         self.defaults = list(params.values())
         self.places = {n: i for i, n in enumerate(params)}
         self.enums = {self.places[n]: e for n, e in OF_PARAMETER.items() if n in params}
+        self.operators = tuple((i, n) for n, i in self.places.items() if n in _OPERATORS)
 
     @staticmethod
     def of_text(text: str) -> Signature:
@@ -79,14 +83,31 @@ class Signature:
             values[i] = v
         for i, v in enumerate(values):
             if v is _MISSING:
+                self.destination(values[0])
                 first = "the destination comes first: " \
                     f"{self.api}(dst={', '.join(['...', *self.names[1:2]])}=..., ...)" \
                     if self.names[0] == "dst" and "dst" not in kw else ""
                 raise self.wrong(f"{self.api} was not given {self.names[i]}", first)
+        for i, name in self.operators:
+            if isinstance(values[i], str) and (i < given or name in kw):
+                raise self.wrong(f"{self.api}: {name} is a text", f"the function itself, not "
+                                 f"called: {name}=nl.{values[i]}")
         for i, enum in self.enums.items():
             if not isinstance(values[i], enum) and values[i] is not None:
+                self.destination(values[0])
                 values[i] = self.member(self.names[i], values[i], enum)
         return values
+
+    def destination(self, x: Any) -> None:
+        """Raise if what stands where dst does is no tensor: an argument order of another time."""
+        if self.names[0] not in _FIRST or isinstance(x, (NkiTensor, Tensor, Indirect)) \
+                or x is None or x is _MISSING:
+            return
+        what = "an operator" if callable(x) else \
+            "a shape" if isinstance(x, (tuple, list)) else type(x).__name__
+        raise self.wrong(f"{self.api}: its first argument is dst, and it was given {what}",
+                         "since 0.1 a tile is made first, t = nl.ndarray(shape, dtype=..., "
+                         f"buffer=nl.sbuf), and comes first: {self.api}(dst=t, ...)")
 
     def member(self, name: str, value: Any, enum: type[Enum]) -> Enum:
         """Return the member that has a number or a name, as 0.1 and 0.2 took it, or raise NKI-N01.
@@ -117,7 +138,8 @@ class Signature:
         return fail("NKI-N01", f"{self.api}: {name} is no member of nisa.{enum.__name__}",
                     given=f"{name}={value!r}"[:80],
                     limit=", ".join(f"nisa.{enum.__name__}.{e.name}" for e in enum),
-                    hint="members have names; the numbers of nisa.dge_mode are others than in "
+                    hint=f"{name}=nisa.{enum.__name__}.{value}" if value in enum.__members__ else
+                         "members have names; the numbers of nisa.dge_mode are others than in "
                          "neuronxcc.nki")
 
     def __str__(self) -> str:
@@ -278,7 +300,8 @@ def written(api: str, dst: Any) -> None:
     if dst.__class__ is not Tensor:
         raise fail("NKI-M02", f"{api}: dst is not a tile", given=f"{type(dst).__name__}",
                    limit="a tensor that nl.ndarray has made, or a view of it",
-                   hint="dst = nl.ndarray(shape, dtype=nl.float32, buffer=nl.sbuf)")
+                   hint=f"dst comes first: {api}(dst=t, ...), with "
+                        "t = nl.ndarray(shape, dtype=nl.float32, buffer=nl.sbuf)")
 
 
 def place(row: Row, ins: Instr, dst: Tensor) -> Tensor:
@@ -287,7 +310,9 @@ def place(row: Row, ins: Instr, dst: Tensor) -> Tensor:
         raise fail("NKI-M01", f"{row.api} does not write {dst.kind.upper()}", given=f"dst {dst!r}",
                    limit="dst lies in " + " or ".join(k.upper() for k in row.writes
                                                       if k is not PSUM or ins.engine != "gpsimd"),
-                   hint="write a tile in another memory, then nisa.tensor_copy or nisa.dma_copy")
+                   hint="t = nl.ndarray(shape, dtype=..., buffer=nl."
+                        + row.writes[-1 if dst.kind != PSUM and PSUM in row.writes else 0]
+                        + "), then nisa.tensor_copy between PSUM and SBUF")
     if dst.shape == ins.shape:
         return dst
     shape = ins.shape

@@ -1,7 +1,10 @@
 """`nki.isa.constants` and the memories: enums, whose members are the only spelling there is."""
 from __future__ import annotations
 
-from enum import Enum, IntEnum
+import difflib
+from enum import Enum as _Enum
+from enum import EnumMeta, IntEnum
+from typing import Any
 
 from ...chip import hw
 from ...chip.memory import Buffer
@@ -9,6 +12,22 @@ from ...chip.memory import private_hbm as _private_hbm
 from ...chip.memory import psum as _psum
 from ...chip.memory import sbuf as _sbuf
 from ...chip.memory import shared_hbm as _shared_hbm
+
+
+class _Members(EnumMeta):
+    """Says which members there are to who asks for another one."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        near = difflib.get_close_matches(name, cls.__members__, n=1)
+        raise AttributeError(f"nisa.{cls.__name__} has no member {name!r}: it has "
+                             f"{', '.join(cls.__members__)}"
+                             + (f". Did you mean nisa.{cls.__name__}.{near[0]}?" if near else ""))
+
+
+class Enum(_Enum, metaclass=_Members):
+    """An enum of nisa."""
 
 
 class engine(Enum):

@@ -330,6 +330,10 @@ def load(m: Machine, src: Any, dtype: Any = None) -> Tensor:
 @public
 def store(m: Machine, dst: Any, value: Any) -> None:
     """Store an SBUF tile into HBM."""
+    if getattr(dst, "kind", HBM) is not HBM:
+        raise fail("NKI-M02", "nl.store writes HBM", given=f"dst {dst!r}",
+                   limit="nl.store(dst, value): dst in HBM, value a tile",
+                   hint="nl.store(x[...], tile); into a tile: tile = nl.load(x[...])")
     if getattr(value, "kind", None) is PSUM:
         raise fail("NKI-M01", "nl.store of a tile in PSUM", given=f"value {value!r}",
                    limit="DMA moves between HBM and SBUF",

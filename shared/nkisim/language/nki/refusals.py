@@ -96,6 +96,14 @@ def _two_float8(m: Machine, given: dict[str, Any]) -> str | None:
     return None
 
 
+def _unequal(m: Machine, given: dict[str, Any]) -> str | None:
+    a, b = given.get("data1"), given.get("data2")
+    if a.__class__ is Tensor and b.__class__ is Tensor and a.shape[0] == b.shape[0] \
+            and a.size != b.size:
+        return f"data1 {a.shape} and data2 {b.shape} have different numbers of elements"
+    return None
+
+
 TABLE: tuple[Refusal, ...] = (
     Refusal("NKI-R01", "NCC_IBIR229", "warning", "The tiles of an instruction fit in SBUF together",
             _too_much_together, frozenset(),
@@ -132,6 +140,13 @@ TABLE: tuple[Refusal, ...] = (
             _two_float8, frozenset(("nc_matmul",)),
             "nisa.nc_matmul takes float8_e4m3fn on trn3, not together with float8_e4m3.",
             "load both operands in one of the two dtypes"),
+    Refusal("NKI-R11", "API reference 0.6", "warning", "tensor_tensor does not broadcast",
+            _unequal, frozenset(("tensor_tensor",)),
+            "The two tiles have the same number of elements per partition. An operand of one "
+            "element per partition is one of nisa.tensor_scalar, which is faster as well; others "
+            "repeat by a view.",
+            "nisa.tensor_scalar(dst, data, op0=nl.add, operand0=column), or "
+            "data2=column.broadcast(1, n)"),
 )
 OPEN = Refusal(
     "NKI-R06", "NCC_ISCH714", "note", "A sum in PSUM is read when it is complete",

@@ -331,11 +331,19 @@ def _dim(dim: Any, rank: int) -> int:
     return d % rank
 
 
+def _instead(t: NkiTensor, symbol: str, name: str) -> str:
+    """Return what to write for an operator on a tensor."""
+    if t.buffer is MemoryRegion.psum and symbol in ("+", "+=", "@"):
+        return "nisa.nc_matmul(dst=acc, stationary=..., moving=...): the first write to a place " \
+               "of PSUM overwrites, later ones add"
+    return f"nl.{name}(x, y), or nisa.tensor_tensor(dst, x, y, op=nl.{name})"
+
+
 def _no_operator(symbol: str, name: str) -> Any:
     def method(self: NkiTensor, other: Any = None) -> Any:
         raise fail("NKI-N04", f"tensors have no operator {symbol}", given=f"{self!r} {symbol} ...",
                    limit="results are written by instructions, into a dst",
-                   hint=f"nl.{name}(x, y), or nisa.tensor_tensor(dst, x, y, op=nl.{name})")
+                   hint=_instead(self, symbol, name))
     return method
 
 

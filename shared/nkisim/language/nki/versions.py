@@ -86,7 +86,7 @@ def missing(module: str, name: str, names: dict[str, Any]) -> Exception:
     if (module, name) in _GONE:
         more = _GONE[module, name]
         return AttributeError(f"{page} has no {name}: neuronxcc.nki has it, this dialect not"
-                              + (f". {more[:1].upper()}{more[1:]}" if more else ""))
+                              + (f": {more}" if more else ""))
     public = names["__all__"] if module in ("nki", "nt") else \
         [n for n in names if not n.startswith("_")]
     same = habits.nl_name(name) if module in ("nl", "nisa") else ""

@@ -171,6 +171,15 @@ def pattern(t: Tensor, base: Tensor, pairs: Any, offset: Any, scalar_offset: Any
             vector_offset: Any, indirect_dim: int, dtype: Any) -> Tensor | Indirect:
     """Return the view of a storage that [[stride, count], ...] says, in elements of `dtype`."""
     dt = t.dtype if dtype is None else dtypes.normalize(dtype)
+    if not isinstance(pairs, (list, tuple)) or not all(
+            isinstance(p, (list, tuple)) and len(p) == 2 for p in pairs):
+        raise fail("NKI-N03", ".ap takes pairs", given=f"pattern={pairs!r}"[:90],
+                   limit="[[stride, count], ...], on chip the partitions first",
+                   hint="t.get_pattern() is that of the view itself")
+    if offset is not None and not isinstance(offset, (int, np.integer)):
+        raise fail("NKI-N03", ".ap: offset is no number", given=f"{offset!r}"[:90],
+                   limit="elements, an int", hint="a number that the kernel computes goes with "
+                   "scalar_offset=, one for each row with vector_offset=")
     steps = [(integer(p[0], "a stride"), integer(p[1], "a count")) for p in pairs]
     if not steps or min(n for _, n in steps) < 1:
         raise fail("NKI-N03", "an access pattern has a count below 1", given=f"{pairs!r}"[:90])

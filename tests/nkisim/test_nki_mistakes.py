@@ -1,0 +1,125 @@
+"""What people write in their first hours of the package nki: line, cause and remedy of each."""
+from __future__ import annotations
+
+import inspect
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+import numpy as np
+import pytest
+
+import nkisim
+from nkisim import NkiError
+
+X = np.ones((256, 512), np.float32)
+
+
+def tile(x):
+    return nl.load(x[0:128])
+
+
+def new(*shape, buffer=nl.sbuf):
+    return nl.ndarray(shape, dtype=nl.float32, buffer=buffer)
+
+
+#: (rule, what the line does, words that the hint has); the line is the body of a kernel of `x`
+MISTAKES = [
+    # no dst, or another order of arguments
+    ("NKI-N01", lambda x: nisa.activation(nl.exp, tile(x)), "comes first"),
+    ("NKI-N01", lambda x: nisa.activation(op=nl.exp, data=tile(x)), "nisa.activation(dst=..."),
+    ("NKI-N01", lambda x: nisa.tensor_reduce(nl.add, tile(x), 1), "comes first"),
+    ("NKI-N01", lambda x: nisa.tensor_scalar(tile(x), nl.multiply, 2.0), "destination comes first"),
+    ("NKI-N01", lambda x: nisa.memset((128, 512), 0.0, nl.float32), "nl.ndarray(shape"),
+    ("NKI-M02", lambda x: nisa.reciprocal(nl.exp, tile(x)), "dst comes first"),
+    ("NKI-M02", lambda x: nisa.tensor_tensor(new(128, 512), tile(x), nl.add, tile(x)),
+     "order of the arguments"),
+    # results
+    ("NKI-M02", lambda x: nisa.tensor_copy(new(128, 512), nisa.memset(new(128, 512), 0.0)),
+     "returns a handle"),
+    ("NKI-O02", lambda x: tile(x), "nl.store(out"),
+    ("NKI-O02", lambda x: None, "return out"),
+    # operators and values
+    ("NKI-N04", lambda x: tile(x) + tile(x), "nl.add(x, y)"),
+    ("NKI-N04", lambda x: new(128, 512, buffer=nl.psum).__iadd__(tile(x)), "nisa.nc_matmul(dst="),
+    ("NKI-N04", lambda x: tile(x) > 0, "nl.greater"),
+    ("NKI-K14", lambda x: np.exp(tile(x)), "nl.exp(t)"),
+    ("NKI-N02", lambda x: x[tile(x)[:, 0:1]], "vector_select"),
+    # memories
+    ("NKI-M01", lambda x: nisa.activation(new(128, 512), nl.exp, x[0:128]), "load it first"),
+    ("NKI-M01", lambda x: nisa.nc_matmul(new(128, 512), tile(x)[:, 0:128], tile(x)),
+     "buffer=nl.psum"),
+    ("NKI-M01", lambda x: nisa.dma_copy(x[0:128], new(128, 512, buffer=nl.psum)),
+     "nisa.tensor_copy"),
+    ("NKI-M02", lambda x: nl.store(tile(x), x[0:128]), "tile = nl.load"),
+    ("NKI-M05", lambda x: new(128, 512, buffer="sbuf"), "buffer=nl.sbuf"),
+    ("NKI-P07", lambda x: nisa.nc_transpose(new(128, 128), tile(x)[:, 0:128]), "buffer=nl.psum"),
+    ("NKI-U01", lambda x: nisa.activation(new(128, 512), nl.exp, new(128, 512)), "nisa.memset"),
+    # shapes
+    ("NKI-I01", lambda x: nl.load(x[200:328]), "min("),
+    ("NKI-P01", lambda x: new(256, 512), "chunks of at most 128"),
+    ("NKI-P02", lambda x: new(128), "(128, 1)"),
+    ("NKI-S04", lambda x: nisa.tensor_tensor(new(128, 512), tile(x), nl.load(x[0:1]), nl.add),
+     "row.broadcast(0, 128)"),
+    ("NKI-S01", lambda x: nisa.tensor_reduce(new(128, 512), nl.add, tile(x), 1), "slice it"),
+    # access patterns
+    ("NKI-N03", lambda x: tile(x).ap([1, 128]), "get_pattern"),
+    ("NKI-N03", lambda x: tile(x).ap([[1, 128], [1, 4]]), "[[512, 128]"),
+    ("NKI-N03", lambda x: tile(x).ap([[512, 128], [1, 4]], nl.full((1, 1), 3, nl.int32)),
+     "scalar_offset="),
+    # names and members
+    ("NKI-N01", lambda x: nisa.tensor_copy(new(128, 512), tile(x), dtype=nl.bfloat16), "since 0.1"),
+    ("NKI-N01", lambda x: nisa.dma_copy(new(128, 512), x[0:128], mask=None), "since 0.1"),
+    ("NKI-N01", lambda x: nisa.activation(new(128, 512), "exp", tile(x)), "op=nl.exp"),
+    ("NKI-N01", lambda x: nisa.tensor_copy(new(128, 512), tile(x), engine="vector"),
+     "engine=nisa.engine.vector"),
+    ("NKI-E11", lambda x: nisa.activation(new(128, 512), nl.exp(tile(x)), tile(x)), "op=nl.exp"),
+    ("NKI-K06", lambda x: nl.program_id(1), "in the kernel"),
+    (AttributeError, lambda x: nl.par_dim(128), "dim 0 of a tile is the partition dim"),
+    (AttributeError, lambda x: nl.arange(128), "nl.ds"),
+    (AttributeError, lambda x: nl.static_cast(x, nl.bfloat16), "nisa.tensor_copy(dst, src)"),
+    (AttributeError, lambda x: nl.ndarry((128, 4)), "nl.ndarray"),
+    (AttributeError, lambda x: nisa.dge_mode.hwdg, "nisa.dge_mode.hwdge"),
+    (AttributeError, lambda x: nisa.tensor_copy_dynamic_src(x), "since 0.4"),
+]
+
+
+@pytest.mark.parametrize("id, line, remedy", MISTAKES, ids=range(len(MISTAKES)))
+def test_a_mistake_is_told_with_its_line_and_what_to_write(id, line, remedy):
+    wanted = id if isinstance(id, type) else NkiError
+    with pytest.raises(wanted) as caught:
+        nkisim.run(nki.jit(line), X.copy())
+    error = caught.value
+    if wanted is not NkiError:
+        assert remedy in str(error)
+        return
+    assert error.id == id and remedy in error.hint
+    lines, first = inspect.getsourcelines(line)
+    assert error.where.file == __file__ and (
+        error.where.function == "new" or first <= error.where.line < first + len(lines))
+    for old in ("mask=(", "t[...] =", "nl.par_dim(", "affine_range", "np.add"):
+        assert old not in error.hint
+
+
+def test_what_is_reported_and_runs():
+    def column(x):
+        t = tile(x)
+        nisa.tensor_tensor(t, t, t[:, 0:1], nl.add)
+        nl.store(x[0:128], t)
+    found = {f.id: f for f in nkisim.run(nki.jit(column), X.copy()).findings}
+    assert "nisa.tensor_scalar" in found["NKI-R11"].text
+
+    def view(x):
+        t = tile(x)
+        nisa.tensor_tensor(t, t, t[:, 0:1].broadcast(1, 512), nl.add)
+        nl.store(x[0:128], t)
+    assert "NKI-R11" not in {f.id for f in nkisim.run(nki.jit(view), X.copy()).findings}
+
+
+def test_an_error_about_a_kernel_names_its_def_and_not_its_decorator():
+    @nki.jit
+    def kernel(x):
+        tile(x)
+    with pytest.raises(NkiError, match="NKI-O02") as caught:
+        nkisim.run(kernel, X)
+    assert caught.value.where.text == "def kernel(x):"
