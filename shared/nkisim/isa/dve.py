@@ -47,7 +47,8 @@ def in_order(ins: Instr, k: int) -> np.ndarray:
 def _alu(op: ops.AluOp, a: Any, b: Any, dst: Tensor) -> None:
     """Apply an ALU operator; straight into `dst` when everything is float32."""
     out = dst.np
-    if out.dtype == np.float32 and dst.dtype == _F32 and op.kind == "arith":
+    if out.dtype == np.float32 and dst.dtype == _F32 and op.kind == "arith" \
+            and out.shape in (np.shape(a), np.shape(b)):        # not grouped in another way
         op.fn(a, b, out=out)
     else:
         put(np.asarray(op.fn(a, b)), dst)
