@@ -38,7 +38,7 @@ _COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.
 _NAMES = {"zeros": "ndarray", "float32": "bfloat16", "sequential_range": "affine_range",
           "affine_range": "sequential_range", "psum": "sbuf", "sbuf": "psum", "add": "subtract",
           "multiply": "add", "maximum": "minimum", "max": "min", "exp": "tanh"}
-LIMIT_S = 60                # a mutant may loop for ever
+LIMIT_S = 60                # of CPU time: a mutant may loop for ever
 
 
 @dataclass
@@ -205,18 +205,23 @@ def judged(court: Court, mutant: Mutant) -> tuple[str, str]:
         sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")
         with tempfile.TemporaryDirectory() as folder:
             try:
-                queue.put(court.fate(mutant, Path(folder) / "kernels.py"))
+                with at_most(LIMIT_S):
+                    fate = court.fate(mutant, Path(folder) / "kernels.py")
+                queue.put(fate)
+            except Slow:
+                queue.put(no_end)
             except BaseException as error:
                 queue.put(("a crash", f"{type(error).__name__}: {error}"))
+    no_end = "no end", f"longer than {LIMIT_S} s: the tester's limit ends it"
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
     process = context.Process(target=work, args=(queue,))
     process.start()
-    process.join(LIMIT_S)
+    process.join(20 * LIMIT_S)              # others may use the machine as well
     if process.is_alive():
         process.kill()
         process.join()
-        return "no end", f"longer than {LIMIT_S} s: the tester's limit ends it"
+        return no_end
     return queue.get() if not queue.empty() else ("a crash", f"exit code {process.exitcode}")
 
 

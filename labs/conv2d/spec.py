@@ -109,7 +109,7 @@ def _odd() -> tuple[Case, ...]:
         conv_case("odd_one_pixel", 2, 128, 256, 3, 3, 3),               # the filter is the image
         conv_case("odd_1x1_height90", 1, 128, 128, 1, 90, 31),          # rows, and no halo
         # filters that leave SBUF too little room for whole rows
-        conv_case("odd_5x5_width650_pool", 1, 384, 128, 5, 6, 650, pool=2),
+        conv_case("odd_5x5_width700_pool", 1, 384, 128, 5, 6, 700, pool=2),
     )
 
 

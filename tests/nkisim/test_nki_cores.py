@@ -148,6 +148,19 @@ def test_rows_that_both_write_are_looked_at_between_waits(waits):
     assert ("NKI-L04" in found) == (not waits)
 
 
+def test_cores_that_both_do_all_of_the_work_are_noted():
+    """AWS's library does that where there is too little to share; a barrier of it ends it."""
+    @nki.jit
+    def kernel(x):
+        assert nl.program_id() in (0, 1)
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x))
+        nisa.core_barrier(out, (0, 1))
+        return out
+    found = [f for f in nkisim.run(kernel[2], array(4, 8)).findings if f.id == "NKI-L04"]
+    assert [f.severity for f in found] == ["note"]
+
+
 def test_an_exchange_orders_what_is_stored_around_it():
     @nki.jit
     def kernel(x):

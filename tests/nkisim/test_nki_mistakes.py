@@ -71,7 +71,7 @@ MISTAKES = [
     ("NKI-N01", lambda x: nisa.tensor_copy(new(128, 512), tile(x), dtype=nl.bfloat16), "since 0.1"),
     ("NKI-N01", lambda x: nisa.dma_copy(new(128, 512), x[0:128], mask=None), "since 0.1"),
     ("NKI-N01", lambda x: nisa.activation(new(128, 512), "exp", tile(x)), "op=nl.exp"),
-    ("NKI-N01", lambda x: nisa.tensor_copy(new(128, 512), tile(x), engine="vector"),
+    ("NKI-N01", lambda x: nisa.tensor_copy(new(128, 512), tile(x), engine="vecto"),
      "engine=nisa.engine.vector"),
     ("NKI-E11", lambda x: nisa.activation(new(128, 512), nl.exp(tile(x)), tile(x)), "op=nl.exp"),
     ("NKI-K06", lambda x: nl.program_id(1), "in the kernel"),

@@ -116,6 +116,21 @@ def test_the_first_pair_on_chip_is_the_partitions():
     refused("NKI-I01", lambda x: nl.load(x).ap([[12, 8], [5, 4]]), array(8, 12))
 
 
+def test_a_pattern_that_leaves_its_tensor_is_an_error_where_it_is_used():
+    """Kernels make the views of a last group before they ask whether there is one."""
+    def body(x, use):
+        t = nl.load(x)
+        for k in range(3):
+            part = t.ap([[12, 8], [1, 6]], offset=6 * k)
+            assert part.shape == (8, 6)
+            if k < 2 or use:
+                nisa.tensor_scalar(part, part, nl.multiply, 2.0)
+        return t
+    x = array(8, 12)
+    assert (through(lambda x: body(x, False), x) == 2 * x).all()
+    refused("NKI-I01", lambda x: body(x, True), x)
+
+
 def test_a_scalar_offset_counts_in_rows_of_the_base():
     index = np.array([[3]], np.int32)
 

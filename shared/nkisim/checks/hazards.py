@@ -151,6 +151,10 @@ def _written_twice(m: Launch, trace: Trace, every: Operands, met: Meeting, line:
     if hbm and m.cores and int(every.storage[met.access]) not in m.cores.replaced:
         m.find("NKI-L04", "note", text + ", and the same values: one of them would do", line, other)
         return None
+    if hbm and m.cores and line == other and any(m.cores.met):
+        m.find("NKI-L04", "note", f"{text}, in one line: right if both write the same values, as "
+               "cores do that both do all of the work", line, other)
+        return None
     if hbm and severity != "note":
         return fail("NKI-L04", text, where=m.trace.where(line),
                     given=f"two destinations overlap{some}" if some else

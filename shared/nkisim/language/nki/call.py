@@ -135,10 +135,11 @@ class Signature:
             f"Did you mean {near[0]!r}?" if near else ""))
 
     def not_a_member(self, name: str, value: Any, enum: type[Enum]) -> NkiError:
+        near = difflib.get_close_matches(str(value), enum.__members__, n=1)
         return fail("NKI-N01", f"{self.api}: {name} is no member of nisa.{enum.__name__}",
                     given=f"{name}={value!r}"[:80],
                     limit=", ".join(f"nisa.{enum.__name__}.{e.name}" for e in enum),
-                    hint=f"{name}=nisa.{enum.__name__}.{value}" if value in enum.__members__ else
+                    hint=f"Did you mean {name}=nisa.{enum.__name__}.{near[0]}?" if near else
                          "members have names; the numbers of nisa.dge_mode are others than in "
                          "neuronxcc.nki")
 

@@ -70,10 +70,11 @@ def _is_value(x: Any) -> bool:
 
 
 class Empty:
-    """A view without elements: a core that has nothing to do makes one and does not use it."""
+    """A view without elements, or one that leaves its tensor (`error`): kernels make such views
+    where a core or a last tile has nothing to do, and do not use them."""
 
-    def __init__(self, t: Tensor, shape: tuple[int, ...]):
-        self.shape, self.dtype, self.kind = shape, t.dtype, t.kind
+    def __init__(self, t: Tensor, shape: tuple[int, ...], error: NkiError | None = None):
+        self.shape, self.dtype, self.kind, self.error = shape, t.dtype, t.kind, error
 
 
 class NkiTensor(NKIObject):
@@ -265,9 +266,14 @@ class NkiTensor(NKIObject):
         tensor's dim `indirect_dim`.
         """
         t = self._plain("ap")
-        return self._like(views.pattern(t, self._base, pattern, offset, scalar_offset,
-                                        vector_offset, integer(indirect_dim, "indirect_dim"),
-                                        dtype))
+        try:
+            return self._like(views.pattern(t, self._base, pattern, offset, scalar_offset,
+                                            vector_offset, integer(indirect_dim, "indirect_dim"),
+                                            dtype))
+        except NkiError as error:
+            if error.id != "NKI-I01":
+                raise
+            return self._like(Empty(t, tuple(int(n) for _, n in pattern), error))
 
     def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
         """Return the columns that a tile of offsets chooses (see columns.py); NeuronCore-v4."""
@@ -308,8 +314,8 @@ class NkiTensor(NKIObject):
 
 
 def no_elements(t: Empty) -> NkiError:
-    """Return the error for a use of a view without elements."""
-    return fail("NKI-I01", "a view without elements is used", given=f"shape {t.shape}",
+    """Return the error for a use of a view without elements, or of one that leaves its tensor."""
+    return t.error or fail("NKI-I01", "a view without elements is used", given=f"shape {t.shape}",
                 limit="at least one element in each dim",
                 hint="leave the instruction out: if stop > start: ...")
 
