@@ -66,7 +66,7 @@ def test_the_clock_of_the_tensor_engine(instructions):
     timing = dataclasses.replace(hw.TRN2.timing, pe_window_us=4.0, pe_full_share=0.75,
                                  pe_half_share=0.25, pe_cold_factor=2.0)
     costs = [(us, us + 1.0, "") for us, _ in instructions]
-    pe = TensorEngine(0, list(range(len(costs))), 1, costs, [], timing)
+    pe = TensorEngine(0, list(range(len(costs))), 1, costs, [], timing, [1.0] * len(costs))
     spans: list[tuple[float, float]] = []
 
     def warm(at):
@@ -85,6 +85,16 @@ def test_the_clock_of_the_tensor_engine(instructions):
         spans.append((at, at + took))
         at += took
     assert pe.busy == sum(b - a for a, b in spans)
+
+
+@pytest.mark.parametrize("rows, took", [(1.0, 1.0), (0.5, 2.0)])
+def test_half_of_the_rows_do_not_warm_the_tensor_engine(rows, took):
+    timing = dataclasses.replace(hw.TRN2.timing, pe_window_us=4.0, pe_full_share=0.75,
+                                 pe_half_share=0.25, pe_cold_factor=2.0)
+    pe = TensorEngine(0, list(range(9)), 1, [(1.0, 1.0, "")] * 9, [], timing, [rows] * 9)
+    for kind in range(9):
+        begun = pe.charge(kind, pe.free)
+    assert pe.free - begun == took
 
 
 def test_banks_and_ports_are_used_by_one_at_a_time():

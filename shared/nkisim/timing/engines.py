@@ -89,9 +89,9 @@ class TensorEngine(Engine):
 
     Time is cut into windows. After one in which the engine was busy for more than a share `full`,
     its clock is full; after one of `half` or less it is half; else it stays. An instruction
-    counts for the `rows` of the engine that it uses, by kind. `until`: the end of the window;
-    `used`: how long the engine was busy in it; `warm`: the clock is full; `busy`: how long
-    altogether.
+    counts for the `rows` of the engine that it uses, by kind; what of it reaches into the next
+    window counts there as if it used all. `until`: the end of the window; `used`: how long the
+    engine was busy in it; `warm`: the clock is full; `busy`: how long altogether.
     """
 
     __slots__ = ("window_us", "full", "half", "cold", "until", "used", "warm", "busy", "rows")
