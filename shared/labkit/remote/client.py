@@ -237,6 +237,8 @@ class Run:
         Of two calls at once, one does it, and the other finds it done.
         """
         done = run["done"]
+        if done is None:        # fetched and forgotten while this call waited for its end
+            return Report(self.host.name, 2, "another call of yours has brought it home")
         incoming = self.tree.notes / "incoming"
         incoming.mkdir(parents=True, exist_ok=True)
         mine = FileLock(str(incoming / f"{run['id']}.lock"))

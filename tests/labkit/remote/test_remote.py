@@ -9,6 +9,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from labkit.remote.agent.runs import describe
+
 
 def jobs(desk) -> list[Path]:
     folder = desk.host.home / ".trainium-labs" / "jobs"
@@ -26,7 +28,14 @@ def wait_for(what, seconds: float = 30.0):
 
 
 def supervisor(desk) -> int:
-    return int(next(x for x in desk.host.left() if ".pyz run" in x).split()[0])
+    """Return the process that holds a run: its program's parent.
+
+    On a slow machine a second supervisor may have been started; it ends when it sees the first.
+    """
+    wait_for(lambda: any(".pyz" not in x for x in desk.host.left()))
+    program = next(x for x in desk.host.left() if ".pyz" not in x).split()[0]
+    status = Path("/proc", program, "status").read_text("utf-8")
+    return int(next(x for x in status.splitlines() if x.startswith("PPid:")).split()[1])
 
 
 def test_results_files_output_and_exit_code_come_home(desk):
@@ -137,6 +146,11 @@ def test_two_runs_of_one_student_follow_each_other(desk):
     out, err = two.communicate(timeout=60)
     assert two.returncode == 0 and "still goes on there" in err
     assert sorted(desk.ids()) == ["g0", "h0"]
+
+
+def test_a_run_that_was_fetched_while_somebody_waited_for_its_end_has_ended(tmp_path):
+    run = describe(tmp_path / "gone")
+    assert (run["state"], run["done"], run["key"]) == ("ended", None, None)
 
 
 def test_a_kernel_that_hangs_is_ended_and_what_was_finished_is_kept(desk):

@@ -42,7 +42,7 @@ def plan(request):
         for left in [*JOBS.glob(".new-*"), *JOBS.glob(".gone-*")]:
             shutil.rmtree(str(left), ignore_errors=True)
     return {"facts": facts(request.get("venvs", ())), "missing": missing,
-            "jobs": [describe(p) for p in runs()]}
+            "jobs": [job for job in map(describe, runs()) if job["key"]]}      # none just removed
 
 
 def thing(sha):
@@ -136,6 +136,7 @@ def small(folder):
 def stop(job):
     """Ask a run to end; its supervisor interrupts it, so that it records what is finished."""
     folder = find(job)
+    was = describe(folder)
     (folder / "stop").touch()
     for _ in range(int((GRACE_S + 10) / 0.1)):
         now = state(folder)
@@ -144,7 +145,8 @@ def stop(job):
         if now == "ended":
             break
         time.sleep(0.1)
-    return describe(folder)
+    # who follows the run may have fetched and removed it meanwhile
+    return describe(folder) if folder.is_dir() else {**was, "state": "ended"}
 
 
 def show(job):

@@ -19,11 +19,19 @@ CACHES = ("__pycache__", ".pytest_cache", ".git")
 
 
 def state(folder):
-    """Return "new", "waiting", "running" or "ended"; a run that died is closed here."""
+    """Return "new", "waiting", "running" or "ended"; a run that died is closed here.
+
+    A folder that is gone is that of a run that ended: whoever followed it has what it made.
+    """
     if (folder / "done.json").exists():
         return "ended"
     began = (folder / "began.json").exists()
-    held = lock(folder / "lock", shared=not began)
+    try:
+        held = lock(folder / "lock", shared=not began)
+    except FileNotFoundError:
+        if folder.is_dir():
+            raise
+        return "ended"
     if held is None:
         return "running" if (folder / "began.json").exists() else "waiting"
     try:
