@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -149,3 +149,18 @@ def test_what_is_looked_for_is_what_the_table_holds() -> None:
     looked_for = {w.figure for w in pricelist.WANTED}
     kept = {p for p in held if p.split(".")[0] in pricelist.NOT_LISTED}
     assert looked_for | kept == held and not looked_for & kept
+
+
+def test_the_forecast_tells_copies_and_links_where_the_class_has_them(
+    folder: ClassFolder, classroom: Callable[..., Any]
+) -> None:
+    folder.write(4, hours_per_student=10)
+    told = classroom("forecast", folder.file)
+    assert "S3" not in str(told["tables"]) and "s3_gib_month" not in str(told["lines"])
+    folder.write(work_copies="s3", my="lambda")
+    f = forecast.forecast(spec.load(folder.file, NOW), NOW)
+    told = classroom("forecast", folder.file)
+    rows = {row[0]: row[1:] for row in told["tables"][0]["rows"]}
+    assert rows["copies of the work (S3)"][0] == f"${f.copies_usd:.2f}"
+    assert rows["the function behind the links (Lambda)"][1].startswith("from memory, 2026-11-22")
+    assert "s3_gib_month" in str(told["lines"]) and "lambda_request" in str(told["lines"])
