@@ -9,8 +9,6 @@ reads all that is there. Who has no section, or no key, gets into none.
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import re
 from collections.abc import Iterable
@@ -19,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .problems import Problem
-from .roster import EMAIL, Student, key_problem
+from .roster import EMAIL, Student, csv_rows, key_problem
 
 if TYPE_CHECKING:
     from .spec import ClassSpec
@@ -59,17 +57,10 @@ def read(path: Path) -> tuple[list[Assistant], list[Problem]]:
         problems.append(Problem(path.name, line, what, remedy))
 
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        rows = csv_rows(path, "The list of staff", bad)
     except FileNotFoundError:
         return [], []
-    except UnicodeDecodeError:
-        bad(1, "The list of staff is not UTF-8 text.", "Save it as CSV (UTF-8).")
-        return [], problems
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        rows = [(reader.line_num, cells) for cells in reader]
-    except csv.Error as error:
-        bad(reader.line_num, f"The quotes do not fit together ({error}).", "Remove the stray one.")
+    if rows is None:
         return [], problems
     header = [c.strip().lower() for c in (rows[0][1] if rows else [])]
     wrong = [c for c in header if c and c not in COLUMNS]

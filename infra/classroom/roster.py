@@ -8,6 +8,7 @@ import csv
 import io
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,6 +95,26 @@ def _fields(raw: bytes) -> list[bytes]:
     return out
 
 
+def csv_rows(
+    path: Path, name: str, bad: Callable[[int, str, str], None]
+) -> list[tuple[int, list[str]]] | None:
+    """Return line and cells of each row, or say to `bad` why this is no CSV and return None.
+
+    Raises FileNotFoundError: what that means is for the caller to say.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        bad(1, f"{name} is not UTF-8 text.", "Save it as CSV (UTF-8).")
+        return None
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        return [(reader.line_num, cells) for cells in reader]
+    except csv.Error as error:  # without `strict`, a quote too many swallows the rows after it
+        bad(reader.line_num, f"The quotes do not fit together ({error}).", "Remove the stray one.")
+        return None
+
+
 def read(path: Path, shown: str) -> tuple[list[Student], list[Problem]]:
     """Read roster.csv; return the good rows and every mistake. Rows are never printed, they are
     personal data."""
@@ -103,7 +124,7 @@ def read(path: Path, shown: str) -> tuple[list[Student], list[Problem]]:
         problems.append(Problem(shown, line, what, remedy))
 
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        rows = csv_rows(path, "The roster", bad)
     except FileNotFoundError:
         bad(
             1,
@@ -111,14 +132,7 @@ def read(path: Path, shown: str) -> tuple[list[Student], list[Problem]]:
             f"Write it with the header `{','.join(COLUMNS)}`, or fix `roster:`.",
         )
         return [], problems
-    except UnicodeDecodeError:
-        bad(1, "The roster is not UTF-8 text.", "Save it as CSV (UTF-8).")
-        return [], problems
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        rows = [(reader.line_num, cells) for cells in reader]
-    except csv.Error as error:  # without `strict`, a quote too many swallows the students after it
-        bad(reader.line_num, f"The quotes do not fit together ({error}).", "Remove the stray one.")
+    if rows is None:
         return [], problems
     header = [c.strip().lower() for c in (rows[0][1] if rows else [])]
     if len(header) == 1 and ";" in header[0]:
