@@ -11,15 +11,8 @@ import pytest
 
 import nkisim
 from nkisim.doors import records
-from nkisim.doors.calibrate import (
-    Outcome,
-    by_family,
-    command,
-    compare,
-    level,
-    order,
-    rank_correlation,
-)
+from nkisim.doors.calibrate import command, compare
+from nkisim.doors.outcomes import Outcome, by_family, level, order, rank_correlation
 from nkisim.doors.records import Skipped
 from nkisim.trust import overall
 
