@@ -23,8 +23,9 @@ from ..chip.core import NeuronCore
 from ..errors import NkiError
 from ..prediction import Profile, profile
 from ..timing import compiler as compiling
+from ..trust import calibration
 from . import fit, records
-from .outcomes import Outcome, counter_lines, lines, report, write
+from .outcomes import Outcome, counter_lines, lines, report, write, write_page
 from .points import Launch, beside_us
 from .records import METRICS, Record, Skipped
 
@@ -147,6 +148,9 @@ def command(argv: list[str]) -> int:
     parser.add_argument("--write", metavar="FILE", type=Path,
                         help="write figures and predictions of all records, as nkisim carries "
                              "them in data/calibration.json (needs --sources)")
+    parser.add_argument("--page", metavar="FILE", type=Path,
+                        help="put the figures of data/calibration.json into a page, and do "
+                             "nothing else")
     parser.add_argument("--explain", metavar="ID", help="show where the time of one record goes")
     parser.add_argument("--compiler", metavar="NAMES", help="what the compiler may do, as for "
                         "python -m nkisim profile")
@@ -170,6 +174,13 @@ def command(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     if options.fit:
         return _fit(options)
+    if options.page:
+        try:
+            write_page(options.page, calibration())
+        except (OSError, ValueError) as exc:
+            print(f"nkisim calibrate: --page: {options.page}: {exc}", file=sys.stderr)
+            return 2
+        return 0
     try:
         wanted = records.load(options.measurements)
         target = hw.get(options.target).name if options.target else None
