@@ -9,12 +9,15 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import neuronxcc.nki.language as nl
 import numpy as np
 import pytest
 
+import nkisim
 from nkisim.chip import hw
 from nkisim.doors import fit
 from nkisim.doors.calibrate import command
+from nkisim.doors.points import Launch
 
 KERNELS = '''
 import neuronxcc.nki as nki
@@ -113,3 +116,62 @@ def test_the_command_line_writes_the_proposal_and_changes_nothing_else(tmp_path,
                                         (10, 2.228), (30, 2.042)])
 def test_students_t(freedom, t):
     assert fit.quantile(freedom) == pytest.approx(t, rel=0.02)
+
+
+def in_families(path: Path, change) -> None:
+    """Put each record of a file into a family of its own, and change them by its number."""
+    data = json.loads(path.read_text())
+    for n, record in enumerate(data["records"]):
+        record["family"], record["variant"] = f"f{n}", "only"
+        record["value_us"] = change(n, record["value_us"])
+    path.write_text(json.dumps(data))
+
+
+def test_a_family_does_not_decide_on_the_constants_that_predict_it(tmp_path, capsys):
+    path, out = records(tmp_path), tmp_path / "proposal.json"
+    in_families(path, lambda n, us: us + 4 * (n == 0))      # only one has a longer launch
+    where = ["--sources", str(tmp_path)]
+    assert command(["--fit", str(path), *where, "--write", str(out)]) == 0
+    (saved,) = json.loads(out.read_text())
+    folds = {name: values["launch_us"] for name, values in saved["folds"].items()}
+    assert folds.keys() == {f"f{n}" for n in range(5)}
+    assert folds["f0"] < min(folds[f"f{n}"] for n in range(1, 5))
+    capsys.readouterr()
+    assert command(["--measurements", str(path), *where, "--across", str(out), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    for r in said["records"]:                               # the run itself, no slope of it
+        longer = saved["folds"][r["family"]]["launch_us"] - hw.get("trn2").timing.launch_us
+        assert r["across_us"] != r["predicted_us"]
+        if set(saved["folds"][r["family"]]) == {"launch_us"}:
+            assert r["across_us"] == pytest.approx(r["predicted_us"] + longer)
+    assert said["across"]["records"] == 5
+
+
+def test_the_times_of_late_loads_can_be_fitted():
+    """They decide who waits for whom, before the run: that has to be found anew as well."""
+    def sums(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        for i in nl.affine_range(16):
+            x = nl.load(a[i])
+            for _ in range(8):
+                x = nl.add(x, x)
+            nl.store(out[i], x)
+        return out
+    core = hw.get("trn2")
+    launch = Launch.of(nkisim.profile(sums, np.zeros((16, 128, 512), np.float32), target="trn2",
+                                      compute=False))
+    times = [launch.body_us(replace(core, timing=replace(core.timing, compiler_load_us=us)))
+             for us in (0.01, core.timing.compiler_load_us, 20.0)]
+    assert times[0] > times[1] > times[2], times
+    assert {"compiler_load_us", "compiler_load_gbps"} <= set(fit.candidates(core.timing))
+
+
+def test_what_is_no_proposal_is_refused(tmp_path, capsys):
+    path = records(tmp_path)
+    unknown = '[{"target": "trn2", "constants": [], "folds": {"f": {"x": 1}}}]'
+    for text in ("{", "[1]", "[]", unknown):
+        (tmp_path / "p.json").write_text(text)
+        code = command(["--measurements", str(path), "--sources", str(tmp_path), "--across",
+                        str(tmp_path / "p.json")])
+        assert code == (0 if text == "[]" else 2), text
+        assert text == "[]" or "is no proposal of --fit --write" in capsys.readouterr().err

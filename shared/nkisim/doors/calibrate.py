@@ -8,53 +8,26 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
-from itertools import combinations
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ..chip import hw
+from ..chip.core import NeuronCore
 from ..errors import NkiError
 from ..prediction import Profile, profile
 from ..timing import compiler as compiling
+from ..trust import calibration
 from . import fit, records
+from .outcomes import Outcome, counter_lines, lines, report, write, write_page
+from .points import Launch, beside_us
 from .records import METRICS, Record, Skipped
-
-#: numbers that differ by less than this are the same: repeated runs differ by so much
-SAME = 0.005
-#: variants that differ by more than this are worth telling apart
-CLEAR = 0.05
-
-
-@dataclass
-class Outcome:
-    """What became of one record."""
-
-    id: str
-    target: str
-    metric: str
-    measured_us: float
-    predicted_us: float | None = None
-    error_pct: float | None = None
-    skipped: str | None = None          # why it has no prediction
-    family: str = ""
-    variant: str = ""
-    bound: str = ""
-    instructions: int = 0
-    seconds: float = 0.0                # of our own time
-    body_us: float = 0.0
-    relative: bool = False              # only ratios within the family count: its error is that
-    ranked: bool = True
-    across_pct: float | None = None     # error by constants that were fitted without the family
-    counted: dict[str, float] = field(default_factory=dict)     # by the profiler ...
-    counters: dict[str, float] = field(default_factory=dict)    # ... and by the model
 
 
 def predict(record: Record, sources: Path | None, cache: dict[str, Profile],
@@ -78,17 +51,24 @@ def predict(record: Record, sources: Path | None, cache: dict[str, Profile],
 
 
 def compare(record: Record, sources: Path | None, cache: dict[str, Profile],
-            compiler: Iterable[str] | None = None) -> Outcome:
-    """Return the outcome of one record; whatever goes wrong becomes the reason to skip it."""
+            compiler: Iterable[str] | None = None,
+            unseen: Callable[[Record], NeuronCore | None] = lambda _: None) -> Outcome:
+    """Return the outcome of one record; whatever goes wrong becomes the reason to skip it.
+
+    `unseen`: the core to predict it with besides, with constants that do not know its family.
+    """
     out = Outcome(record.id, record.target, record.metric, record.value_us, family=record.family,
                   variant=record.variant, relative=record.scale == "relative",
-                  ranked=record.ranked, counted=record.counters)
+                  ranked=record.ranked, counted=record.counters, file=record.file)
     begin = time.perf_counter()
     try:
-        us = 0.0
+        us = across = 0.0
+        other = unseen(record)
         for part in record.parts or (record,):          # launches whose times add up
             prof = predict(part, sources, cache, compiler)
             us += float(getattr(prof, METRICS[record.metric]))
+            if other is not None:
+                across += Launch.of(prof).body_us(other) + beside_us(record.metric, other)
     except Skipped as exc:
         out.skipped = str(exc)
     except Exception as exc:            # other people's code: it can fail in any way
@@ -97,6 +77,8 @@ def compare(record: Record, sources: Path | None, cache: dict[str, Profile],
     else:
         out.predicted_us = us
         out.error_pct = 100.0 * (us / record.value_us - 1.0)
+        if other is not None:
+            out.across_us, out.across_pct = across, 100.0 * (across / record.value_us - 1.0)
         out.bound, out.instructions, out.body_us = prof.bound, len(prof.trace), prof.body_us
         out.counters = {name: _counter(prof, name, value)
                         for name, value in record.counters.items()}
@@ -110,195 +92,6 @@ def _counter(prof: Profile, name: str, published: float) -> float:
         return prof.counters[name]
     return round(prof.counters[name.removesuffix("mb") + "bytes"] / 1e6,
                  0 if float(published).is_integer() else 1)
-
-
-def level(outcomes: Iterable[Outcome]) -> None:
-    """Let errors of records whose machine is not ours be those of ratios within the family."""
-    groups: dict[str, list[Outcome]] = defaultdict(list)
-    for o in outcomes:
-        if o.relative and o.predicted_us is not None:
-            groups[o.family].append(o)
-    for mine in groups.values():
-        rate = float(np.exp(np.median([np.log(o.measured_us / (o.predicted_us or 1))
-                                       for o in mine])))
-        for o in mine:
-            o.error_pct = 100.0 * ((o.predicted_us or 0) * rate / o.measured_us - 1.0)
-
-
-def order(outcomes: Iterable[Outcome]) -> dict[str, int]:
-    """Return how many pairs of variants, and best variants, of a family are told rightly.
-
-    Pairs are those that differ by more than CLEAR; a best one is right if the one that is
-    predicted to be best is within CLEAR of the one that is.
-    """
-    groups: dict[tuple, dict[str, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
-    for o in outcomes:
-        if o.predicted_us is not None and o.ranked:
-            groups[o.family, o.target, o.metric][o.variant or o.id].append(o)
-    out = dict.fromkeys(("pairs", "pairs_right", "families", "best_right"), 0)
-    for variants in groups.values():
-        some = [(float(np.mean([o.measured_us for o in v])),
-                 float(np.mean([o.predicted_us or 0 for o in v]))) for v in variants.values()]
-        if len(some) < 2:
-            continue
-        for a, b in combinations(sorted(some), 2):
-            if b[0] > a[0] * (1 + CLEAR):
-                out["pairs"] += 1
-                out["pairs_right"] += a[1] < b[1]
-        out["families"] += 1
-        best = min(some, key=lambda pair: pair[1])
-        out["best_right"] += best[0] <= min(some)[0] * (1 + CLEAR)
-    return out
-
-
-def rank_correlation(a: list[float], b: list[float]) -> float:
-    """Return Spearman's rank correlation; values within SAME share the mean of their ranks."""
-    def ranks(x: list[float]) -> np.ndarray:
-        values = np.asarray(x, float)
-        order = np.argsort(values, kind="stable")
-        steps = np.diff(values[order]) > SAME * values[order][:-1]
-        group = np.concatenate([[0], np.cumsum(steps)])
-        out = np.empty(len(x))
-        for g in set(group.tolist()):
-            out[order[group == g]] = np.flatnonzero(group == g).mean()
-        return out
-    ra, rb = ranks(a), ranks(b)
-    if ra.std() == 0 or rb.std() == 0:
-        return float("nan")
-    return float(np.corrcoef(ra, rb)[0, 1])
-
-
-def families(outcomes: list[Outcome]) -> dict[str, tuple[int, float]]:
-    """Return {family: (variants, rank correlation)} of families with two and more variants.
-
-    What several people measured of one variant counts once, as the mean.
-    """
-    groups: dict[str, dict[str, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
-    for o in outcomes:
-        if o.predicted_us is not None:
-            groups[o.family][o.variant or o.id].append(o)
-    return {name: (len(g), rank_correlation(
-        [float(np.mean([o.measured_us for o in v])) for v in g.values()],
-        [float(np.mean([float(o.predicted_us or 0) for o in v])) for v in g.values()]))
-        for name, g in sorted(groups.items()) if len(g) >= 2}
-
-
-def by_family(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
-    """Return how far each family is off: records, median and worst |error| in percent."""
-    groups: dict[str, list[float]] = defaultdict(list)
-    for o in outcomes:
-        if o.error_pct is not None:
-            groups[o.family].append(abs(o.error_pct))
-    return [{"family": name, "records": len(e), "median_error_pct": round(float(np.median(e)), 1),
-             "worst_error_pct": round(max(e), 1)} for name, e in sorted(groups.items())]
-
-
-def report(outcomes: list[Outcome], twins: Iterable[Outcome] = ()) -> dict[str, Any]:
-    """Return everything as one JSON-ready dict; figures are of the records, not of our twins."""
-    level(outcomes)
-    errors = [abs(o.error_pct) for o in outcomes if o.error_pct is not None]
-    unseen = [abs(o.across_pct) for o in outcomes if o.across_pct is not None]
-    return {
-        "records": [asdict(o) for o in outcomes],
-        "compared": len(errors), "skipped": len(outcomes) - len(errors),
-        "median_error_pct": float(np.median(errors)) if errors else None,
-        "p90_error_pct": float(np.percentile(errors, 90)) if errors else None,
-        "across": {"records": len(unseen), "median_error_pct": float(np.median(unseen)),
-                   "p90_error_pct": float(np.percentile(unseen, 90))} if unseen else None,
-        "order": order(outcomes),
-        "families": [{"family": f, "variants": n, "rank_correlation": None if r != r else r}
-                     for f, (n, r) in families(outcomes).items()],
-        "twins": [asdict(o) for o in twins],
-    }
-
-
-def write(path: Path, outcomes: list[Outcome], twins: Iterable[Outcome]) -> None:
-    """Write what a comparison of all records said: nkisim carries it as data/calibration.json.
-
-    Predictions are in microseconds, by the record's id; `twins` of kernels of ours.
-    """
-    for o in outcomes:                  # figures are those of the predictions as they are kept
-        if o.predicted_us is not None:
-            o.predicted_us = round(o.predicted_us, 4)
-            o.error_pct = 100.0 * (o.predicted_us / o.measured_us - 1.0)
-    facts = report(outcomes)
-
-    def predictions(some: Iterable[Outcome]) -> dict[str, float]:
-        return {o.id: round(o.predicted_us, 4) for o in some if o.predicted_us is not None}
-    kept = {name: round(facts[name], 1) for name in ("median_error_pct", "p90_error_pct")}
-    near = [{"target": o.target, "bound": o.bound, "body_us": round(o.body_us, 1),
-             "error_pct": round(abs(o.error_pct if o.across_pct is None else o.across_pct), 1)}
-            for o in outcomes if o.error_pct is not None and not o.relative]
-    document = {"schema": 2, "compared": facts["compared"], "skipped": facts["skipped"], **kept,
-                "across": {k: round(v, 1) for k, v in (facts["across"] or {}).items()},
-                "order": facts["order"],
-                "families": by_family(outcomes),
-                "predicted_us": predictions(outcomes), "twins_us": predictions(twins),
-                "neighbours": near}
-    text = json.dumps(document, indent=1)
-    text = re.sub(r"\{\s+(\"(?:target|family)\": [^{}]*?)\s+\}",     # a line each
-                  lambda m: "{" + re.sub(r"\s+", " ", m[1]) + "}", text)
-    path.write_text(text + "\n", encoding="utf-8")
-
-
-def _table(outcomes: list[Outcome]) -> list[str]:
-    width = max((len(o.id) for o in outcomes), default=2)
-    out = [f"{'id':<{width}}  target  metric         measured us  predicted us   error %"]
-    for o in outcomes:
-        head = f"{o.id:<{width}}  {o.target:<6}  {o.metric:<13} {o.measured_us:>12.1f}"
-        out.append(f"{head}  skipped: {o.skipped}" if o.predicted_us is None else
-                   f"{head}  {o.predicted_us:>12.1f}  {o.error_pct:>+8.1f}")
-    return out
-
-
-def lines(outcomes: list[Outcome], twins: list[Outcome] | None = None) -> list[str]:
-    """Return the tables as text."""
-    facts = report(outcomes)
-    out = [*_table(outcomes), ""]
-    if facts["compared"]:
-        out.append(f"{facts['compared']} records compared, {facts['skipped']} skipped; |error|: "
-                   f"median {facts['median_error_pct']:.1f} %, "
-                   f"90th percentile {facts['p90_error_pct']:.1f} %")
-    else:
-        out.append(f"nothing was compared: {facts['skipped']} records skipped")
-    if facts["across"]:
-        out.append(f"{facts['across']['records']} of them by constants that were fitted without "
-                   f"their family: median {facts['across']['median_error_pct']:.1f} %, "
-                   f"90th percentile {facts['across']['p90_error_pct']:.1f} %")
-    told = facts["order"]
-    if told["pairs"]:
-        out.append(f"of {told['pairs']} pairs of variants that differ by more than {CLEAR:.0%}, "
-                   f"{told['pairs_right'] / told['pairs']:.0%} are told apart rightly; the best "
-                   f"one of {told['best_right']} families of {told['families']}")
-    for f in facts["families"]:
-        rank = f["rank_correlation"]
-        out.append(f"  rank correlation {'   n/a' if rank is None else f'{rank:6.3f}'} over "
-                   f"{f['variants']} variants of {f['family']}")
-    if twins:
-        out += ["", "Kernels of ours with the structure of the published ones (no sources needed):",
-                *_table(twins)]
-        errors = [abs(o.error_pct) for o in twins if o.error_pct is not None]
-        if errors:
-            out += ["", f"{len(errors)} compared; |error|: median {np.median(errors):.1f} %, "
-                    f"90th percentile {np.percentile(errors, 90):.1f} %"]
-    return out
-
-
-def counter_lines(outcomes: list[Outcome]) -> list[str]:
-    """Return what profilers counted beside what the model counts, as text."""
-    out = [f"{'id':<44}{'counter':<17}{'counted':>15}{'model':>15}"]
-    exact = every = 0
-    for o in outcomes:
-        for name, value in o.counted.items():
-            if name not in o.counters:
-                continue
-            ours, whole = o.counters[name], float(value).is_integer() and value > 1
-            every, exact = every + whole, exact + (whole and ours == value)
-            shown = (f"{int(value):>15,}{int(ours):>15,}" if whole else
-                     f"{value:>15.3f}{ours:>15.3f}")
-            out.append(f"{o.id[:43]:<44}{name:<17}{shown}"
-                       + ("" if not whole or ours == value else f"  {ours / value - 1:+.1%}"))
-    return [*out, "", f"{exact} of {every} whole numbers are exactly those of the profiler"]
 
 
 def explain(record: Record, prof: Profile) -> list[str]:
@@ -355,6 +148,9 @@ def command(argv: list[str]) -> int:
     parser.add_argument("--write", metavar="FILE", type=Path,
                         help="write figures and predictions of all records, as nkisim carries "
                              "them in data/calibration.json (needs --sources)")
+    parser.add_argument("--page", metavar="FILE", type=Path,
+                        help="put the figures of data/calibration.json into a page, and do "
+                             "nothing else")
     parser.add_argument("--explain", metavar="ID", help="show where the time of one record goes")
     parser.add_argument("--compiler", metavar="NAMES", help="what the compiler may do, as for "
                         "python -m nkisim profile")
@@ -363,9 +159,11 @@ def command(argv: list[str]) -> int:
                         help="only records whose id contains this (may be repeated)")
     parser.add_argument("--counters", action="store_true",
                         help="compare transfers, bytes and busy shares with published ones")
+    parser.add_argument("--jobs", metavar="N", type=int, default=1,
+                        help="so many processes; each may need several GB (default: 1)")
     parser.add_argument("--across", metavar="FILE", nargs="+", default=[],
-                        help="proposals of --fit --write: their errors of families that a fit "
-                             "has not seen are kept beside the others")
+                        help="proposals of --fit --write: predict each record also by the "
+                             "constants that were fitted without its family")
     parser.add_argument("--fit", metavar="FILE", nargs="+", default=[],
                         help="propose constants from these records (those of verify_sim); "
                              "--write FILE keeps the proposal")
@@ -376,11 +174,19 @@ def command(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     if options.fit:
         return _fit(options)
+    if options.page:
+        try:
+            write_page(options.page, calibration())
+        except (OSError, ValueError) as exc:
+            print(f"nkisim calibrate: --page: {options.page}: {exc}", file=sys.stderr)
+            return 2
+        return 0
     try:
         wanted = records.load(options.measurements)
         target = hw.get(options.target).name if options.target else None
         on = None if options.compiler is None else compiling.options(options.compiler)
-    except NkiError as exc:
+        unseen = fit.Unseen(options.across)
+    except (NkiError, fit.Refusal) as exc:
         print(f"nkisim calibrate: {exc}", file=sys.stderr)
         return 2
     wanted = [r for r in wanted if (not target or _name(r.target) == target)
@@ -396,30 +202,40 @@ def command(argv: list[str]) -> int:
     if not wanted:
         print("nkisim calibrate: no record is left after --target and --only", file=sys.stderr)
         return 2
-    cache: dict[str, Profile] = {}
-    outcomes: list[Outcome] = []
-    twins: list[Outcome] = []
-    jobs = [(outcomes, r, sources) for r in wanted] + [(twins, r, None) for r in wanted if r.twin]
-    for n, (done, record, where) in enumerate(jobs, 1):
-        if sys.stderr.isatty():
-            print(f"\r{n}/{len(jobs)} {record.id:<60.60}", end="", file=sys.stderr, flush=True)
-        done.append(compare(record, where, cache, on))
-    try:
-        unseen = {p["id"]: p.get("across_pct") for name in options.across
-                  for one in json.loads(Path(name).read_text("utf-8")) for p in one["points"]}
-    except (OSError, ValueError, TypeError, KeyError) as exc:
-        print(f"nkisim calibrate: --across: no proposal of --fit: {exc}", file=sys.stderr)
-        return 2
-    for o in outcomes:
-        o.across_pct = unseen.get(o.id)
-    if sys.stderr.isatty():
-        print("\r" + " " * 75 + "\r", end="", file=sys.stderr)
+    jobs: list[tuple[Record, Path | None]] = [(r, sources) for r in wanted]
+    jobs += [(r, None) for r in wanted if r.twin]
+    every = []
+    for n, outcome in enumerate(_compared(jobs, options.jobs, on, unseen), 1):
+        _progress(f"{n}/{len(jobs)} {outcome.id}")
+        every.append(outcome)
+    _progress("")
+    outcomes, twins = every[:len(wanted)], every[len(wanted):]
     text = counter_lines(outcomes) if options.counters else lines(outcomes, twins)
     print(json.dumps(report(outcomes, twins), indent=1) if options.json else "\n".join(text))
     asked = outcomes if options.sources else outcomes + twins
     if options.write and any(o.predicted_us is not None for o in outcomes):
         write(options.write, outcomes, twins)
     return 0 if any(o.predicted_us is not None for o in asked) else 2
+
+
+def _compared(jobs: list[tuple[Record, Path | None]], processes: int,
+              on: Iterable[str] | None, unseen: Callable) -> Iterator[Outcome]:
+    """Yield the outcomes of records, in their order; those of one source in one process."""
+    some = [list(g) for _, g in groupby(jobs, key=lambda job: (job[0].source, job[1]))]
+    mine = partial(_some, on=on, unseen=unseen)
+    if processes < 2:
+        for group in some:
+            yield from mine(group)
+        return
+    with ProcessPoolExecutor(processes) as pool:
+        for outcomes in pool.map(mine, some):
+            yield from outcomes
+
+
+def _some(jobs: list[tuple[Record, Path | None]], on: Iterable[str] | None, unseen: Callable
+          ) -> list[Outcome]:
+    cache: dict[str, Profile] = {}
+    return [compare(record, where, cache, on, unseen) for record, where in jobs]
 
 
 def _fit(options: argparse.Namespace) -> int:
@@ -445,7 +261,7 @@ def _fit(options: argparse.Namespace) -> int:
 def _progress(what: str) -> None:
     """Show what is being done, where somebody looks."""
     if sys.stderr.isatty():
-        print(f"\r{what:<75.75}", end="", file=sys.stderr, flush=True)
+        print(f"\r{what:<75.75}" + "\r" * (not what), end="", file=sys.stderr, flush=True)
 
 
 def _name(target: str) -> str:

@@ -21,8 +21,10 @@ import numpy as np
 
 from ..chip import hw
 from ..chip.core import NeuronCore, Timing
+from ..errors import NkiError
 from . import records
 from .points import Point, prepare
+from .records import Record
 
 STEPS, STEP = 30, 0.02          # of the iteration; relative step of a derivative
 WIDEST = math.log(3.0)          # a constant moves by at most this factor in a step
@@ -52,6 +54,8 @@ class Proposal:
     after_pct: float
     left_out: dict[str, str]
     across_pct: float | None = None     # median |error| of families that a fit has not seen
+    #: family -> constants that were fitted without it
+    folds: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it JSON-ready."""
@@ -62,7 +66,8 @@ def candidates(timing: Timing) -> list[str]:
     """Return the constants that may be fitted: numbers above 0 that AWS has not stated."""
     return [f.name for f in fields(timing) if isinstance(getattr(timing, f.name), float)
             and getattr(timing, f.name) > 0
-            and not f.name.startswith(("compiler_", "pe_window", "pe_full", "pe_half"))
+            and (f.name.startswith("compiler_load") or not f.name.startswith(
+                ("compiler_", "pe_window", "pe_full", "pe_half")))
             and timing.provenance[f.name].tag != "documented"]
 
 
@@ -210,10 +215,13 @@ def _held(model: _Model, every: list[str], begin: np.ndarray, first: np.ndarray,
             break
     level, here = model.levelled(base), values - start
     across = np.empty(len(base))
+    folds: dict[str, dict[str, float]] = {}
     for f in np.unique(model.family):                   # each family, by a fit without it
         mine = model.family == f
         without = _step(model, slope, level, here, loose, (~mine).astype(float))
         across[mine] = level[mine] + slope[mine] @ without
+        names = {p.record.family for p, m in zip(model.points, mine) if m}
+        folds |= dict.fromkeys(names, dict(zip(chosen, np.exp(values + without).tolist())))
     rng = np.random.default_rng(0)
     count = int(model.family.max()) + 1
     drawn = np.array([_step(model, slope, level, here, loose, np.bincount(
@@ -221,8 +229,10 @@ def _held(model: _Model, every: list[str], begin: np.ndarray, first: np.ndarray,
         for _ in range(DRAWS)])
     low, high = (values + np.quantile(drawn, q, axis=0)
                  for q in ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
-    return _proposal(model, chosen, values, np.minimum(low, values), np.maximum(high, values),
+    made = _proposal(model, chosen, values, np.minimum(low, values), np.maximum(high, values),
                      first, base, across, left_out, moves[keep])
+    made.folds = folds
+    return made
 
 
 def _weights(model: _Model) -> np.ndarray:
@@ -326,6 +336,38 @@ def propose(files: Sequence[str], sources: Path | None, target: str | None,
     if not points:
         raise Refusal("no record could be run: " + ("; ".join(notes) or "there are none"))
     return [fit(found, names, told) for found in points.values()], notes
+
+
+class Unseen:
+    """Constants that were fitted without a family, from proposals that `save` wrote.
+
+    Raises Refusal where a file is no proposal.
+    """
+
+    def __init__(self, files: Sequence[str]):
+        self.found: dict[str, tuple[dict[str, float], dict[str, dict[str, float]]]] = {}
+        for name in files:
+            try:
+                for one in json.loads(Path(name).read_text("utf-8")):
+                    every = {c["name"]: float(c["proposed"]) for c in one["constants"]}
+                    self.found[one["target"]] = every, one["folds"]
+                    for values in (every, *one["folds"].values()):
+                        if not values.keys() <= {f.name for f in fields(Timing)}:
+                            raise KeyError(*values)
+            except (OSError, ValueError, TypeError, KeyError, AttributeError, NkiError) as exc:
+                raise Refusal(f"{name} is no proposal of --fit --write: {exc!r}"[:200]) from None
+
+    def __call__(self, record: Record) -> NeuronCore | None:
+        """Return the core to predict a record with; None: there is no proposal for its target.
+
+        A family of which no kernel was fitted to is predicted by the proposal itself.
+        """
+        mine = hw.get(record.target)
+        if mine.name not in self.found:
+            return None
+        every, folds = self.found[mine.name]
+        values: dict[str, Any] = folds.get(record.family, every)
+        return replace(mine, timing=replace(mine.timing, **values))
 
 
 def save(proposals: Sequence[Proposal], path: Path) -> None:

@@ -2,18 +2,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from ..chip import hw
 from ..chip.core import NeuronCore
-from ..launch import as_kernel, launch
-from ..prediction import descriptor_path, seal_inputs
-from ..timing import compiler as compiling
-from ..timing import cost, events
-from ..timing.schedule import Schedule, generators, queue_of, schedule
+from ..prediction import Profile, profile
+from ..timing import cost, events, prefetch
+from ..timing.schedule import Schedule, generators, queue_of
 from . import records
 from .records import Record, Skipped
 
@@ -27,6 +25,13 @@ class Launch:
     on: frozenset[str]
     queues: list[int]
 
+    @classmethod
+    def of(cls, prof: Profile) -> Launch:
+        """Return the launch that was profiled."""
+        plan = prof.schedule
+        return cls(plan, prof.descriptors == "dge", frozenset(prof.compiler),
+                   [queue_of(k, e) for k, e in zip(plan.trace.kinds, plan.engines)])
+
     def costs(self, core: NeuronCore) -> tuple[list, list]:
         """Return what each kind of instruction costs with these constants."""
         pairs = list(zip(self.plan.trace.kinds, self.plan.engines))
@@ -34,13 +39,22 @@ class Launch:
                 [cost.transfer(k, core) if e == "dma" else None for k, e in pairs])
 
     def body_us(self, core: NeuronCore) -> float:
-        """Return the body of the same instructions, engines and waits with these constants."""
+        """Return the body of the same instructions, engines and tiles with these constants."""
         works, transfers = self.costs(core)
-        times = events.run(self.plan.deps, self.queues, works, transfers, core,
+        deps = self.plan.deps
+        if "late-loads" in self.on:
+            deps = replace(deps, leads=prefetch.leads(deps, works, transfers, core))
+        times = events.run(deps, self.queues, works, transfers, core,
                            generators(core, self.dge, self.on),
                            core.timing.compiler_window if "reorder" in self.on else 1)
         hop = np.where([x is None for x in transfers], core.timing.hop_us, 0.0)
         return float((np.array(times.seen) - hop[self.plan.deps.kind]).max() - min(times.issue))
+
+
+def beside_us(metric: str, core: NeuronCore) -> float:
+    """Return what a metric counts beside the body."""
+    return {"nc_latency": core.timing.launch_us,
+            "profile_total": core.timing.profile_us}.get(metric, 0.0)
 
 
 @dataclass
@@ -59,16 +73,16 @@ class Point:
 
     def predict(self, core: NeuronCore) -> float:
         """Return the record's metric in us, as the model with these constants predicts it."""
-        extra = {"nc_latency": core.timing.launch_us, "profile_total": core.timing.profile_us}
-        return sum(self._body(x, n, core) + extra.get(self.record.metric, 0.0)
+        return sum(self._body(x, n, core) + beside_us(self.record.metric, core)
                    for n, x in enumerate(self.launches))
 
     def _body(self, one: Launch, number: int, core: NeuronCore) -> float:
         """Return the body of a launch; the run is done once for all constants that cost alike."""
         t = core.timing
-        key = (number, repr(one.costs(core)), t.hop_us, t.act_table_us, t.dma_trigger_us,
-               t.dma_start_us, t.dma_read_us, t.dma_done_us, t.pe_window_us, t.pe_full_share,
-               t.pe_half_share, *((t.dge_issue_us, t.dge_row_us) if one.dge else ()))
+        key = (number, repr(one.costs(core)), t.hop_us, t.act_table_us, t.compiler_load_us,
+               t.compiler_load_gbps, t.dma_trigger_us, t.dma_start_us, t.dma_read_us,
+               t.dma_done_us, t.pe_window_us, t.pe_full_share, t.pe_half_share,
+               *((t.dge_issue_us, t.dge_row_us) if one.dge else ()))
         if not any(x is not None for x in one.plan.transfers):
             key = key[:4]
         hashed = (number, hash(key))
@@ -87,15 +101,8 @@ def _launch(record: Record, sources: Path | None, compiler: Iterable[str] | None
     func = records.kernel(record, sources) if sources and not record.twin else \
         records.twin(record)
     args, kwargs = records.arguments(record)
-    core = hw.get(record.target)
-    options = str(getattr(func, "options", {}).get("additional_compile_opt") or "")
-    inner = as_kernel(getattr(func, "kernel", func))
-    dge = descriptor_path(core, options, record.descriptors) == "dge"
-    run = launch(inner, tuple(args), kwargs, target=core.name, compute=False)
-    seal_inputs(run.trace)
-    on = compiling.options(compiler, compiling.has_middle_end(
-        inner.dialect, run.machine.skip_middle_end), core.name, inner.dialect)
-    plan = schedule(run.trace, core, dge=dge, on=on)
-    if not len(plan.issue):
+    prof = profile(func, *args, target=record.target, compute=False,
+                   descriptors=record.descriptors, compiler=compiler, **kwargs)
+    if not len(prof.schedule.issue):
         raise Skipped("it executes nothing")
-    return Launch(plan, dge, on, [queue_of(k, e) for k, e in zip(plan.trace.kinds, plan.engines)])
+    return Launch.of(prof)

@@ -54,6 +54,7 @@ class Record:
     ranked: bool = True         # False: it computed something else, so it was only timed
     parts: tuple[Record, ...] = ()      # launches whose times add up to this number
     counters: dict[str, float] = field(default_factory=dict)    # what the profiler counted
+    file: str = ""              # that it stands in
 
     @property
     def variant(self) -> str:
@@ -93,8 +94,9 @@ def load(path: str | None = None) -> list[Record]:
                              else f"a JSON {type(data).__name__}")
         if not isinstance(data.get("records"), list):
             raise ValueError("no list named records")
-        return [_record(n, r) for n, r in enumerate(data["records"])] \
-            + [_sum(n, r) for n, r in enumerate(data.get("sums", []))]
+        return [replace(r, file=Path(path).name) for r in (
+            *(_record(n, r) for n, r in enumerate(data["records"])),
+            *(_sum(n, r) for n, r in enumerate(data.get("sums", []))))]
     except (ValueError, RecursionError) as exc:
         raise NkiError(id="NKI-C01", what="This is not a file of measurement records.",
                        given=str(exc), limit=f"schema {SCHEMA}: records with id, target, metric, "
