@@ -55,6 +55,7 @@ class Machine:
         self.storages = self.trace.storages
         self.findings: list[Finding] = []
         self._found: set[tuple] = set()
+        self.told = 0                   # how often something was found, or found again
         self._tiles: dict[tuple, tuple[int, ...]] = {}      # checked tile shapes -> strides
         self.layouts: dict[tuple, tuple] = {}               # checked nl.ndarray calls -> layout
         self.views: dict[tuple, tuple] = {}                 # resolved subscripts -> view
@@ -93,6 +94,7 @@ class Machine:
 
     def find(self, id: str, severity: str, text: str, where: int = -1, other: int = -1) -> None:
         """Add a finding, once per rule and pair of lines."""
+        self.told += 1
         key = (id, where, other)
         if key not in self._found:
             self._found.add(key)
