@@ -49,6 +49,11 @@ class TestNormalize:
             dt.normalize(bad)
         assert caught.value.id == "NKI-D02" and hint in caught.value.hint
 
+    @pytest.mark.parametrize("dtype", dt.NEWER)
+    def test_numpy_makes_arrays_of_the_names_of_the_newer_dialect(self, dtype):
+        array = np.zeros((2, 3), dtype=dt.name(dtype))
+        assert array.dtype == dtype and dt.normalize(array.dtype) == dtype
+
     def test_tfloat32_is_not_float32_but_is_stored_as_it(self):
         assert dt.TFLOAT32 != dt.FLOAT32 and dt.TFLOAT32.itemsize == 4
         assert dt.storage(dt.TFLOAT32) == dt.FLOAT32

@@ -36,6 +36,9 @@ FLOAT8_E4M3FN_X4 = np.dtype([("float8_e4m3fn_x4", "u4")])
 FLOAT8_E5M2_X4 = np.dtype([("float8_e5m2_x4", "u4")])
 FLOAT4_E2M1FN_X4 = np.dtype([("float4_e2m1fn_x4", "u2")])
 PACKED = frozenset((FLOAT8_E4M3FN_X4, FLOAT8_E5M2_X4, FLOAT4_E2M1FN_X4))
+# The dtypes of `nki.language` are names. NumPy knows the others; as on a Neuron machine, it makes
+# arrays of these as well: np.zeros(shape, dtype=nl.float8_e4m3fn_x4).
+np.sctypeDict.update({dtype.names[0]: dtype for dtype in PACKED if dtype.names})  # type: ignore[misc]
 
 FP32_MIN = np.finfo(np.float32).min  # nl.fp32.min, bit pattern 0xFF7FFFFF
 

@@ -94,6 +94,7 @@ class Row:
     Doing: `run(machine, instr, dst)` computes in NumPy and writes `dst`; `check(machine, instr,
     dst)` looks at the destination once it is known. `cost`: the formula of the engine's cycles;
     `flops`: its floating-point operations; `transposes`: a DMA that moves element by element;
+    `repeats`: `run` treats all free dims alike, so that loops may be further ones (nest.py);
     `meets`: it waits for the same call of the other core of kernel[2].
     """
 
@@ -121,6 +122,7 @@ class Row:
     cost: Formula | None = None
     flops: Callable[[Kind], Flops] = no_flops
     transposes: bool = False
+    repeats: bool = False
     meets: bool = False
     function: Callable[..., Any] = field(init=False)
 

@@ -253,13 +253,13 @@ class Machine:
                 return                              # nothing is selected
             dst = dst.narrow(ins.box)
         outs = (dst, *ins.also) if ins.also else (dst,)
+        if self.nest is not None:
+            self.nest.issue(ins, dst)
         self._before_reads(ins, outs)
         if ins.row.check is not None:
             ins.row.check(self, ins, dst)
         self._before_writes(ins, outs)
         self.trace.record(ins, outs, ins.line, self.node)
-        if self.nest is not None:
-            self.nest.instr = ins, dst
         if self.compute:
             origins = self._check_reads(ins, dst)
             if self.transfers is not None and ins.engine == "dma" and self.watch is None:
@@ -276,6 +276,8 @@ class Machine:
 
     def effect(self, ins: Instr) -> None:
         """Check, record and execute an instruction that writes no tensor: it sets a state."""
+        if self.nest is not None:
+            self.nest.give_up()
         self._before_reads(ins, ())
         self.trace.record(ins, (), ins.line, self.node)
         if self.compute:

@@ -16,9 +16,8 @@ from ..chip.memory import HBM, Storage, contiguous_strides, merge_dims
 from ..errors import fail
 from . import affine, basic, habits, truth
 from .geometry import Axis, Notes, carried, leaving, moved, reshaped
-from .index import Index, Mask, whole
+from .index import Index, Mask, plain, whole
 from .indirect import Indirect, Shifted
-from .loopindex import LoopIndex
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -172,7 +171,7 @@ class Tensor:
         rank = len(self.shape)
         if self.m.nest is not None and (view := self.m.nest.view(self, keys)) is not None:
             return view
-        keys = tuple(k.taken() if type(k) is LoopIndex else k for k in keys)
+        keys = tuple(map(plain, keys))
         tiles = [d for d, k in enumerate(keys) if isinstance(k, (Tensor, Shifted))]
         if tiles or any(isinstance(k, Indirect) for k in keys):
             self.m.check_bounds(self)
