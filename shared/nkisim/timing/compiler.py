@@ -43,6 +43,8 @@ OPTIONS = {
     "keep-broadcasts": "rows that are broadcast over partitions are read out of PSUM, if a bank "
                        "holds them",
     "vectorize": "instructions of a loop over affine_range that differ only by an offset are one",
+    "nests": "where a nest of loops follows another in a loop, the Tensor Engine begins it after "
+             "the other's last instruction",
     "split-sums": "an activation with reduce_res= is two, and all that leads up to it is done "
                   "for each of them",
     "merge-dma": "loads of one line that follow each other in an input, and stores that follow "
@@ -55,11 +57,11 @@ OPTIONS = {
 #: what AWS's compiler does in any case, and what its middle end does besides
 DEFAULT = ("reorder", "engines", "rename", "pe-transposes", "late-loads")
 MIDDLE_END = ("hoist", "hoist-arithmetic", "keep-broadcasts", "vectorize", "spread-dma",
-              "split-sums")
+              "split-sums", "nests")
 #: what the compiler of the package nki does besides
 NKI = ("use-order",)
 #: what it is not seen to do in measurements of a target, which were made with older compilers
-NOT_YET = {"trn1": frozenset(("hoist", "split-sums"))}
+NOT_YET = {"trn1": frozenset(("hoist", "split-sums", "nests"))}
 #: options that change the trace
 REWRITES = frozenset(("pe-transposes", "split-sums", "hoist", "hoist-arithmetic",
                       "keep-broadcasts", "vectorize", "merge-dma"))
@@ -97,8 +99,6 @@ def rewrite(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> Trace:
     """Return the trace as the options that change instructions leave it."""
     if "pe-transposes" in on:
         trace = on_tensor_engine(trace, hw)
-    if "split-sums" in on:
-        trace = twice(trace, hw)
     if "hoist" in on:
         trace = hoist(trace, hw)
     if "hoist-arithmetic" in on:
@@ -107,6 +107,8 @@ def rewrite(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> Trace:
         trace = keep_broadcasts(trace, hw)
     if "vectorize" in on:
         trace = vectorize(trace, hw)
+    if "split-sums" in on:
+        trace = twice(trace, hw)
     if "merge-dma" in on:
         trace = merge_dma(trace, hw)
     return trace

@@ -26,7 +26,7 @@ from ..trace.footprint import (
     analyse,
 )
 from ..trace.trace import Kind, Trace
-from . import compiler, cost, events, prefetch, spill
+from . import compiler, cost, events, nests, prefetch, spill
 from .balance import share_out
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
@@ -98,6 +98,8 @@ def _plan(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> _Plan:
     queues = np.array([queue_of(k, e) for k, e in zip(trace.kinds, engines)] or [0], np.int64)
     deps = analyse(trace, hw, queues, "rename" in on)
     deps.by_use = "use-order" in on
+    if "nests" in on:
+        deps.fences = nests.fences(trace, deps.queue)
     if "late-loads" in on:
         deps.leads = prefetch.leads(deps, works, transfers, hw)
     return _Plan(trace, engines, works, transfers, queues, deps)
