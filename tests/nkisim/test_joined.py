@@ -87,3 +87,54 @@ def test_a_sum_that_its_first_part_makes_zero_does_not_keep_a_loop():
     assert shapes(prof, "tensor_reduce") == shapes(prof, "tensor_tensor") == [(128, 64, 1)]
     names = [k.row.name for k, *_ in prof.trace]
     assert names.index("memset") < names.index("tensor_tensor")
+
+
+@nki.jit
+def softmax_of_rows(a):
+    """Four tiles of rows, each in two chunks: maxima, exponentials, sums, quotients."""
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(4):
+        x, e = nl.load(a[i]), nl.ndarray((128, 1024), dtype=a.dtype, buffer=nl.sbuf)
+        most = nl.ndarray((128, 2), dtype=a.dtype, buffer=nl.sbuf)
+        for j in nl.affine_range(2):
+            most[:, j] = nisa.tensor_reduce(nl.max, x[:, 512 * j:512 * (j + 1)], axis=1)
+        less = nisa.tensor_reduce(nl.max, most, axis=1, negate=True)
+        for j in nl.affine_range(2):
+            at = slice(512 * j, 512 * (j + 1))
+            e[:, at] = nisa.activation(nl.exp, x[:, at], bias=less)
+        nl.store(out[i], nisa.tensor_scalar(e, nl.multiply, nisa.reciprocal(
+            nisa.tensor_reduce(nl.add, e, axis=1))))
+    return out
+
+
+def test_what_is_small_in_a_loop_around_others_is_one_and_parts_its_phases():
+    """No exponential of any tile begins before the maxima of all tiles are there."""
+    prof = predict(softmax_of_rows, ones(4, 128, 1024))
+    loose = predict(softmax_of_rows, ones(4, 128, 1024), compiler=compiler.DEFAULT)
+    assert shapes(prof, "reciprocal") == [(128, 4, 1)] and len(shapes(loose, "reciprocal")) == 4
+    for p, apart in (prof, True), (loose, False):
+        names = [k.row.name for k, *_ in p.trace]
+        wide = [i for i, (k, *_) in enumerate(p.trace) if k.row.name == "tensor_reduce"
+                and k.operands[1].elements == 128 * 512]
+        ends = max(p.schedule.end[i] for i in wide)
+        begin = p.schedule.start[names.index("activation")]
+        assert len(wide) == 8 and (begin > ends) == apart
+    assert len(shapes(prof, "activation")) == len(shapes(loose, "activation")) == 8
+
+
+def test_a_loop_around_others_whose_tiles_are_many_stays_as_it_is():
+    """Its tiles would take more than half of SBUF at once."""
+    assert len(shapes(predict(softmax_of_rows, ones(4, 128, 1024)), "reciprocal")) == 1
+
+    @nki.jit
+    def wide(a):
+        out = nl.ndarray((16, 128, 1), dtype=a.dtype, buffer=nl.shared_hbm)
+        for i in nl.affine_range(16):
+            x = nl.load(a[i])
+            most = nl.ndarray((128, 2), dtype=a.dtype, buffer=nl.sbuf)
+            for j in nl.affine_range(2):
+                most[:, j] = nisa.tensor_reduce(nl.max, x[:, 2048 * j:2048 * (j + 1)], axis=1)
+            nl.store(out[i], nisa.tensor_reduce(nl.max, most, axis=1))
+        return out
+    found = shapes(predict(wide, ones(16, 128, 4096)), "tensor_reduce")
+    assert len(found) > 16 and {s[0] for s in found} == {128}

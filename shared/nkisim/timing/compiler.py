@@ -43,6 +43,7 @@ OPTIONS = {
     "keep-broadcasts": "rows that are broadcast over partitions are read out of PSUM, if a bank "
                        "holds them",
     "vectorize": "instructions of a loop over affine_range that differ only by an offset are one",
+    "phases": "with vectorize: so are those of a loop around others, statement by statement",
     "nests": "where a nest of loops follows another in a loop, the Tensor Engine begins it after "
              "the other's last instruction",
     "split-sums": "an activation with reduce_res= is two, and all that leads up to it is done "
@@ -57,14 +58,14 @@ OPTIONS = {
 #: what AWS's compiler does in any case, and what its middle end does besides
 DEFAULT = ("reorder", "engines", "rename", "pe-transposes", "late-loads")
 MIDDLE_END = ("hoist", "hoist-arithmetic", "keep-broadcasts", "vectorize", "spread-dma",
-              "split-sums", "nests")
+              "split-sums", "nests", "phases")
 #: what the compiler of the package nki does besides
 NKI = ("use-order",)
 #: what it is not seen to do in measurements of a target, which were made with older compilers
-NOT_YET = {"trn1": frozenset(("hoist", "split-sums", "nests"))}
+NOT_YET = {"trn1": frozenset(("hoist", "split-sums", "nests", "phases"))}
 #: options that change the trace
 REWRITES = frozenset(("pe-transposes", "split-sums", "hoist", "hoist-arithmetic",
-                      "keep-broadcasts", "vectorize", "merge-dma"))
+                      "keep-broadcasts", "vectorize", "phases", "merge-dma"))
 
 
 def options(wanted: Iterable[str] | str | None, middle_end: bool = False, target: str = "",
@@ -106,7 +107,7 @@ def rewrite(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> Trace:
     if "keep-broadcasts" in on:
         trace = keep_broadcasts(trace, hw)
     if "vectorize" in on:
-        trace = vectorize(trace, hw)
+        trace = vectorize(trace, hw, "phases" in on)
     if "split-sums" in on:
         trace = twice(trace, hw)
     if "merge-dma" in on:

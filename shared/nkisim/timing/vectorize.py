@@ -20,25 +20,29 @@ from ..trace.trace import Kind, Trace, operand_at
 _ENGINES = ("vector", "scalar", "any")
 
 
-def vectorize(trace: Trace, hw: NeuronCore) -> Trace:
+def vectorize(trace: Trace, hw: NeuronCore, phases: bool = False) -> Trace:
     """Return the trace with one instruction for those of a loop that differ by an offset only.
 
+    `phases`: of a loop around others as well, of which none has become one. What is small in it is
+    then done for all of its iterations at once, so all that comes before is done before.
     Where a loop is too long for that, tiles in PSUM of as many iterations as a bank has room for
     lie in one, and one instruction reads them all.
     """
     draft, users = Draft(trace), _users(trace)
     changed = False
-    for nest in _loops(trace):
-        if _Loop(trace, draft, nest.at, nest.early).rewrite(hw, users):
-            changed = True
+    done = np.zeros(len(trace), bool)                   # instructions that are part of another
+    for nest in reversed(_loops(trace)):                # from the inside out
+        mine = slice(nest.at[0, 0], nest.at[-1, -1] + 1)
+        if done[mine].any() or not (phases or nest.innermost):
             continue
-        trips = len(nest.at)
-        for n in range(trips // 2, 1, -1):
-            if trips % n == 0 and all([
-                    _Loop(trace, draft, nest.at[t:t + n], []).rewrite(hw, users, drains=True)
-                    for t in range(0, trips, n)]):
-                changed = True
-                break
+        loop = _Loop(trace, draft, nest.at, nest.early)
+        if loop.rewrite(hw, users):
+            changed = done[mine] = True
+            continue
+        n = loop.iterations_a_bank(hw) if nest.innermost else 0
+        if n > 1 and all([_Loop(trace, draft, nest.at[t:t + n], []).rewrite(hw, users, drains=True)
+                          for t in range(0, len(nest.at), n)]):
+            changed = done[mine] = True
     return draft.finish() if changed else trace
 
 
@@ -53,41 +57,57 @@ def _users(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _Nest(NamedTuple):
-    """An innermost loop whose iterations are alike."""
+    """A loop whose iterations are alike."""
 
     at: np.ndarray              # its instructions: (iteration, statement)
     early: list[int]            # tiles that are set to a value by the first of all iterations
+    innermost: bool
 
 
 def _loops(trace: Trace) -> list[_Nest]:
-    """Return innermost affine loops whose iterations are alike."""
+    """Return affine loops whose iterations are alike, a loop before those inside of it."""
     kind, line, node = trace.instructions()
     if not len(node):
         return []
-    loop = np.array(trace.node_loop)[node]
-    begin = np.flatnonzero(np.append(True, np.diff(loop) != 0))
-    end = np.append(begin[1:], len(loop))
-    seen, counts = np.unique(loop[begin], return_counts=True)
-    whole = set(seen[counts == 1].tolist())             # in one piece: there is no loop inside
     sets = np.array([k.row is dve.memset.row for k in trace.kinds])[kind]
+    parent, of = trace.node_parent, trace.node_loop
+    first, last = _spans(node, np.array(parent))
+    rounds: dict[int, list[int]] = {}                   # loop -> its iterations
+    outer = set()                                       # loops around others
+    for n in np.flatnonzero(last).tolist():
+        if of[n] >= 0:
+            rounds.setdefault(of[n], []).append(n)
+            outer.add(of[parent[n]])
     out = []
-    for a, b in zip(begin.tolist(), end.tolist()):
-        this = int(loop[a])
-        if this not in whole or this < 0 or trace.loop_kind[this] != "affine_range":
+    for this in sorted(rounds):
+        mine = [(int(first[n]), int(last[n])) for n in rounds[this]]
+        if len(mine) < 2 or trace.loop_kind[this] != "affine_range" \
+                or any(y[0] != x[1] for x, y in zip(mine, mine[1:])):
             continue
-        trips, every, early = len(np.unique(node[a:b])), np.arange(a, b), []
-        first = np.flatnonzero(node[a:b] == node[a]) + a
-        if trips > 1 and len(first) * trips > b - a:    # a sum that its first part makes zero
-            early = [i for i in first[sets[first]].tolist() if kind[i] not in kind[first[-1] + 1:b]]
+        (a, b), (c, d), early = mine[0], mine[1], []
+        every = np.arange(a, mine[-1][1])
+        if b - a > d - c:                               # a sum that its first part makes zero
+            early = [i for i in range(a, b) if sets[i] and kind[i] not in kind[c:d]]
             every = np.setdiff1d(every, early)
-        length = len(every) // trips
-        if trips < 2 or length * trips != len(every):
+        length = len(every) // len(mine)
+        if length * len(mine) != len(every):
             continue
-        at = every.reshape(trips, length)
-        if all((x[at] == x[at[0]]).all() for x in (kind, line)) \
-                and (node[at] == node[at[:, :1]]).all():
-            out.append(_Nest(at, early))
+        at = every.reshape(len(mine), length)
+        if all((x[at] == x[at[0]]).all() for x in (kind, line)):
+            out.append(_Nest(at, early, this not in outer))
     return out
+
+
+def _spans(node: np.ndarray, parent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first instruction of each iteration and the one after its last, 0 for none."""
+    first, last = np.full(len(parent), len(node)), np.zeros(len(parent), np.int64)
+    np.minimum.at(first, node, np.arange(len(node)))
+    np.maximum.at(last, node, np.arange(len(node)) + 1)
+    for n in range(len(parent) - 1, 0, -1):             # those inside of it come later
+        if last[n]:
+            p = parent[n]
+            first[p], last[p] = min(first[p], first[n]), max(last[p], last[n])
+    return first, last
 
 
 class _Loop:
@@ -100,7 +120,7 @@ class _Loop:
         self.trace, self.draft, self.at, self.early = trace, draft, at, early
         self.trips, self.length = at.shape
         self.first = int(min(at[0, 0], *early)) if early else int(at[0, 0])
-        starts = np.array(trace.starts, np.int64)[at]
+        starts = draft.starts[at]
         self.kinds = [draft.kind_of(i) for i in at[0].tolist()]
         self.storage, self.offset = [], []
         for p, kind in enumerate(self.kinds):
@@ -114,9 +134,10 @@ class _Loop:
 
         `drains`: only for those that read tiles in PSUM, of which a bank holds all.
         """
-        merged = [self._fits(p, hw) and (not drains or self._drains(p, hw))
+        merged = [self._fits(p, hw, self.trips) and (not drains or 0 < self._drains(p) * self.trips
+                                                     <= hw.psum_bank_bytes)
                   for p in range(self.length)]
-        if not any(merged) or drains and any(k.accumulate for k in self.kinds):
+        if not any(merged):
             return False
         tiles = self._tiles(users)
         if tiles is None or not self._room(tiles, hw):
@@ -159,22 +180,31 @@ class _Loop:
                             if s in tiles and q.strides[0] == row else q)
         return replace(kind, operands=tuple(operands))
 
-    def _fits(self, p: int, hw: NeuronCore) -> bool:
-        """Tell whether a statement is one that an engine could do for all iterations at once."""
+    def _fits(self, p: int, hw: NeuronCore, trips: int) -> bool:
+        """Tell whether an engine could do a statement for `trips` iterations at once."""
         kind = self.kinds[p]
         if kind.engine not in _ENGINES or kind.indirect or kind.masked or kind.accumulate \
                 or any(q.kind is HBM for q in kind.operands) or kind.row.merges:
             return False
-        out = kind.operands[0]
-        return self.trips * (out.elements // out.shape[0]) <= hw.timing.compiler_vector_elements
+        each = [q.elements // q.shape[0] for q in kind.operands]
+        most = hw.timing.compiler_vector_elements
+        return trips * each[0] <= most and max(each) < most    # those are long enough
 
-    def _drains(self, p: int, hw: NeuronCore) -> bool:
-        """Tell whether a statement reads tiles of PSUM that lie in one bank together."""
+    def _drains(self, p: int) -> int:
+        """Return the bytes of the tile in PSUM that each iteration reads, 0 for none."""
         kind = self.kinds[p]
-        return any(q.kind is PSUM and len(set(self.storage[p][:, j].tolist())) == self.trips
-                   and self.trips * self.trace.storages[int(self.storage[p][0, j])].row_bytes
-                   <= hw.psum_bank_bytes
-                   for j, q in enumerate(kind.operands) if j >= kind.outputs)
+        return max((self.trace.storages[int(self.storage[p][0, j])].row_bytes
+                    for j, q in enumerate(kind.operands)
+                    if j >= kind.outputs and q.kind is PSUM
+                    and len(set(self.storage[p][:, j].tolist())) == self.trips), default=0)
+
+    def iterations_a_bank(self, hw: NeuronCore) -> int:
+        """Return of how many iterations a bank has room for what is drained, 0 for none."""
+        if any(k.accumulate for k in self.kinds):
+            return 0
+        sizes = [self._drains(p) for p in range(self.length) if self._fits(p, hw, 1)]
+        most = max((hw.psum_bank_bytes // size for size in sizes if size), default=0)
+        return max((n for n in range(2, most + 1) if self.trips % n == 0), default=0)
 
     def _tiles(self, users: tuple[np.ndarray, np.ndarray]) -> dict[int, tuple[int, int]] | None:
         """Return {tile: (the first iteration's, iteration)} of tiles that one iteration alone uses.
@@ -215,11 +245,20 @@ class _Loop:
         return tiles
 
     def _room(self, tiles: dict[int, tuple[int, int]], hw: NeuronCore) -> bool:
-        """Tell whether tiles of all iterations at once leave most of the memories to others."""
+        """Tell whether what all iterations write at once leaves most of the memories to others."""
         held = {SBUF: 0, PSUM: 0}
         for head in {head for head, _ in tiles.values()}:
             info = self.trace.storages[head]
             held[info.kind] += self.trips * info.row_bytes
+        parts: dict[int, tuple[str, int]] = {}          # of what they share: all that they write
+        for p, kind in enumerate(self.kinds):
+            for j, q in enumerate(kind.operands[:kind.outputs]):
+                s, at = int(self.storage[p][0, j]), self.offset[p][:, j]
+                if s not in tiles and q.kind in held:
+                    size = int(at.max() - at.min()) + q.span(free=True)
+                    parts[s] = q.kind, max(size, parts.get(s, ("", 0))[1])
+        for memory, size in parts.values():
+            held[memory] += size
         share = hw.timing.compiler_vector_share
         return held[SBUF] <= share * hw.sbuf_usable_bytes and held[PSUM] <= share * hw.psum_bytes
 
