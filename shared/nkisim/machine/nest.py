@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "NKISIM_NESTS"
 TRIES = 3               # nests at one place that do not fit, before they are left alone
+MOST_BYTES = 64 << 20   # of tiles that a load makes in all iterations
 Moves = dict[Watch, int]                # bytes that one more iteration of each loop moves a view
 
 
@@ -186,6 +187,7 @@ class Nest:
         if st.id >= self.storages:
             return not any(issue.moves[0]) and self.made[st.id - self.storages] == issue.loops \
                 and dst.size * dst.dtype.itemsize == st.nbytes \
+                and st.nbytes * math.prod(counts) <= MOST_BYTES \
                 and (not self.m.compute or self._known(src, issue.moves[1], counts))
         lo, hi = free_range(0, dst.shape, dst.strides, dst.dtype.itemsize)
         span = hi - lo
@@ -270,15 +272,19 @@ class Nest:
         for x, runs in zip(self.issues, record.runs):
             counts = self.counts[:x.loops]
             if not x.product:
-                loads[x.dst.storage.id] = x
                 if x.dst.storage.id < self.storages:
                     copied(x, counts, runs)
+                else:
+                    loads[x.dst.storage.id] = x
                 continue
             x.dst.storage.version += runs - 1
-            pairs = [operand_of_all(t, moves, loads.get(t.storage.id), self.counts, self.storages)
-                     for t, moves in zip(x.ins.srcs, x.moves[1:])]
-            m.products.add_all((pairs[0][0], pairs[1][0]), x.dst, counts,
-                               (x.moves[0], pairs[0][1], pairs[1][1]))
+            (s, by), (t, by_right) = zip(x.ins.srcs, x.moves[1:])
+            left, right = loads.get(s.storage.id), loads.get(t.storage.id)
+            a, by = operand_of_all(s, by, left, self.counts)
+            b, by_right = operand_of_all(t, by_right, right, self.counts,
+                                         left is not None and right is not None
+                                         and left.source is right.source)
+            m.products.add_all((a, b), x.dst, counts, (x.moves[0], by, by_right))
 
 
 def _is_load(ins: Instr, dst: Tensor) -> bool:

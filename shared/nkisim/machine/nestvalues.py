@@ -37,6 +37,11 @@ class Issue:
         """Return how far all loops of the nest move its operands."""
         return tuple((*steps, *(0,) * (depth - self.loops)) for steps in self.moves)
 
+    @property
+    def source(self) -> Storage:
+        """Return where a load reads."""
+        return self.ins.srcs[0].storage
+
     def repeat(self, dst: Tensor, counts: tuple[int, ...]) -> None:
         """Run the instruction for all iterations of its loops, which are free dims of `dst`."""
         again = self.ins.pattern()
@@ -78,18 +83,19 @@ def copied(load: Issue, counts: tuple[int, ...], runs: int) -> None:
 
 
 def operand_of_all(t: Tensor, moves: Steps, load: Issue | None, counts: tuple[int, ...],
-                   storages: int) -> tuple[Tensor, Steps]:
+                   copy: bool = False) -> tuple[Tensor, Steps]:
     """Return a product's operand in the first iteration, and how far the loops move it.
 
-    What the nest has loaded into a tile of its own is where it was loaded from, or a copy that has
-    all iterations; `storages` is the first of its own.
+    What a `load` of the nest has put into a tile of the nest's own is where it was loaded from, or
+    a copy that has all iterations; a `copy` where the other operand is from the same place, for a
+    product of an array and itself is rounded in another way.
     """
-    if load is None or t.storage.id < storages:
+    if load is None:
         return t, moves
     src, tile = load.ins.srcs[0], load.dst
     inner = counts[:load.loops]
     outer, rest = moves[:load.loops], moves[load.loops:]
-    if _same_bytes(src, tile):
+    if _same_bytes(src, tile) and not copy:
         p, at = divmod(t.offset, tile.strides[0])
         there = Tensor(t.m, src.storage, src.offset + p * src.strides[0] + at, t.shape,
                        (src.strides[0], *t.strides[1:]), t.dtype, 0, src.kind)

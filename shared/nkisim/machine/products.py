@@ -7,6 +7,7 @@ something reads their result or changes an operand; the machine calls `run` befo
 """
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import accumulate, groupby, product
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..chip.memory import HBM, free_range
+from ..chip.memory import HBM, free_range, merge_dims
 from .shadow import as_f32
 from .tensor import Tensor
 
@@ -87,10 +88,7 @@ class Products:
         results = [_at(dst, offsets[0] + by) for _, by in of_each_sum(counts, moves[0])]
         each = prod(counts) // len(results)
         if counts and not self.has_room([(results, each, rows)]):
-            for i in range(counts[0]):
-                self._split(tuple(v[i] for v in values), operands, dst, counts[1:],
-                            tuple(o + i * steps[0] for o, steps in zip(offsets, moves)),
-                            tuple(steps[1:] for steps in moves))
+            self._parts(values, operands, dst, counts, offsets, moves)
             return
         rest = [d for d, step in enumerate(moves[0]) if not step]
         left = tuple(counts[d] for d in rest)
@@ -100,6 +98,28 @@ class Products:
                           for o, steps in zip(offsets[1:], moves[1:]))
             self._queue(tuple(v[at] for v in values), operands, result, each, each * rows, where,
                         forms)
+
+    def _parts(self, values: tuple[np.ndarray, ...], operands: tuple[Tensor, ...],
+               dst: Tensor, counts: tuple[int, ...], offsets: tuple[int, ...],
+               moves: tuple[tuple[int, ...], ...]) -> None:
+        """Queue the iterations of the outermost loop, as many at once as there is room for."""
+        rows, done = values[0].shape[len(counts)], 0
+        while done < counts[0]:
+            here = tuple(o + done * steps[0] for o, steps in zip(offsets, moves))
+
+            def too_many(number: int, at: int = here[0]) -> bool:
+                part = (number, *counts[1:])
+                sums = of_each_sum(part, moves[0])
+                return not self.has_room([([_at(dst, at + by) for _, by in sums],
+                                           prod(part) // len(sums), rows)])
+            some = bisect_left(range(1, counts[0] - done + 1), True, key=too_many)
+            if some:
+                self._split(tuple(v[done:done + some] for v in values), operands, dst,
+                            (some, *counts[1:]), here, moves)
+            else:
+                self._split(tuple(v[done] for v in values), operands, dst, counts[1:], here,
+                            tuple(steps[1:] for steps in moves))
+            done += some or 1
 
     def has_room(self, more: list[tuple[list[Tensor], int, int]]) -> bool:
         """Tell whether products can wait with those that do: sums, and to each so many of so many
@@ -220,8 +240,13 @@ class Stacks:
         """Return operands of groups as one matrix: those of a group below each other, the groups
         beside each other, with so many columns each. What was copied last stays valid."""
         parts, places = groups[0].operands[which], groups[0].places[which]
-        if len(groups) == len(parts) == 1 and not places[0][-1]:
-            return parts[0].reshape(-1, columns[0])
+        if len(groups) == len(parts) == 1:
+            a, shape = parts[0], (parts[0].size // columns[0], columns[0])
+            if not places[0][-1]:
+                return a.reshape(shape)
+            strides = merge_dims(a.shape, a.strides, shape)
+            if strides is not None:             # rows below each other as they are
+                return as_strided(a, shape, strides)
         key = tuple(tuple(g.places[which]) for g in groups)
         stacked = self._kept.get(key)
         if stacked is None:
