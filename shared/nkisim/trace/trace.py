@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -302,6 +302,15 @@ class Trace:
         self.starts.append(len(rows))
         rows.append(kind)
         rows.extend(row)
+
+    def other_kind(self, kind: int) -> int:
+        """Return the id of the kind that adds where this one overwrites, and is like it else."""
+        key = next(key for key, id in self._kind_ids.items() if id == kind)
+        other = (*key[:2], not key[2], *key[3:])
+        if other not in self._kind_ids:
+            self._kind_ids[other] = len(self.kinds)
+            self.kinds.append(replace(self.kinds[kind], accumulate=not key[2]))
+        return self._kind_ids[other]
 
     def __len__(self) -> int:
         return len(self.starts)
