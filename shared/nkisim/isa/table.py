@@ -286,8 +286,10 @@ class Row:
         if not slots.keys() >= set(at):
             return
         dst = next((i for i in at if slots[i].role is not READ and slots[i].name == "dst"), -1)
+        ins.like = pattern = ins.pattern()
+        pattern.like = pattern
         m.accepted[key] = Accepted(
-            ins.pattern(), tuple(slots[i].name for i in at),
+            pattern, tuple(slots[i].name for i in at),
             tuple(at.index(i) for i in slots if slots[i].role is READ and i in at),
             at.index(dst) if dst >= 0 else -1,
             tuple(at.index(i) for i in slots

@@ -306,7 +306,7 @@ class Nest:
             tuple(values for _, values in self.levels), tuple(self.recorded), tuple(
                 Line(x.loops, x.moves_in(self.depth), tuple(
                     max(t.storage.id - self.storages, -1) for t in (x.dst, *x.ins.srcs)),
-                    tr.other_kind(kind) - kind if self._adds_later(x) else 0)
+                    tr.other_kind(x.ins, (x.dst,)) - kind if self._adds_later(x) else 0)
                 for x, kind in zip(self.issues, kinds)), tuple(self.made)))
         record.append(tr, self.rows, self.storages, self.loops, self.nodes, self.parent)
         m.loop_open += [False] * len(record.inner)
