@@ -53,17 +53,18 @@ class Accepted(NamedTuple):
 
     def again(self, m: Machine, tiles: list[Tensor]) -> Instr:
         """Return the instruction with other tiles of the same forms."""
-        is_open, loops = m.loop_open, m.trace.node_loop
-        for x, name in zip(tiles, self.names):
+        pattern, names, srcs, dst, also = self          # faster than by name
+        node_loop, is_open = m.trace.node_loop, m.loop_open
+        for x, name in zip(tiles, names):
             st = x.storage
-            if (x.nblock or st is None or st.node > 0 and not is_open[loops[st.node]]) and name:
+            if (st is None or x.nblock or st.node and not is_open[node_loop[st.node]]) and name:
                 m.tile(x, name)             # says what is wrong with it, if it is
-        ins = self.pattern.pattern()
-        ins.srcs = tuple([tiles[i] for i in self.srcs])
-        if self.dst >= 0:
-            ins.dst = tiles[self.dst]
-        if self.also:
-            ins.also = tuple([tiles[i] for i in self.also])
+        ins = pattern.pattern()
+        ins.srcs = tuple([tiles[i] for i in srcs])
+        if dst >= 0:
+            ins.dst = tiles[dst]
+        if also:
+            ins.also = tuple([tiles[i] for i in also])
         return ins
 
 
