@@ -49,6 +49,20 @@ def test_what_an_engine_has_to_do_anyway_counts():
     assert found.count("scalar") > 14
 
 
+def test_where_products_are_slow_both_engines_take_turns():
+    """A copy is done before the next product is: whoever has been idle for longer has it."""
+    @nki.jit
+    def drained(a, b):
+        out = nl.ndarray((8, 128, 512), dtype=a.dtype, buffer=nl.shared_hbm)
+        x, y = nl.load(a), nl.load(b)
+        for i in nl.affine_range(8):
+            nl.store(out[i], nl.copy(nisa.nc_matmul(x, y)))
+        return out
+    found = engines(predict(drained, ones(128, 128), ones(128, 512)), "tensor_copy")
+    assert set(found[::2]) | set(found[1::2]) == {"vector", "scalar"}
+    assert len(set(found[::2])) == len(set(found[1::2])) == 1
+
+
 def test_without_the_option_all_go_to_the_engine_that_is_named_first():
     prof = predict(copies, ones(128, 512), compiler=("reorder",))
     assert set(engines(prof, "tensor_copy")) == {"vector"}

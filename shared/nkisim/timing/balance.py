@@ -1,7 +1,8 @@
 """Which of DVE and ACT runs what names no engine.
 
-AWS's compiler shares such instructions out one by one: profiles of batched products show copies of
-one kind on both engines, and the engines as busy as each other where the rest of their work is not.
+AWS's compiler shares such instructions out one by one, as a scheduler does that gives each to the
+engine that is free. Counts of instructions in profiles say so: where products are slow copies
+alternate, where one engine is behind with other work the other one has them.
 """
 from __future__ import annotations
 
@@ -12,20 +13,17 @@ from dataclasses import replace
 import numpy as np
 
 from ..chip.hw import NeuronCore
-from ..chip.memory import PSUM
-from ..isa.table import ANY, SCALAR, VECTOR
+from ..isa.table import ANY, SCALAR, TENSOR, VECTOR
 from ..trace.trace import KIND, Trace
 from . import cost
-
-_SIDES = (VECTOR, SCALAR)
-_EQUAL = 1e-9                   # microseconds that make no difference
 
 
 def share_out(trace: Trace, hw: NeuronCore, balance: bool = True) -> Trace:
     """Return the trace with an engine for every instruction that leaves it open.
 
-    In program order, each goes to the engine that has less to do up to and with it; out of PSUM to
-    the Scalar Engine when it makes no difference. Without `balance`: to the first that it names.
+    In program order, each goes to the engine that is idle first, if an instruction begins when its
+    engine has done the one before and the Tensor Engine, at its best, all before it in the program.
+    Without `balance`: to the first that it names.
     """
     kinds, left_open = list(trace.kinds), [k.engine == ANY for k in trace.kinds]
     if not any(left_open):
@@ -41,7 +39,7 @@ def share_out(trace: Trace, hw: NeuronCore, balance: bool = True) -> Trace:
     out.kinds = kinds
     if balance:
         mine = np.flatnonzero(np.array(left_open)[ids])
-        gone = mine[_choose(trace, hw, ids, mine)]
+        gone = mine[_choose(trace, hw, ids)]
         rows = np.array(trace.rows, np.int64)
         rows[np.array(trace.starts, np.int64)[gone] + KIND] = on_scalar[ids[gone]]
         out.rows = array("q")
@@ -49,19 +47,23 @@ def share_out(trace: Trace, hw: NeuronCore, balance: bool = True) -> Trace:
     return out
 
 
-def _choose(trace: Trace, hw: NeuronCore, ids: np.ndarray, mine: np.ndarray) -> np.ndarray:
-    """Tell which of the instructions in `mine` go to the Scalar Engine."""
+def _choose(trace: Trace, hw: NeuronCore, ids: np.ndarray) -> np.ndarray:
+    """Tell, of the instructions that leave their engine open, which go to the Scalar Engine."""
     takes = np.array([[cost.work(k, hw, e).interval_us if k.engine in (ANY, e) else 0.0
-                       for e in _SIDES] for k in trace.kinds])
-    fixed = np.where(np.array([k.engine == ANY for k in trace.kinds])[ids], 0.0,
-                     (takes[:, 0] - takes[:, 1])[ids])
-    ahead = np.cumsum(fixed)[mine].tolist()             # how much more DVE must do ...
-    drains = np.array([any(p.kind is PSUM for p in k.operands) for k in trace.kinds])[ids[mine]]
-    vector, scalar = takes[ids[mine]].T.tolist()
-    chosen, more = [], 0.0                              # ... and was given
-    for must, v, s, psum in zip(ahead, vector, scalar, drains.tolist()):
-        gap = must + more + v - s
-        to_scalar = gap > _EQUAL or psum and gap > -_EQUAL
-        more += -s if to_scalar else v
-        chosen.append(to_scalar)
+                       for e in (VECTOR, SCALAR)] for k in trace.kinds])
+    pe = np.array([cost.work(k, hw, TENSOR).interval_us if k.engine == TENSOR else 0.0
+                   for k in trace.kinds])
+    some = np.flatnonzero(takes[ids].any(axis=1))       # what is for one of both
+    pace = np.cumsum(pe[ids])[some].tolist()
+    either = np.array([k.engine == ANY for k in trace.kinds])[ids[some]].tolist()
+    chosen = []
+    vector = scalar = 0.0                               # when they have done what they have
+    for at, choose, (on_vector, on_scalar) in zip(pace, either, takes[ids[some]].tolist()):
+        to_scalar = not on_vector or choose and scalar <= vector
+        if to_scalar:
+            scalar = (scalar if scalar > at else at) + on_scalar
+        else:
+            vector = (vector if vector > at else at) + on_vector
+        if choose:
+            chosen.append(to_scalar)
     return np.array(chosen, bool)
