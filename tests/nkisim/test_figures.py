@@ -24,7 +24,6 @@ STRUCTURE = {
                       "len(of.shape) == 2": "rows and columns"},
     "banks.py": {"-2": "a mark: an instruction that uses several tiles",
                  "<< 32": "two numbers in one", ">> 32": "the same"},
-    "balance.py": {"_EQUAL = 1e-9": "the same time"},
     "vectorize.py": {"range(trips // 2, 1, -1)": "divisors: the largest first",
                      "trips < 2": "a loop has two"},
     "compiler.py": {
