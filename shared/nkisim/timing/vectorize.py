@@ -23,8 +23,9 @@ _ENGINES = ("vector", "scalar", "any")
 def vectorize(trace: Trace, hw: NeuronCore, phases: bool = False) -> Trace:
     """Return the trace with one instruction for those of a loop that differ by an offset only.
 
-    `phases`: of a loop around others as well, of which none has become one. What is small in it is
-    then done for all of its iterations at once, so all that comes before is done before.
+    `phases`: of a loop around others as well, of which none has become one, and none that is long
+    by itself. What is small in it is then done for all of its iterations at once, so all that comes
+    before is done before.
     Where a loop is too long for that, tiles in PSUM of as many iterations as a bank has room for
     lie in one, and one instruction reads them all.
     """
@@ -35,12 +36,12 @@ def vectorize(trace: Trace, hw: NeuronCore, phases: bool = False) -> Trace:
         mine = slice(nest.at[0, 0], nest.at[-1, -1] + 1)
         if done[mine].any() or not (phases or nest.innermost):
             continue
-        loop = _Loop(trace, draft, nest.at, nest.early)
+        loop = _Loop(trace, draft, nest.at, nest.early, phases)
         if loop.rewrite(hw, users):
             changed = done[mine] = True
             continue
         n = loop.iterations_a_bank(hw) if nest.innermost else 0
-        if n > 1 and all([_Loop(trace, draft, nest.at[t:t + n], []).rewrite(hw, users, drains=True)
+        if n > 1 and all([_Loop(trace, draft, nest.at[t:t + n], [], phases).rewrite(hw, users, True)
                           for t in range(0, len(nest.at), n)]):
             changed = done[mine] = True
     return draft.finish() if changed else trace
@@ -113,11 +114,12 @@ def _spans(node: np.ndarray, parent: np.ndarray) -> tuple[np.ndarray, np.ndarray
 class _Loop:
     """One loop, or some iterations of it: where the operands of its statements are.
 
-    `storage`, `offset`: by statement, arrays (iteration, operand).
+    `storage`, `offset`: by statement, arrays (iteration, operand). `short`: only instructions that
+    are short by themselves are joined.
     """
 
-    def __init__(self, trace: Trace, draft: Draft, at: np.ndarray, early: list[int]):
-        self.trace, self.draft, self.at, self.early = trace, draft, at, early
+    def __init__(self, trace: Trace, draft: Draft, at: np.ndarray, early: list[int], short: bool):
+        self.trace, self.draft, self.at, self.early, self.short = trace, draft, at, early, short
         self.trips, self.length = at.shape
         self.first = int(min(at[0, 0], *early)) if early else int(at[0, 0])
         starts = draft.starts[at]
@@ -188,7 +190,7 @@ class _Loop:
             return False
         each = [q.elements // q.shape[0] for q in kind.operands]
         most = hw.timing.compiler_vector_elements
-        return trips * each[0] <= most and max(each) < most    # those are long enough
+        return trips * each[0] <= most and (max(each) < most or not self.short)
 
     def _drains(self, p: int) -> int:
         """Return the bytes of the tile in PSUM that each iteration reads, 0 for none."""
@@ -202,9 +204,10 @@ class _Loop:
         """Return of how many iterations a bank has room for what is drained, 0 for none."""
         if any(k.accumulate for k in self.kinds):
             return 0
-        sizes = [self._drains(p) for p in range(self.length) if self._fits(p, hw, 1)]
-        most = max((hw.psum_bank_bytes // size for size in sizes if size), default=0)
-        return max((n for n in range(2, most + 1) if self.trips % n == 0), default=0)
+        sizes = [(p, self._drains(p)) for p in range(self.length)]
+        return max((n for p, size in sizes if size
+                    for n in range(2, min(self.trips, hw.psum_bank_bytes // size + 1))
+                    if self.trips % n == 0 and self._fits(p, hw, n)), default=0)
 
     def _tiles(self, users: tuple[np.ndarray, np.ndarray]) -> dict[int, tuple[int, int]] | None:
         """Return {tile: (the first iteration's, iteration)} of tiles that one iteration alone uses.
