@@ -37,12 +37,13 @@ def vectorize(trace: Trace, hw: NeuronCore, phases: bool = False) -> Trace:
         if done[mine].any() or not (phases or nest.innermost):
             continue
         loop = _Loop(trace, draft, nest.at, nest.early, phases)
-        if loop.rewrite(hw, users):
+        if loop.rewrite(hw, users, nest.own):
             changed = done[mine] = True
             continue
         n = loop.iterations_a_bank(hw) if nest.innermost else 0
-        if n > 1 and all([_Loop(trace, draft, nest.at[t:t + n], [], phases).rewrite(hw, users, True)
-                          for t in range(0, len(nest.at), n)]):
+        if n > 1 and all([
+                _Loop(trace, draft, nest.at[t:t + n], [], phases).rewrite(hw, users, nest.own, True)
+                for t in range(0, len(nest.at), n)]):
             changed = done[mine] = True
     return draft.finish() if changed else trace
 
@@ -63,6 +64,7 @@ class _Nest(NamedTuple):
     at: np.ndarray              # its instructions: (iteration, statement)
     early: list[int]            # tiles that are set to a value by the first of all iterations
     innermost: bool
+    own: np.ndarray             # which statements are in no loop inside of it
 
 
 def _loops(trace: Trace) -> list[_Nest]:
@@ -95,7 +97,7 @@ def _loops(trace: Trace) -> list[_Nest]:
             continue
         at = every.reshape(len(mine), length)
         if all((x[at] == x[at[0]]).all() for x in (kind, line)):
-            out.append(_Nest(at, early, this not in outer))
+            out.append(_Nest(at, early, this not in outer, node[at[0]] == rounds[this][0]))
     return out
 
 
@@ -130,15 +132,17 @@ class _Loop:
             self.storage.append(draft.rows[where])
             self.offset.append(draft.rows[where + 1])
 
-    def rewrite(self, hw: NeuronCore, users: tuple[np.ndarray, np.ndarray],
+    def rewrite(self, hw: NeuronCore, users: tuple[np.ndarray, np.ndarray], own: np.ndarray,
                 drains: bool = False) -> bool:
-        """Put in one instruction for each statement that allows it; tell whether there is any.
+        """Put in one instruction for each of its own statements that allows it; tell whether there
+        is any.
 
         `drains`: only for those that read tiles in PSUM, of which a bank holds all.
         """
-        merged = [self._fits(p, hw, self.trips) and (not drains or 0 < self._drains(p) * self.trips
-                                                     <= hw.psum_bank_bytes)
-                  for p in range(self.length)]
+        merged = [bool(own[p]) and self._fits(p, hw, self.trips) for p in range(self.length)]
+        if drains:
+            merged = [fits and 0 < self._drains(p) * self.trips <= hw.psum_bank_bytes
+                      for p, fits in enumerate(merged)]
         if not any(merged):
             return False
         tiles = self._tiles(users)
