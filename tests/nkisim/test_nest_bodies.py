@@ -198,6 +198,13 @@ def test_loads_and_products_of_a_nest_run_once(monkeypatch, executed, kernel, dt
     assert executed["nests"] >= 2
 
 
+@pytest.mark.parametrize("kernel", PRODUCTS, ids=lambda k: k.__name__)
+def test_values_that_are_not_rounded_are_the_same(monkeypatch, kernel):
+    monkeypatch.setenv("NKI_PRECISE_FP", "0")
+    dt = dtype_of("bfloat16")
+    same(monkeypatch, kernel, data(3 * P, 2 * P, dtype=dt), data(3 * P, 128, dtype=dt))
+
+
 @settings(deadline=None, max_examples=20)
 @given(kernel=st.sampled_from(PRODUCTS), k=st.integers(1, 4), m=st.integers(1, 2),
        n=st.integers(1, 4), limit=st.sampled_from([256, 512, 4096]), most=st.integers(2, 40))
@@ -320,6 +327,27 @@ def mask_on_a_load(acc, slots, a, b):
         acc += nisa.nc_matmul(nl.load(a[k * P:(k + 1) * P]), slots[:, k])
 
 
+def mask_of_an_index(acc, slots, a, b):
+    left = nl.load(a[0:P])
+    for k in nl.affine_range(4):
+        slots[:, k] = nl.load(b[k * P:(k + 1) * P])
+        acc += nisa.nc_matmul(left, slots[:, k], mask=k > 0)
+
+
+def truth_of_an_index(acc, slots, a, b):
+    left = nl.load(a[0:P])
+    for k in nl.affine_range(4):
+        slots[:, k] = nl.load(b[k * P:(k + 1) * P])
+        if k > 1:
+            acc += nisa.nc_matmul(left, slots[:, k])
+
+
+def number_of_a_truth(acc, slots, a, b):
+    left = nl.load(a[0:P])
+    for k in nl.affine_range(4):
+        acc += nisa.nc_matmul(left, nl.load(b[(k > 1) * P:((k > 1) + 1) * P]))
+
+
 def tile_read_afterwards(acc, slots, a, b):
     for k in nl.affine_range(4):
         right = nl.load(b[k * P:(k + 1) * P])
@@ -356,7 +384,8 @@ def one_iteration(acc, slots, a, b):
 
 BODIES = [next_slot, slot_before, product_first, one_slot_for_all, slots_that_overlap, downwards,
           more_than_was_loaded, past_the_rows, while_products_wait, something_else_in_between,
-          the_sum_is_read, mask_on_a_load, tile_read_afterwards, a_part_of_a_view,
+          the_sum_is_read, mask_on_a_load, mask_of_an_index, truth_of_an_index,
+          number_of_a_truth, tile_read_afterwards, a_part_of_a_view,
           two_products_of_one_sum, its_own_square, one_iteration]
 
 

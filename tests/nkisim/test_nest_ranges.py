@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import builtins
+from pathlib import Path
 
 import nki
 import nki.isa as nisa
@@ -12,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nkisim
+from labkit import make_inputs
+from labkit.load import load_lab, load_module
 from nkisim.machine import nest
 
 from .nesting import P, data, same
@@ -236,3 +239,18 @@ def test_the_module_of_a_kernel_is_as_it_was():
     with pytest.raises(nkisim.NkiError):
         nkisim.run(around, data(4 * P, P), data(4 * P, 64), body=past_the_end)
     assert "range" not in globals()
+
+
+# -- the labs ------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).resolve().parents[2]
+LABS = [load_lab(ROOT / "labs" / name) for name in ("ffnn", "conv2d")]
+
+
+@pytest.mark.parametrize("lab, case", [
+    pytest.param(lab, case, id=case.name) for lab in LABS for case in lab.cases
+    if "quick" in case.fleets and case.kernel and np.prod(case.inputs[0].shape) < 5e5])
+def test_the_labs_kernels_give_the_same_bytes_and_the_same_record(monkeypatch, lab, case):
+    kernels = load_module(lab.folder / "kernels_nki.py", f"nests_nki_{lab.name}")
+    same(monkeypatch, getattr(kernels, case.kernel), *make_inputs(case, 0), **case.kwargs,
+         **case.kernel_kwargs)

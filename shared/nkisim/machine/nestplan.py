@@ -30,8 +30,8 @@ _RANGES = ("affine_range", "sequential_range", "static_range", "range")
 _INDICES = ("ds", "arange")             # what makes indices
 _LOOKS_AROUND = {"locals", "vars", "eval", "exec", "globals"}   # who may read any variable
 _EXPRESSION = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Subscript, ast.Slice, ast.Tuple,
-               ast.Compare, ast.BoolOp, ast.Call, ast.Attribute, ast.keyword, ast.cmpop,
-               ast.boolop, ast.operator, ast.unaryop, ast.expr_context)
+               ast.operator, ast.unaryop, ast.expr_context)
+_ORDER = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 #: types of values that do nothing but what we see; languages add what their tensors are
 PLAIN = [int, float, bool, str, type(None), type(...), Tensor, LoopIndex, Index, Grid, Slice]
 _OWN = __name__.partition(".")[0]
@@ -185,7 +185,7 @@ def _plan(head: ast.For, function: ast.AST, code: CodeType) -> Plan | None:
 def _is_simple(s: ast.stmt, plan: Plan, own: set[str]) -> bool:
     """Tell whether a statement is one of a nest's, and note what it needs and binds."""
     if isinstance(s, ast.If):
-        return not s.orelse and _reads(plan, s.test) \
+        return not s.orelse and _reads(plan, s.test, True) \
             and all(_is_simple(x, plan, own) for x in s.body)
     if isinstance(s, ast.Expr):
         return isinstance(s.value, (ast.Call, ast.Constant)) and _reads(plan, s.value)
@@ -204,22 +204,29 @@ def _is_simple(s: ast.stmt, plan: Plan, own: set[str]) -> bool:
         and _reads(plan, s.target) and _reads(plan, s.value)
 
 
-def _reads(plan: Plan, e: ast.expr) -> bool:
-    """Note the names that an expression reads and calls; tell whether it does nothing else."""
+def _reads(plan: Plan, e: ast.expr, truth: bool = False) -> bool:
+    """Note the names that an expression reads and calls; tell whether it does nothing else.
+
+    Only where its `truth` is asked for may it compare: an `if`, and `accumulate=k > 0`.
+    """
     if isinstance(e, ast.Call):
         path = _path(e.func)
         if path is None or any(k.arg is None for k in e.keywords):
             return False
         plan.calls.add(path)
-        return all(_reads(plan, x) for x in (*e.args, *(k.value for k in e.keywords)))
+        return all(_reads(plan, x) for x in e.args) \
+            and all(_reads(plan, k.value, k.arg == "accumulate") for k in e.keywords)
     if isinstance(e, (ast.Name, ast.Attribute)):
         path = _path(e)
         if path is None:
             return False
         plan.values.add(path)
         return True
-    return isinstance(e, _EXPRESSION) \
-        and all(_reads(plan, x) for x in ast.iter_child_nodes(e) if isinstance(x, ast.expr))
+    parts = [x for x in ast.iter_child_nodes(e) if isinstance(x, ast.expr)]
+    if isinstance(e, (ast.Compare, ast.BoolOp)):
+        plain = isinstance(e, ast.BoolOp) or all(isinstance(op, _ORDER) for op in e.ops)
+        return truth and plain and all(_reads(plan, x, True) for x in parts)
+    return isinstance(e, _EXPRESSION) and all(_reads(plan, x, truth) for x in parts)
 
 
 def _path(node: ast.expr) -> tuple[str, ...] | None:
