@@ -77,6 +77,7 @@ class Nest:
     # -- while the body runs ---------------------------------------------------------------------
     def level(self, loop: Loop | Unrecorded) -> LoopIndex:
         """Return the index of the next inner loop in its first iteration."""
+        self._note_made()
         watch, values = Watch(), loop.values
         self.levels.append((watch, values))
         self.recorded.append(not isinstance(loop, Unrecorded))
@@ -134,9 +135,13 @@ class Nest:
                     or not any(x.product for x in self.issues))):
             self.give_up()
             return
-        for _ in range(len(self.m.storages) - self.storages - len(self.made)):
-            self.made.append(len(self.levels))
+        self._note_made()
         self.issues.append(Issue(ins, dst, len(self.levels), product, adds))
+
+    def _note_made(self) -> None:
+        """Note the storages that have been made, and in how many loops."""
+        more = len(self.m.storages) - self.storages - len(self.made)
+        self.made += [len(self.levels)] * more
 
     def answer(self, adds: Compared) -> bool:
         """Return whether the next product adds to its sum; the same goes for all iterations."""
@@ -186,7 +191,8 @@ class Nest:
             return False                        # may be a part of one that moves
         loads: dict[int, Issue] = {}
         return all(self._sum_fits(x, loads) if x.product else self._load_fits(x, loads)
-                   for x in self.issues) and self._apart(loads) and self._sums_apart()
+                   for x in self.issues) and self._apart(loads) and self._sums_apart() \
+            and all(st in loads for st in range(self.storages, len(m.storages)))
 
     def _moves(self, t: Tensor, loops: int) -> Steps:
         """Return how far each of the outer loops moves a view, in bytes."""
@@ -231,6 +237,8 @@ class Nest:
             elif t.storage.id >= self.storages \
                     or self.m.compute and not self._known(t, moves, counts):
                 return False
+        if issue.dst.storage.id >= self.storages:
+            return False                        # a new sum each time
         if issue.adds is not None and not self._opens(issue, issue.adds, counts):
             return False
         return not self.m.compute or issue.waits is not None and not issue.dst.storage.arena

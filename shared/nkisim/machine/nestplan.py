@@ -22,18 +22,21 @@ from typing import Any
 
 import numpy as np
 
+from ..chip.memory import Buffer
 from .index import Grid, Index, MGrid, Slice
 from .loopindex import LoopIndex
 from .tensor import Tensor
 
 _RANGES = ("affine_range", "sequential_range", "static_range", "range")
-_INDICES = ("ds", "arange")             # what makes indices
+#: functions besides instructions: they make indices, tiles, and products of tiles
+_FUNCTIONS = ("ds", "arange", "ParDim", "ndarray", "matmul")
 _LOOKS_AROUND = {"locals", "vars", "eval", "exec", "globals"}   # who may read any variable
 _EXPRESSION = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Subscript, ast.Slice, ast.Tuple,
                ast.operator, ast.unaryop, ast.expr_context)
 _ORDER = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 #: types of values that do nothing but what we see; languages add what their tensors are
-PLAIN = [int, float, bool, str, type(None), type(...), Tensor, LoopIndex, Index, Grid, Slice]
+PLAIN = [int, float, bool, str, type(None), type(...), Tensor, LoopIndex, Index, Grid, Slice,
+         Buffer]
 _OWN = __name__.partition(".")[0]
 
 
@@ -58,7 +61,7 @@ class Plan:
         def found(path: tuple[str, ...]) -> Any:
             return _found(path, variables if path[0] in variables else known)
         fine = all(_is_ours(found(path), _RANGES) for path in self.ranges) \
-            and all(_is_ours(found(path), _INDICES) for path in self.calls) \
+            and all(_is_ours(found(path), _FUNCTIONS) for path in self.calls) \
             and all(_is_plain(found(path)) for path in self.values) \
             and all(type(found(path)) is Tensor for path in self.sums)
         if type(variables) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
@@ -88,7 +91,7 @@ def _is_ours(function: Any, names: tuple[str, ...]) -> bool:
     """Tell whether a function is an instruction of ours, or another one of these names."""
     return (getattr(function, "__module__", None) or "").partition(".")[0] == _OWN \
         and (getattr(function, "__name__", "") in names
-             or names is _INDICES and hasattr(function, "row"))
+             or names is _FUNCTIONS and hasattr(function, "row"))
 
 
 def _is_plain(value: Any) -> bool:

@@ -111,9 +111,10 @@ def operand_of_all(t: Tensor, moves: Steps, load: Issue | None, counts: tuple[in
 def same_bytes(src: Tensor, tile: Tensor) -> bool:
     """Tell whether the rows of a tile are bytes as they lie in HBM."""
     item = src.dtype.itemsize
-    rows = [(n, s) for n, s in zip(src.shape[1:], src.strides[1:]) if n > 1]
-    want = [(n, s) for n, s in zip(src.shape[1:], contiguous_strides(src.shape[1:], item)) if n > 1]
-    return src.dtype == tile.dtype and item == 4 and dtypes.PRECISE.get() and rows == want
+    rows = contiguous_strides(src.shape[1:], item)
+    return src.dtype == tile.dtype and item == 4 and dtypes.PRECISE.get() \
+        and all(n == 1 or a == b == c for n, a, b, c in zip(
+            src.shape[1:], rows, src.strides[1:], tile.strides[1:]))
 
 
 __all__ = ["Issue", "copied", "make", "operand_of_all", "same_bytes"]
