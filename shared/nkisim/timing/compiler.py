@@ -43,8 +43,8 @@ OPTIONS = {
     "keep-broadcasts": "rows that are broadcast over partitions are read out of PSUM, if a bank "
                        "holds them",
     "vectorize": "instructions of a loop over affine_range that differ only by an offset are one",
-    "nests": "where a nest of loops follows another in a loop, the Tensor Engine begins it after "
-             "the other's last instruction",
+    "nests": "where nests of loops follow each other in a loop, each engine ends one before it "
+             "begins the next",
     "split-sums": "an activation with reduce_res= is two, and all that leads up to it is done "
                   "for each of them",
     "merge-dma": "loads of one line that follow each other in an input, and stores that follow "
