@@ -1,10 +1,11 @@
 """A pytest plugin: what the tests of AWS's kernel library import and its publication leaves out.
 
 Two modules of its harness (locks of remote machines, an analysis of traces) are not in the public
-repository, older ones take their dtypes from inside of AWS's compiler, and an attribute that only compiled kernels get is asked for in its simulation mode.
-Tests that only trace a kernel ask the compiler for it, as if they were in no mode; a trace is a run
-here. The mode skips cases with a large number in their names. Where a test function has no others,
-these run here, within the time that the suite gives to each.
+repository, older ones take their dtypes from inside of AWS's compiler, and an attribute that only
+compiled kernels get is asked for in its simulation mode. Tests that only trace a kernel ask the
+compiler for it, as if they were in no mode; a trace is a run here. The mode skips cases with a
+large number in their names. Where a test function has no others, these run here, within the time
+that the suite gives to each.
 """
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ def windows(x, size, pad, op):
 @pytest.mark.filterwarnings("ignore:All-NaN:RuntimeWarning")
 @pytest.mark.parametrize("size, pad", [(3, 1), (2, 1), (4, 3)])
 def test_windows_at_the_edges_have_fewer_elements(op, fold, size, pad):
-    padded = np.pad(X.astype(np.float64), ((0, 0), (pad, size), (pad, size)), constant_values=np.nan)
+    padded = np.pad(X.astype(np.float64), ((0, 0), (pad, size), (pad, size)),
+                    constant_values=np.nan)
     right = fold(np.lib.stride_tricks.sliding_window_view(padded, (size, size), (1, 2)), (3, 4))
     np.testing.assert_allclose(nkisim.simulate(windows, X, size, pad, op), right[:, :12, :10],
                                rtol=1e-5, atol=1e-5)
