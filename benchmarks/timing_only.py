@@ -3,7 +3,8 @@
     python benchmarks/timing_only.py [--repeat N] [--only TEXT] [--target trn1|trn2]
 
 CPU time of this process, best of N runs: the trace (the kernel's own Python code included), the
-schedule, and what `nkisim.profile` does around them.
+schedule, and what `nkisim.profile` does around them. "every iteration": as NKISIM_NESTS=0 runs a
+kernel, which is what one costs whose loops are Python's. Loops of `import nki` always are.
 """
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ from labkit.inputs import make_inputs  # noqa: E402
 from labkit.load import load_lab, load_module  # noqa: E402
 from nkisim.chip import hw  # noqa: E402
 from nkisim.launch import as_kernel, launch  # noqa: E402
+from nkisim.machine.nest import VARIABLE  # noqa: E402
 from nkisim.prediction import Profile  # noqa: E402
 
 LABS = Path(__file__).resolve().parents[1] / "labs"
@@ -32,11 +34,12 @@ LABS = Path(__file__).resolve().parents[1] / "labs"
 AIM = 150_000
 
 
-def lab_case(lab_name: str, case_name: str) -> tuple[Callable, list[Any], dict[str, Any]]:
+def lab_case(lab_name: str, case_name: str, file: str = "kernels.py"
+             ) -> tuple[Callable, list[Any], dict[str, Any]]:
     """Return (kernel, inputs, keyword arguments) of a case of a lab."""
     lab = load_lab(LABS / lab_name)
     case = lab.case(case_name)
-    kernels = load_module(lab.folder / "kernels.py", f"timing_{lab_name}")
+    kernels = load_module(lab.folder / file, f"timing_{lab_name}_{file.removesuffix('.py')}")
     for constant, value in case.constants.items():
         setattr(kernels, constant, value)
     return (getattr(kernels, case.kernel), make_inputs(case, lab.seed),
@@ -78,13 +81,18 @@ def gemm() -> tuple[Callable, list[Any], dict[str, Any]]:
     return product, [np.zeros(s, ml_dtypes.bfloat16) for s in shapes], {}
 
 
-def cases() -> Iterator[tuple[str, tuple[Callable, list[Any], dict[str, Any]]]]:
-    """Yield (name, (kernel, inputs, keyword arguments))."""
-    yield "vecadd, one row at a time", lab_case("vecadd", "tiled_25600_rows1")
-    yield "GEMM 4096 x 8192 x 8192", gemm()
-    yield "conv2d 224 x 224 fp16, 3 x 3", lab_case("conv2d", "speed_224x224_float16")
-    yield "conv2d 32 x 32 fp16, 5 x 5", lab_case(
-        "conv2d", "in256_out256_filter5x5_batch16_32x32_float16")
+LARGE, SMALL = "speed_224x224_float16", "in256_out256_filter5x5_batch16_32x32_float16"
+
+
+def cases() -> Iterator[tuple[str, bool, tuple[Callable, list[Any], dict[str, Any]]]]:
+    """Yield (name, whether nests are run once, (kernel, inputs, keyword arguments))."""
+    yield "vecadd, one row at a time", True, lab_case("vecadd", "tiled_25600_rows1")
+    yield "GEMM 4096 x 8192 x 8192", True, gemm()
+    for name, case in (("conv2d 224 x 224 fp16, 3 x 3", LARGE),
+                       ("conv2d 32 x 32 fp16, 5 x 5", SMALL)):
+        yield name, True, lab_case("conv2d", case)
+        yield f"{name}, every iteration", False, lab_case("conv2d", case)
+        yield f"{name}, import nki", True, lab_case("conv2d", case, "kernels_nki.py")
 
 
 def spent(repeat: int, function: Callable[[], Any]) -> tuple[float, Any]:
@@ -111,9 +119,10 @@ def main() -> None:
     for name in ("kernel", "instructions", "trace us/instr.", "schedule us/instr.", "instr./s",
                  "of the aim"):
         table.add_column(name, justify="left" if name == "kernel" else "right")
-    for name, (kernel, inputs, kwargs) in cases():
+    for name, nests, (kernel, inputs, kwargs) in cases():
         if args.only not in name:
             continue
+        os.environ[VARIABLE] = "" if nests else "0"
         inner = as_kernel(getattr(kernel, "kernel", kernel))
         trace_s, run = spent(args.repeat, lambda: launch(       # noqa: B023
             inner, inputs, kwargs, target=core.name, compute=False))    # noqa: B023

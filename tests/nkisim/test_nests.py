@@ -18,31 +18,11 @@ from hypothesis import strategies as st
 import nkisim
 from labkit import make_inputs
 from labkit.load import load_lab, load_module
-from nkisim.launch import launch
 from nkisim.machine import nest
 
-P = 128
+from .nesting import P, data, kernel_with, same
+
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def data(*shape, dtype=np.float32):
-    return (np.random.default_rng(len(shape)).random(shape) - 0.5).astype(dtype)
-
-
-def run(kernel, *args, compute=True, **kwargs):
-    """Return everything that a run notes: record, findings, and outputs as bytes."""
-    try:
-        got = launch(kernel, args, kwargs, target="trn2", compute=compute)
-    except Exception as exc:            # noqa: BLE001 (whatever it is, it has to be the same)
-        return type(exc), str(exc)
-    t = got.trace
-    outputs = got.outputs if isinstance(got.outputs, tuple) else (got.outputs,)
-    return {"rows": t.rows, "starts": t.starts, "storages": t.storages.data,
-            "nodes": (t.node_parent, t.node_loop, t.node_iter), "loops": (t.loop_kind, t.loop_line),
-            "kinds": [(k.row.name, k.operands, k.accumulate) for k in t.kinds],
-            "lines": list(map(str, t.lines)), "findings": list(map(str, got.findings)),
-            "open": got.machine.loop_open,
-            "outputs": [o.tobytes() for o in outputs] if compute else None}
 
 
 @pytest.fixture
@@ -52,16 +32,6 @@ def counted(monkeypatch):
     go_on = nest.Nest.go_on
     monkeypatch.setattr(nest.Nest, "go_on", lambda self: (nests.append(self), go_on(self)))
     return nests
-
-
-def same(monkeypatch, kernel, *args, **kwargs):
-    """Assert that nests make no difference, with arithmetic and without; return the outcome."""
-    for compute in (True, False):
-        monkeypatch.delenv(nest.VARIABLE, raising=False)
-        once = run(kernel, *args, compute=compute, **kwargs)
-        monkeypatch.setenv(nest.VARIABLE, "0")
-        assert once == run(kernel, *args, compute=compute, **kwargs)
-    return once
 
 
 # -- nests that run once ---------------------------------------------------------------------------
@@ -153,19 +123,6 @@ def test_sums_of_whole_numbers_are_those_of_numpy():
 
 # -- nests that do not ---------------------------------------------------------------------------
 
-def kernel_with(body):
-    """Return a kernel around a nest: body(acc, left, right) accumulates."""
-    @nki.jit
-    def kernel(x, w):
-        out = nl.ndarray((P, 8), dtype=nl.float32, buffer=nl.shared_hbm)
-        left, right = nl.load(w), nl.load(x)
-        acc = nl.zeros((P, 8), dtype=nl.float32, buffer=nl.psum)
-        body(acc, left, right)
-        nl.store(out, value=nl.copy(acc))
-        return out
-    return kernel
-
-
 def past_the_end(acc, left, right):
     for k in nl.affine_range(9):
         acc += nisa.nc_matmul(left[:, k], right[:, k, 0:8])
@@ -195,12 +152,6 @@ def square(acc, left, right):
 def twice(acc, left, right):
     for k in nl.affine_range(4):
         acc += nisa.nc_matmul(left[:, k][:, 0:P], right[:, k][:, 0:8])
-
-
-def by_index(acc, left, right):
-    i_p, i_f = nl.arange(P)[:, None], nl.arange(8)[None, :]
-    for k in nl.affine_range(4):
-        acc += nisa.nc_matmul(left[:, k], right[i_p, k, i_f + k])
 
 
 def partitions(acc, left, right):
@@ -283,7 +234,7 @@ def error_that_is_caught(acc, left, right):
 
 
 @pytest.mark.parametrize("body", [
-    past_the_end, past_the_end_of_a_slice, from_the_back, not_affine, square, twice, by_index,
+    past_the_end, past_the_end_of_a_slice, from_the_back, not_affine, square, twice,
     partitions, with_a_table, by_a_helper, read_afterwards, two_statements, no_iterations,
     dtypes_do_not_meet, masked, written_in_part, error_that_is_caught], ids=lambda b: b.__name__)
 def test_what_does_not_fit_runs_one_by_one(monkeypatch, body):

@@ -126,7 +126,8 @@ _TRAITS: dict[str, Any] = dict(engines=(DMA,), on_partitions=False)
 _COPY: dict[str, Any] = dict(_TRAITS, run=_run_copy, masks_itself=True, cost=formulas.descriptors)
 
 
-@instruction("load", public="nl.load", operands=(Moved("src"),), writes=(SBUF,), **_COPY,
+@instruction("load", public="nl.load", operands=(Moved("src"),), writes=(SBUF,), repeats=True,
+             **_COPY,
              source="Neuron SDK 2.26 API reference: nl.load")
 def load(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None, mode: Any = 0) -> Instr:
     """Load an HBM access into a new SBUF tile, casting to `dtype` if given.
@@ -200,7 +201,7 @@ def _copy(dst: Any, src: Any, params: dict) -> Instr:
     return ins
 
 
-@instruction("dma_copy", public="nisa.dma_copy", writes=(HBM, SBUF), **_COPY,
+@instruction("dma_copy", public="nisa.dma_copy", writes=(HBM, SBUF), repeats=True, **_COPY,
              nki="nisa.dma_copy(dst, src, priority=None, oob_mode=0, dge_mode=0, engine=0)",
              operands=(Moved("dst", WRITE, HBM, SBUF), Moved("src", READ, HBM, SBUF, copied=True)),
              source="Neuron SDK 2.26 API reference: nisa.dma_copy")

@@ -28,7 +28,7 @@ def _run_matmul(m: Machine, ins: Instr, dst: Tensor) -> None:
         a, b = a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1])
     if ins.accumulate and ins.mask is None and not dst.storage.arena:   # type: ignore[union-attr]
         if m.nest is not None and not ins.form.double_row:
-            m.nest.product = a, b       # added with those of the other iterations
+            m.nest.defer(a, b)          # added with those of the other iterations
         else:
             m.products.add(a, b, ins.srcs, dst)
         return

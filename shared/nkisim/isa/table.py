@@ -40,7 +40,10 @@ _MISSING = object()
 
 
 class Accepted(NamedTuple):
-    """An instruction that was planned, and which of a call's tiles are its operands."""
+    """An instruction that was planned, and which of a call's tiles are its operands.
+
+    `names`: of the operand that each tile is, "" if it is none.
+    """
 
     pattern: Instr
     names: tuple[str, ...]
@@ -53,7 +56,7 @@ class Accepted(NamedTuple):
         is_open, loops = m.loop_open, m.trace.node_loop
         for x, name in zip(tiles, self.names):
             st = x.storage
-            if x.nblock or st is None or st.node > 0 and not is_open[loops[st.node]]:
+            if (x.nblock or st is None or st.node > 0 and not is_open[loops[st.node]]) and name:
                 m.tile(x, name)             # says what is wrong with it, if it is
         ins = self.pattern.pattern()
         ins.srcs = tuple([tiles[i] for i in self.srcs])
@@ -92,6 +95,7 @@ class Row:
     Doing: `run(machine, instr, dst)` computes in NumPy and writes `dst`; `check(machine, instr,
     dst)` looks at the destination once it is known. `cost`: the formula of the engine's cycles;
     `flops`: its floating-point operations; `transposes`: a DMA that moves element by element;
+    `repeats`: `run` treats all free dims alike, so that loops may be further ones (nest.py);
     `meets`: it waits for the same call of the other core of kernel[2].
     """
 
@@ -120,6 +124,7 @@ class Row:
     cost: Formula | None = None
     flops: Callable[[Kind], Flops] = no_flops
     transposes: bool = False
+    repeats: bool = False
     meets: bool = False
     function: Callable[..., Any] = field(init=False)
 
@@ -213,11 +218,7 @@ class Row:
         A call that looks like one that was accepted (same forms of operands, same arguments) is
         not planned again: loops make the same instruction many times.
         """
-        key, tiles = self._looks(m, args, kw)
-        try:
-            known = m.accepted.get(key) if key is not None else None
-        except TypeError:                   # an argument that cannot be remembered
-            known = key = None
+        key, tiles, known = self.known(m, args, kw)
         if known is not None:
             return known.again(m, tiles)
         values = self.bind(m, args, kw)
@@ -248,9 +249,10 @@ class Row:
             self._remember(m, key, ins, args, kw)
         return ins
 
-    def _looks(self, m: Machine, args: tuple, kw: dict[str, Any]
-               ) -> tuple[tuple | None, list[Tensor]]:
-        """Return what a call looks like, all that its plan depends on, and the tiles in it.
+    def known(self, m: Machine, args: tuple, kw: dict[str, Any]
+              ) -> tuple[tuple | None, list[Tensor], Accepted | None]:
+        """Return what a call looks like, all that its plan depends on, the tiles in it, and what
+        was planned for one that looked like it.
 
         It goes by what is written, positional or named: a call that is written in another way is
         planned once more. None: not to be remembered.
@@ -261,14 +263,18 @@ class Row:
             kind = type(x)
             if kind is Tensor:
                 if x.oob is not None:
-                    return None, tiles
+                    return None, tiles, None
                 tiles.append(x)
                 key += (x.shape, x.dtype.num, x.kind)
             elif kind is float and not x:
                 key.append(str(x))                  # 0.0 and -0.0 are equal
             else:
                 key += (kind, x)                    # so are 1 and 1.0, and of other dtypes
-        return tuple(key), tiles
+        look = tuple(key)
+        try:
+            return look, tiles, m.accepted.get(look)
+        except TypeError:                           # an argument that cannot be remembered
+            return None, tiles, None
 
     def _remember(self, m: Machine, key: tuple, ins: Instr, args: tuple, kw: dict[str, Any]
                   ) -> None:
@@ -282,8 +288,10 @@ class Row:
         if not slots.keys() >= set(at):
             return
         dst = next((i for i in at if slots[i].role is not READ and slots[i].name == "dst"), -1)
+        ins.like = pattern = ins.pattern()
+        pattern.like = pattern
         m.accepted[key] = Accepted(
-            ins.pattern(), tuple(slots[i].name for i in at),
+            pattern, tuple(slots[i].name for i in at),
             tuple(at.index(i) for i in slots if slots[i].role is READ and i in at),
             at.index(dst) if dst >= 0 else -1,
             tuple(at.index(i) for i in slots

@@ -33,6 +33,14 @@ def as_int(value: Any) -> int | None:
         return None
 
 
+def moves(value: Any) -> bool:
+    """Tell whether a number is the index of a loop of a nest, which knows how it moves (nest.py).
+
+    Index expressions keep it as it is; who looks at their constant is noticed.
+    """
+    return type(value) is LoopIndex and value.steps is not None
+
+
 def whole(value: Any, what: str) -> int | None:
     """Return `as_int(value)`, or the integer that a float is equal to, with a finding.
 
@@ -77,7 +85,7 @@ class Index:
     __slots__ = ("const", "shape", "coeffs")
     __array_ufunc__ = None          # so that NumPy ints on the left defer to us
 
-    def __init__(self, const: int, shape: tuple[int, ...], coeffs: tuple[int, ...]):
+    def __init__(self, const: Any, shape: tuple[int, ...], coeffs: tuple[int, ...]):
         self.const, self.shape, self.coeffs = const, shape, coeffs
 
     # -- shape -------------------------------------------------------------
@@ -153,7 +161,7 @@ class Index:
             n = len(shape)
             coeffs = tuple(a + sign * b for a, b in zip(self.coeffs_in(n), other.coeffs_in(n)))
             return Index(self.const + sign * other.const, shape, coeffs)
-        value = self._number(other)
+        value = other if moves(other) else self._number(other)
         if value is None:
             return NotImplemented
         return Index(self.const + sign * value, self.shape, self.coeffs)
@@ -360,12 +368,24 @@ class Mask:
     __hash__ = None                              # type: ignore[assignment]
 
 
+def plain(k: Any) -> Any:
+    """Return a subscript with the value of a loop's index in place of the index."""
+    kind = type(k)
+    if kind is LoopIndex:
+        return k.taken()
+    if kind is Index and type(k.const) is LoopIndex:
+        return Index(k.const.taken(), k.shape, k.coeffs)
+    if kind is Slice and type(k.start) is LoopIndex:
+        return Slice(k.start.taken(), k.size)
+    return k
+
+
 class Slice:
     """What `nl.ds(start, size)` returns: the slice start .. start+size."""
 
     __slots__ = ("start", "size")
 
-    def __init__(self, start: int, size: int):
+    def __init__(self, start: Any, size: int):
         self.start, self.size = start, size
 
 

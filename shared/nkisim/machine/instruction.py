@@ -37,7 +37,7 @@ class Instr:
 
     __slots__ = ("row", "srcs", "dst", "also", "shape", "dtype", "kind", "engine", "params",
                  "scalars", "grid", "kept", "box", "mask", "over", "line", "accumulate",
-                 "inplace", "form")
+                 "inplace", "form", "like")
 
     def __init__(self, shape: tuple[int, ...] | None = None, dtype: np.dtype | None = None, *,
                  srcs: tuple[Tensor, ...] | None = None, dst: Any = None, kind: str = "",
@@ -64,15 +64,19 @@ class Instr:
         self.line = -1
         self.accumulate = False     # matmul flag: add to what PSUM holds
         self.inplace = False        # written as dst += ...: order does not matter
+        #: what instructions have in common that differ at most in places and strides of operands
+        #: and in what a result is written to; None: nobody knows any
+        self.like: Any = None
 
     def pattern(self) -> Instr:
-        """Return the instruction without its operands, before any mask."""
+        """Return the instruction without its operands, before any mask; all such are alike."""
         new = Instr.__new__(Instr)          # written out: this is the hot path
         new.row, new.shape, new.dtype, new.kind = self.row, self.shape, self.dtype, self.kind
         new.engine, new.params, new.form = self.engine, self.params, self.form
         new.scalars, new.grid, new.kept = self.scalars, None, None
         new.srcs = new.dst = new.box = new.mask = new.over = None
         new.also, new.line, new.accumulate, new.inplace = (), -1, False, False
+        new.like = self.like
         return new
 
     def can_write(self, kind: str) -> bool:

@@ -55,6 +55,7 @@ class Machine:
         self.storages = self.trace.storages
         self.findings: list[Finding] = []
         self._found: set[tuple] = set()
+        self.told = 0                   # how often something was found, or found again
         self._tiles: dict[tuple, tuple[int, ...]] = {}      # checked tile shapes -> strides
         self.layouts: dict[tuple, tuple] = {}               # checked nl.ndarray calls -> layout
         self.views: dict[tuple, tuple] = {}                 # resolved subscripts -> view
@@ -93,6 +94,7 @@ class Machine:
 
     def find(self, id: str, severity: str, text: str, where: int = -1, other: int = -1) -> None:
         """Add a finding, once per rule and pair of lines."""
+        self.told += 1
         key = (id, where, other)
         if key not in self._found:
             self._found.add(key)
@@ -250,13 +252,13 @@ class Machine:
                 return                              # nothing is selected
             dst = dst.narrow(ins.box)
         outs = (dst, *ins.also) if ins.also else (dst,)
+        if self.nest is not None:
+            self.nest.issue(ins, dst)
         self._before_reads(ins, outs)
         if ins.row.check is not None:
             ins.row.check(self, ins, dst)
         self._before_writes(ins, outs)
         self.trace.record(ins, outs, ins.line, self.node)
-        if self.nest is not None:
-            self.nest.instr = ins, dst
         if self.compute:
             origins = self._check_reads(ins, dst)
             if self.transfers is not None and ins.engine == "dma" and self.watch is None:
@@ -273,6 +275,8 @@ class Machine:
 
     def effect(self, ins: Instr) -> None:
         """Check, record and execute an instruction that writes no tensor: it sets a state."""
+        if self.nest is not None:
+            self.nest.give_up()
         self._before_reads(ins, ())
         self.trace.record(ins, (), ins.line, self.node)
         if self.compute:

@@ -1,22 +1,25 @@
-"""Nests of loops that add products to one tile: the body runs once, for all iterations.
+"""Nests of loops of which one iteration says what all of them do: the body runs once.
 
     for k in nl.affine_range(k_tiles):
+        right = nl.load(rhs[k * 128:(k + 1) * 128, 0:512])
         for i in nl.affine_range(size):
-            acc += nisa.nc_matmul(left[:, k, i], right[:, k, r + i:r + i + rows])
+            acc[i] += nisa.nc_matmul(left[:, k, i], right)
 
-The source says that such a nest does nothing else (nestplan.py). Its body runs in the first
-iteration, with indices that know how far each loop moves them (LoopIndex.steps). What a subscript
-makes of them is how far each iteration moves an operand. So the record of all other iterations
-follows by arithmetic, the same as if they had run one by one; and in a run with values their
-products are one matrix product over strided views (products.py).
+The source says that such a nest does nothing but load and add products (nestplan.py). Its body runs
+in the first iteration, with indices that know how far each loop moves them (LoopIndex.steps). What
+subscripts make of them is how far each loop moves an operand. So the record of all other iterations
+follows by arithmetic (nestrecord.py), the same as if they had run one by one; and in a run with
+values the loads of all are one strided copy, and the products one matrix product over strided views
+(nestvalues.py, products.py).
 
 Whatever does not fit (an index that decides something, a subscript past the end, an operand of
-which a part is not written yet) is no error here: the other iterations then run one by one. The
-variable NKISIM_NESTS=0 makes all loops do so, for comparison.
+which a part is not written yet, an instruction of another kind) is no error here: the other
+iterations then run one by one. The variable NKISIM_NESTS=0 makes all loops do so, for comparison.
 """
 from __future__ import annotations
 
-import functools
+import itertools
+import math
 import os
 from collections.abc import Iterator
 from types import FrameType
@@ -24,10 +27,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..chip.memory import FULLY, HBM
-from ..trace.trace import HEAD, KIND, NODE, OPERAND
+from ..chip.memory import FULLY, HBM, PSUM, SBUF, free_range
+from ..errors import NkiError
+from .index import Index, Slice
 from .loopindex import LoopIndex, Watch
 from .nestplan import Plan, plan_of
+from .nestrecord import Form, Line, Steps, unrolled
+from .nestvalues import Issue, copied, make, operand_of_all
+from .products import of_each_sum
 
 if TYPE_CHECKING:
     from .instruction import Instr
@@ -37,6 +44,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "NKISIM_NESTS"
 TRIES = 3               # nests at one place that do not fit, before they are left alone
+MOST_BYTES = 64 << 20   # of tiles that a load makes in all iterations
 Moves = dict[Watch, int]                # bytes that one more iteration of each loop moves a view
 
 
@@ -47,17 +55,18 @@ class Nest:
         self.m, self.depth = m, plan.depth
         self.levels: list[tuple[Watch, range]] = []
         self.moving: dict[int, tuple[Tensor, Moves]] = {}       # views, by their id
-        self.instr: tuple[Instr, Tensor] | None = None          # what the body has issued
-        self.product: tuple[np.ndarray, np.ndarray] | None = None       # its operands' values
+        self.issues: list[Issue] = []   # what the body has issued
         self.fits = False               # all other iterations follow from the first
+        self.never = False              # nor will they another time
         tr = m.trace
         self.parent, self.loops, self.nodes = m.node, len(tr.loop_kind), len(tr.node_loop)
-        self.rows, self.starts = len(tr.rows), len(tr.starts)
+        self.rows, self.starts, self.storages = len(tr.rows), len(tr.starts), len(tr.storages)
+        self.made: list[int] = []       # of each storage since: how many loops it is in
         self.before = self._counts()
 
     def _counts(self) -> tuple[int, ...]:
         m = self.m
-        return len(m.trace.storages), len(m.findings), m.replays.left_out
+        return len(m.findings), m.replays.left_out, len(m.trace.edges), len(m.trace.named)
 
     # -- while the body runs ---------------------------------------------------------------------
     def level(self, values: range) -> LoopIndex:
@@ -66,175 +75,267 @@ class Nest:
         self.levels.append((watch, values))
         return LoopIndex(values[0], frozenset((watch,)), {watch: values.step})
 
-    def _inside(self, x: LoopIndex, n: int) -> bool:
-        """Tell whether an index is in 0 ... n - 1 in all iterations."""
-        assert x.steps is not None
-        low = high = x.value
+    def _inside(self, low: int, high: int, steps: Moves, n: int) -> bool:
+        """Tell whether elements low ... high of a dim of n stay in it in all iterations."""
         for watch, values in self.levels:
-            far = x.steps.get(watch, 0) * (len(values) - 1)
+            far = steps.get(watch, 0) * (len(values) - 1)
             low, high = low + min(far, 0), high + max(far, 0)
         return low >= 0 and high < n
 
     def view(self, t: Tensor, keys: tuple) -> Tensor | None:
         """Return what subscripts mean, noting how far the loops move it; None if that is unclear.
         """
-        if t.oob is not None or len(keys) > len(t.shape) or id(t) in self.moving:
+        if t.oob is not None or len(keys) > len(t.shape):
             return None
         part = t.nblock if t.kind is not HBM else -1
         plain: list[Any] = []
-        moves: Moves = {}
+        base = self.moving.get(id(t))
+        moves = {} if base is None else dict(base[1])
+        moved = base is not None
         for d, (k, n, stride) in enumerate(zip(keys, t.shape, t.strides)):
-            first = k
-            if type(k) is slice:
-                first, end = k.start, k.stop
-                if type(first) is LoopIndex and first.steps is not None:
-                    if type(end) is not LoopIndex or end.steps != first.steps \
-                            or not self._inside(end, n + 1):
-                        return None
-                elif type(end) is LoopIndex and end.steps is not None:
-                    return None
-                k = slice(_value(first), _value(end), k.step)
-            elif type(k) is not int and type(k) is not LoopIndex:
+            found = _moved(k, n)
+            if found is None:
                 return None
-            plain.append(_value(k))
-            if type(first) is LoopIndex and first.steps is not None:
-                if d == part or not self._inside(first, n):
+            first, steps, low, high = found
+            plain.append(first)
+            if steps:
+                moved = True
+                if d == part or not self._inside(low, high, steps, n):
                     return None
-                for watch, step in first.steps.items():
+                for watch, step in steps.items():
                     moves[watch] = moves.get(watch, 0) + step * stride
-        if not moves:
+        if not moved:
             return None
-        view = t[tuple(plain)]
+        self.m.nest = None                      # what is left of the subscripts is plain
+        try:
+            view = t[tuple(plain)]
+        finally:
+            self.m.nest = self
         self.moving[id(view)] = view, moves
         return view
+
+    def issue(self, ins: Instr, dst: Tensor) -> None:
+        """Take an instruction that is about to be recorded; give the nest up if it is of no use."""
+        product = ins.row.accumulates and ins.accumulate and dst.kind is PSUM
+        if ins.box is not None or ins.mask is not None or ins.also or not (
+                product and len(ins.srcs) == 2 or _is_load(ins, dst) and (
+                    dst.storage.id >= self.storages     # a tile that no product can wait for
+                    or not any(x.product for x in self.issues))):
+            self.give_up()
+            return
+        for _ in range(len(self.m.storages) - self.storages - len(self.made)):
+            self.made.append(len(self.levels))
+        self.issues.append(Issue(ins, dst, len(self.levels), product))
+
+    def give_up(self) -> None:
+        """Run all iterations one by one, here and the next time."""
+        self.never = True
+        self.end(False)
+
+    def defer(self, a: np.ndarray, b: np.ndarray) -> None:
+        """Take the operands of the product that is being computed: it waits for the others."""
+        self.issues[-1].waits = a, b
 
     # -- when it has run -------------------------------------------------------------------------
     def end(self, whole: bool) -> None:
         """Decide whether all other iterations follow from the first, if that is `whole`."""
         self.m.nest = None
         self.fits = whole and self._fits()
-        if self.product is not None and not self.fits:
-            ins, dst = self.instr                               # type: ignore[misc]
-            self.m.products.add(*self.product, ins.srcs, dst)
+        if not self.fits:
+            for issue in self.issues:
+                if issue.waits is not None:
+                    self.m.products.add(*issue.waits, issue.ins.srcs, issue.dst)
 
     def _fits(self) -> bool:
         m, tr = self.m, self.m.trace
-        if self.instr is None or len(self.levels) != self.depth \
-                or any(watch.escaped for watch, _ in self.levels) \
-                or len(tr.starts) != self.starts + 1 or self._counts() != self.before:
+        if not self.issues or len(self.levels) != self.depth or m.body is not None and self.made \
+                or len(self.made) != len(m.storages) - self.storages \
+                or len(tr.starts) != self.starts + len(self.issues) \
+                or self._counts() != self.before:
             return False
-        ins, dst = self.instr
-        if not ins.accumulate or ins.box is not None or ins.mask is not None or ins.also \
-                or len(ins.srcs) != 2 or not self.moving.keys() <= {id(t) for t in ins.srcs}:
+        if any(watch.escaped for watch, _ in self.levels):
+            self.never = True
             return False
-        return not m.compute or self.product is not None and self._known(dst, ins.srcs)
-
-    def _known(self, dst: Tensor, srcs: tuple[Tensor, ...]) -> bool:
-        """Tell whether all that the nest reads has been written."""
-        if dst.storage.init != FULLY or dst.storage.arena:
+        self.counts = tuple(len(values) for _, values in self.levels)
+        if math.prod(self.counts) == 1:
             return False
-        for t in srcs:
-            st = t.storage
-            if st.arena:
-                return False
-            if st.init != FULLY:
-                shape, strides = self._all_of(t)
-                if not st.mask_view(t.offset, shape, strides, t.dtype.itemsize).all():
-                    return False
-        return True
+        for issue in self.issues:
+            issue.moves = tuple(self._moves(t, issue.loops)
+                                for t in (issue.dst, *issue.ins.srcs))
+        moving = {t.storage.id for t, _ in self.moving.values()}
+        if any(t.storage.id in moving and id(t) not in self.moving
+               and (k or t.storage.id < self.storages)          # else it makes the tile
+               for x in self.issues for k, t in enumerate((x.dst, *x.ins.srcs))):
+            return False                        # may be a part of one that moves
+        loads: dict[int, Issue] = {}
+        return all(self._sum_fits(x, loads) if x.product else self._load_fits(x, loads)
+                   for x in self.issues) and self._apart(loads) and self._sums_apart()
 
-    def _all_of(self, t: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return shape and strides of what an operand is in all iterations together."""
-        moves = self._moves(t)
-        used = [(len(values), step) for (_, values), step in zip(self.levels, moves) if step]
-        return (*(n for n, _ in used), *t.shape), (*(s for _, s in used), *t.strides)
-
-    def _moves(self, t: Tensor) -> tuple[int, ...]:
-        """Return how far each loop moves an operand, in bytes."""
+    def _moves(self, t: Tensor, loops: int) -> Steps:
+        """Return how far each of the outer loops moves a view, in bytes."""
         moves = self.moving[id(t)][1] if id(t) in self.moving else {}
-        return tuple(moves.get(watch, 0) for watch, _ in self.levels)
+        return tuple(moves.get(watch, 0) for watch, _ in self.levels[:loops])
+
+    def _load_fits(self, issue: Issue, loads: dict[int, Issue]) -> bool:
+        """Tell whether a load writes another place in each iteration, all in ascending order."""
+        dst, src = issue.dst, issue.ins.srcs[0]
+        st = dst.storage
+        if st.id in loads or st.arena or src.shape != dst.shape:
+            return False
+        loads[st.id] = issue
+        counts = self.counts[:issue.loops]
+        if st.id >= self.storages:
+            return not any(issue.moves[0]) and self.made[st.id - self.storages] == issue.loops \
+                and dst.size * dst.dtype.itemsize == st.nbytes \
+                and st.nbytes * math.prod(counts) <= MOST_BYTES \
+                and (not self.m.compute or self._known(src, issue.moves[1], counts))
+        lo, hi = free_range(0, dst.shape, dst.strides, dst.dtype.itemsize)
+        span = hi - lo
+        for n, step in zip(reversed(counts), reversed(issue.moves[0])):
+            if n > 1 and step < span:
+                return False
+            span += (n - 1) * step
+        if 0 in dst.strides or not self.m.compute:
+            return 0 not in dst.strides
+        every = make(dst, issue.moves[0], counts)
+        return not (st.queued and self.m.products.uses(every)) \
+            and self._known(src, issue.moves[1], counts)
+
+    def _sum_fits(self, issue: Issue, loads: dict[int, Issue]) -> bool:
+        """Tell whether a product can be added with those of all other iterations."""
+        counts = self.counts[:issue.loops]
+        for t, moves in zip(issue.ins.srcs, issue.moves[1:]):
+            load = loads.get(t.storage.id)
+            if load is not None:
+                if t.storage.id < self.storages and not _reads_what_it_wrote(
+                        t, moves, load, counts):
+                    return False
+            elif t.storage.id >= self.storages \
+                    or self.m.compute and not self._known(t, moves, counts):
+                return False
+        st = issue.dst.storage
+        return not self.m.compute or issue.waits is not None and st.init == FULLY and not st.arena
+
+    def _apart(self, loads: dict[int, Issue]) -> bool:
+        """Tell whether what the nest writes is read by nothing but products, and sums are not."""
+        sums = {x.dst.storage.id for x in self.issues if x.product}
+        return not any(t.storage.id in sums or t.storage.id in loads and not x.product
+                       for x in self.issues for t in x.ins.srcs)
+
+    def _sums_apart(self) -> bool:
+        """Tell whether each sum lies by itself, as its instruction demands it, and how many come
+        from where does not matter."""
+        m = self.m
+        places: dict[int, list[tuple[int, int]]] = {}
+        waiting = []
+        for x in self.issues:
+            if not x.product:
+                continue
+            dst, check = x.dst, x.ins.row.check
+            counts = self.counts[:x.loops]
+            lo, hi = free_range(0, dst.shape, dst.strides, dst.dtype.itemsize)
+            sums = []
+            for _, by in of_each_sum(counts, x.moves[0]):
+                sums.append(dst.like(dst.offset + by, dst.shape, dst.strides, 0, None))
+                places.setdefault(dst.storage.id, []).append((dst.offset + by, hi - lo))
+                try:
+                    if by and check is not None:
+                        check(m, x.ins, sums[-1])
+                except NkiError:
+                    return False
+            waiting.append((sums, math.prod(counts) // len(sums), x.ins.srcs[0].shape[0]))
+        return all(at + size <= after for found in places.values()
+                   for (at, size), (after, _) in itertools.pairwise(sorted(found))) \
+            and (len(waiting) < 2 or not m.compute or m.products.has_room(waiting))
+
+    def _known(self, t: Tensor, moves: Steps, counts: tuple[int, ...]) -> bool:
+        """Tell whether all of an operand has been written before the nest."""
+        st = t.storage
+        if st.arena:
+            return False
+        every = make(t, moves, counts)
+        return st.init == FULLY or bool(
+            st.mask_view(t.offset, every.shape, every.strides, t.dtype.itemsize).all())
 
     def go_on(self) -> None:
-        """Append the record of all iterations but the first, and queue the products of all."""
+        """Append the record of all iterations but the first, and do what they do."""
         m, tr = self.m, self.m.trace
-        assert self.instr is not None
-        ins, dst = self.instr
-        shape = _shape(tuple(values for _, values in self.levels))
-        moves = tuple(map(self._moves, ins.srcs))
-        row = np.array(tr.rows[self.rows:], np.int64)
-        tr.rows.frombytes((row + _deltas(shape.values, moves, len(row))).tobytes())
-        count = len(shape.leaf) - 1
-        at = self.rows + len(row)
-        tr.starts.extend(range(at, at + count * len(row), len(row)))
-        parents = shape.parent + self.nodes
-        parents[shape.outer] = self.parent
-        tr.node_parent.frombytes(parents.tobytes())
-        tr.node_loop.frombytes((shape.loop + self.loops).tobytes())
-        tr.node_iter.frombytes(shape.iteration)
-        kinds, lines = tr.loop_kind[self.loops:], tr.loop_line[self.loops:]
-        tr.loop_kind += [kinds[i] for i in shape.inner]
-        tr.loop_line += [lines[i] for i in shape.inner]
-        m.loop_open += [False] * len(shape.inner)
-        if m.compute:
-            assert self.product is not None
-            dst.storage.version += count
-            m.products.add_all(self.product, ins.srcs, dst, tuple(map(len, shape.values)), moves)
-
-
-def _value(x: Any) -> Any:
-    return x.value if type(x) is LoopIndex else x
-
-
-# -- what the record of a nest looks like --------------------------------------------------------
-
-class _Shape:
-    """The loops and iterations of a nest in the order in which they begin.
-
-    As numbers from the first of the nest's own: of each iteration its loop, the iteration that
-    this loop runs in, and its index. All but those of the first, which are in the record.
-    """
-
-    def __init__(self, values: tuple[range, ...]):
-        self.values = values
-        nodes: list[tuple[int, int, int]] = []          # parent, loop, index
-        loops: list[int] = []                           # the level of each
-        leaf: list[int] = []
-
-        def run(level: int, parent: int) -> None:
-            loop = len(loops)
-            loops.append(level)
-            for i in values[level]:
-                nodes.append((parent, loop, i))
-                if level + 1 < len(values):
-                    run(level + 1, len(nodes) - 1)
+        record = unrolled(Form(tuple(values for _, values in self.levels), tuple(
+            Line(x.loops, x.moves_in(self.depth), tuple(
+                max(t.storage.id - self.storages, -1) for t in (x.dst, *x.ins.srcs)))
+            for x in self.issues), tuple(self.made)))
+        record.append(tr, self.rows, self.storages, self.loops, self.nodes, self.parent)
+        m.loop_open += [False] * len(record.inner)
+        if not m.compute:
+            return
+        loads = {}
+        for x, runs in zip(self.issues, record.runs):
+            counts = self.counts[:x.loops]
+            if not x.product:
+                if x.dst.storage.id < self.storages:
+                    copied(x, counts, runs)
                 else:
-                    leaf.append(len(nodes) - 1)
-        run(0, -1)
-        self.leaf = np.array(leaf, np.int64)
-        self.inner = loops[len(values):]
-        rest = np.array(nodes[len(values):], np.int64).reshape(-1, 3)
-        self.parent, self.loop = rest[:, 0].copy(), rest[:, 1].copy()
-        self.outer = np.flatnonzero(self.parent < 0)
-        self.iteration = rest[:, 2].tobytes()
+                    loads[x.dst.storage.id] = x
+                continue
+            x.dst.storage.version += runs - 1
+            (s, by), (t, by_right) = zip(x.ins.srcs, x.moves[1:])
+            left, right = loads.get(s.storage.id), loads.get(t.storage.id)
+            a, by = operand_of_all(s, by, left, self.counts)
+            b, by_right = operand_of_all(t, by_right, right, self.counts,
+                                         left is not None and right is not None
+                                         and left.source is right.source)
+            m.products.add_all((a, b), x.dst, counts, (x.moves[0], by, by_right))
 
 
-@functools.lru_cache(maxsize=256)
-def _shape(values: tuple[range, ...]) -> _Shape:
-    return _Shape(values)
+def _is_load(ins: Instr, dst: Tensor) -> bool:
+    """Tell whether an instruction copies from HBM to SBUF, by fixed addresses."""
+    return ins.row.repeats and len(ins.srcs) == 1 and dst.kind is SBUF \
+        and ins.srcs[0].kind is HBM and ins.srcs[0].oob is None and not ins.params.get("rmw") \
+        and not getattr(ins.form, "indirect", False)
 
 
-@functools.lru_cache(maxsize=1024)
-def _deltas(values: tuple[range, ...], moves: tuple[tuple[int, ...], ...], width: int
-            ) -> np.ndarray:
-    """Return how the rows of all iterations but the first differ from the first one's."""
-    leaf = _shape(values).leaf
-    out = np.zeros((len(leaf), width), np.int64)
-    out[:, NODE] = leaf - leaf[0]
-    steps = np.indices(tuple(map(len, values))).reshape(len(values), -1)
-    for number, move in enumerate(moves, 1):            # operand 0 is the sum
-        out[:, HEAD + OPERAND * number + 1] = np.array(move, np.int64) @ steps
-    assert not out[:, KIND].any()
-    return out[1:]
+def _reads_what_it_wrote(t: Tensor, moves: Steps, load: Issue, counts: tuple[int, ...]) -> bool:
+    """Tell whether an operand is a part of what a load has written in the same iteration."""
+    dst, row = load.dst, t.storage.row_bytes
+    own = moves[:load.loops]
+    if own != load.moves[0] or t.strides[0] != dst.strides[0]:
+        return False
+    (p, at), (q, written) = divmod(t.offset, row), divmod(dst.offset, row)
+    item, inner = t.dtype.itemsize, counts[load.loops:]
+    lo, hi = free_range(at, (1, *inner, *t.shape[1:]), (0, *moves[load.loops:], *t.strides[1:]),
+                        item)
+    first, end = free_range(written, dst.shape, dst.strides, dst.dtype.itemsize)
+    whole = end - first == dst.size // dst.shape[0] * dst.dtype.itemsize
+    return whole and first <= lo and hi <= end and q <= p \
+        and p + t.shape[0] <= q + dst.shape[0]
+
+
+def _moved(k: Any, n: int) -> tuple[Any, Moves, int, int] | None:
+    """Return a subscript in the first iteration, what each loop adds to it, and the first and the
+    last element of a dim of n that it touches then; None if there is no saying that."""
+    kind = type(k)
+    if kind is int or kind is LoopIndex:
+        value, steps = _parts(k)
+        return value, steps, value, value
+    if kind is slice:
+        (lo, steps), (hi, ends) = _parts(k.start), _parts(k.stop)
+        if steps != ends or type(k.step) is LoopIndex:
+            return None
+        return slice(lo, hi, k.step), steps, lo or 0, (n if hi is None else hi) - 1
+    if kind is Slice:
+        lo, steps = _parts(k.start)
+        return Slice(lo, k.size), steps, lo, lo + k.size - 1
+    if kind is Index:
+        const, steps = _parts(k.const)
+        first = Index(const, k.shape, k.coeffs)
+        return first, steps, *first.bounds()
+    return None
+
+
+def _parts(x: Any) -> tuple[Any, Moves]:
+    """Return a number in the first iteration, and what each loop adds to it."""
+    return (x.value, {w: s for w, s in (x.steps or {}).items() if s}) \
+        if type(x) is LoopIndex else (x, {})
 
 
 # -- the loops ------------------------------------------------------------------------------------
@@ -267,8 +368,7 @@ def outermost(m: Machine, loop: Loop, plan: Plan) -> Iterator[Any]:
     if nest.fits:
         nest.go_on()
     else:
-        m.misfits[plan] = m.misfits.get(plan, 0) \
-            + (TRIES if any(w.escaped for w, _ in nest.levels) else 1)
+        m.misfits[plan] = m.misfits.get(plan, 0) + (TRIES if nest.never else 1)
 
 
 def inner(m: Machine, loop: Loop, nest: Nest) -> Iterator[Any]:

@@ -1,12 +1,14 @@
-"""Which `for` statements do nothing but add products to one tile, as their source says.
+"""Which `for` statements do nothing but load and add products, as their source says.
 
     for k in nl.affine_range(k_tiles):
+        w = weights[:, k]
         for i in nl.affine_range(size):
-            acc += nisa.nc_matmul(left[:, k, i], right[:, k, r + i:r + i + rows])
+            acc += nisa.nc_matmul(w, right[:, k, r + i:r + i + rows])
 
-Nothing in such a nest can tell one iteration from another but its indices: there is one statement,
-its calls are NKI's own, and its names hold numbers and tensors. So its body needs to run once only
-(nest.py). The syntax tree has to be that of the code that runs: it is compiled to find out.
+Nothing in such a nest can tell one iteration from another but its indices: each body is a few
+statements and then, at most, one more loop; its calls are NKI's own, and its names hold numbers,
+indices and tensors. So its body needs to run once only (nest.py). The syntax tree has to be that of
+the code that runs: it is compiled to find out.
 """
 from __future__ import annotations
 
@@ -14,54 +16,86 @@ import ast
 import functools
 import inspect
 import linecache
-from dataclasses import dataclass
-from types import CodeType, FrameType
+from dataclasses import dataclass, field
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import numpy as np
 
+from .index import Grid, Index, MGrid, Slice
 from .loopindex import LoopIndex
 from .tensor import Tensor
 
 _RANGES = ("affine_range", "sequential_range")
+_INDICES = ("ds", "arange")             # what makes indices
 _LOOKS_AROUND = {"locals", "vars", "eval", "exec", "globals"}   # who may read any variable
 _EXPRESSION = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Subscript, ast.Slice, ast.Tuple,
-               ast.operator, ast.unaryop, ast.expr_context)
+               ast.Compare, ast.BoolOp, ast.Call, ast.Attribute, ast.keyword, ast.cmpop,
+               ast.boolop, ast.operator, ast.unaryop, ast.expr_context)
+_PLAIN = (int, float, bool, str, type(None), type(...), Tensor, LoopIndex, Index, Grid, Slice)
+_OWN = __name__.partition(".")[0]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Plan:
-    """A nest: how many loops, the dotted names that it calls, and the names that it reads."""
+    """A nest: how many loops, and which names its expressions need to be what they seem.
 
-    depth: int
-    ranges: tuple[tuple[str, ...], ...]
-    product: tuple[str, ...]
-    data: tuple[str, ...]
+    `ranges`, `calls` and `values` are dotted names: of what the loops run over, of the functions
+    that are called, and of what is read; `sums` are what a product is added to.
+    """
+
+    depth: int = 0
+    ranges: set[tuple[str, ...]] = field(default_factory=set)
+    calls: set[tuple[str, ...]] = field(default_factory=set)
+    values: set[tuple[str, ...]] = field(default_factory=set)
+    sums: set[tuple[str, ...]] = field(default_factory=set)
 
     def holds(self, frame: FrameType) -> bool:
         """Tell whether the names are, in a frame, what the plan needs them to be."""
-        code, known = frame.f_code, frame.f_globals
-        own = __name__.partition(".")[0]
-        for path in (*self.ranges, self.product):
-            if path[0] in code.co_varnames or path[0] in code.co_freevars:
-                return False
-            found: Any = known.get(path[0])
-            for name in path[1:]:
-                found = getattr(found, name, None)
-            if (getattr(found, "__module__", None) or "").partition(".")[0] != own:
-                return False
-        if not getattr(getattr(found, "row", None), "accumulates", False):
-            return False
-        variables = frame.f_locals
-        fine = all(_is_plain(variables[n] if n in variables else known.get(n)) for n in self.data)
-        if type(variables) is dict and code.co_flags & inspect.CO_OPTIMIZED:
+        variables, known = frame.f_locals, frame.f_globals
+
+        def found(path: tuple[str, ...]) -> Any:
+            return _found(path, variables if path[0] in variables else known)
+        fine = all(_is_ours(found(path), _RANGES) for path in self.ranges) \
+            and all(_is_ours(found(path), _INDICES) for path in self.calls) \
+            and all(_is_plain(found(path)) for path in self.values) \
+            and all(type(found(path)) is Tensor for path in self.sums)
+        if type(variables) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
             variables.clear()           # a copy that the frame keeps: tiles would live on in it
         return fine
 
 
+_NOTHING = object()
+
+
+def _found(path: tuple[str, ...], names: dict[str, Any]) -> Any:
+    """Return what a dotted name is, where looking it up has no effect that we do not see."""
+    found: Any = names.get(path[0], _NOTHING)
+    for name in path[1:]:
+        kind = type(found)
+        if not (issubclass(kind, ModuleType) or kind is Grid
+                or kind is Tensor and name in ("shape", "dtype") or _from_us(found)):
+            return _NOTHING
+        found = getattr(found, name, _NOTHING)
+    return found
+
+
+def _from_us(x: Any) -> bool:
+    return (getattr(type(x), "__module__", None) or "").partition(".")[0] == _OWN
+
+
+def _is_ours(function: Any, names: tuple[str, ...]) -> bool:
+    """Tell whether a function is an instruction of ours, or another one of these names."""
+    return (getattr(function, "__module__", None) or "").partition(".")[0] == _OWN \
+        and (getattr(function, "__name__", "") in names
+             or names is _INDICES and hasattr(function, "row"))
+
+
 def _is_plain(value: Any) -> bool:
     """Tell whether reading, adding and subscripting a value has no effect that we do not see."""
-    return type(value) in (int, Tensor, LoopIndex) or isinstance(value, np.integer)
+    return type(value) in _PLAIN or isinstance(value, (np.integer, np.dtype, MGrid)) \
+        or type(value) is tuple and all(type(x) is int for x in value) \
+        or isinstance(value, type) and issubclass(value, np.generic)
 
 
 #: by code and place, which stay alive here
@@ -121,37 +155,71 @@ def _nested(outer: CodeType, code: CodeType) -> CodeType | None:
 
 
 def _plan(head: ast.For, function: ast.AST, code: CodeType) -> Plan | None:
-    ranges, indices = [], []
-    node: ast.stmt = head
-    data: list[ast.expr] = []
-    while isinstance(node, ast.For):
+    plan, node = Plan(), head
+    own: set[str] = set()               # names that the nest gives values to
+    while True:
         call, target = node.iter, node.target
         path = _path(call.func) if isinstance(call, ast.Call) and not call.keywords else None
         if path is None or path[-1] not in _RANGES or not isinstance(target, ast.Name) \
-                or node.orelse or len(node.body) != 1:
+                or node.orelse:
             return None
-        ranges.append(path)
-        indices.append(target.id)
+        plan.depth += 1
+        plan.ranges.add(path)
+        own.add(target.id)
         assert isinstance(call, ast.Call)
-        data += call.args
-        node = node.body[0]
-    if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add) \
-            or not isinstance(node.value, ast.Call):
+        last = node.body[-1]
+        inner = last if isinstance(last, ast.For) else None
+        if not all(_reads(plan, e) for e in call.args) \
+                or not all(_is_simple(s, plan, own) for s in node.body[:-1 if inner else None]):
+            return None
+        if inner is None:
+            break
+        node = inner
+    if not plan.calls or not all(_only_inside(name, function, code) for name in own):
         return None
-    call, total = node.value, node.target
-    product = _path(call.func)
-    of: ast.expr = total.value if isinstance(total, ast.Subscript) \
-        and isinstance(total.slice, ast.Constant) else total            # acc[...] += ...
-    if product is None or not isinstance(of, ast.Name) or of.id in indices \
-            or any(k.arg is None for k in call.keywords):
-        return None
-    data += [of, *call.args, *(k.value for k in call.keywords)]
-    inside = [n for e in data for n in ast.walk(e)]
-    if not all(isinstance(n, _EXPRESSION) for n in inside) \
-            or not all(_only_inside(i, function, code) for i in indices):
-        return None
-    names = {n.id for n in inside if isinstance(n, ast.Name)} - set(indices)
-    return Plan(len(ranges), tuple(sorted(set(ranges))), product, tuple(sorted(names)))
+    plan.values = {path for path in plan.values if path[0] not in own}
+    plan.sums = {path for path in plan.sums if path[0] not in own}
+    return plan
+
+
+def _is_simple(s: ast.stmt, plan: Plan, own: set[str]) -> bool:
+    """Tell whether a statement is one of a nest's, and note what it needs and binds."""
+    if isinstance(s, ast.If):
+        return not s.orelse and _reads(plan, s.test) \
+            and all(_is_simple(x, plan, own) for x in s.body)
+    if isinstance(s, ast.Expr):
+        return isinstance(s.value, (ast.Call, ast.Constant)) and _reads(plan, s.value)
+    if isinstance(s, ast.Assign):
+        target = s.targets[0]
+        if len(s.targets) > 1:
+            return False
+        if isinstance(target, ast.Name):
+            own.add(target.id)
+            return _reads(plan, s.value)
+        return isinstance(target, ast.Subscript) and _reads(plan, target) and _reads(plan, s.value)
+    if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name):
+        plan.sums.add((s.target.id,))
+    return isinstance(s, ast.AugAssign) and isinstance(s.op, ast.Add) \
+        and isinstance(s.target, (ast.Name, ast.Subscript)) and isinstance(s.value, ast.Call) \
+        and _reads(plan, s.target) and _reads(plan, s.value)
+
+
+def _reads(plan: Plan, e: ast.expr) -> bool:
+    """Note the names that an expression reads and calls; tell whether it does nothing else."""
+    if isinstance(e, ast.Call):
+        path = _path(e.func)
+        if path is None or any(k.arg is None for k in e.keywords):
+            return False
+        plan.calls.add(path)
+        return all(_reads(plan, x) for x in (*e.args, *(k.value for k in e.keywords)))
+    if isinstance(e, (ast.Name, ast.Attribute)):
+        path = _path(e)
+        if path is None:
+            return False
+        plan.values.add(path)
+        return True
+    return isinstance(e, _EXPRESSION) \
+        and all(_reads(plan, x) for x in ast.iter_child_nodes(e) if isinstance(x, ast.expr))
 
 
 def _path(node: ast.expr) -> tuple[str, ...] | None:
@@ -165,13 +233,21 @@ def _path(node: ast.expr) -> tuple[str, ...] | None:
 
 
 def _only_inside(name: str, function: ast.AST, code: CodeType) -> bool:
-    """Tell whether a variable is read in the bodies of loops over it only: nobody sees its last
-    value."""
+    """Tell whether each statement that reads a variable comes after one of the same block that
+    binds it: nobody sees the value that a loop leaves."""
     if name not in code.co_varnames or name in code.co_cellvars:
         return False
-    inside = {id(n) for loop in ast.walk(function) if isinstance(loop, ast.For)
-              and isinstance(loop.target, ast.Name) and loop.target.id == name
-              for s in loop.body for n in ast.walk(s)}
+    inside: set[int] = set()
+    for block in ast.walk(function):
+        if not isinstance(block, (ast.For, ast.If)):
+            continue
+        bound = isinstance(block, ast.For) and isinstance(block.target, ast.Name) \
+            and block.target.id == name
+        for s in block.body:
+            if bound:
+                inside.update(map(id, ast.walk(s)))
+            bound = bound or isinstance(s, ast.Assign) and any(
+                isinstance(t, ast.Name) and t.id == name for t in s.targets)
     return not any(isinstance(n, ast.Name) and (
         n.id in _LOOKS_AROUND or n.id == name and not isinstance(n.ctx, ast.Store)
         and id(n) not in inside) for n in ast.walk(function))

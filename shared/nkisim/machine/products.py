@@ -7,15 +7,18 @@ something reads their result or changes an operand; the machine calls `run` befo
 """
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from itertools import accumulate, groupby
+from functools import lru_cache
+from itertools import accumulate, groupby, product
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..chip.memory import free_range
+from ..chip.memory import HBM, free_range, merge_dims
+from .shadow import as_f32
 from .tensor import Tensor
 
 IS_RESULT, IS_OPERAND = 1, 2            # Storage.queued
@@ -62,41 +65,79 @@ class Products:
         self._queue((stationary, moving), operands, dst, 1, stationary.shape[0],
                     (operands[0].offset, operands[1].offset), ())
 
-    def add_all(self, values: tuple[np.ndarray, np.ndarray], operands: tuple[Tensor, ...],
-                dst: Tensor, counts: tuple[int, ...], moves: tuple[tuple[int, ...], ...]) -> None:
+    def add_all(self, operands: tuple[Tensor, ...], dst: Tensor, counts: tuple[int, ...],
+                moves: tuple[tuple[int, ...], ...]) -> None:
         """Queue the products of all iterations of nested loops, in their order.
 
-        `values` and `operands` are those of the first; `counts`: iterations of each loop, and
-        `moves`: how many bytes each moves the stationary and the moving operand.
+        `operands` and `dst` are those of the first; `counts`: iterations of each loop, and
+        `moves`: how many bytes each moves the sum, the stationary and the moving operand.
         """
         both = []
-        for a, t, steps in zip(values, operands, moves):
-            item = t.dtype.itemsize
+        for t, steps in zip(operands, moves[1:]):
+            a, item = as_f32(t), t.dtype.itemsize
             strides = tuple(s // item * a.itemsize for s in steps)
             both.append(as_strided(a, (*counts, *a.shape), (*strides, *a.strides)))
-        self._split((both[0], both[1]), operands, dst, counts,
-                    (operands[0].offset, operands[1].offset), moves)
+        self._split(tuple(both), operands, dst, counts,
+                    (dst.offset, operands[0].offset, operands[1].offset), moves)
 
-    def _split(self, values: tuple[np.ndarray, np.ndarray], operands: tuple[Tensor, ...],
+    def _split(self, values: tuple[np.ndarray, ...], operands: tuple[Tensor, ...],
                dst: Tensor, counts: tuple[int, ...], offsets: tuple[int, ...],
                moves: tuple[tuple[int, ...], ...]) -> None:
         """Queue products so that as many wait together as if they had come one by one."""
-        number, rows = prod(counts), values[0].shape[len(counts)]
-        group = self._groups.get(_result(dst))
-        waiting = 0 if group is None else group.rows
-        if not counts or self._count + number <= MAX_PRODUCTS \
-                and waiting + (number - 1) * rows < MAX_ROWS:
-            forms = tuple((counts, steps) for steps in moves) if counts else ()
-            self._queue(values, operands, dst, number, number * rows, offsets, forms)
+        rows = values[0].shape[len(counts)]
+        results = [_at(dst, offsets[0] + by) for _, by in of_each_sum(counts, moves[0])]
+        each = prod(counts) // len(results)
+        if counts and not self.has_room([(results, each, rows)]):
+            self._parts(values, operands, dst, counts, offsets, moves)
             return
-        for i in range(counts[0]):
-            self._split((values[0][i], values[1][i]), operands, dst, counts[1:],
-                        tuple(o + i * steps[0] for o, steps in zip(offsets, moves)),
-                        tuple(steps[1:] for steps in moves))
+        rest = [d for d, step in enumerate(moves[0]) if not step]
+        left = tuple(counts[d] for d in rest)
+        forms = tuple((left, tuple(steps[d] for d in rest)) for steps in moves[1:]) if rest else ()
+        for (at, _), result in zip(of_each_sum(counts, moves[0]), results):
+            where = tuple(o + sum(n * step for n, step in zip(at, steps) if type(n) is int)
+                          for o, steps in zip(offsets[1:], moves[1:]))
+            self._queue(tuple(v[at] for v in values), operands, result, each, each * rows, where,
+                        forms)
 
-    def _queue(self, values: tuple[np.ndarray, np.ndarray], operands: tuple[Tensor, ...],
+    def _parts(self, values: tuple[np.ndarray, ...], operands: tuple[Tensor, ...],
+               dst: Tensor, counts: tuple[int, ...], offsets: tuple[int, ...],
+               moves: tuple[tuple[int, ...], ...]) -> None:
+        """Queue the iterations of the outermost loop, as many at once as there is room for."""
+        rows, done = values[0].shape[len(counts)], 0
+        while done < counts[0]:
+            here = tuple(o + done * steps[0] for o, steps in zip(offsets, moves))
+
+            def too_many(number: int, at: int = here[0]) -> bool:
+                part = (number, *counts[1:])
+                sums = of_each_sum(part, moves[0])
+                return not self.has_room([([_at(dst, at + by) for _, by in sums],
+                                           prod(part) // len(sums), rows)])
+            some = bisect_left(range(1, counts[0] - done + 1), True, key=too_many)
+            if some:
+                self._split(tuple(v[done:done + some] for v in values), operands, dst,
+                            (some, *counts[1:]), here, moves)
+            else:
+                self._split(tuple(v[done] for v in values), operands, dst, counts[1:], here,
+                            tuple(steps[1:] for steps in moves))
+            done += some or 1
+
+    def has_room(self, more: list[tuple[list[Tensor], int, int]]) -> bool:
+        """Tell whether products can wait with those that do: sums, and to each so many of so many
+        rows."""
+        return self._count + sum(len(sums) * each for sums, each, _ in more) <= MAX_PRODUCTS \
+            and all(self._waiting(dst) + each * rows <= MAX_ROWS
+                    for sums, each, rows in more for dst in sums)
+
+    def _waiting(self, dst: Tensor) -> int:
+        """Return how many rows of operands wait for a sum."""
+        group = self._groups.get(_result(dst))
+        return 0 if group is None else group.rows
+
+    def _queue(self, values: tuple[np.ndarray, ...], operands: tuple[Tensor, ...],
                dst: Tensor, number: int, rows: int, offsets: tuple[int, ...],
                forms: tuple) -> None:
+        if self._count + number > MAX_PRODUCTS or self._waiting(dst) + rows > MAX_ROWS:
+            self.run()
         key = _result(dst)
         group = self._groups.get(key)
         if group is None:
@@ -112,8 +153,6 @@ class Products:
             self._operands.append((t, offset, form))
         group.rows += rows
         self._count += number
-        if group.rows >= MAX_ROWS or self._count >= MAX_PRODUCTS:
-            self.run()
 
     def _flag(self, storage: Any, flag: int) -> None:
         if not storage.queued:
@@ -122,18 +161,23 @@ class Products:
 
     def before_write(self, t: Tensor) -> None:
         """Compute what waits if it would notice that `t` is written."""
+        if self.uses(t):
+            self.run()
+
+    def uses(self, t: Tensor) -> bool:
+        """Tell whether what waits would notice that a part of a flagged storage is written."""
         storage: Any = t.storage
-        if not storage.queued & IS_RESULT:
-            for x, offset, form in self._operands:
-                lo, hi = _bytes(x, offset, form)
-                first, end = self._in_use.get(x.storage.id, (lo, hi))
-                self._in_use[x.storage.id] = min(lo, first), max(hi, end)
-            self._operands = []
-            lo, hi = _bytes(t, t.offset)
-            first, end = self._in_use[storage.id]
-            if hi <= first or end <= lo:
-                return          # another slot of a ring of buffers, or the next tile of a row
-        self.run()
+        if storage.queued & IS_RESULT:
+            return True
+        for x, offset, form in self._operands:
+            lo, hi = _bytes(x, offset, form)
+            first, end = self._in_use.get(x.storage.id, (lo, hi))
+            self._in_use[x.storage.id] = min(lo, first), max(hi, end)
+        self._operands = []
+        lo, hi = _bytes(t, t.offset)
+        first, end = self._in_use[storage.id]
+        # else it is another slot of a ring of buffers, or the next tile of a row
+        return lo < end and first < hi
 
     def run(self) -> None:
         """Compute everything that waits, results with the same moving operands together."""
@@ -196,8 +240,13 @@ class Stacks:
         """Return operands of groups as one matrix: those of a group below each other, the groups
         beside each other, with so many columns each. What was copied last stays valid."""
         parts, places = groups[0].operands[which], groups[0].places[which]
-        if len(groups) == len(parts) == 1 and not places[0][-1]:
-            return parts[0].reshape(-1, columns[0])
+        if len(groups) == len(parts) == 1:
+            a, shape = parts[0], (parts[0].size // columns[0], columns[0])
+            if not places[0][-1]:
+                return a.reshape(shape)
+            strides = merge_dims(a.shape, a.strides, shape)
+            if strides is not None:             # rows below each other as they are
+                return as_strided(a, shape, strides)
         key = tuple(tuple(g.places[which]) for g in groups)
         stacked = self._kept.get(key)
         if stacked is None:
@@ -231,12 +280,33 @@ def _result(dst: Tensor) -> tuple:
     return dst.storage.id, dst.offset, dst.shape
 
 
+def _at(dst: Tensor, offset: int) -> Tensor:
+    """Return a sum of the same form that begins elsewhere."""
+    return dst if offset == dst.offset else \
+        dst.like(offset, dst.shape, dst.strides, dst.nblock, None)
+
+
+@lru_cache(maxsize=256)
+def of_each_sum(counts: tuple[int, ...], steps: tuple[int, ...]
+                 ) -> list[tuple[tuple[Any, ...], int]]:
+    """Return which iterations of loops add to the same sum, and how many bytes it is away.
+
+    The iterations are a subscript: the indices of loops that move the sum by `steps`, and all of
+    the others.
+    """
+    every: list[list[Any]] = [list(range(n)) if step else [slice(None)]
+                              for n, step in zip(counts, steps)]
+    return [(at, sum(n * step for n, step in zip(at, steps) if step)) for at in product(*every)]
+
+
 def _bytes(t: Tensor, offset: int, form: tuple = ()) -> tuple[int, int]:
     """Return the range of bytes of each partition that a tile lies in; `form`: in all iterations
     of loops, so many, each moving it so far."""
+    if t.kind is HBM:
+        return 0, t.storage.nbytes
     counts, steps = form or ((), ())
     return free_range(offset % t.storage.row_bytes, (t.shape[0], *counts, *t.shape[1:]),
                       (t.strides[0], *steps, *t.strides[1:]), t.dtype.itemsize)
 
 
-__all__ = ["IS_OPERAND", "IS_RESULT", "Products"]
+__all__ = ["IS_OPERAND", "IS_RESULT", "Products", "of_each_sum"]

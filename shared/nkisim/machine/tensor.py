@@ -16,9 +16,8 @@ from ..chip.memory import HBM, Storage, contiguous_strides, merge_dims
 from ..errors import fail
 from . import affine, basic, habits, truth
 from .geometry import Axis, Notes, carried, leaving, moved, reshaped
-from .index import Index, Mask, whole
+from .index import Index, Mask, plain, whole
 from .indirect import Indirect, Shifted
-from .loopindex import LoopIndex
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -117,45 +116,53 @@ class Tensor:
         if key is Ellipsis:
             return self
         keys = key if type(key) is tuple or issubclass(type(key), tuple) else (key,)
-        shape, strides = self.shape, self.strides
-        offset, d, nblock = self.offset, 0, self.nblock
+        view = self.part(keys)
+        return self._subscript(keys) if view is None else view
+
+    def part(self, keys: tuple) -> Tensor | None:
+        """Return the view that integers and slices inside of the tensor mean; None for others."""
+        shape, strides, kind, nblock = self.shape, self.strides, self.kind, self.nblock
         if self.oob is not None or len(keys) > len(shape):
-            return self._subscript(keys)
-        part = self.nblock if self.kind is not HBM else -1
-        new_shape: list[int] = []
-        new_strides: list[int] = []
-        for k, n, s in zip(keys, shape, strides):
-            cls = type(k)
-            if cls is int:
-                if not 0 <= k < n:
-                    return self._subscript(keys)
-                offset += k * s
+            return None
+        part = nblock if kind is not HBM else -1
+        offset, d = self.offset, 0
+        sizes: list[int] = []
+        steps: list[int] = []
+        for k in keys:                  # written out: this is the hot path
+            if type(k) is int:
+                if not 0 <= k < shape[d]:
+                    return None
+                step = strides[d]
+                offset += k * step
                 if d == part:           # on chip the partition dim never goes away
-                    new_shape.append(1)
-                    new_strides.append(s)
+                    sizes.append(1)
+                    steps.append(step)
                 elif d < part:
                     nblock -= 1
-            elif cls is slice and k.step is None:
+            elif type(k) is slice and k.step is None:
                 lo, hi = k.start, k.stop
-                if type(lo) is int and type(hi) is int and 0 <= lo < hi <= n:
-                    offset += lo * s
-                    new_shape.append(hi - lo)
+                step = strides[d]
+                if type(lo) is int and type(hi) is int and 0 <= lo < hi <= shape[d]:
+                    offset += lo * step
+                    sizes.append(hi - lo)
                 elif lo is None and hi is None:
-                    new_shape.append(n)
+                    sizes.append(shape[d])
                 else:
-                    return self._subscript(keys)
-                new_strides.append(s)
+                    return None
+                steps.append(step)
             else:
-                return self._subscript(keys)
+                return None
             d += 1
         if d < len(shape):
-            new_shape += shape[d:]
-            new_strides += strides[d:]
-        if part >= 0 and len(new_shape) < 2:
-            new_shape.append(1)         # tile[:, k] is (P, 1)
-            new_strides.append(self.dtype.itemsize)
-        t = Tensor(self.m, self.storage, offset, tuple(new_shape), tuple(new_strides), self.dtype,
-                   nblock, self.kind)
+            sizes += shape[d:]
+            steps += strides[d:]
+        if part >= 0 and len(sizes) < 2:
+            sizes.append(1)             # tile[:, k] is (P, 1)
+            steps.append(self.dtype.itemsize)
+        t = Tensor.__new__(Tensor)      # as __init__ does
+        t.m, t.storage, t.offset, t.kind = self.m, self.storage, offset, kind
+        t.shape, t.strides, t.dtype, t.nblock = tuple(sizes), tuple(steps), self.dtype, nblock
+        t.oob = t.pending = t._np = None
         t.owner = self.owner
         return t
 
@@ -164,7 +171,7 @@ class Tensor:
         rank = len(self.shape)
         if self.m.nest is not None and (view := self.m.nest.view(self, keys)) is not None:
             return view
-        keys = tuple(k.taken() if type(k) is LoopIndex else k for k in keys)
+        keys = tuple(map(plain, keys))
         tiles = [d for d, k in enumerate(keys) if isinstance(k, (Tensor, Shifted))]
         if tiles or any(isinstance(k, Indirect) for k in keys):
             self.m.check_bounds(self)

@@ -30,11 +30,15 @@ class Banks:
         several = np.flatnonzero(tile[instr] == -2)
         for i, v in zip(instr[several].tolist(), version[several].tolist()):
             self.more[i].append(v)
-        self.users: dict[int, list[int]] = {}
-        self.need: dict[int, int] = {}
-        for i, v in dict.fromkeys(zip(instr.tolist(), version.tolist())):
-            self.users.setdefault(v, []).append(i)
-            self.need[i] = min(self.need.get(i, 0) + self.size[v], capacity)
+        pairs = np.unique(version << 32 | instr)        # by tile, in program order
+        user, of = pairs & 0xFFFFFFFF, pairs >> 32
+        tiles, begin = np.unique(of, return_index=True)
+        users, ends = user.tolist(), [*begin[1:].tolist(), len(user)]
+        self.users = {v: users[a:b] for v, a, b in zip(tiles.tolist(), begin.tolist(), ends)}
+        need = np.bincount(user, np.array(self.size)[of], len(deps.kind)).astype(np.int64)
+        user = np.flatnonzero(np.bincount(user, minlength=len(deps.kind)))
+        self.need: dict[int, int] = dict(zip(
+            user.tolist(), np.minimum(need[user], capacity).tolist()))
         _, first = np.unique(version, return_index=True)
         self.order = np.unique(instr[first]).tolist()   # the first ones in the program
         self.told: list[int] = []                       # who need not wait any more

@@ -37,6 +37,8 @@ OPTIONS = {
     "hoist": "a load that was done before, of an input, into a tile that nobody changes, is not "
              "done again while SBUF has room for it",
     "vectorize": "instructions of a loop over affine_range that differ only by an offset are one",
+    "nests": "where a nest of loops follows another in a loop, the Tensor Engine begins it after "
+             "the other's last instruction",
     "split-sums": "an activation with reduce_res= is two, and all that leads up to it is done "
                   "for each of them",
     "merge-dma": "loads of one line that follow each other in an input, and stores that follow "
@@ -48,11 +50,11 @@ OPTIONS = {
 }
 #: what AWS's compiler does in any case, and what its middle end does besides
 DEFAULT = ("reorder", "engines", "rename", "pe-transposes", "late-loads")
-MIDDLE_END = ("hoist", "vectorize", "spread-dma", "split-sums")
+MIDDLE_END = ("hoist", "vectorize", "spread-dma", "split-sums", "nests")
 #: what the compiler of the package nki does besides
 NKI = ("use-order",)
 #: what it is not seen to do in measurements of a target, which were made with older compilers
-NOT_YET = {"trn1": frozenset(("hoist", "split-sums"))}
+NOT_YET = {"trn1": frozenset(("hoist", "split-sums", "nests"))}
 #: options that change the trace
 REWRITES = frozenset(("pe-transposes", "split-sums", "hoist", "vectorize", "merge-dma"))
 

@@ -22,23 +22,43 @@ class Engine:
     """A compute engine and its queue: of the instructions in its window it takes the first ready.
 
     `todo`: its instructions in program order, of which those before `limit` are in the window or
-    have run; `ready`: heap of those that can run, by program order; `coming`: heap of (when its
-    data are there, instruction); `free`: when the engine is; `due`: when it looks for work next;
-    `done`: when the instruction that ran last is; `again`: the event of the look after it, if
-    there is work. `cost`: (interval, latency, activation table) by kind.
+    have run; those from `end` on wait until all before have begun, and `held` places of the window
+    with them; `fences`: the ends to come, the next one last; `ready`: heap of those that can run,
+    by program order; `coming`: heap of (when its data are there, instruction); `free`: when the
+    engine is; `due`: when it looks for work next; `done`: when the instruction that ran last is;
+    `again`: the event of the look after it, if there is work. `cost`: (interval, latency,
+    activation table) by kind.
     """
 
-    __slots__ = ("number", "todo", "end", "limit", "ready", "coming", "free", "due", "done",
-                 "again", "cost", "events")
+    __slots__ = ("number", "todo", "end", "limit", "window", "held", "fences", "ready", "coming",
+                 "free", "due", "done", "again", "cost", "events")
 
     def __init__(self, number: int, todo: list[int], window: int,
                  cost: list[tuple[float, float, str]], events: list):
         self.number, self.todo, self.end, self.limit = number, todo, len(todo), window
+        self.window, self.held, self.fences = window, 0, list[int]()
         self.cost, self.events = cost, events
         self.ready: list[int] = []
         self.coming: list[tuple[float, int]] = []
         self.free, self.due, self.done = 0.0, NEVER, 0.0
         self.again: tuple[float, int] | None = None
+
+    def stop_at(self, places: list[int]) -> None:
+        """Let what is at these places of `todo`, and behind, wait until all before has begun."""
+        self.fences = [self.end, *reversed(places)]
+        self.end = self.fences.pop()
+        self.limit = min(self.limit, self.end)
+        self.held = self.window - self.limit
+
+    def go_on(self) -> list[int]:
+        """Note that the window cannot move; return what comes into it if all before has begun."""
+        self.held += 1
+        if not self.fences or self.held < self.window:
+            return []
+        first, self.end = self.end, self.fences.pop()
+        self.limit = min(self.end, first + self.window)
+        self.held -= self.limit - first
+        return self.todo[first:self.limit]
 
     def begin(self, missing: list[int], when: list[float]) -> None:
         """Make ready what waits for nothing; some may not begin at once."""

@@ -156,6 +156,9 @@ class _Run:
                                self.missing, t.dma_start_us) for q in range(LOADS, QUEUES)]
         self.queues: list = [*engines, *dma_queues]
         self.queue_of = [self.queues[q] for q in queue.tolist()]
+        fences = np.searchsorted(items[PE], self.deps.fences).tolist()
+        if fences:
+            self.tensor.stop_at(fences)
         for e in engines:
             e.begin(self.missing, self.when)
         for d in dma_queues:
@@ -238,13 +241,17 @@ class _Run:
         if i in self.need_banks and not self._take_banks(i, engine, at):
             return -1
         ahead = engine.limit
-        engine.limit = ahead + 1
         if ahead < engine.end:                      # the window moves on
+            engine.limit = ahead + 1
             j = engine.todo[ahead]
             if not self.missing[j]:
                 if self.when[j] <= at:
                     heappush(ready, j)
                 else:
+                    heappush(coming, (self.when[j], j))
+        elif engine.fences:
+            for j in engine.go_on():
+                if not self.missing[j]:
                     heappush(coming, (self.when[j], j))
         kind = self.kind_of[i]
         if self.shared is not None:

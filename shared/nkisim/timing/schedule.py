@@ -27,7 +27,7 @@ from ..trace.footprint import (
     analyse,
 )
 from ..trace.trace import Kind, Trace
-from . import compiler, cost, events, prefetch, spill
+from . import compiler, cost, events, nests, prefetch, spill
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
 _QUEUE = {"tensor": PE, "vector": DVE, "scalar": ACT, "gpsimd": POOL, "sync": SYNC}
@@ -126,6 +126,8 @@ def _plan(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> _Plan:
     queues = np.array([queue_of(k, e) for k, e in zip(trace.kinds, engines)] or [0], np.int64)
     deps = analyse(trace, hw, queues, "rename" in on)
     deps.by_use = "use-order" in on
+    if "nests" in on:
+        deps.fences = nests.fences(trace, deps.queue)
     if "late-loads" in on:
         deps.leads = prefetch.leads(deps, works, transfers, hw)
     return _Plan(trace, engines, works, transfers, queues, deps)

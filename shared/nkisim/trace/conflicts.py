@@ -101,31 +101,27 @@ class _Accesses:
         count = np.diff(np.append(self.begin, len(self.instr)))
         e = ranges(self.begin[a], count[a])            # every access to a ...
         other = np.repeat(b, count[a])                  # ... with the region it meets
-        span = len(self.instr) + 1
-        last = self._last(self.write, other, e, span)
+        span = len(self.instr) + 1                     # before which access to b would each be?
+        at = np.searchsorted(self.region * span + self.when, other * span + self.when[e])
+        begin = self.begin[other]
+        last = self._last(self.write, at, begin)
         there = np.flatnonzero(last >= 0)
         there = there[~self._own(last[there], e[there])]
         out = [(self.instr[last[there]], self.instr[e[there]])]
         writes = self.write[e]
-        e, other, last = e[writes], other[writes], last[writes]
+        e, at, begin, last = e[writes], at[writes], begin[writes], last[writes]
         since = np.where(last >= 0, self.when[last], -1)
-        for q in range(int(self.queue.max()) + 1):
-            read = self._last(~self.write & (self.queue == q), other, e, span)
+        for q in np.unique(self.queue[~self.write]).tolist():
+            read = self._last(~self.write & (self.queue == q), at, begin)
             there = (read >= 0) & (self.when[read] > since)
             out.append((self.instr[read[there]], self.instr[e[there]]))
         return out
 
-    def _last(self, which: np.ndarray, region: np.ndarray, e: np.ndarray, span: int
-              ) -> np.ndarray:
-        """Return the last of some accesses to a region before each access `e`, or -1."""
-        mine = np.flatnonzero(which)
-        if not len(mine):
-            return np.full(len(e), -1)
-        found = np.searchsorted(self.region[mine] * span + self.when[mine],
-                                region * span + self.when[e]) - 1
-        got = np.where(found >= 0, mine[found], -1)
-        got[got >= 0] = np.where(self.region[got] == region, got, -1)[got >= 0]
-        return got
+    @staticmethod
+    def _last(which: np.ndarray, at: np.ndarray, begin: np.ndarray) -> np.ndarray:
+        """Return the last of some accesses from `begin` on and before `at`, or -1."""
+        last = np.maximum.accumulate(np.append(-1, np.where(which, np.arange(len(which)), -1)))[at]
+        return np.where(last >= begin, last, -1)
 
 
 def _links(geo: Geometry, ev: dict[str, np.ndarray], vid: np.ndarray, keys: np.ndarray,

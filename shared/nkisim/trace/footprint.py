@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -59,6 +59,8 @@ class Dependencies:
     #: pairs like `before` and `after`, of loads that the compiler does not trigger earlier
     leads: tuple[np.ndarray, np.ndarray] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
     by_use: bool = False        # loads are triggered in the order in which they are used
+    #: instructions of the Tensor Engine that begin only after all that it has before them
+    fences: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     #: when the other core lets an instruction begin, in microseconds (None: there is no other)
     release: np.ndarray | None = None
 

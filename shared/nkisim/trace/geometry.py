@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 _CHUNK = 1 << 20        # pairs of regions that are looked at together
+_TRIED = 65             # so many steps of a stride are tried one by one
 
 
 class Geometry:
@@ -41,7 +42,7 @@ class Geometry:
         key = (a, b, distance)
         got = self._known.get(key)
         if got is None:
-            got = self._known[key] = self._compute(a, b, distance)
+            got = self._known[key] = bool(self._meet(*np.array([[a], [b], [distance]]))[0])
         return got
 
     def overlaps(self, a: np.ndarray, b: np.ndarray, distance: np.ndarray) -> np.ndarray:
@@ -50,43 +51,39 @@ class Geometry:
         shapes, shape = np.unique(a * size + b, return_inverse=True)
         apart, gap = np.unique(distance, return_inverse=True)
         cases, which = np.unique(shape * len(apart) + gap, return_inverse=True)
-        found = [self.overlap(s // size, s % size, d) for s, d in zip(
-            shapes[cases // len(apart)].tolist(), apart[cases % len(apart)].tolist())]
-        return np.array(found, bool)[which]
+        shape = shapes[cases // len(apart)]
+        return self._meet(shape // size, shape % size, apart[cases % len(apart)])[which]
 
-    def _compute(self, a: int, b: int, distance: int) -> bool:
-        na, sa, wa = self.dims[a]
-        nb, sb, wb = self.dims[b]
-        reach_a, reach_b = dict(zip(sa, na)), dict(zip(sb, nb))
-        dims = []                   # stride, steps backwards and forwards, what smaller ones add
-        lo = hi = 0
-        for s in sorted({*sa, *sb}):
-            if s:
-                back, ahead = 1 - reach_a.get(s, 1), reach_b.get(s, 1) - 1
-                dims.append((s, back, ahead, lo, hi))
-                lo, hi = lo + back * s, hi + ahead * s
-        return _meet(distance, dims, wa, wb, len(dims) - 1)
+    def _meet(self, a: np.ndarray, b: np.ndarray, d: np.ndarray) -> np.ndarray:
+        """Tell whether there is i < na, j < nb per stride with an element of b on one of a.
 
-
-def _meet(d: int, dims: list[tuple[int, int, int, int, int]], wa: int, wb: int, at: int) -> bool:
-    """Is there i < na, j < nb per stride with an element of b on one of a?
-
-    b - a = d + sum (j - i) * stride must lie in (-wb, wa). Strides are tried from the largest;
-    the smaller ones bound what a larger one may leave over.
-    """
-    if at < 0:
-        return -wb < d < wa
-    s, back, ahead, lo, hi = dims[at]
-    # d + k * s + [lo, hi] must reach (-wb, wa)
-    first = max(back, -((d + hi + wb - 1) // s))
-    last = min(ahead, (wa - 1 - d - lo) // s)
-    if last < first:
-        return False
-    if last - first > 64:
-        return True                                     # too many to try: assume they meet
-    if at == 0:                                         # nothing smaller: each of these does
-        return True
-    return any(_meet(d + k * s, dims, wa, wb, at - 1) for k in range(first, last + 1))
+        b - a = d + sum (j - i) * stride must lie in (-wb, wa). Strides are tried from the largest;
+        the smaller ones bound what a larger one may leave over.
+        """
+        dims = [dict(zip(strides, sizes)) for sizes, strides, _ in self.dims]
+        items = np.array([item for _, _, item in self.dims])
+        levels = []                 # stride, steps backwards and forwards, what smaller ones add
+        lo = hi = 0 * d
+        for s in sorted({s for p in np.unique((a, b)).tolist() for s in dims[p] if s}):
+            steps = np.array([x.get(s, 1) - 1 for x in dims])
+            back, ahead = -steps[a], steps[b]
+            levels.append((s, back, ahead, lo, hi))
+            lo, hi = lo + back * s, hi + ahead * s
+        found, case = np.zeros(len(d), bool), np.arange(len(d))
+        wa, wb = items[a], items[b]
+        for s, back, ahead, lo, hi in reversed(levels):
+            # d + k * s + [lo, hi] must reach (-wb, wa)
+            low, high = lo[case], hi[case]
+            first = np.maximum(back[case], -((d + high + wb[case] - 1) // s))
+            count = np.minimum(ahead[case], (wa[case] - 1 - d - low) // s) - first + 1
+            # too many to try: assume they meet; where nothing is smaller, each of these does
+            found[case[count > np.where(low == high, 0, _TRIED)]] = True
+            some = (count > 0) & ~found[case]
+            count = count[some]
+            case, d = np.repeat(case[some], count), np.repeat(d[some], count) \
+                + s * ranges(first[some], count)
+        found[case[(d > -wb[case]) & (d < wa[case])]] = True
+        return found
 
 
 def touched(p: Any, lowest: int, grain: int = 1) -> np.ndarray:

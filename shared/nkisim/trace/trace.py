@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
+from struct import Struct
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -22,6 +24,12 @@ from ..errors import Where, user_frame
 #: byte offset of each operand. Where instruction i begins is `Trace.starts[i]`.
 KIND, LINE, NODE, HEAD = 0, 1, 2, 3
 OPERAND = 2
+
+
+@cache
+def _packer(count: int) -> Callable[..., bytes]:
+    """Return what makes the bytes of so many integers of a trace's arrays."""
+    return Struct(f"{count}q").pack
 
 
 def operand_at(start: Any, number: Any) -> Any:
@@ -171,9 +179,9 @@ class Storages:
             readonly: bool, fixed: bool = False) -> int:
         """Append a storage and return its id."""
         n = len(self)
-        self.data.extend((self.CODE[kind], nparts, row_bytes, where, node,
-                          self.ARENA * arena + self.READONLY * readonly
-                          + self.FIXED * fixed))
+        self.data.frombytes(_packer(self.WIDTH)(
+            self.CODE[kind], nparts, row_bytes, where, node,
+            self.ARENA * arena + self.READONLY * readonly + self.FIXED * fixed))
         return n
 
     def set_readonly(self, i: int) -> None:
@@ -273,35 +281,45 @@ class Trace:
     def record(self, ins: Any, outs: tuple, line: int, node: int) -> None:
         """Append one instruction that writes `outs` and reads `ins.srcs`."""
         operands = outs + ins.srcs
-        written = len(outs) if ins.mask is None else -len(outs)     # negative: as a mask selects
-        if len(operands) == 2:                              # written out: this is the hot path
-            x, y = operands
-            key: tuple = (ins.row, ins.engine, ins.accumulate, ins.inplace, written, ins.form,
-                          x.kind, x.dtype.num, x.shape, x.strides,
-                          y.kind, y.dtype.num, y.shape, y.strides)
-            row: tuple = (line, node, x.storage.id, x.offset, y.storage.id, y.offset)
-        elif len(operands) == 3:
+        if len(operands) == 3:                              # written out: this is the hot path
             x, y, z = operands
-            key = (ins.row, ins.engine, ins.accumulate, ins.inplace, written, ins.form,
-                   x.kind, x.dtype.num, x.shape, x.strides,
-                   y.kind, y.dtype.num, y.shape, y.strides, z.kind, z.dtype.num, z.shape, z.strides)
-            row = (line, node, x.storage.id, x.offset, y.storage.id, y.offset, z.storage.id,
-                   z.offset)
+            strides: tuple = (x.strides, y.strides, z.strides)
+            places: tuple = (x.storage.id, x.offset, y.storage.id, y.offset,
+                             z.storage.id, z.offset)
+        elif len(operands) == 2:
+            x, y = operands
+            strides = (x.strides, y.strides)
+            places = (x.storage.id, x.offset, y.storage.id, y.offset)
         else:
-            key = (ins.row, ins.engine, ins.accumulate, ins.inplace, written, ins.form,
-                   *(v for t in operands for v in (t.kind, t.dtype.num, t.shape, t.strides)))
-            row = (line, node, *(v for t in operands for v in (t.storage.id, t.offset)))
+            strides = tuple([t.strides for t in operands])
+            places = tuple([v for t in operands for v in (t.storage.id, t.offset)])
+        like = ins.like
+        if like is None or not outs:
+            kind = self._kind(ins, operands, len(outs))
+        else:
+            x = outs[0]
+            key = (like, ins.accumulate, ins.inplace, x.kind, x.dtype.num, x.shape, strides)
+            got = self._kind_ids.get(key)
+            if got is None:
+                got = self._kind_ids[key] = self._kind(ins, operands, len(outs))
+            kind = got
+        rows = self.rows
+        self.starts.append(len(rows))
+        rows.frombytes(_packer(HEAD + len(places))(kind, line, node, *places))
+
+    def _kind(self, ins: Any, operands: tuple, outs: int) -> int:
+        """Return the id of the kind of an instruction, which writes its first `outs` operands."""
+        masked = ins.mask is not None
+        key = (ins.row, ins.engine, ins.accumulate, ins.inplace, outs, masked, ins.form,
+               *[v for t in operands for v in (t.kind, t.dtype.num, t.shape, t.strides)])
         kind = self._kind_ids.get(key)
         if kind is None:
             kind = self._kind_ids[key] = len(self.kinds)
             self.kinds.append(Kind(
                 ins.row, ins.engine,
                 tuple(Pattern(t.kind, t.dtype, t.shape, t.strides) for t in operands),
-                len(outs), ins.accumulate, ins.inplace, ins.form, ins.mask is not None))
-        rows = self.rows
-        self.starts.append(len(rows))
-        rows.append(kind)
-        rows.extend(row)
+                outs, ins.accumulate, ins.inplace, ins.form, masked))
+        return kind
 
     def __len__(self) -> int:
         return len(self.starts)

@@ -12,7 +12,7 @@ from ...errors import fail
 from ...isa import dma, gpsimd, lower, rng
 from ...machine import allocate, limits
 from ...machine.context import machine
-from ...machine.index import Index, MGrid, Slice, as_int
+from ...machine.index import Index, MGrid, Slice, as_int, moves
 from ...machine.index import arange as _arange
 from ...machine.machine import Machine, integer
 from ...machine.tensor import Indirect, Tensor
@@ -155,7 +155,8 @@ def arange(*args: Any) -> Index:
 
 def ds(start: Any, size: Any) -> Slice:
     """Return the slice start .. start+size."""
-    return Slice(integer(start, "the start of nl.ds"), integer(size, "the size of nl.ds"))
+    first = start if moves(start) else integer(start, "the start of nl.ds")
+    return Slice(first, integer(size, "the size of nl.ds"))
 
 
 def expand_dims(data: Tensor, axis: int) -> Tensor:

@@ -20,7 +20,7 @@ from ...machine.indirect import Indirect, Patterned
 from ...machine.instruction import Instr
 from ...machine.machine import Machine
 from ...machine.tensor import Tensor
-from . import columns, refusals
+from . import alike, columns, refusals
 from .enums import OF_PARAMETER
 from .tensor import Empty, NkiTensor, no_elements
 from .versions import said_of
@@ -222,14 +222,23 @@ def instruction(own: Row, adapt: Adapter) -> Any:
         if m.pending is not None:
             m.flush()
         try:
+            key, tiles = alike.looks(form, args, kw)
+            known = m.accepted.get(key) if key is not None else None
+            if known is not None:
+                known.issue(m, tiles, m.trace.line(sys._getframe(1)), write)
+                return NkiInstruction.issued(m, known.name)
             values = form.bind(args, kw)
             given = dict(zip(names, map(argument, values)))
             late = columns.enter(m, own, given) \
                 if any(x.__class__ is columns.Columns for x in given.values()) else None
-            written_to = given.get("dst")
-            issue(m, adapt(m, given) or own, given)
+            written_to, before = given.get("dst"), (m.told, len(m.trace.starts) + 1)
+            wrote = issue(m, adapt(m, given) or own, given)
             if late is not None:
                 columns.leave(late, written_to)
+            elif wrote is not None and key is not None \
+                    and (m.told, len(m.trace.starts)) == before:
+                of = [n for n, x in (*zip(names, args), *kw.items()) if x.__class__ is NkiTensor]
+                alike.remember(m, key, wrote, dict(zip(of, tiles)), given, values[-1])
         except (NkiError, AssertionError):
             raise
         except (TypeError, ValueError, KeyError, AttributeError, IndexError) as exc:
@@ -241,36 +250,47 @@ def instruction(own: Row, adapt: Adapter) -> Any:
     return _named(function, form, own.doc, own)
 
 
-def issue(m: Machine, row: Row, given: dict[str, Any]) -> None:
-    """Plan an instruction and let it write `dst`, where its row does not say so itself."""
+def issue(m: Machine, row: Row, given: dict[str, Any]) -> alike.Written | None:
+    """Plan an instruction and let it write `dst`, where its row does not say so itself.
+
+    None: it writes nothing.
+    """
     takes_dst, takes_dtype = _takes(row)
     dst: Any = given.get("dst")
     line = m.trace.line(sys._getframe(1))
     refusals.look(m, row.name, given, line)
-    refusals.read(m, given, m.psum_sums)
+    refusals.read([x for name, x in given.items() if name != "dst"], m.psum_sums)
     if not row.writes:
         ins = row.issue(m, (), given)
         ins.line = line
         m.effect(ins)
-        return
+        return None
     if not takes_dst:
         given.pop("dst", None)
         written(row.api, dst)
         if takes_dtype:
             given["dtype"] = dst.dtype
-    accumulate = given.pop("accumulate", None)
+    asked = given.pop("accumulate", None)
     ins = row.issue(m, (), given)
     ins.line = line
+    onto = row.accumulates and asked is not False and not given.get("is_transpose")
+    write(m, ins, dst, asked, onto)
+    return alike.Written(row, dst, asked, onto)
+
+
+def write(m: Machine, ins: Instr, dst: Tensor, asked: bool | None, onto: bool) -> None:
+    """Let a planned instruction write its destination; see `alike.Written`."""
     if ins.dst is not None:
         if ins.dst.kind is PSUM:
             m.psum_filled.add(ins.dst.storage.id)
-        m.issue(ins)
+        m.commit(ins, ins.dst)
         return
+    row = ins.row
     dst = place(row, ins, dst)
     if row.accumulates:
-        ins.accumulate = accumulate is not False and not given.get("is_transpose")
-        refusals.added(m, dst, ins.accumulate, m.psum_sums, line)
-        _check_sum(m, ins, dst, accumulate)
+        ins.accumulate = onto
+        refusals.added(m, dst, onto, m.psum_sums, ins.line)
+        _check_sum(m, ins, dst, asked)
     elif dst.kind is PSUM:
         m.psum_filled.add(dst.storage.id)
     m.commit(ins, dst)

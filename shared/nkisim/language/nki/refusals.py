@@ -52,6 +52,12 @@ def _too_much_together(m: Machine, given: dict[str, Any]) -> str | None:
             f"together, of {m.hw.sbuf_usable_bytes:,}")
 
 
+def fit_apart(m: Machine, given: dict[str, Any]) -> bool:
+    """Tell whether tiles fit in SBUF together even if each has a storage of its own."""
+    return sum(t.storage.row_bytes for t in _tiles(given, SBUF)
+               if not t.storage.arena) <= m.hw.sbuf_usable_bytes
+
+
 def _half_psum_set(m: Machine, given: dict[str, Any]) -> str | None:
     dst = given.get("dst")
     if dst.__class__ is Tensor and dst.kind is PSUM and dst.dtype.itemsize < 4:
@@ -190,10 +196,10 @@ def _of(name: str) -> tuple[Refusal, ...]:
 Sums = dict[int, dict[int, bool]]
 
 
-def read(m: Machine, given: dict[str, Any], sums: Sums) -> None:
+def read(operands: list[Any], sums: Sums) -> None:
     """Note which sums in PSUM an instruction reads."""
-    for name, t in given.items():
-        if name != "dst" and t.__class__ is Tensor and t.kind is PSUM and t.storage is not None \
+    for t in operands:
+        if t.__class__ is Tensor and t.kind is PSUM and t.storage is not None \
                 and t.storage.id in sums:
             end = t.offset + sum((n - 1) * s for n, s in zip(t.shape[1:], t.strides[1:]))
             known = sums[t.storage.id]

@@ -90,7 +90,9 @@ class NkiTensor(NKIObject):
         self._base: Tensor = t if base is None else base    # type: ignore[assignment]
 
     def _like(self, t: Any) -> NkiTensor:
-        return NkiTensor(t, self.buffer, self.name, self._base)
+        new = NkiTensor.__new__(NkiTensor)      # as __init__ does: a view is made very often
+        new._t, new.buffer, new.name, new._base = t, self.buffer, self.name, self._base
+        return new
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows of it."""
@@ -163,8 +165,12 @@ class NkiTensor(NKIObject):
 
     # -- views ----------------------------------------------------------------------------------
     def __getitem__(self, key: Any) -> NkiTensor:
+        t, keys = self._t, key if key.__class__ is tuple else (key,)
+        if t.__class__ is Tensor and t.pending is None:
+            new = t.part(keys)
+            if new is not None and new.shape:
+                return self._like(new)
         t = self._plain("a subscript")
-        keys = key if key.__class__ is tuple else (key,)
         if range in [k.__class__ for k in keys]:    # nl.affine_range(n) as a subscript means 0:n
             keys = key = tuple(slice(k.start, k.stop, k.step) if k.__class__ is range else k
                                for k in keys)

@@ -1,0 +1,117 @@
+"""The values of a nest of loops: what its instructions do in all iterations, done at once."""
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..chip import dtypes
+from ..chip.memory import SBUF, Storage, contiguous_strides
+from .nestrecord import Steps
+from .shadow import refresh_shadow
+from .tensor import Tensor
+
+if TYPE_CHECKING:
+    from .instruction import Instr
+
+_ids = itertools.count(-2, -1)          # of storages that are in no record
+
+
+class Issue:
+    """An instruction of a nest, in the first of all iterations, and the loops that it is in.
+
+    `moves`: how far each of them moves its operands, the destination first. `waits`: the operands
+    of a product that is not computed yet.
+    """
+
+    __slots__ = ("ins", "dst", "loops", "product", "moves", "waits", "_values")
+
+    def __init__(self, ins: Instr, dst: Tensor, loops: int, product: bool):
+        self.ins, self.dst, self.loops, self.product = ins, dst, loops, product
+        self.moves: tuple[Steps, ...] = ()
+        self.waits: tuple[np.ndarray, np.ndarray] | None = None
+        self._values: Tensor | None = None
+
+    def moves_in(self, depth: int) -> tuple[Steps, ...]:
+        """Return how far all loops of the nest move its operands."""
+        return tuple((*steps, *(0,) * (depth - self.loops)) for steps in self.moves)
+
+    @property
+    def source(self) -> Storage:
+        """Return where a load reads."""
+        return self.ins.srcs[0].storage
+
+    def repeat(self, dst: Tensor, counts: tuple[int, ...]) -> None:
+        """Run the instruction for all iterations of its loops, which are free dims of `dst`."""
+        again = self.ins.pattern()
+        again.srcs, again.shape = (make(self.ins.srcs[0], self.moves[1], counts),), dst.shape
+        self.ins.row.run(dst.m, again, dst)
+
+    def loaded(self, counts: tuple[int, ...]) -> Tensor:
+        """Return the tiles that a load makes in all iterations, one below the other."""
+        if self._values is None:
+            dst = self.dst
+            row, parts = dst.strides[0], dst.shape[0]
+            number = int(np.prod(counts))
+            st = Storage(next(_ids), SBUF, number * parts, row, dst.dtype.itemsize, -1, 0, False,
+                         False)
+            st.fresh()
+            steps = contiguous_strides(counts, parts * row)
+            self.repeat(make(Tensor(dst.m, st, 0, dst.shape, dst.strides, dst.dtype, 0, SBUF),
+                             steps, counts), counts)
+            st.init = 2
+            self._values = Tensor(dst.m, st, 0, dst.shape, dst.strides, dst.dtype, 0, SBUF)
+        return self._values
+
+
+def make(t: Tensor, moves: Steps, counts: tuple[int, ...]) -> Tensor:
+    """Return what an operand is in all iterations together: the loops are its first free dims."""
+    return Tensor(t.m, t.storage, t.offset, (t.shape[0], *counts, *t.shape[1:]),
+                  (t.strides[0], *moves, *t.strides[1:]), t.dtype, 0, t.kind)
+
+
+def copied(load: Issue, counts: tuple[int, ...], runs: int) -> None:
+    """Do a load into a tile of the kernel's for all iterations of its loops."""
+    every = make(load.dst, load.moves[0], counts)
+    st = every.storage
+    load.repeat(every, counts)
+    st.version += runs - 1
+    st.mark(every.offset, every.shape, every.strides, every.dtype.itemsize)
+    if st.shadow is not None:
+        refresh_shadow(every)
+
+
+def operand_of_all(t: Tensor, moves: Steps, load: Issue | None, counts: tuple[int, ...],
+                   copy: bool = False) -> tuple[Tensor, Steps]:
+    """Return a product's operand in the first iteration, and how far the loops move it.
+
+    What a `load` of the nest has put into a tile of the nest's own is where it was loaded from, or
+    a copy that has all iterations; a `copy` where the other operand is from the same place, for a
+    product of an array and itself is rounded in another way.
+    """
+    if load is None:
+        return t, moves
+    src, tile = load.ins.srcs[0], load.dst
+    inner = counts[:load.loops]
+    outer, rest = moves[:load.loops], moves[load.loops:]
+    if _same_bytes(src, tile) and not copy:
+        p, at = divmod(t.offset, tile.strides[0])
+        there = Tensor(t.m, src.storage, src.offset + p * src.strides[0] + at, t.shape,
+                       (src.strides[0], *t.strides[1:]), t.dtype, 0, src.kind)
+        return there, (*(a + b for a, b in zip(outer, load.moves[1])), *rest)
+    every = load.loaded(inner)
+    steps = contiguous_strides(inner, tile.shape[0] * tile.strides[0])
+    return Tensor(t.m, every.storage, t.offset, t.shape, t.strides, t.dtype, 0, t.kind), \
+        (*(a + b for a, b in zip(outer, steps)), *rest)
+
+
+def _same_bytes(src: Tensor, tile: Tensor) -> bool:
+    """Tell whether the rows of a tile are bytes as they lie in HBM."""
+    item = src.dtype.itemsize
+    rows = [(n, s) for n, s in zip(src.shape[1:], src.strides[1:]) if n > 1]
+    want = [(n, s) for n, s in zip(src.shape[1:], contiguous_strides(src.shape[1:], item)) if n > 1]
+    return src.dtype == tile.dtype and item == 4 and dtypes.PRECISE.get() and rows == want
+
+
+__all__ = ["Issue", "copied", "make", "operand_of_all"]

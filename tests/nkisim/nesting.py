@@ -1,0 +1,54 @@
+"""Kernels with nests of loops, run with nests and without: nothing may tell the difference."""
+from __future__ import annotations
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+import numpy as np
+
+from nkisim.launch import launch
+from nkisim.machine import nest
+
+P = 128
+
+
+def data(*shape, dtype=np.float32):
+    return (np.random.default_rng(len(shape)).random(shape) - 0.5).astype(dtype)
+
+
+def run(kernel, *args, compute=True, **kwargs):
+    """Return everything that a run notes: record, findings, and outputs as bytes."""
+    try:
+        got = launch(kernel, args, kwargs, target="trn2", compute=compute)
+    except Exception as exc:            # noqa: BLE001 (whatever it is, it has to be the same)
+        return type(exc), str(exc)
+    t = got.trace
+    outputs = got.outputs if isinstance(got.outputs, tuple) else (got.outputs,)
+    return {"rows": t.rows, "starts": t.starts, "storages": t.storages.data,
+            "nodes": (t.node_parent, t.node_loop, t.node_iter), "loops": (t.loop_kind, t.loop_line),
+            "kinds": [(k.row.name, k.operands, k.accumulate) for k in t.kinds],
+            "lines": list(map(str, t.lines)), "findings": list(map(str, got.findings)),
+            "open": got.machine.loop_open,
+            "outputs": [o.tobytes() for o in outputs] if compute else None}
+
+
+def same(monkeypatch, kernel, *args, **kwargs):
+    """Assert that nests make no difference, with arithmetic and without; return the outcome."""
+    for compute in (True, False):
+        monkeypatch.delenv(nest.VARIABLE, raising=False)
+        once = run(kernel, *args, compute=compute, **kwargs)
+        monkeypatch.setenv(nest.VARIABLE, "0")
+        assert once == run(kernel, *args, compute=compute, **kwargs)
+    return once
+
+
+def kernel_with(body):
+    """Return a kernel around a nest: body(acc, left, right) accumulates."""
+    @nki.jit
+    def kernel(x, w):
+        out = nl.ndarray((P, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+        left, right = nl.load(w), nl.load(x)
+        acc = nl.zeros((P, 8), dtype=nl.float32, buffer=nl.psum)
+        body(acc, left, right)
+        nl.store(out, value=nl.copy(acc))
+        return out
+    return kernel
