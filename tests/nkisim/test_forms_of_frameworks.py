@@ -113,3 +113,27 @@ def test_what_a_gather_reads_beyond_the_tensor_is_an_error_otherwise():
         nkisim.simulate(gather(nisa.oob_mode.error), np.ones((200, 4), np.float32), rows,
                         target="trn2")
     assert caught.value.nki_error.id == "NKI-I02"
+
+
+# -- constants of NKI 0.1 and 0.2 ------------------------------------------------------------------
+
+def test_constants_are_made_by_the_modules_of_older_releases():
+    import nki.meta.tensor as later
+    import nki.tensor as ntensor
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        rows, turned = (nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf) for _ in range(2))
+        unit = nl.ndarray((64, 64), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=unit, src=nl.shared_constant(ntensor.identity(64, dtype=nl.float32)))
+        nisa.dma_copy(dst=rows, src=x)
+        product = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.psum)
+        nisa.nc_matmul(dst=product, stationary=unit, moving=rows)
+        nisa.tensor_copy(dst=turned, src=product)
+        nisa.dma_copy(dst=out, src=turned)
+        return out
+    x = X[:64, :, 0].copy()
+    np.testing.assert_array_equal(nkisim.simulate(kernel, x), x)
+    assert (later.zeros((2, 3), nl.int32) == np.zeros((2, 3))).all()
+    assert later.arange(4, dtype=nl.bfloat16).tolist() == [0, 1, 2, 3]
