@@ -59,7 +59,6 @@ SERVED_SHIM = {
     SHIM: f"{FACADE_TODAY}.shim",
     **{name.replace(TODAY, f"{SHIM}.{TODAY}", 1): target for name, target in SERVED_TODAY.items()
        if name != f"{TODAY}.dtype"},
-    f"{SHIM}.{TODAY}.tensor": f"{FACADE_TODAY}.tensor",
     f"{SHIM}.{TODAY}.builtin": f"{FACADE_TODAY}.builtin",
 }
 
