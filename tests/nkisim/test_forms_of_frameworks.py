@@ -115,6 +115,10 @@ def test_what_a_gather_reads_beyond_the_tensor_is_an_error_otherwise():
     assert caught.value.nki_error.id == "NKI-I02"
 
 
+def test_annotations_name_the_module_of_dtypes():
+    assert nki.dtype.bfloat16 == nl.bfloat16
+
+
 # -- constants of NKI 0.1 and 0.2 ------------------------------------------------------------------
 
 def test_constants_are_made_by_the_modules_of_older_releases():
