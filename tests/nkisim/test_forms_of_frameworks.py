@@ -115,6 +115,23 @@ def test_what_a_gather_reads_beyond_the_tensor_is_an_error_otherwise():
     assert caught.value.nki_error.id == "NKI-I02"
 
 
+def test_an_input_whose_rows_are_gathered_is_read():
+    @beta1.jit
+    def embedding(table, ids):
+        out = beta1_nl.ndarray((128, 16), dtype=table.dtype, buffer=beta1_nl.shared_hbm)
+        at = beta1_nl.load(ids)
+        p, f = beta1_nl.arange(128)[:, None], beta1_nl.arange(16)[None, :]
+        beta1_nl.store(out, beta1_nl.load(table[at[p, 0], f]))
+        return out
+    table, ids = X.reshape(-1, 16)[:700], np.arange(128, dtype=np.int32)[:, None] * 5
+    run = nkisim.run(embedding, table, ids)
+    np.testing.assert_array_equal(run.outputs, table[ids[:, 0]])
+    rows = np.arange(128, dtype=np.int32)[:, None] + 72
+    skip = nkisim.run(gather(nisa.oob_mode.skip), np.ones((200, 4), np.float32), rows,
+                      target="trn2")
+    assert not [f for f in (*run.findings, *skip.findings) if f.id == "NKI-O07"]
+
+
 def test_annotations_name_the_module_of_dtypes():
     assert nki.dtype.bfloat16 == nl.bfloat16
 

@@ -90,6 +90,7 @@ class Indirect:
         rank = max(len(grid), 2)
         grid = _broadcast(grid, (rows.shape[0],) + (1,) * (rank - 1))
         self.base, self.rows, self.shift, self.dim, self.rest = base, rows, shift, dim, keys
+        base.m.indexed.add(base.storage.id)                         # type: ignore[union-attr]
         self.shape, self.dtype, self.kind = grid, base.dtype, base.kind
         return self
 
@@ -125,6 +126,7 @@ class Patterned(Indirect):
 
     def __init__(self, base: Tensor, view: Tensor, rows: Tensor, step: int, limit: int):
         self.base, self.rows, self.view, self.step, self.limit = base, rows, view, step, limit
+        base.m.indexed.add(base.storage.id)                         # type: ignore[union-attr]
         self.shift, self.dim, self.rest = None, 0, ()
         self.shape, self.dtype, self.kind = view.shape, view.dtype, view.kind
 

@@ -71,6 +71,7 @@ class Machine:
         self.depth = 0                  # nesting of kernels
         self.arenas: dict[tuple, Storage] = {}      # (kind, core) -> what the kernel places
         self.masked_out: set[Any] = set()   # logical tiles of which a mask left all writes out
+        self.indexed: set[int] = set()      # storages of which indices at run time choose
         self.direct = False             # the kernel allocates directly
         self.placed = 0                 # tensors that it has placed
         self.sites: dict[tuple, Any] = {}           # allocations in loops: place in the program
