@@ -5,6 +5,7 @@ comparison of values does not show: records, refusals, findings.
 """
 from __future__ import annotations
 
+import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 import numpy as np
@@ -155,6 +156,37 @@ def test_a_tile_position_is_checked_in_every_call():
     with pytest.raises(NkiError, match="NKI-S08"):
         through(lambda a, b: nl.copy(nisa.nc_matmul(a, b, tile_position=(32, 0))),
                 (32, 32), (32, 64))
+
+
+def test_a_dma_is_looked_at_again_if_it_reads_with_other_strides():
+    """A copy that was planned must not hide that one of the same form repeats a row."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+        for rows in (x, x, x[0:1].broadcast_to((128, 8)), x):
+            tile = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=rows)
+            nisa.dma_copy(dst=out, src=tile)
+        return out
+    x = np.arange(1024, dtype=np.float32).reshape(128, 8)
+    run = nkisim.run(kernel, x)
+    assert [f.id for f in run.findings if f.id == "NKI-R12"] == ["NKI-R12"]
+    assert (run.outputs == x).all()
+
+
+def test_copies_of_one_form_are_told_apart_by_what_they_do():
+    """One adds to what is there, the other one does not; a number is stored between tiles."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((3, 128, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+        for i in range(3):
+            tile = nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=x)
+            nisa.dma_copy(dst=tile, src=x, **({"dst_rmw_op": np.add} if i == 1 else {}))
+            nl.store(out[i], tile if i < 2 else 5.0)
+        return out
+    x = np.arange(1024, dtype=np.float32).reshape(128, 8)
+    assert (nkisim.run(kernel, x).outputs == np.stack([x, 2 * x, 0 * x + 5])).all()
 
 
 @pytest.mark.parametrize("wrong, right", [

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..chip import dtypes
 from ..chip.hw import CORES
-from ..chip.memory import PSUM, SBUF
+from ..chip.memory import HBM, PSUM, SBUF
 from ..errors import NkiError, fail
 from ..machine import keywords
 from ..machine.context import current, machine
@@ -42,7 +42,7 @@ _MISSING = object()
 class Accepted(NamedTuple):
     """An instruction that was planned, and which of a call's tiles are its operands.
 
-    `names`: of the operand that each tile is, "" if it is none.
+    `names`: of the operand that each tile is, "" if it is none, or lies in HBM.
     """
 
     pattern: Instr
@@ -53,17 +53,18 @@ class Accepted(NamedTuple):
 
     def again(self, m: Machine, tiles: list[Tensor]) -> Instr:
         """Return the instruction with other tiles of the same forms."""
-        is_open, loops = m.loop_open, m.trace.node_loop
-        for x, name in zip(tiles, self.names):
+        pattern, names, srcs, dst, also = self          # faster than by name
+        node_loop, is_open = m.trace.node_loop, m.loop_open
+        for x, name in zip(tiles, names):
             st = x.storage
-            if (x.nblock or st is None or st.node > 0 and not is_open[loops[st.node]]) and name:
+            if (st is None or x.nblock or st.node and not is_open[node_loop[st.node]]) and name:
                 m.tile(x, name)             # says what is wrong with it, if it is
-        ins = self.pattern.pattern()
-        ins.srcs = tuple([tiles[i] for i in self.srcs])
-        if self.dst >= 0:
-            ins.dst = tiles[self.dst]
-        if self.also:
-            ins.also = tuple([tiles[i] for i in self.also])
+        ins = pattern.pattern()
+        ins.srcs = tuple([tiles[i] for i in srcs])
+        if dst >= 0:
+            ins.dst = tiles[dst]
+        if also:
+            ins.also = tuple([tiles[i] for i in also])
         return ins
 
 
@@ -221,7 +222,7 @@ class Row:
         key, tiles, known = self.known(m, args, kw)
         if known is not None:
             return known.again(m, tiles)
-        values = self.bind(m, args, kw)
+        told, values = m.told, self.bind(m, args, kw)
         at = self._binding[1].get("mask", -1)
         mask = values[at] if at >= 0 else None
         if self.needs and not getattr(m.hw, self.needs):
@@ -239,13 +240,11 @@ class Row:
                                                         self.api, self.fixed)
         _, places, positional, names, _ = self._binding
         ins = self.plan(m, *values[:positional], **dict(zip(names, values[positional:])))
-        alike = key is not None and ins.srcs is None \
-            and all(values[i] is given[i] for i, _, _ in self._slots)
+        own = ins.srcs is None or told == m.told        # what a plan has said depends on the line
         self._complete(m, ins, values, places)
         if mask is not None:
             apply(self, ins, mask)
-        elif alike:
-            assert key is not None
+        elif key is not None and own and all(values[i] is given[i] for i, _, _ in self._slots):
             self._remember(m, key, ins, args, kw)
         return ins
 
@@ -266,6 +265,8 @@ class Row:
                     return None, tiles, None
                 tiles.append(x)
                 key += (x.shape, x.dtype.num, x.kind)
+                if not self.on_partitions:          # a DMA, which sees some operands reshaped
+                    key.append(x.strides)
             elif kind is float and not x:
                 key.append(str(x))                  # 0.0 and -0.0 are equal
             else:
@@ -283,17 +284,20 @@ class Row:
         if not places.keys() >= kw.keys():          # what is not known is said at each line
             return
         given = (*range(len(args)), *(places[k] for k in kw))
-        at = [i for i, x in zip(given, (*args, *kw.values())) if x.__class__ is Tensor]
-        slots = {i: operand for i, operand, _ in self._slots}
-        if not slots.keys() >= set(at):
+        tiles = {i: x for i, x in zip(given, (*args, *kw.values())) if x.__class__ is Tensor}
+        slots, at = {i: operand for i, operand, _ in self._slots}, list(tiles)
+        if not slots.keys() >= tiles.keys():
             return
         dst = next((i for i in at if slots[i].role is not READ and slots[i].name == "dst"), -1)
+        srcs = [i for i in slots if slots[i].role is READ and i in tiles]
+        if ins.inplace or ins.dst is not tiles.get(dst) or len(ins.srcs) != len(srcs) \
+                or any(tiles[i] is not x for i, x in zip(srcs, ins.srcs)):
+            return                                  # the plan has made other operands of them
         ins.like = pattern = ins.pattern()
         pattern.like = pattern
         m.accepted[key] = Accepted(
-            pattern, tuple(slots[i].name for i in at),
-            tuple(at.index(i) for i in slots if slots[i].role is READ and i in at),
-            at.index(dst) if dst >= 0 else -1,
+            pattern, tuple("" if tiles[i].kind is HBM else slots[i].name for i in at),
+            tuple(map(at.index, srcs)), at.index(dst) if dst >= 0 else -1,
             tuple(at.index(i) for i in slots
                   if slots[i].role is not READ and i != dst and i in at))
 

@@ -369,7 +369,7 @@ class Mask:
 
 
 def plain(k: Any) -> Any:
-    """Return a subscript with the value of a loop's index in place of the index."""
+    """Return a subscript with the values of loops' indices in place of the indices."""
     kind = type(k)
     if kind is LoopIndex:
         return k.taken()
@@ -377,6 +377,8 @@ def plain(k: Any) -> Any:
         return Index(k.const.taken(), k.shape, k.coeffs)
     if kind is Slice and type(k.start) is LoopIndex:
         return Slice(k.start.taken(), k.size)
+    if kind is slice and LoopIndex in (type(k.start), type(k.stop)):
+        return slice(plain(k.start), plain(k.stop), k.step)
     return k
 
 

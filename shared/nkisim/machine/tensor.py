@@ -16,7 +16,7 @@ from ..chip.memory import HBM, Storage, contiguous_strides, merge_dims
 from ..errors import fail
 from . import affine, basic, habits, truth
 from .geometry import Axis, Notes, carried, leaving, moved, reshaped
-from .index import Index, Mask, plain, whole
+from .index import Index, Mask, Slice, plain, whole
 from .indirect import Indirect, Shifted
 
 if TYPE_CHECKING:
@@ -27,6 +27,11 @@ _ALL = slice(None)
 
 Array = np.ndarray          # inside Tensor the name `np` is a property
 Dtype = np.dtype
+
+
+def _sliced(key: Any) -> Any:
+    """Return a subscript with a slice for `nl.ds`."""
+    return slice(key.start, key.start + key.size) if type(key) is Slice else key
 
 
 class Tensor:
@@ -172,6 +177,8 @@ class Tensor:
         if self.m.nest is not None and (view := self.m.nest.view(self, keys)) is not None:
             return view
         keys = tuple(map(plain, keys))
+        if (view := self.part(tuple(map(_sliced, keys)))) is not None:
+            return view
         tiles = [d for d, k in enumerate(keys) if isinstance(k, (Tensor, Shifted))]
         if tiles or any(isinstance(k, Indirect) for k in keys):
             self.m.check_bounds(self)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from struct import Struct
 from types import CodeType
 from typing import Any, NamedTuple
@@ -26,10 +25,8 @@ KIND, LINE, NODE, HEAD = 0, 1, 2, 3
 OPERAND = 2
 
 
-@cache
-def _packer(count: int) -> Callable[..., bytes]:
-    """Return what makes the bytes of so many integers of a trace's arrays."""
-    return Struct(f"{count}q").pack
+#: what makes the bytes of a row, by the number of operands that it has; array.extend takes long
+_PACK = {n: Struct(f"{HEAD + OPERAND * n}q").pack for n in (2, 3)}
 
 
 def operand_at(start: Any, number: Any) -> Any:
@@ -170,6 +167,7 @@ class Storages:
     KINDS = (HBM, SBUF, PSUM)
     CODE = {HBM: 0, SBUF: 1, PSUM: 2}
     WIDTH = len(StorageTable._fields)           # integers a storage, in that order
+    _PACK = Struct(f"{WIDTH}q").pack
     ARENA, READONLY, FIXED = 1, 2, 4            # flags
 
     def __init__(self) -> None:
@@ -179,7 +177,7 @@ class Storages:
             readonly: bool, fixed: bool = False) -> int:
         """Append a storage and return its id."""
         n = len(self)
-        self.data.frombytes(_packer(self.WIDTH)(
+        self.data.frombytes(self._PACK(
             self.CODE[kind], nparts, row_bytes, where, node,
             self.ARENA * arena + self.READONLY * readonly + self.FIXED * fixed))
         return n
@@ -281,34 +279,37 @@ class Trace:
     def record(self, ins: Any, outs: tuple, line: int, node: int) -> None:
         """Append one instruction that writes `outs` and reads `ins.srcs`."""
         operands = outs + ins.srcs
+        rows, kind_of = self.rows, self._kind_of
+        self.starts.append(len(rows))
         if len(operands) == 3:                              # written out: this is the hot path
             x, y, z = operands
-            strides: tuple = (x.strides, y.strides, z.strides)
-            places: tuple = (x.storage.id, x.offset, y.storage.id, y.offset,
-                             z.storage.id, z.offset)
+            rows.frombytes(_PACK[3](
+                kind_of(ins, operands, len(outs), (x.strides, y.strides, z.strides)), line, node,
+                x.storage.id, x.offset, y.storage.id, y.offset, z.storage.id, z.offset))
         elif len(operands) == 2:
             x, y = operands
-            strides = (x.strides, y.strides)
-            places = (x.storage.id, x.offset, y.storage.id, y.offset)
+            rows.frombytes(_PACK[2](
+                kind_of(ins, operands, len(outs), (x.strides, y.strides)), line, node,
+                x.storage.id, x.offset, y.storage.id, y.offset))
         else:
-            strides = tuple([t.strides for t in operands])
-            places = tuple([v for t in operands for v in (t.storage.id, t.offset)])
+            kind = kind_of(ins, operands, len(outs), tuple([t.strides for t in operands]))
+            places = [v for t in operands for v in (t.storage.id, t.offset)]
+            rows.extend((kind, line, node, *places))
+
+    def _kind_of(self, ins: Any, operands: tuple, outs: int, strides: tuple) -> int:
+        """Return the id of the kind of an instruction, which writes its first `outs` operands."""
         like = ins.like
         if like is None or not outs:
-            kind = self._kind(ins, operands, len(outs))
-        else:
-            x = outs[0]
-            key = (like, ins.accumulate, ins.inplace, x.kind, x.dtype.num, x.shape, strides)
-            got = self._kind_ids.get(key)
-            if got is None:
-                got = self._kind_ids[key] = self._kind(ins, operands, len(outs))
-            kind = got
-        rows = self.rows
-        self.starts.append(len(rows))
-        rows.frombytes(_packer(HEAD + len(places))(kind, line, node, *places))
+            return self._kind(ins, operands, outs)
+        x = operands[0]
+        key = (like, ins.accumulate, ins.inplace, x.kind, x.dtype.num, x.shape, strides)
+        got = self._kind_ids.get(key)
+        if got is None:
+            got = self._kind_ids[key] = self._kind(ins, operands, outs)
+        return got
 
     def _kind(self, ins: Any, operands: tuple, outs: int) -> int:
-        """Return the id of the kind of an instruction, which writes its first `outs` operands."""
+        """Return the id of a kind by all that makes it."""
         masked = ins.mask is not None
         key = (ins.row, ins.engine, ins.accumulate, ins.inplace, outs, masked, ins.form,
                *[v for t in operands for v in (t.kind, t.dtype.num, t.shape, t.strides)])
@@ -319,6 +320,13 @@ class Trace:
                 ins.row, ins.engine,
                 tuple(Pattern(t.kind, t.dtype, t.shape, t.strides) for t in operands),
                 outs, ins.accumulate, ins.inplace, ins.form, masked))
+        return kind
+
+    def other_kind(self, ins: Any, outs: tuple) -> int:
+        """Return the id of the kind that adds where an instruction overwrites, or the reverse."""
+        ins.accumulate = not ins.accumulate
+        kind = self._kind(ins, outs + ins.srcs, len(outs))
+        ins.accumulate = not ins.accumulate
         return kind
 
     def __len__(self) -> int:
