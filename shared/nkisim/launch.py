@@ -29,7 +29,7 @@ from .chip.memory import HBM, NEVER
 from .errors import DIALECT, NkiError, Where, defined_at, fail, find_where, in_user_code, trim
 from .isa import lower
 from .lint import level
-from .machine import allocate
+from .machine import allocate, plainrange
 from .machine.context import NeedsValues, current
 from .machine.cores import Cores
 from .machine.grid import grid_sizes
@@ -314,7 +314,7 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     token, spoken = current.set(m), DIALECT.set(kernel.dialect)
     try:
         with collector.paused(), np.errstate(all="ignore"), dtypes.precision():
-            result = _run_instances(m, kernel, tensors, named)
+            result = plainrange.known_to(kernel.func)(_run_instances)(m, kernel, tensors, named)
             m.catch_up()        # nothing has read them: a kernel may return PSUM itself
             m.replays.finish()
             kernel.ended(m)

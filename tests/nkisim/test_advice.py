@@ -219,7 +219,7 @@ TWINS = {
                  (model_kernels.add(250), zeros(256000), zeros(256000))),
     "single-buffer": ((model_kernels.add_in_place_of(1), zeros(1280000), zeros(1280000)),
                       (model_kernels.add_in_place_of(4), zeros(1280000), zeros(1280000))),
-    "psum-banks": ((banks(1), half(P, P), BF), (banks(4), half(P, P), BF)),
+    "psum-banks": ((banks(1), half(P, P), BF), (banks(8), half(P, P), BF)),
     "fp32-passes": ((products(512), zeros(P, P), zeros(P, 512)), (products(512), half(P, P), BF)),
     "weights-reload": ((products(128, step=16), half(P, 16 * P), BF),
                        (products(128), half(P, P), BF)),

@@ -26,11 +26,12 @@ def _run_matmul(m: Machine, ins: Instr, dst: Tensor) -> None:
     a, b = as_f32(ins.srcs[0]), as_f32(ins.srcs[1])
     if ins.form.double_row:                 # (K, 2, M) and (K, 2, N): contraction over K and 2
         a, b = a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1])
-    if ins.accumulate and ins.mask is None and not dst.storage.arena:   # type: ignore[union-attr]
+    adds = ins.accumulate or ins.opens and dst.dtype == dtypes.FLOAT32
+    if adds and ins.mask is None and not dst.storage.arena:     # type: ignore[union-attr]
         if m.nest is not None and not ins.form.double_row:
             m.nest.defer(a, b)          # added with those of the other iterations
         else:
-            m.products.add(a, b, ins.srcs, dst)
+            m.products.add(a, b, ins.srcs, dst, not ins.accumulate)
         return
     a, b, out = a.reshape(a.shape[0], -1), b.reshape(b.shape[0], -1), dst.np
     if ins.accumulate:

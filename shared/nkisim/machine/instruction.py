@@ -36,8 +36,8 @@ class Instr:
     """
 
     __slots__ = ("row", "srcs", "dst", "also", "shape", "dtype", "kind", "engine", "params",
-                 "scalars", "grid", "kept", "box", "mask", "line", "accumulate", "inplace", "form",
-                 "like")
+                 "scalars", "grid", "kept", "box", "mask", "line", "accumulate", "opens", "inplace",
+                 "form", "like")
 
     def __init__(self, shape: tuple[int, ...] | None = None, dtype: np.dtype | None = None, *,
                  srcs: tuple[Tensor, ...] | None = None, dst: Any = None, kind: str = "",
@@ -62,6 +62,7 @@ class Instr:
         self.mask: np.ndarray | None = None                 # elements of the result that count
         self.line = -1
         self.accumulate = False     # matmul flag: add to what PSUM holds
+        self.opens = False          # the first product of a sum, which overwrites what is there
         self.inplace = False        # written as dst += ...: order does not matter
         #: what instructions have in common that differ at most in places and strides of operands
         #: and in what a result is written to; None: nobody knows any
@@ -74,7 +75,7 @@ class Instr:
         new.engine, new.params, new.form = self.engine, self.params, self.form
         new.scalars, new.grid, new.kept = self.scalars, None, None
         new.srcs = new.dst = new.box = new.mask = None
-        new.also, new.line, new.accumulate, new.inplace = (), -1, False, False
+        new.also, new.line, new.accumulate, new.opens, new.inplace = (), -1, False, False, False
         new.like = self.like
         return new
 

@@ -119,6 +119,47 @@ class LoopIndex:
         return self
 
 
+class Compared:
+    """A comparison of a nest's index with a number; who asks whether it is true looks at the index.
+
+    A product's `accumulate=k > 0` is a comparison that the nest answers, for all iterations.
+    """
+
+    __slots__ = ("index", "op", "other")
+
+    def __init__(self, index: LoopIndex, op: Callable, other: int):
+        self.index, self.op, self.other = index, op, other
+
+    def first(self) -> bool:
+        """Return what it is in the first iteration; nobody but the nest may ask."""
+        return self.op(self.index.value, self.other)
+
+    def __bool__(self) -> bool:
+        return self.op(self.index.look(), self.other)
+
+    def __int__(self) -> int:
+        return int(bool(self))
+
+    __index__ = __hash__ = __int__
+
+    def __eq__(self, other: Any) -> bool:
+        return bool(self) == other
+
+    def __and__(self, other: Any) -> Any:
+        return bool(self) & other
+
+    def __or__(self, other: Any) -> Any:
+        return bool(self) | other
+
+    def __invert__(self) -> int:
+        return ~int(self)
+
+    def __repr__(self) -> str:
+        return repr(bool(self))
+
+    __rand__, __ror__ = __and__, __or__
+
+
 # messages name the type of what they were given: to a kernel's author it is an int
 LoopIndex.__name__ = LoopIndex.__qualname__ = "int"
 
@@ -145,6 +186,8 @@ def _operator(f: Callable, swapped: bool, keep: Callable | None) -> Callable:
         number = _as_number(other)
         if number is None and not isinstance(other, (float, complex)):
             return NotImplemented           # an Index, a tensor, None ...: theirs to decide
+        if keep is None and f in _COMPARISONS and self.steps is not None and type(number) is int:
+            return Compared(self, f, number)
         if keep is None or number is None:
             self.look()
             other = looked_at(other)
@@ -162,6 +205,7 @@ def _looked_at(name: str) -> Callable:
     return method
 
 
+_COMPARISONS = {getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
 _KEPT: dict[str, Callable] = {"add": LoopIndex._added, "sub": LoopIndex._added,
                               "mul": LoopIndex._times}
 _BINARY: dict[str, Callable] = {

@@ -21,7 +21,8 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +30,10 @@ import numpy as np
 
 from ..chip.memory import FULLY, HBM, PSUM, SBUF, free_range
 from ..errors import NkiError
+from ..trace.trace import KIND
+from .context import current
 from .index import Index, Slice
-from .loopindex import LoopIndex, Watch
+from .loopindex import Compared, LoopIndex, Watch
 from .nestplan import Plan, plan_of
 from .nestrecord import Form, Line, Steps, unrolled
 from .nestvalues import Issue, copied, make, operand_of_all
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 VARIABLE = "NKISIM_NESTS"
 TRIES = 3               # nests at one place that do not fit, before they are left alone
 MOST_BYTES = 64 << 20   # of tiles that a load makes in all iterations
+_ALL = slice(None)
 Moves = dict[Watch, int]                # bytes that one more iteration of each loop moves a view
 
 
@@ -54,6 +58,8 @@ class Nest:
     def __init__(self, m: Machine, plan: Plan):
         self.m, self.depth = m, plan.depth
         self.levels: list[tuple[Watch, range]] = []
+        self.recorded: list[bool] = []  # which of them are in the record
+        self.adds: Compared | None = None       # when the next product does
         self.moving: dict[int, tuple[Tensor, Moves]] = {}       # views, by their id
         self.issues: list[Issue] = []   # what the body has issued
         self.fits = False               # all other iterations follow from the first
@@ -69,10 +75,11 @@ class Nest:
         return len(m.findings), m.replays.left_out, len(m.trace.edges), len(m.trace.named)
 
     # -- while the body runs ---------------------------------------------------------------------
-    def level(self, values: range) -> LoopIndex:
+    def level(self, loop: Loop | Unrecorded) -> LoopIndex:
         """Return the index of the next inner loop in its first iteration."""
-        watch = Watch()
+        watch, values = Watch(), loop.values
         self.levels.append((watch, values))
+        self.recorded.append(not isinstance(loop, Unrecorded))
         return LoopIndex(values[0], frozenset((watch,)), {watch: values.step})
 
     def _inside(self, low: int, high: int, steps: Moves, n: int) -> bool:
@@ -85,6 +92,9 @@ class Nest:
     def view(self, t: Tensor, keys: tuple) -> Tensor | None:
         """Return what subscripts mean, noting how far the loops move it; None if that is unclear.
         """
+        if type(...) in map(type, keys):
+            at = next(i for i, k in enumerate(keys) if k is Ellipsis)
+            keys = (*keys[:at], *[_ALL] * (len(t.shape) - len(keys) + 1), *keys[at + 1:])
         if t.oob is not None or len(keys) > len(t.shape):
             return None
         part = t.nblock if t.kind is not HBM else -1
@@ -116,7 +126,8 @@ class Nest:
 
     def issue(self, ins: Instr, dst: Tensor) -> None:
         """Take an instruction that is about to be recorded; give the nest up if it is of no use."""
-        product = ins.row.accumulates and ins.accumulate and dst.kind is PSUM
+        adds, self.adds = self.adds, None
+        product = ins.row.accumulates and dst.kind is PSUM and (ins.accumulate or adds is not None)
         if ins.box is not None or ins.mask is not None or ins.also or not (
                 product and len(ins.srcs) == 2 or _is_load(ins, dst) and (
                     dst.storage.id >= self.storages     # a tile that no product can wait for
@@ -125,7 +136,12 @@ class Nest:
             return
         for _ in range(len(self.m.storages) - self.storages - len(self.made)):
             self.made.append(len(self.levels))
-        self.issues.append(Issue(ins, dst, len(self.levels), product))
+        self.issues.append(Issue(ins, dst, len(self.levels), product, adds))
+
+    def answer(self, adds: Compared) -> bool:
+        """Return whether the next product adds to its sum; the same goes for all iterations."""
+        self.adds = adds
+        return adds.first()
 
     def give_up(self) -> None:
         """Run all iterations one by one, here and the next time."""
@@ -144,7 +160,8 @@ class Nest:
         if not self.fits:
             for issue in self.issues:
                 if issue.waits is not None:
-                    self.m.products.add(*issue.waits, issue.ins.srcs, issue.dst)
+                    self.m.products.add(*issue.waits, issue.ins.srcs, issue.dst,
+                                        not issue.ins.accumulate)
 
     def _fits(self) -> bool:
         m, tr = self.m, self.m.trace
@@ -213,8 +230,23 @@ class Nest:
             elif t.storage.id >= self.storages \
                     or self.m.compute and not self._known(t, moves, counts):
                 return False
-        st = issue.dst.storage
-        return not self.m.compute or issue.waits is not None and st.init == FULLY and not st.arena
+        if issue.adds is not None and not self._opens(issue, issue.adds, counts):
+            return False
+        return not self.m.compute or issue.waits is not None and not issue.dst.storage.arena
+
+    def _opens(self, issue: Issue, adds: Compared, counts: tuple[int, ...]) -> bool:
+        """Tell whether the first product of each sum, and no other one, overwrites what is there,
+        and all sums are opened before anything is added to one."""
+        steps = adds.index.steps or {}
+        value, later = np.array(adds.index.value), np.array(False)
+        stay = True
+        for (watch, _), n, step in zip(self.levels, counts, issue.moves[0]):
+            if not step and not stay and n > 1:
+                return False
+            stay = stay and not step
+            value = np.add.outer(value, steps.get(watch, 0) * np.arange(n))
+            later = np.logical_or.outer(later, (np.arange(n) > 0) & (not step))
+        return bool((adds.op(value, adds.other) == later).all())
 
     def _apart(self, loads: dict[int, Issue]) -> bool:
         """Tell whether what the nest writes is read by nothing but products, and sums are not."""
@@ -238,6 +270,8 @@ class Nest:
             for _, by in of_each_sum(counts, x.moves[0]):
                 sums.append(dst.like(dst.offset + by, dst.shape, dst.strides, 0, None))
                 places.setdefault(dst.storage.id, []).append((dst.offset + by, hi - lo))
+                if not self._may_add(sums[-1], x.adds is not None):
+                    return False
                 try:
                     if by and check is not None:
                         check(m, x.ins, sums[-1])
@@ -247,6 +281,13 @@ class Nest:
         return all(at + size <= after for found in places.values()
                    for (at, size), (after, _) in itertools.pairwise(sorted(found))) \
             and (len(waiting) < 2 or not m.compute or m.products.has_room(waiting))
+
+    def _may_add(self, dst: Tensor, opens: bool) -> bool:
+        """Tell whether products can be added to a sum without anything to be said about it."""
+        m, st = self.m, dst.storage
+        return opens or not m.psum_sums.get(st.id, {}).get(dst.offset) and (
+            not m.compute or st.init == FULLY or bool(
+                st.mask_view(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize).all()))
 
     def _known(self, t: Tensor, moves: Steps, counts: tuple[int, ...]) -> bool:
         """Tell whether all of an operand has been written before the nest."""
@@ -260,12 +301,18 @@ class Nest:
     def go_on(self) -> None:
         """Append the record of all iterations but the first, and do what they do."""
         m, tr = self.m, self.m.trace
-        record = unrolled(Form(tuple(values for _, values in self.levels), tuple(
-            Line(x.loops, x.moves_in(self.depth), tuple(
-                max(t.storage.id - self.storages, -1) for t in (x.dst, *x.ins.srcs)))
-            for x in self.issues), tuple(self.made)))
+        kinds = [tr.rows[at + KIND] for at in tr.starts[self.starts:]]
+        record = unrolled(Form(
+            tuple(values for _, values in self.levels), tuple(self.recorded), tuple(
+                Line(x.loops, x.moves_in(self.depth), tuple(
+                    max(t.storage.id - self.storages, -1) for t in (x.dst, *x.ins.srcs)),
+                    tr.other_kind(x.ins, (x.dst,)) - kind if self._adds_later(x) else 0)
+                for x, kind in zip(self.issues, kinds)), tuple(self.made)))
         record.append(tr, self.rows, self.storages, self.loops, self.nodes, self.parent)
         m.loop_open += [False] * len(record.inner)
+        for x in self.issues:
+            if x.product:
+                self._sums_written(x)
         if not m.compute:
             return
         loads = {}
@@ -284,7 +331,46 @@ class Nest:
             b, by_right = operand_of_all(t, by_right, right, self.counts,
                                          left is not None and right is not None
                                          and left.source is right.source)
-            m.products.add_all((a, b), x.dst, counts, (x.moves[0], by, by_right))
+            m.products.add_all((a, b), x.dst, counts, (x.moves[0], by, by_right),
+                               x.adds is not None)
+
+    def _adds_later(self, x: Issue) -> bool:
+        """Tell whether a product that overwrites adds to a sum in later iterations."""
+        return x.adds is not None and any(
+            n > 1 and not step for n, step in zip(self.counts, x.moves[0]))
+
+    def _sums_written(self, x: Issue) -> None:
+        """Note that all sums have been written, and not been read since."""
+        dst, st = x.dst, x.dst.storage
+        known = self.m.psum_sums.get(st.id)
+        if known is None and st.init == FULLY:
+            return
+        for _, by in of_each_sum(self.counts[:x.loops], x.moves[0]):
+            if self.m.compute:
+                st.mark(dst.offset + by, dst.shape, dst.strides, dst.dtype.itemsize)
+            if known is not None:
+                known[dst.offset + by] = False
+
+
+class Unrecorded:
+    """A loop that is unrolled before anybody records it: `range` of Python."""
+
+    def __init__(self, values: range):
+        self.values = values
+
+    def iterations(self) -> Generator[int, None, None]:
+        yield from self.values
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin the innermost loop of the running nest, or a nest."""
+        m = current.get()
+        frame = sys._getframe(1)
+        if m is None:
+            return iter(self.values)
+        if m.nest is not None:
+            return inner(m, self, m.nest)
+        plan = plan_for(m, frame)
+        return iter(self.values) if plan is None else outermost(m, self, plan)
 
 
 def _is_load(ins: Instr, dst: Tensor) -> bool:
@@ -355,7 +441,7 @@ def plan_for(m: Machine, frame: FrameType) -> Plan | None:
     return plan
 
 
-def outermost(m: Machine, loop: Loop, plan: Plan) -> Iterator[Any]:
+def outermost(m: Machine, loop: Loop | Unrecorded, plan: Plan) -> Iterator[Any]:
     """Yield the indices of a nest's outermost loop that have to be executed."""
     if m.pending is not None:
         m.flush()
@@ -371,11 +457,11 @@ def outermost(m: Machine, loop: Loop, plan: Plan) -> Iterator[Any]:
         m.misfits[plan] = m.misfits.get(plan, 0) + (TRIES if nest.never else 1)
 
 
-def inner(m: Machine, loop: Loop, nest: Nest) -> Iterator[Any]:
+def inner(m: Machine, loop: Loop | Unrecorded, nest: Nest) -> Iterator[Any]:
     """Yield the indices of a loop of a nest that have to be executed."""
     indices = loop.iterations()
     for k, index in enumerate(indices):
-        yield index if k else nest.level(loop.values)
+        yield index if k else nest.level(loop)
         if m.pending is not None:
             m.flush()
         if m.nest is nest:              # the innermost loop's first iteration is over

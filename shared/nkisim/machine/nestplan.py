@@ -26,13 +26,14 @@ from .index import Grid, Index, MGrid, Slice
 from .loopindex import LoopIndex
 from .tensor import Tensor
 
-_RANGES = ("affine_range", "sequential_range")
+_RANGES = ("affine_range", "sequential_range", "static_range", "range")
 _INDICES = ("ds", "arange")             # what makes indices
 _LOOKS_AROUND = {"locals", "vars", "eval", "exec", "globals"}   # who may read any variable
 _EXPRESSION = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Subscript, ast.Slice, ast.Tuple,
                ast.Compare, ast.BoolOp, ast.Call, ast.Attribute, ast.keyword, ast.cmpop,
                ast.boolop, ast.operator, ast.unaryop, ast.expr_context)
-_PLAIN = (int, float, bool, str, type(None), type(...), Tensor, LoopIndex, Index, Grid, Slice)
+#: types of values that do nothing but what we see; languages add what their tensors are
+PLAIN = [int, float, bool, str, type(None), type(...), Tensor, LoopIndex, Index, Grid, Slice]
 _OWN = __name__.partition(".")[0]
 
 
@@ -73,8 +74,7 @@ def _found(path: tuple[str, ...], names: dict[str, Any]) -> Any:
     found: Any = names.get(path[0], _NOTHING)
     for name in path[1:]:
         kind = type(found)
-        if not (issubclass(kind, ModuleType) or kind is Grid
-                or kind is Tensor and name in ("shape", "dtype") or _from_us(found)):
+        if not (issubclass(kind, ModuleType) or kind is Grid or _from_us(found)):
             return _NOTHING
         found = getattr(found, name, _NOTHING)
     return found
@@ -93,7 +93,7 @@ def _is_ours(function: Any, names: tuple[str, ...]) -> bool:
 
 def _is_plain(value: Any) -> bool:
     """Tell whether reading, adding and subscripting a value has no effect that we do not see."""
-    return type(value) in _PLAIN or isinstance(value, (np.integer, np.dtype, MGrid)) \
+    return type(value) in PLAIN or isinstance(value, (np.integer, np.dtype, MGrid)) \
         or type(value) is tuple and all(type(x) is int for x in value) \
         or isinstance(value, type) and issubclass(value, np.generic)
 
@@ -253,4 +253,4 @@ def _only_inside(name: str, function: ast.AST, code: CodeType) -> bool:
         and id(n) not in inside) for n in ast.walk(function))
 
 
-__all__ = ["Plan", "plan_of"]
+__all__ = ["PLAIN", "Plan", "plan_of"]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..trace.trace import HEAD, NODE, OPERAND, Storages, StorageTable, Trace
+from ..trace.trace import HEAD, KIND, NODE, OPERAND, Storages, StorageTable, Trace
 
 Steps = tuple[int, ...]                 # bytes that one more iteration of each loop moves a view
 _NODE = StorageTable._fields.index("node")
@@ -22,11 +22,14 @@ class Line(NamedTuple):
     """An instruction of a nest: how many loops it is in, and its operands as in the record.
 
     `made`: for each operand, which of the storages that the nest makes it lies in, -1 for others.
+    `other`: what to add to its kind in all iterations but those that are the first ones of all
+    loops which do not move the destination (the product that opens a sum is of another kind).
     """
 
     loops: int
     moves: tuple[Steps, ...]
     made: tuple[int, ...]
+    other: int = 0
 
     @property
     def width(self) -> int:
@@ -36,10 +39,12 @@ class Line(NamedTuple):
 class Form(NamedTuple):
     """What nests with the same record have in common, but for where it begins.
 
+    `nodes`: which of the loops are in the record; others are unrolled before anybody records them.
     `made`: how many loops each storage that a nest makes is in, in their order.
     """
 
     values: tuple[range, ...]
+    nodes: tuple[bool, ...]
     lines: tuple[Line, ...]
     made: tuple[int, ...]
 
@@ -49,8 +54,8 @@ class Unrolled:
 
     def __init__(self, form: Form):
         self.form = form
-        values, lines, made = form
-        depth = len(values)
+        values, noded, lines, made = form
+        depth, recorded = len(values), sum(noded)
         nodes: list[tuple[int, int, int]] = []          # parent, loop, index
         loops: list[int] = []                           # the level of each
         done: list[tuple[int, ...]] = []                # line, node, iterations, storages
@@ -59,11 +64,13 @@ class Unrolled:
         first_node = [0] * len(made)
 
         def run(level: int, parent: int, at: tuple[int, ...]) -> None:
-            loop = len(loops)
-            loops.append(level)
+            loop, node = len(loops), parent
+            if noded[level]:
+                loops.append(sum(noded[:level]))
             for n, i in enumerate(values[level]):
-                node = len(nodes)
-                nodes.append((parent, loop, i))
+                if noded[level]:
+                    node = len(nodes)
+                    nodes.append((parent, loop, i))
                 here = (*at, n) + (0,) * (depth - level - 1)
                 for s in own[level]:
                     now[s] = len(storages)
@@ -77,8 +84,8 @@ class Unrolled:
         inside = [[k for k, line in enumerate(lines) if line.loops == level + 1]
                   for level in range(depth)]
         run(0, -1, ())
-        self.inner = loops[depth:]
-        rest = np.array(nodes[depth:], np.int64).reshape(-1, 3)
+        self.inner = loops[recorded:]
+        rest = np.array(nodes[recorded:], np.int64).reshape(-1, 3)
         self.parent, self.loop = rest[:, 0].copy(), rest[:, 1].copy()
         self.outer = np.flatnonzero(self.parent < 0)
         self.iteration = rest[:, 2].tobytes()
@@ -90,7 +97,7 @@ class Unrolled:
         self._rows(np.array(done, np.int64))
 
     def _rows(self, done: np.ndarray) -> None:
-        values, lines, made = self.form
+        values, _, lines, made = self.form
         depth, count = len(values), len(lines)
         self.runs = np.bincount(done[:, 0], minlength=count).tolist()       # of each line
         widths = np.array([line.width for line in lines], np.int64)
@@ -103,6 +110,9 @@ class Unrolled:
             at, row = starts[mine], done[mine]
             which[at[:, None] + np.arange(line.width)] = first[k] + np.arange(line.width)
             delta[at + NODE] = row[:, 1] - row[0, 1]
+            if line.other:
+                here = [2 + d for d in range(line.loops) if not line.moves[0][d]]
+                delta[at[row[:, here].any(axis=1)] + KIND] = line.other
             for number, (move, storage) in enumerate(zip(line.moves, line.made)):
                 place = at + HEAD + OPERAND * number
                 delta[place + 1] = row[:, 2:2 + depth] @ np.array(move, np.int64)

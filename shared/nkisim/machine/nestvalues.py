@@ -8,6 +8,7 @@ import numpy as np
 
 from ..chip import dtypes
 from ..chip.memory import SBUF, Storage, contiguous_strides
+from .loopindex import Compared
 from .nestrecord import Steps
 from .shadow import refresh_shadow
 from .tensor import Tensor
@@ -22,13 +23,14 @@ class Issue:
     """An instruction of a nest, in the first of all iterations, and the loops that it is in.
 
     `moves`: how far each of them moves its operands, the destination first. `waits`: the operands
-    of a product that is not computed yet.
+    of a product that is not computed yet; `adds`: when it adds to a sum, if not always.
     """
 
-    __slots__ = ("ins", "dst", "loops", "product", "moves", "waits", "_values")
+    __slots__ = ("ins", "dst", "loops", "product", "adds", "moves", "waits", "_values")
 
-    def __init__(self, ins: Instr, dst: Tensor, loops: int, product: bool):
+    def __init__(self, ins: Instr, dst: Tensor, loops: int, product: bool, adds: Compared | None):
         self.ins, self.dst, self.loops, self.product = ins, dst, loops, product
+        self.adds = adds
         self.moves: tuple[Steps, ...] = ()
         self.waits: tuple[np.ndarray, np.ndarray] | None = None
         self._values: Tensor | None = None

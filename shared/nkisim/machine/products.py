@@ -31,7 +31,7 @@ MAX_KEPT = 8 << 20
 
 
 class Group:
-    """The products that are added to one result.
+    """The products that are added to one result, or that overwrite it if the first one `opens` it.
 
     `operands` are the stationary and the moving ones as arrays; `places` say, in the same order,
     what they are: storage, offset, shape, strides, dtype and version of the bytes. Where loops
@@ -39,10 +39,10 @@ class Group:
     each loop.
     """
 
-    __slots__ = ("dst", "rows", "operands", "places")
+    __slots__ = ("dst", "opens", "rows", "operands", "places")
 
-    def __init__(self, dst: Tensor):
-        self.dst, self.rows = dst, 0
+    def __init__(self, dst: Tensor, opens: bool = False):
+        self.dst, self.opens, self.rows = dst, opens, 0
         self.operands: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
         self.places: tuple[list[tuple], list[tuple]] = ([], [])
 
@@ -60,17 +60,21 @@ class Products:
         self._stacks = Stacks(MAX_KEPT), Stacks(0)      # of stationary and of moving operands
 
     def add(self, stationary: np.ndarray, moving: np.ndarray, operands: tuple[Tensor, ...],
-            dst: Tensor) -> None:
-        """Queue dst += stationary.T @ moving; both are views of the operands' storages."""
+            dst: Tensor, opens: bool = False) -> None:
+        """Queue dst += stationary.T @ moving; both are views of the operands' storages.
+
+        A product that `opens` a sum overwrites what is there; nothing waits to be added to it.
+        """
         self._queue((stationary, moving), operands, dst, 1, stationary.shape[0],
-                    (operands[0].offset, operands[1].offset), ())
+                    (operands[0].offset, operands[1].offset), (), opens)
 
     def add_all(self, operands: tuple[Tensor, ...], dst: Tensor, counts: tuple[int, ...],
-                moves: tuple[tuple[int, ...], ...]) -> None:
+                moves: tuple[tuple[int, ...], ...], opens: bool) -> None:
         """Queue the products of all iterations of nested loops, in their order.
 
         `operands` and `dst` are those of the first; `counts`: iterations of each loop, and
-        `moves`: how many bytes each moves the sum, the stationary and the moving operand.
+        `moves`: how many bytes each moves the sum, the stationary and the moving operand. The first
+        one of each sum may be one that `opens` it.
         """
         both = []
         for t, steps in zip(operands, moves[1:]):
@@ -78,17 +82,17 @@ class Products:
             strides = tuple(s // item * a.itemsize for s in steps)
             both.append(as_strided(a, (*counts, *a.shape), (*strides, *a.strides)))
         self._split(tuple(both), operands, dst, counts,
-                    (dst.offset, operands[0].offset, operands[1].offset), moves)
+                    (dst.offset, operands[0].offset, operands[1].offset), moves, opens)
 
     def _split(self, values: tuple[np.ndarray, ...], operands: tuple[Tensor, ...],
                dst: Tensor, counts: tuple[int, ...], offsets: tuple[int, ...],
-               moves: tuple[tuple[int, ...], ...]) -> None:
+               moves: tuple[tuple[int, ...], ...], opens: bool) -> None:
         """Queue products so that as many wait together as if they had come one by one."""
         rows = values[0].shape[len(counts)]
         results = [_at(dst, offsets[0] + by) for _, by in of_each_sum(counts, moves[0])]
         each = prod(counts) // len(results)
         if counts and not self.has_room([(results, each, rows)]):
-            self._parts(values, operands, dst, counts, offsets, moves)
+            self._parts(values, operands, dst, counts, offsets, moves, opens)
             return
         rest = [d for d, step in enumerate(moves[0]) if not step]
         left = tuple(counts[d] for d in rest)
@@ -97,11 +101,11 @@ class Products:
             where = tuple(o + sum(n * step for n, step in zip(at, steps) if type(n) is int)
                           for o, steps in zip(offsets[1:], moves[1:]))
             self._queue(tuple(v[at] for v in values), operands, result, each, each * rows, where,
-                        forms)
+                        forms, opens)
 
     def _parts(self, values: tuple[np.ndarray, ...], operands: tuple[Tensor, ...],
                dst: Tensor, counts: tuple[int, ...], offsets: tuple[int, ...],
-               moves: tuple[tuple[int, ...], ...]) -> None:
+               moves: tuple[tuple[int, ...], ...], opens: bool) -> None:
         """Queue the iterations of the outermost loop, as many at once as there is room for."""
         rows, done = values[0].shape[len(counts)], 0
         while done < counts[0]:
@@ -115,11 +119,12 @@ class Products:
             some = bisect_left(range(1, counts[0] - done + 1), True, key=too_many)
             if some:
                 self._split(tuple(v[done:done + some] for v in values), operands, dst,
-                            (some, *counts[1:]), here, moves)
+                            (some, *counts[1:]), here, moves, opens)
             else:
                 self._split(tuple(v[done] for v in values), operands, dst, counts[1:], here,
-                            tuple(steps[1:] for steps in moves))
+                            tuple(steps[1:] for steps in moves), opens)
             done += some or 1
+            opens = opens and moves[0][0] != 0          # the next iteration has its own sums
 
     def has_room(self, more: list[tuple[list[Tensor], int, int]]) -> bool:
         """Tell whether products can wait with those that do: sums, and to each so many of so many
@@ -135,13 +140,13 @@ class Products:
 
     def _queue(self, values: tuple[np.ndarray, ...], operands: tuple[Tensor, ...],
                dst: Tensor, number: int, rows: int, offsets: tuple[int, ...],
-               forms: tuple) -> None:
+               forms: tuple, opens: bool) -> None:
         if self._count + number > MAX_PRODUCTS or self._waiting(dst) + rows > MAX_ROWS:
             self.run()
         key = _result(dst)
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = Group(dst)
+            group = self._groups[key] = Group(dst, opens)
             self._flag(dst.storage, IS_RESULT)
         for t, a, arrays, places, offset, form in zip(operands, values, group.operands,
                                                       group.places, offsets, forms or ((), ())):
@@ -167,15 +172,18 @@ class Products:
     def uses(self, t: Tensor) -> bool:
         """Tell whether what waits would notice that a part of a flagged storage is written."""
         storage: Any = t.storage
-        if storage.queued & IS_RESULT:
-            return True
-        for x, offset, form in self._operands:
-            lo, hi = _bytes(x, offset, form)
-            first, end = self._in_use.get(x.storage.id, (lo, hi))
-            self._in_use[x.storage.id] = min(lo, first), max(hi, end)
-        self._operands = []
         lo, hi = _bytes(t, t.offset)
-        first, end = self._in_use[storage.id]
+        if storage.queued & IS_RESULT:
+            waiting = [_bytes(g.dst, g.dst.offset) for g in self._groups.values()
+                       if g.dst.storage is storage]
+            if any(lo < end and first < hi for first, end in waiting):
+                return True
+        for x, offset, form in self._operands:
+            at, past = _bytes(x, offset, form)
+            first, end = self._in_use.get(x.storage.id, (at, past))
+            self._in_use[x.storage.id] = min(at, first), max(past, end)
+        self._operands = []
+        first, end = self._in_use.get(storage.id, (0, 0))
         # else it is another slot of a ring of buffers, or the next tile of a row
         return lo < end and first < hi
 
@@ -201,11 +209,18 @@ class Products:
         lefts, rights = self._stacks
         right = rights.of(groups[:1], 1, [n])
         left = lefts.of(groups, 0, [out.shape[0] for out in outs])
+        if len(groups) == 1 and groups[0].opens and outs[0].flags.c_contiguous:
+            np.matmul(left.T, right, out=outs[0].reshape(m, n))
+            return
         if self._total.size < m * n:
             self._total = np.empty(m * n, np.float32)
         total = np.matmul(left.T, right, out=self._total[:m * n].reshape(m, n))
-        for out, start, end in zip(outs, [0, *ends], ends):
-            out += total[start:end].reshape(out.shape)
+        for group, out, start, end in zip(groups, outs, [0, *ends], ends):
+            value = total[start:end].reshape(out.shape)
+            if group.opens:
+                out[...] = value
+            else:
+                out += value
 
 
 def _with_same(groups: Iterable[Group], which: int) -> Iterator[list[Group]]:

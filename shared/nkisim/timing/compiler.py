@@ -20,6 +20,8 @@ from ..errors import fail
 from ..trace.footprint import Accesses, accesses
 from ..trace.rewrite import Draft
 from ..trace.trace import Kind, Trace
+from .invariant import hoist_arithmetic, keep_broadcasts
+from .moves import Moves, most_held
 from .transposes import on_tensor_engine
 from .twice import twice
 from .vectorize import vectorize
@@ -36,6 +38,10 @@ OPTIONS = {
                      "Tensor Engine",
     "hoist": "a load that was done before, of an input, into a tile that nobody changes, is not "
              "done again while SBUF has room for it",
+    "hoist-arithmetic": "arithmetic of a loop whose operands do not change in it is done once, "
+                        "while SBUF has room for it",
+    "keep-broadcasts": "rows that are broadcast over partitions are read out of PSUM, if a bank "
+                       "holds them",
     "vectorize": "instructions of a loop over affine_range that differ only by an offset are one",
     "nests": "where a nest of loops follows another in a loop, the Tensor Engine begins it after "
              "the other's last instruction",
@@ -50,13 +56,15 @@ OPTIONS = {
 }
 #: what AWS's compiler does in any case, and what its middle end does besides
 DEFAULT = ("reorder", "engines", "rename", "pe-transposes", "late-loads")
-MIDDLE_END = ("hoist", "vectorize", "spread-dma", "split-sums", "nests")
+MIDDLE_END = ("hoist", "hoist-arithmetic", "keep-broadcasts", "vectorize", "spread-dma",
+              "split-sums", "nests")
 #: what the compiler of the package nki does besides
 NKI = ("use-order",)
 #: what it is not seen to do in measurements of a target, which were made with older compilers
 NOT_YET = {"trn1": frozenset(("hoist", "split-sums", "nests"))}
 #: options that change the trace
-REWRITES = frozenset(("pe-transposes", "split-sums", "hoist", "vectorize", "merge-dma"))
+REWRITES = frozenset(("pe-transposes", "split-sums", "hoist", "hoist-arithmetic",
+                      "keep-broadcasts", "vectorize", "merge-dma"))
 
 
 def options(wanted: Iterable[str] | str | None, middle_end: bool = False, target: str = "",
@@ -91,12 +99,16 @@ def rewrite(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> Trace:
     """Return the trace as the options that change instructions leave it."""
     if "pe-transposes" in on:
         trace = on_tensor_engine(trace, hw)
-    if "split-sums" in on:
-        trace = twice(trace, hw)
     if "hoist" in on:
         trace = hoist(trace, hw)
+    if "hoist-arithmetic" in on:
+        trace = hoist_arithmetic(trace, hw)
+    if "keep-broadcasts" in on:
+        trace = keep_broadcasts(trace, hw)
     if "vectorize" in on:
         trace = vectorize(trace, hw)
+    if "split-sums" in on:
+        trace = twice(trace, hw)
     if "merge-dma" in on:
         trace = merge_dma(trace, hw)
     return trace
@@ -144,26 +156,6 @@ class _Dmas:
         return {(SBUF, HBM): 1, (HBM, SBUF): 2}.get((to, of), 0)
 
 
-class _Moves:
-    """Puts versions of tiles into storages of their own, where nothing else is in the way."""
-
-    def __init__(self, draft: Draft, acc: Accesses):
-        self.draft, self.acc = draft, acc
-        self.order = np.argsort(acc.vid, kind="stable")
-        self.begin = np.searchsorted(acc.vid[self.order],
-                                     np.arange(len(acc.versions.storage) + 1))
-
-    def storage(self, v: int) -> int:
-        """Return a new storage for version `v`."""
-        return self.draft.storage(int(self.acc.versions.storage[v]), SBUF)
-
-    def move(self, v: int, storage: int, shift: int = 0) -> None:
-        """Move all accesses to version `v`."""
-        ev = self.acc.ev
-        for e in self.order[self.begin[v]:self.begin[v + 1]].tolist():
-            self.draft.move(int(ev["instr"][e]), int(ev["operand"][e]), storage, shift=shift)
-
-
 def hoist(trace: Trace, hw: NeuronCore) -> Trace:
     """Leave out loads that were done before; their readers use the tile of the first one.
 
@@ -174,8 +166,8 @@ def hoist(trace: Trace, hw: NeuronCore) -> Trace:
     acc = accesses(trace, hw)
     dmas, draft = _Dmas(trace, acc), Draft(trace)
     v = acc.versions
-    moves, lo, size = _Moves(draft, acc), v.lo, v.bytes
-    room = hw.sbuf_usable_bytes - _most_held(acc, dmas)
+    moves, lo, size = Moves(draft, acc), v.lo, v.bytes
+    room = hw.sbuf_usable_bytes - most_held(acc, dmas.version[dmas.loads])
     kept: dict[tuple, list[int]] = {}                   # (kind, source) -> loads of one tile
     used, same = 0, []
     for i in dmas.loads:
@@ -203,22 +195,11 @@ def hoist(trace: Trace, hw: NeuronCore) -> Trace:
     return draft.finish()
 
 
-def _most_held(acc: Accesses, dmas: _Dmas) -> int:
-    """Return the bytes of SBUF (per partition) that tiles other than such loads take at most."""
-    v = acc.versions
-    other = ~v.psum
-    other[dmas.version[dmas.loads]] = False
-    steps = np.zeros(len(acc.kinds) + 1, np.int64)
-    np.add.at(steps, v.first[other], v.bytes[other])
-    np.subtract.at(steps, v.last[other] + 1, v.bytes[other])
-    return int(np.cumsum(steps).max(initial=0))
-
-
 def merge_dma(trace: Trace, hw: NeuronCore) -> Trace:
     """Do loads, and stores, that follow each other in HBM at once."""
     acc = accesses(trace, hw)
     dmas, draft = _Dmas(trace, acc), Draft(trace)
-    moves, most = _Moves(draft, acc), hw.timing.compiler_merged_dmas
+    moves, most = Moves(draft, acc), hw.timing.compiler_merged_dmas
     for found, hbm in ((dmas.loads, 1), (dmas.stores, 0)):
         open_: dict[tuple, list[int]] = {}              # (line, kind, storage) -> the last run
         runs: list[list[int]] = []

@@ -12,8 +12,7 @@ import numpy as np
 
 from .. import collector
 from ..chip.hw import NeuronCore
-from ..chip.memory import HBM, PSUM
-from ..isa.table import ANY
+from ..chip.memory import HBM
 from ..trace.footprint import (
     ACT,
     DVE,
@@ -28,6 +27,7 @@ from ..trace.footprint import (
 )
 from ..trace.trace import Kind, Trace
 from . import compiler, cost, events, nests, prefetch, spill
+from .balance import share_out
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
 _QUEUE = {"tensor": PE, "vector": DVE, "scalar": ACT, "gpsimd": POOL, "sync": SYNC}
@@ -65,33 +65,6 @@ class Schedule:
     waiting_us: float = 0.0                 # how much longer it is because of the other core
 
 
-def assign_engines(kinds: list[Kind], counts: dict[int, int], hw: NeuronCore,
-                   balance: bool = True) -> list[str]:
-    """Choose the engines of copies that leave it open: the one with less to do, by workload.
-    Without `balance`: the first that the instruction names.
-
-    What must run somewhere is counted first; then the largest kinds choose. PSUM drains go to
-    the Scalar Engine when it makes no difference, as in profiles.
-    """
-    load = {"vector": 0.0, "scalar": 0.0}
-    if not balance:
-        return [k.row.engines[0] if k.engine == ANY else k.engine for k in kinds]
-    out = [k.engine for k in kinds]
-    open_: list[tuple[float, int]] = []
-    for k, kind in enumerate(kinds):
-        if kind.engine == ANY:
-            open_.append((cost.work(kind, hw, "vector").interval_us * counts.get(k, 0), k))
-        elif kind.engine in load:
-            load[kind.engine] += cost.work(kind, hw, kind.engine).interval_us * counts.get(k, 0)
-    for _, k in sorted(open_, reverse=True):
-        psum = any(p.kind is PSUM for p in kinds[k].operands)
-        took = {e: cost.work(kinds[k], hw, e).interval_us * counts.get(k, 0) for e in load}
-        best = min(load, key=lambda e: (round(load[e] + took[e], 3), (e == "vector") == psum))
-        out[k] = best
-        load[best] += took[best]
-    return out
-
-
 def queue_of(kind: Kind, engine: str) -> int:
     """Return the queue an instruction goes to."""
     if engine != "dma":
@@ -114,9 +87,8 @@ class _Plan:
 
 def _plan(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> _Plan:
     """Choose engines, and find costs and dependencies."""
-    kinds = trace.kind_ids()
-    engines = assign_engines(trace.kinds, dict(enumerate(np.bincount(kinds).tolist())), hw,
-                             "engines" in on)
+    trace = share_out(trace, hw, "engines" in on)
+    engines = [k.engine for k in trace.kinds]
     works: list[cost.Work | None] = []
     transfers: list[cost.Transfer | None] = []
     for kind, engine in zip(trace.kinds, engines):
@@ -256,4 +228,4 @@ def _schedule(plan: _Plan, times: events.Times, hw: NeuronCore, spilled: int, dg
                     spilled)
 
 
-__all__ = ["ENGINES", "Schedule", "assign_engines", "schedule", "together"]
+__all__ = ["ENGINES", "Schedule", "schedule", "together"]

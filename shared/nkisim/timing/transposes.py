@@ -43,8 +43,8 @@ def _replace(draft: Draft, i: int, hw: NeuronCore) -> None:
     item = to.dtype.itemsize
     for r in range(0, rows, hw.pmax):
         n = min(hw.pmax, rows - r)
-        tile = draft.storage(home, SBUF, n, columns * item)
-        turned = draft.storage(home, PSUM, columns, n * item)
+        tile = draft.storage(home, SBUF, nparts=n, row_bytes=columns * item)
+        turned = draft.storage(home, PSUM, nparts=columns, row_bytes=n * item)
         here = Pattern(SBUF, to.dtype, (n, columns), (columns * item, item))
         bank = Pattern(PSUM, to.dtype, (columns, n), (n * item, item))
         there = Pattern(HBM, of.dtype, (n, columns), of.strides)

@@ -7,11 +7,13 @@ all maxima of a group of tiles are there before the first exponential begins.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from ..chip.hw import NeuronCore
 from ..chip.memory import HBM, PSUM, SBUF
+from ..isa import dve
 from ..trace.rewrite import Draft
 from ..trace.trace import Kind, Trace, operand_at
 
@@ -19,11 +21,24 @@ _ENGINES = ("vector", "scalar", "any")
 
 
 def vectorize(trace: Trace, hw: NeuronCore) -> Trace:
-    """Return the trace with one instruction for those of a loop that differ by an offset only."""
+    """Return the trace with one instruction for those of a loop that differ by an offset only.
+
+    Where a loop is too long for that, tiles in PSUM of as many iterations as a bank has room for
+    lie in one, and one instruction reads them all.
+    """
     draft, users = Draft(trace), _users(trace)
     changed = False
-    for first, trips, length in _loops(trace):
-        changed |= _Loop(trace, draft, first, trips, length).rewrite(hw, users)
+    for nest in _loops(trace):
+        if _Loop(trace, draft, nest.at, nest.early).rewrite(hw, users):
+            changed = True
+            continue
+        trips = len(nest.at)
+        for n in range(trips // 2, 1, -1):
+            if trips % n == 0 and all([
+                    _Loop(trace, draft, nest.at[t:t + n], []).rewrite(hw, users, drains=True)
+                    for t in range(0, trips, n)]):
+                changed = True
+                break
     return draft.finish() if changed else trace
 
 
@@ -37,9 +52,15 @@ def _users(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     return first, last
 
 
-def _loops(trace: Trace) -> list[tuple[int, int, int]]:
-    """Return (first instruction, trips, instructions an iteration) of innermost affine loops whose
-    iterations are alike."""
+class _Nest(NamedTuple):
+    """An innermost loop whose iterations are alike."""
+
+    at: np.ndarray              # its instructions: (iteration, statement)
+    early: list[int]            # tiles that are set to a value by the first of all iterations
+
+
+def _loops(trace: Trace) -> list[_Nest]:
+    """Return innermost affine loops whose iterations are alike."""
     kind, line, node = trace.instructions()
     if not len(node):
         return []
@@ -48,43 +69,54 @@ def _loops(trace: Trace) -> list[tuple[int, int, int]]:
     end = np.append(begin[1:], len(loop))
     seen, counts = np.unique(loop[begin], return_counts=True)
     whole = set(seen[counts == 1].tolist())             # in one piece: there is no loop inside
+    sets = np.array([k.row is dve.memset.row for k in trace.kinds])[kind]
     out = []
     for a, b in zip(begin.tolist(), end.tolist()):
         this = int(loop[a])
         if this not in whole or this < 0 or trace.loop_kind[this] != "affine_range":
             continue
-        trips = len(np.unique(node[a:b]))
-        length = (b - a) // trips
-        if trips < 2 or length * trips != b - a:
+        trips, every, early = len(np.unique(node[a:b])), np.arange(a, b), []
+        first = np.flatnonzero(node[a:b] == node[a]) + a
+        if trips > 1 and len(first) * trips > b - a:    # a sum that its first part makes zero
+            early = [i for i in first[sets[first]].tolist() if kind[i] not in kind[first[-1] + 1:b]]
+            every = np.setdiff1d(every, early)
+        length = len(every) // trips
+        if trips < 2 or length * trips != len(every):
             continue
-        same = kind[a:b].reshape(trips, length), line[a:b].reshape(trips, length)
-        nodes = node[a:b].reshape(trips, length)
-        if all((x == x[0]).all() for x in same) and (nodes == nodes[:, :1]).all():
-            out.append((a, trips, length))
+        at = every.reshape(trips, length)
+        if all((x[at] == x[at[0]]).all() for x in (kind, line)) \
+                and (node[at] == node[at[:, :1]]).all():
+            out.append(_Nest(at, early))
     return out
 
 
 class _Loop:
-    """One loop: where the operands of its statements are, iteration by iteration.
+    """One loop, or some iterations of it: where the operands of its statements are.
 
     `storage`, `offset`: by statement, arrays (iteration, operand).
     """
 
-    def __init__(self, trace: Trace, draft: Draft, first: int, trips: int, length: int):
-        self.trace, self.draft = trace, draft
-        self.first, self.trips, self.length = first, trips, length
-        starts = np.array(trace.starts[first:first + trips * length]).reshape(trips, length)
-        self.kinds = [draft.kind_of(first + p) for p in range(length)]
+    def __init__(self, trace: Trace, draft: Draft, at: np.ndarray, early: list[int]):
+        self.trace, self.draft, self.at, self.early = trace, draft, at, early
+        self.trips, self.length = at.shape
+        self.first = int(min(at[0, 0], *early)) if early else int(at[0, 0])
+        starts = np.array(trace.starts, np.int64)[at]
+        self.kinds = [draft.kind_of(i) for i in at[0].tolist()]
         self.storage, self.offset = [], []
         for p, kind in enumerate(self.kinds):
-            at = operand_at(starts[:, p:p + 1], np.arange(len(kind.operands))[None, :])
-            self.storage.append(draft.rows[at])
-            self.offset.append(draft.rows[at + 1])
+            where = operand_at(starts[:, p:p + 1], np.arange(len(kind.operands))[None, :])
+            self.storage.append(draft.rows[where])
+            self.offset.append(draft.rows[where + 1])
 
-    def rewrite(self, hw: NeuronCore, users: tuple[np.ndarray, np.ndarray]) -> bool:
-        """Put in one instruction for each statement that allows it; tell whether there is any."""
-        merged = [self._fits(p, hw) for p in range(self.length)]
-        if not any(merged):
+    def rewrite(self, hw: NeuronCore, users: tuple[np.ndarray, np.ndarray],
+                drains: bool = False) -> bool:
+        """Put in one instruction for each statement that allows it; tell whether there is any.
+
+        `drains`: only for those that read tiles in PSUM, of which a bank holds all.
+        """
+        merged = [self._fits(p, hw) and (not drains or self._drains(p, hw))
+                  for p in range(self.length)]
+        if not any(merged) or drains and any(k.accumulate for k in self.kinds):
             return False
         tiles = self._tiles(users)
         if tiles is None or not self._room(tiles, hw):
@@ -94,13 +126,17 @@ class _Loop:
                 else None for one in many]              # no more than lies in PSUM at once
         if not any(many):
             return False
+        for i in self.early:
+            kind = self.draft.kind_of(i)
+            self.draft.put(self.first, i, kind, [self.draft.operand(i, j)
+                                                 for j in range(len(kind.operands))])
         homes = {s: self.draft.storage(s, self.trace.storages[s].kind,
                                        row_bytes=self.trips * self.trace.storages[s].row_bytes)
                  for s in {mine[0] for mine in tiles.values()}}
         for p, one in enumerate(many):
             kind = self._at_home(one or self.kinds[p], p, tiles)
             for t in range(1 if one else self.trips):
-                i = self.first + t * self.length + p
+                i = int(self.at[t, p])
                 operands = []
                 for s, at in zip(self.storage[p][t].tolist(), self.offset[p][t].tolist()):
                     if s in tiles:
@@ -109,7 +145,7 @@ class _Loop:
                         s = homes[head]
                     operands.append((s, at))
                 self.draft.put(self.first, i, kind, operands)
-        for i in range(self.first, self.first + self.trips * self.length):
+        for i in (*self.early, *self.at.ravel().tolist()):
             self.draft.drop(i)
         return True
 
@@ -132,6 +168,14 @@ class _Loop:
         out = kind.operands[0]
         return self.trips * (out.elements // out.shape[0]) <= hw.timing.compiler_vector_elements
 
+    def _drains(self, p: int, hw: NeuronCore) -> bool:
+        """Tell whether a statement reads tiles of PSUM that lie in one bank together."""
+        kind = self.kinds[p]
+        return any(q.kind is PSUM and len(set(self.storage[p][:, j].tolist())) == self.trips
+                   and self.trips * self.trace.storages[int(self.storage[p][0, j])].row_bytes
+                   <= hw.psum_bank_bytes
+                   for j, q in enumerate(kind.operands) if j >= kind.outputs)
+
     def _tiles(self, users: tuple[np.ndarray, np.ndarray]) -> dict[int, tuple[int, int]] | None:
         """Return {tile: (the first iteration's, iteration)} of tiles that one iteration alone uses.
 
@@ -144,10 +188,9 @@ class _Loop:
             for j in range(kind.outputs):
                 s, at = self.storage[p][:, j], self.offset[p][:, j]
                 if len(set(s.tolist())) == self.trips:
-                    span = self.first + self.length * np.arange(self.trips)
                     if kind.operands[j].kind is HBM or (at != at[0]).any() \
-                            or (users[0][s] < span).any() \
-                            or (users[1][s] >= span + self.length).any():
+                            or (users[0][s] < self.at[:, 0]).any() \
+                            or (users[1][s] > self.at[:, -1]).any():
                         return None
                     tiles.update((x, (int(s[0]), t)) for t, x in enumerate(s.tolist()))
                     continue

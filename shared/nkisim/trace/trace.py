@@ -322,6 +322,13 @@ class Trace:
                 outs, ins.accumulate, ins.inplace, ins.form, masked))
         return kind
 
+    def other_kind(self, ins: Any, outs: tuple) -> int:
+        """Return the id of the kind that adds where an instruction overwrites, or the reverse."""
+        ins.accumulate = not ins.accumulate
+        kind = self._kind(ins, outs + ins.srcs, len(outs))
+        ins.accumulate = not ins.accumulate
+        return kind
+
     def __len__(self) -> int:
         return len(self.starts)
 

@@ -10,7 +10,7 @@ from ...chip import dtypes
 from ...chip.memory import HBM, PSUM, DirectBuffer, hbm, private_hbm, psum, sbuf, shared_hbm
 from ...errors import fail
 from ...isa import dma, gpsimd, lower, rng
-from ...machine import allocate, limits
+from ...machine import allocate, limits, plainrange
 from ...machine.context import machine
 from ...machine.index import Index, MGrid, Slice, as_int, moves
 from ...machine.index import arange as _arange
@@ -187,10 +187,10 @@ def sequential_range(m: Machine, *args: Any) -> Any:
     return _loop(m, "sequential_range", args)
 
 
-def static_range(*args: Any) -> range:
+def static_range(*args: Any) -> Any:
     """Loop that is unrolled when the kernel is traced; the variable is a Python int."""
     machine("nl.static_range").flush()
-    return range(*(integer(a, "a bound of nl.static_range") for a in args))
+    return plainrange.unrolled(range(*(integer(a, "a bound of nl.static_range") for a in args)))
 
 
 program_id, num_programs, program_ndim = _grid.program_id, _grid.num_programs, _grid.program_ndim

@@ -18,6 +18,7 @@ from ...lint import level
 from ...machine.context import current, machine
 from ...machine.indirect import Indirect, Patterned
 from ...machine.instruction import Instr
+from ...machine.loopindex import Compared
 from ...machine.machine import Machine
 from ...machine.tensor import Tensor
 from . import alike, columns, refusals
@@ -271,6 +272,8 @@ def issue(m: Machine, row: Row, given: dict[str, Any]) -> alike.Written | None:
         if takes_dtype:
             given["dtype"] = dst.dtype
     asked = given.pop("accumulate", None)
+    if asked.__class__ is Compared:             # accumulate=k > 0
+        asked = bool(asked) if m.nest is None else m.nest.answer(asked)
     ins = row.issue(m, (), given)
     ins.line = line
     onto = row.accumulates and asked is not False and not given.get("is_transpose")
@@ -288,7 +291,7 @@ def write(m: Machine, ins: Instr, dst: Tensor, asked: bool | None, onto: bool) -
     row = ins.row
     dst = place(row, ins, dst)
     if row.accumulates:
-        ins.accumulate = onto
+        ins.accumulate, ins.opens = onto, asked is False
         refusals.added(m, dst, onto, m.psum_sums, ins.line)
         _check_sum(m, ins, dst, asked)
     elif dst.kind is PSUM:

@@ -11,8 +11,9 @@ from ...chip import dtypes as _dtypes  # nl.dtypes is a module of the package
 from ...chip.memory import HBM, PSUM
 from ...errors import fail
 from ...isa import dma, dve, lower, rng
-from ...machine import allocate, arena, bodies
+from ...machine import allocate, arena, bodies, plainrange
 from ...machine.context import machine
+from ...machine.index import moves
 from ...machine.machine import Machine, integer
 from ...machine.tensor import Tensor
 from ...trace.trace import NODE
@@ -210,11 +211,11 @@ def shared_identity_matrix(m: Machine, n: Any, dtype: Any = uint8, dst: Any = No
 
 def ds(start: Any, size: Any) -> slice:
     """Return the slice start .. start + size."""
-    if isinstance(start, VirtualRegister):
+    if not moves(start) and isinstance(start, VirtualRegister):
         raise fail("NKI-N02", "nl.ds starts at a register",
                    limit="numbers of the host",
                    hint="t.ap(pattern, scalar_offset=register, indirect_dim=...)")
-    first = integer(start, "the start of nl.ds")
+    first = start if moves(start) else integer(start, "the start of nl.ds")
     return slice(first, first + integer(size, "the size of nl.ds"))
 
 
@@ -227,7 +228,7 @@ def expand_dims(m: Machine, x: Any, axis: Any) -> Tensor:
 # -- loops -----------------------------------------------------------------------------------
 
 def _range(name: str, doc: str) -> Callable[..., Any]:
-    def function(start: Any, stop: Any = None, step: Any = 1) -> range:
+    def function(start: Any, stop: Any = None, step: Any = 1) -> Any:
         for x in (start, stop):
             if isinstance(x, VirtualRegister):
                 raise fail("NKI-L03", f"nl.{name} ends at a register",
@@ -235,7 +236,8 @@ def _range(name: str, doc: str) -> Callable[..., Any]:
                            hint="nl.fori_loop(0, register, body)")
         values = [integer(a, f"a bound of nl.{name}") for a in (start, stop, step)
                   if a is not None]
-        return range(0, values[0], values[1]) if stop is None else range(*values)
+        return plainrange.unrolled(range(0, values[0], values[1]) if stop is None
+                                   else range(*values))
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return function

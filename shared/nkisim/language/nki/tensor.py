@@ -14,7 +14,7 @@ from typing import Any
 from ...chip import dtypes
 from ...chip.memory import HBM
 from ...errors import NkiError, fail
-from ...machine import habits, truth
+from ...machine import habits, nestplan, truth
 from ...machine.index import Slice, as_int
 from ...machine.indirect import Indirect
 from ...machine.machine import integer
@@ -165,9 +165,11 @@ class NkiTensor(NKIObject):
 
     # -- views ----------------------------------------------------------------------------------
     def __getitem__(self, key: Any) -> NkiTensor:
-        t, keys = self._t, key if key.__class__ is tuple else (key,)
+        t, keys = self._t, key if type(key) is tuple else (key,)
         if t.__class__ is Tensor and t.pending is None:
             new = t.part(keys)
+            if new is None and t.m.nest is not None:
+                new = t.m.nest.view(t, keys)
             if new is not None and new.shape:
                 return self._like(new)
         t = self._plain("a subscript")
@@ -317,6 +319,9 @@ class NkiTensor(NKIObject):
     def __repr__(self) -> str:
         return (f"NkiTensor(shape={self._t.shape}, dtype={self.dtype}, "
                 f"buffer={self.buffer.value})")
+
+
+nestplan.PLAIN.append(NkiTensor)
 
 
 def no_elements(t: Empty) -> NkiError:

@@ -1,0 +1,58 @@
+"""Python's `range` in kernels: a loop over it may be a nest that runs once.
+
+The compiler unrolls such a loop, so it is not in the record; that is all that sets it apart from
+`nl.affine_range` (nest.py). While a kernel runs, `range` in its module is the class below. It makes
+plain ranges but for the one purpose: a `for` statement that is a nest.
+"""
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..errors import user_frame
+from .context import current
+from .nest import Unrecorded, enabled, plan_for
+from .nestplan import plan_of
+
+
+def unrolled(values: builtins.range) -> Any:
+    """Return what a kernel's loop runs over: the values, or a loop if it may be a nest."""
+    m = current.get()
+    frame = user_frame(sys._getframe(1))
+    if m is None or frame is None or not values:
+        return values
+    plan = plan_for(m, frame) if m.nest is None else plan_of(frame)
+    return values if plan is None else Unrecorded(values)
+
+
+class _Type(type):
+    def __call__(cls, *args: Any) -> Any:
+        return unrolled(builtins.range(*args))
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        return isinstance(x, builtins.range)
+
+
+class range(metaclass=_Type):       # noqa: A001 (that is what it is there for)
+    __doc__ = builtins.range.__doc__
+
+
+@contextmanager
+def known_to(function: Any) -> Iterator[None]:
+    """Let loops over `range` in a function's module be nests."""
+    names = getattr(function, "__globals__", None)
+    if names is None or "range" in names or not enabled():
+        yield
+        return
+    names["range"] = range
+    try:
+        yield
+    finally:
+        if names.get("range") is range:
+            del names["range"]
+
+
+__all__ = ["known_to", "unrolled"]

@@ -1,0 +1,69 @@
+"""Which of DVE and ACT runs what names no engine.
+
+AWS's compiler shares such instructions out one by one, as a scheduler does that gives each to the
+engine that is free. Counts of instructions in profiles say so: where products are slow copies
+alternate, where one engine is behind with other work the other one has them.
+"""
+from __future__ import annotations
+
+import copy
+from array import array
+from dataclasses import replace
+
+import numpy as np
+
+from ..chip.hw import NeuronCore
+from ..isa.table import ANY, SCALAR, TENSOR, VECTOR
+from ..trace.trace import KIND, Trace
+from . import cost
+
+
+def share_out(trace: Trace, hw: NeuronCore, balance: bool = True) -> Trace:
+    """Return the trace with an engine for every instruction that leaves it open.
+
+    In program order, each goes to the engine that is idle first, if an instruction begins when its
+    engine has done the one before and the Tensor Engine, at its best, all before it in the program.
+    Without `balance`: to the first that it names.
+    """
+    kinds, left_open = list(trace.kinds), [k.engine == ANY for k in trace.kinds]
+    if not any(left_open):
+        return trace
+    ids = trace.kind_ids()
+    on_scalar = np.arange(len(kinds))                   # the same kind on the Scalar Engine
+    for k, kind in enumerate(trace.kinds):
+        if left_open[k]:
+            kinds[k] = replace(kind, engine=VECTOR if balance else kind.row.engines[0])
+            on_scalar[k] = len(kinds)
+            kinds.append(replace(kind, engine=SCALAR))
+    out = copy.copy(trace)
+    out.kinds = kinds
+    if balance:
+        mine = np.flatnonzero(np.array(left_open)[ids])
+        gone = mine[_choose(trace, hw, ids)]
+        rows = np.array(trace.rows, np.int64)
+        rows[np.array(trace.starts, np.int64)[gone] + KIND] = on_scalar[ids[gone]]
+        out.rows = array("q")
+        out.rows.frombytes(rows.tobytes())
+    return out
+
+
+def _choose(trace: Trace, hw: NeuronCore, ids: np.ndarray) -> np.ndarray:
+    """Tell, of the instructions that leave their engine open, which go to the Scalar Engine."""
+    takes = np.array([[cost.work(k, hw, e).interval_us if k.engine in (ANY, e) else 0.0
+                       for e in (VECTOR, SCALAR)] for k in trace.kinds])
+    pe = np.array([cost.work(k, hw, TENSOR).interval_us if k.engine == TENSOR else 0.0
+                   for k in trace.kinds])
+    some = np.flatnonzero(takes[ids].any(axis=1))       # what is for one of both
+    pace = np.cumsum(pe[ids])[some].tolist()
+    either = np.array([k.engine == ANY for k in trace.kinds])[ids[some]].tolist()
+    chosen = []
+    vector = scalar = 0.0                               # when they have done what they have
+    for at, choose, (on_vector, on_scalar) in zip(pace, either, takes[ids[some]].tolist()):
+        to_scalar = not on_vector or choose and scalar <= vector
+        if to_scalar:
+            scalar = (scalar if scalar > at else at) + on_scalar
+        else:
+            vector = (vector if vector > at else at) + on_vector
+        if choose:
+            chosen.append(to_scalar)
+    return np.array(chosen, bool)
