@@ -1,16 +1,19 @@
 """A pytest plugin: what the tests of AWS's kernel library import and its publication leaves out.
 
 Two modules of its harness (locks of remote machines, an analysis of traces) are not in the public
-repository, and an attribute that only compiled kernels get is asked for in its simulation mode.
-Tests that only trace a kernel ask the compiler for it, as if they were in no mode; a trace is a run
-here. The mode skips cases with a large number in their names. Where a test function has no others,
-these run here, within the time that the suite gives to each.
+repository, older ones take their dtypes from inside of AWS's compiler, and an attribute that only
+compiled kernels get is asked for in its simulation mode. Tests that only trace a kernel ask the
+compiler for it, as if they were in no mode; a trace is a run here. The mode skips cases with a
+large number in their names. Where a test function has no others, these run here, within the time
+that the suite gives to each.
 """
 from __future__ import annotations
 
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
+
+import neuron_dtypes  # type: ignore[import-not-found]
 
 
 def _module(name: str, **contents: Any) -> None:
@@ -22,6 +25,9 @@ _module("test.utils.scripts", __path__=[])
 _module("test.utils.scripts.remote_lock_scripts", LockResult=SimpleNamespace,
         LockStatus=SimpleNamespace)
 _module("test.utils.perf_analysis_private", analyze_trace=lambda *_, **__: None)
+_module("neuronxcc.starfish", __path__=[])
+_module("neuronxcc.starfish.support", __path__=[], dtype=neuron_dtypes)
+sys.modules["neuronxcc.starfish.support.dtype"] = neuron_dtypes
 
 
 class _Frontend:

@@ -49,6 +49,9 @@ SERVED_TODAY = {
     f"{TODAY}.collectives": f"{FACADE_TODAY}.collectives",
     f"{TODAY}.compiler": f"{FACADE_TODAY}.compiler",
     f"{TODAY}.typing": f"{FACADE_TODAY}.typing",
+    f"{TODAY}.tensor": f"{FACADE_TODAY}.constants",             # of NKI 0.1 and 0.2
+    f"{TODAY}.meta": f"{FACADE_TODAY}.meta",
+    f"{TODAY}.meta.tensor": f"{FACADE_TODAY}.constants",
 }
 #: The name under which AWS's kernel library looks for a simulator, and puts it in place of `nki`.
 SHIM = "nki_cpu_simulator"
@@ -56,7 +59,6 @@ SERVED_SHIM = {
     SHIM: f"{FACADE_TODAY}.shim",
     **{name.replace(TODAY, f"{SHIM}.{TODAY}", 1): target for name, target in SERVED_TODAY.items()
        if name != f"{TODAY}.dtype"},
-    f"{SHIM}.{TODAY}.tensor": f"{FACADE_TODAY}.tensor",
     f"{SHIM}.{TODAY}.builtin": f"{FACADE_TODAY}.builtin",
 }
 

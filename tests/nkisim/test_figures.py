@@ -16,7 +16,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "latency-model.md"
 
 #: Numbers that are no facts of a chip. file -> {a piece of the line: why the number is there}
 STRUCTURE = {
-    "vectorize.py": {"trips < 2": "a loop"},
     "prefetch.py": {"1e3": "units: bytes over GB/s to us"},
     "twice.py": {"k.outputs == 2": "a result, and sums of it", "operands[2:]": "what is read",
                  "places[2:]": "what is read", "range(2,": "what is read"},

@@ -53,11 +53,11 @@ def neighbours(a):
     return out
 
 
-def products(kernel, **how):
-    """Return when the Tensor Engine begins each product, in program order."""
+def products(kernel, name="nc_matmul", **how):
+    """Return when each product begins (or instruction of a name), in program order."""
     prof = nkisim.profile(kernel, ones(128, 512), target="trn2", compute=False, **how)
     return [prof.schedule.issue[i] for i, (kind, *_) in enumerate(prof.trace)
-            if kind.row.name == "nc_matmul"]
+            if kind.row.name == name]
 
 
 def test_a_nest_of_loops_begins_after_the_one_before():
@@ -74,7 +74,30 @@ def test_loops_without_others_in_them_fill_waits(kernel, how):
     assert min(begin[4:]) < min(begin[:4])
 
 
-def test_iterations_do_not_wait_for_each_other():
+@nki.jit
+def repeated(a):
+    """Iterations of two nests each: sums of exponentials, and maxima of what is there before."""
+    out = nl.ndarray((2, 2, 2, 2, 128, 1), dtype=a.dtype, buffer=nl.shared_hbm)
+    x = nl.load(a)
+    for i in nl.affine_range(2):
+        for j in nl.affine_range(2):
+            for k in nl.affine_range(2):
+                nl.store(out[i, 0, j, k], nisa.tensor_reduce(nl.max, x, axis=1))
+        for j in nl.affine_range(2):
+            late = nl.exp(nl.exp(nl.exp(nl.exp(x))))
+            for k in nl.affine_range(2):
+                nl.store(out[i, 1, j, k], nisa.tensor_reduce(nl.add, late, axis=1))
+    return out
+
+
+def test_an_iteration_of_several_nests_begins_after_the_one_before():
+    begin = products(repeated, name="tensor_reduce", compiler=(*compiler.DEFAULT, "nests"))
+    assert all(max(begin[:at]) < min(begin[at:]) for at in (4, 8, 12))
+    begin = products(repeated, name="tensor_reduce", compiler=compiler.DEFAULT)
+    assert min(begin[8:12]) < max(begin[4:8])
+
+
+def test_iterations_of_one_nest_do_not_wait_for_each_other():
     loose = set(compiler.options(None, True, "trn2", "beta1")) - {"nests"}
     assert products(neighbours) == products(neighbours, compiler=loose)
 

@@ -12,6 +12,7 @@ from neuronxcc import nki
 
 import nkisim
 from nkisim.chip import hw
+from nkisim.chip.memory import FULLY, SBUF, Storage
 
 
 def data(*shape, seed=0):
@@ -79,6 +80,36 @@ def test_written_is_known_per_element(writes):
 
     out = nkisim.simulate(kernel)
     np.testing.assert_array_equal(out[:, seen.any(0)] == 1, seen[:, seen.any(0)])
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.tuples(st.sampled_from([(0, 4), (0, 4), (0, 2), (1, 4)]), st.integers(0, 3),
+                          st.integers(1, 3), st.sampled_from(["mark", "some", "spoil", "narrow"])),
+                max_size=8))
+def test_what_is_written_to_all_partitions_is_the_same_as_to_each(steps):
+    """The marks of a storage against a plain array of them: one a byte of 4 partitions."""
+    rows, row, item = 4, 24, 4
+    storage = Storage(0, SBUF, rows, row, item, -1, 0, False, False)
+    marks = np.zeros((rows, row), bool)
+    rng = np.random.default_rng(len(steps))
+    for (p0, p1), first, count, what in steps:
+        size = 2 if what == "narrow" else item
+        at = p0 * row + first * item, (p1 - p0, count), (row, size), size
+        part = marks[p0:p1, first * item:first * item + count * size]
+        chosen = rng.random((p1 - p0, count)) < 0.5
+        if what == "some":
+            storage.mark(*at, chosen)
+            part |= np.repeat(chosen, size, axis=1)
+        elif what == "spoil":
+            storage.spoil(*at, np.where(chosen, np.int16(1), np.int16(-1)))
+            part &= ~np.repeat(chosen, size, axis=1)
+        else:
+            storage.mark(*at)
+            part[...] = True
+        assert (storage.init == FULLY) == marks.all() or what == "spoil"
+        for p, n in ((0, 4), (1, 2)):
+            seen = storage.origins(p * row, (n, row // item), (row, item), item) < 0
+            assert (seen == marks[p:p + n].reshape(n, -1, item).all(axis=2)).all()
 
 
 def test_an_output_that_is_written_in_part():

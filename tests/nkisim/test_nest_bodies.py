@@ -183,7 +183,24 @@ def preloaded(a, b, width=64):
     return out
 
 
-PRODUCTS = [tiled, tiled_by_index, blocked, preloaded]
+@nki.jit
+def tiled_as_published(a, b, width=64):
+    """Make the tiles of each iteration with nl.ndarray, and multiply with nl.matmul."""
+    out = nl.ndarray((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    for m in nl.affine_range(a.shape[1] // P):
+        for n in nl.affine_range(b.shape[1] // width):
+            acc = nl.zeros((P, width), nl.float32, buffer=nl.psum)
+            for k in nl.affine_range(a.shape[0] // P):
+                left = nl.ndarray((P, P), dtype=a.dtype, buffer=nl.sbuf)
+                right = nl.ndarray((nl.par_dim(P), width), dtype=b.dtype, buffer=nl.sbuf)
+                left[...] = nl.load(a[k * P:(k + 1) * P, m * P:(m + 1) * P])
+                right[...] = nl.load(b[k * P:(k + 1) * P, n * width:(n + 1) * width])
+                acc += nl.matmul(left[...], right[...], transpose_x=True)
+            nl.store(out[m * P:(m + 1) * P, n * width:(n + 1) * width], value=nl.copy(acc))
+    return out
+
+
+PRODUCTS = [tiled, tiled_by_index, blocked, preloaded, tiled_as_published]
 
 
 @pytest.mark.parametrize("kernel", PRODUCTS, ids=lambda k: k.__name__)
@@ -196,6 +213,13 @@ def test_loads_and_products_of_a_nest_run_once(monkeypatch, executed, kernel, dt
     outcome = same(monkeypatch, kernel, a, b)
     assert isinstance(outcome, dict), outcome
     assert executed["nests"] >= 2
+
+
+@pytest.mark.parametrize("kernel", PRODUCTS, ids=lambda k: k.__name__)
+def test_values_that_are_not_rounded_are_the_same(monkeypatch, kernel):
+    monkeypatch.setenv("NKI_PRECISE_FP", "0")
+    dt = dtype_of("bfloat16")
+    same(monkeypatch, kernel, data(3 * P, 2 * P, dtype=dt), data(3 * P, 128, dtype=dt))
 
 
 @settings(deadline=None, max_examples=20)
@@ -320,6 +344,70 @@ def mask_on_a_load(acc, slots, a, b):
         acc += nisa.nc_matmul(nl.load(a[k * P:(k + 1) * P]), slots[:, k])
 
 
+def mask_of_an_index(acc, slots, a, b):
+    left = nl.load(a[0:P])
+    for k in nl.affine_range(4):
+        slots[:, k] = nl.load(b[k * P:(k + 1) * P])
+        acc += nisa.nc_matmul(left, slots[:, k], mask=k > 0)
+
+
+def truth_of_an_index(acc, slots, a, b):
+    left = nl.load(a[0:P])
+    for k in nl.affine_range(4):
+        slots[:, k] = nl.load(b[k * P:(k + 1) * P])
+        if k > 1:
+            acc += nisa.nc_matmul(left, slots[:, k])
+
+
+def number_of_a_truth(acc, slots, a, b):
+    left = nl.load(a[0:P])
+    for k in nl.affine_range(4):
+        acc += nisa.nc_matmul(left, nl.load(b[(k > 1) * P:((k > 1) + 1) * P]))
+
+
+def tile_that_is_half_loaded(acc, slots, a, b):
+    left = nl.load(a[0:P])
+    for k in nl.affine_range(4):
+        tile = nl.ndarray((P, 8), dtype=b.dtype, buffer=nl.sbuf)
+        tile[:, 0:4] = nl.load(b[k * P:(k + 1) * P, 0:4])
+        acc += nisa.nc_matmul(left, tile)
+
+
+def tile_that_is_turned(acc, slots, a, b):
+    left = nl.load(a[0:P])
+    i, j, h = nl.arange(P)[:, None, None], nl.arange(2)[None, :, None], nl.arange(4)[None, None, :]
+    for k in nl.affine_range(4):
+        tile = nl.ndarray((P, 4, 2), dtype=b.dtype, buffer=nl.sbuf)
+        tile[i, h, j] = nl.load(b[k * P + i, 4 * j + h])
+        acc += nisa.nc_matmul(left, tile.reshape((P, 8)))
+
+
+def tile_of_an_outer_loop(acc, slots, a, b):
+    left = nl.load(a[0:P])
+    for _ in nl.sequential_range(2):
+        tile = nl.ndarray((P, 8), dtype=b.dtype, buffer=nl.sbuf)
+        for k in nl.sequential_range(4):
+            tile[...] = nl.load(b[k * P:(k + 1) * P])
+            acc += nisa.nc_matmul(left, tile)
+
+
+def new_sum_each_time(acc, slots, a, b):
+    left = nl.load(a[0:P])
+    for k in nl.affine_range(4):
+        own = nl.ndarray((P, 8), dtype=nl.float32, buffer=nl.psum)
+        own += nisa.nc_matmul(left, nl.load(b[k * P:(k + 1) * P]))
+
+
+def tile_nobody_uses(acc, slots, a, b):
+    for k in nl.affine_range(4):
+        tile = nl.ndarray((P, 8), dtype=b.dtype, buffer=nl.sbuf)
+        acc += nisa.nc_matmul(nl.load(a[k * P:(k + 1) * P]), nl.load(b[k * P:(k + 1) * P]))
+        tile[...] = nl.load(b[k * P:(k + 1) * P])
+        other = nl.ndarray((P, 8), dtype=b.dtype, buffer=nl.sbuf)
+        other = tile
+        acc += nisa.nc_matmul(nl.load(a[k * P:(k + 1) * P]), other)
+
+
 def tile_read_afterwards(acc, slots, a, b):
     for k in nl.affine_range(4):
         right = nl.load(b[k * P:(k + 1) * P])
@@ -356,7 +444,10 @@ def one_iteration(acc, slots, a, b):
 
 BODIES = [next_slot, slot_before, product_first, one_slot_for_all, slots_that_overlap, downwards,
           more_than_was_loaded, past_the_rows, while_products_wait, something_else_in_between,
-          the_sum_is_read, mask_on_a_load, tile_read_afterwards, a_part_of_a_view,
+          the_sum_is_read, mask_on_a_load, mask_of_an_index, truth_of_an_index,
+          number_of_a_truth, tile_that_is_half_loaded, tile_that_is_turned,
+          tile_of_an_outer_loop, new_sum_each_time, tile_nobody_uses, tile_read_afterwards,
+          a_part_of_a_view,
           two_products_of_one_sum, its_own_square, one_iteration]
 
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import builtins
+from pathlib import Path
 
 import nki
 import nki.isa as nisa
@@ -12,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nkisim
+from labkit import make_inputs
+from labkit.load import load_lab, load_module
 from nkisim.machine import nest
 
 from .nesting import P, data, same
@@ -84,7 +87,16 @@ def loads_inside(acc, left, right, a, b):
                        accumulate=k >= 1)
 
 
-FIT = [first_overwrites, by_itself, of_two_loops, of_parts, loads_inside]
+def tiles_of_its_own(acc, left, right, a, b):
+    for k in nl.affine_range(left.shape[1]):
+        x = nl.ndarray((P, P), dtype=a.dtype, buffer=nl.sbuf)
+        y = nl.ndarray((P, 64), dtype=b.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=x, src=a[k * P:(k + 1) * P, 0:P])
+        nisa.dma_copy(dst=y, src=b[k * P:(k + 1) * P, 0:64])
+        nisa.nc_matmul(dst=acc, stationary=x, moving=y)
+
+
+FIT = [tiles_of_its_own, first_overwrites, by_itself, of_two_loops, of_parts, loads_inside]
 
 
 @pytest.mark.parametrize("body", FIT, ids=lambda b: b.__name__)
@@ -95,7 +107,7 @@ def test_products_of_todays_dialect_run_once(monkeypatch, executed, body, dtype)
     outcome = same(monkeypatch, around, data(4 * P, P, dtype=dt), data(4 * P, 64, dtype=dt),
                    body=body)
     assert isinstance(outcome, dict), outcome
-    assert len(executed) == (2 if body is loads_inside else 4)
+    assert len(executed) == (2 if body in (loads_inside, tiles_of_its_own) else 4)
 
 
 @settings(deadline=None, max_examples=20)
@@ -236,3 +248,18 @@ def test_the_module_of_a_kernel_is_as_it_was():
     with pytest.raises(nkisim.NkiError):
         nkisim.run(around, data(4 * P, P), data(4 * P, 64), body=past_the_end)
     assert "range" not in globals()
+
+
+# -- the labs ------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).resolve().parents[2]
+LABS = [load_lab(ROOT / "labs" / name) for name in ("ffnn", "conv2d")]
+
+
+@pytest.mark.parametrize("lab, case", [
+    pytest.param(lab, case, id=case.name) for lab in LABS for case in lab.cases
+    if "quick" in case.fleets and case.kernel and np.prod(case.inputs[0].shape) < 5e5])
+def test_the_labs_kernels_give_the_same_bytes_and_the_same_record(monkeypatch, lab, case):
+    kernels = load_module(lab.folder / "kernels_nki.py", f"nests_nki_{lab.name}")
+    same(monkeypatch, getattr(kernels, case.kernel), *make_inputs(case, 0), **case.kwargs,
+         **case.kernel_kwargs)

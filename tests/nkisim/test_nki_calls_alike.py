@@ -152,3 +152,41 @@ def test_a_tile_that_is_read_past_its_end_is_refused_as_ever():
         return out
     with pytest.raises(nkisim.NkiError):
         nkisim.run(kernel, np.zeros((128, 8), np.float32))
+
+
+@nki.jit
+def placed(x, partition):
+    """Place tiles of one form at one address, one after the other, and one at another address."""
+    out = nl.ndarray((3, 128, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+    for i in range(3):
+        tile = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf, address=(0, 4096))
+        nisa.dma_copy(dst=tile, src=x)
+        other = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf,
+                           address=(partition if i == 2 else 0, 8192))
+        nisa.activation(dst=other, op=nl.copy, data=tile, scale=float(i))
+        nisa.dma_copy(dst=out[i], src=other)
+    return out
+
+
+def test_a_tile_that_is_placed_again_is_another_one_at_the_same_place():
+    x = np.arange(1024, dtype=np.float32).reshape(128, 8)
+    run = nkisim.run(placed, x, 0)
+    assert (run.outputs == np.stack([0 * x, x, 2 * x])).all()
+    assert not [f for f in run.findings if f.severity != "note"]
+    with pytest.raises(nkisim.NkiError, match="NKI-A01"):
+        nkisim.run(placed, x, 16)
+
+
+def test_a_placed_tile_that_was_overwritten_by_one_like_it_is_found():
+    @nki.jit
+    def kernel(x, overwrite):
+        out = nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+        tiles = []
+        for i in range(2):
+            tiles.append(nl.ndarray((128, 8), dtype=nl.float32, buffer=nl.sbuf, address=(0, 4096)))
+            if i == 0 or overwrite:
+                nisa.dma_copy(dst=tiles[i], src=x)
+        nisa.dma_copy(dst=out, src=tiles[0])
+        return out
+    x = np.zeros((128, 8), np.float32)
+    assert [len(nkisim.run(kernel, x, o).findings) > 0 for o in (False, True)] == [False, True]

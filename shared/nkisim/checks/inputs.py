@@ -26,7 +26,8 @@ def unread_inputs(trace: Trace, inputs: Sequence[tuple[str, Any]], where: Where 
 
     inputs: (name, HBM tensor) of the kernel at `where`.
     """
-    tensors = {t.storage.id: (name, t) for name, t in inputs if t.size <= _MOST}
+    tensors = {t.storage.id: (name, t) for name, t in inputs
+               if t.size <= _MOST and t.storage.id not in t.m.indexed}
     if not tensors:
         return []
     every, forms = trace.operands(), trace.forms()

@@ -18,6 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from ..errors import NkiError
+from . import half
 
 BOOL = np.dtype(np.bool_)
 UINT8, INT8 = np.dtype(np.uint8), np.dtype(np.int8)
@@ -213,7 +214,18 @@ def as_float32(src: np.ndarray) -> np.ndarray:
     """Return `src` as float32 for computing; the same array, not a copy, if it is float32."""
     if src.dtype == FLOAT32:
         return src
-    return src.view(FLOAT32) if src.dtype == TFLOAT32 else src.astype(FLOAT32)
+    if src.dtype == TFLOAT32:
+        return src.view(FLOAT32)
+    return widened(src, np.empty(src.shape, FLOAT32))
+
+
+def widened(src: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """Return the float32 array `out` after copying values of any other dtype into it."""
+    if src.dtype == FLOAT16:
+        half.widen(src, out)
+    else:
+        np.copyto(out, src, casting="unsafe")
+    return out
 
 
 def from_host(a: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -248,8 +260,12 @@ def cast(src: np.ndarray, dtype: np.dtype, out: np.ndarray | None = None) -> np.
     if src.dtype == dtype and dtype != TFLOAT32:
         np.copyto(out, src)
         return out
+    if dtype == FLOAT32 and src.dtype == FLOAT16 and src.shape == out.shape:
+        return widened(src, out)
     x = as_float32(src)
-    if dtype == TFLOAT32 and PRECISE.get():
+    if out.dtype == FLOAT16 and x.shape == out.shape:
+        half.narrow(x, out)
+    elif dtype == TFLOAT32 and PRECISE.get():
         _round_tf32(x, out)
     elif dtype in _FLOATS:
         np.copyto(out, x, casting="unsafe")

@@ -56,7 +56,8 @@ class Storage:
 
     __slots__ = ("id", "kind", "nparts", "row_bytes", "nbytes", "_data", "init", "_mask",
                  "_origin", "grain", "_missing", "where", "readonly", "lazy_zero", "aliases",
-                 "shadow", "node", "arena", "writers", "lost", "queued", "wide", "version")
+                 "shadow", "node", "arena", "writers", "lost", "queued", "wide", "version",
+                 "_fill", "_alike")
 
     def __init__(self, id: int, kind: str, nparts: int, row_bytes: int, grain: int, where: int,
                  node: int, arena: bool, readonly: bool):
@@ -64,8 +65,10 @@ class Storage:
         self.nparts, self.row_bytes = nparts, row_bytes
         self.nbytes = nparts * row_bytes
         self._data: np.ndarray | None = None
+        self._fill = POISON             # every byte of what has no data yet
         self.init = NEVER
         self._mask: np.ndarray | None = None        # which elements are defined
+        self._alike = False             # the mask is that of one partition: all are alike
         self._origin: np.ndarray | None = None      # of those that are not: where they come from
         self.grain = grain              # bytes a mask entry stands for
         self._missing = 0
@@ -86,7 +89,8 @@ class Storage:
     def data(self) -> np.ndarray:
         """Return the bytes, as a flat uint8 array."""
         if self._data is None:
-            self._data = np.full(self.nbytes, POISON, dtype=np.uint8)
+            self._data = np.full(self.nbytes, POISON, np.uint8) if self._fill else \
+                np.zeros(self.nbytes, np.uint8)
         return self._data
 
     def adopt(self, flat: np.ndarray) -> None:
@@ -116,6 +120,15 @@ class Storage:
         if self._data is None:
             self._data = np.empty(self.nbytes, dtype=np.uint8)
 
+    def zero(self) -> None:
+        """Make every byte zero, which takes no time until one is looked at."""
+        self._data, self._fill, self.init, self.wide = None, 0, FULLY, None
+
+    @property
+    def untouched(self) -> bool:
+        """Tell whether all bytes are zero because nobody has looked at them since `zero`."""
+        return self._data is None and self._fill == 0
+
     # -- what has been written ----------------------------------------------
     # An element is defined, or it is not: because nothing has written it (origin 0), or because
     # what was written came from elements that were not defined (the number of who read those).
@@ -137,9 +150,29 @@ class Storage:
             self.set_grain(itemsize)
         if self._mask is None:
             make = np.ones if self.init == FULLY else np.zeros      # zeros cost nothing until used
-            self._mask = make(self.nbytes // self.grain, np.bool_)
+            self._alike = self.nparts > 1
+            self._mask = make(self.row_bytes // self.grain, np.bool_)
             self._missing = 0 if self.init == FULLY else self._mask.size
+        if self._alike:
+            if self._in_all_partitions(offset, shape, strides, itemsize):
+                return self._view(self._mask, offset, shape, (0, *strides[1:]), itemsize)
+            self._tell_apart()
         return self._view(self._mask, offset, shape, strides, itemsize)
+
+    def _in_all_partitions(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
+                           itemsize: int) -> bool:
+        """Tell whether an access pattern is the same in each partition, and leaves none out."""
+        if len(shape) < 2 or shape[0] != self.nparts or strides[0] != self.row_bytes:
+            return False
+        lo, hi = free_range(offset, shape, strides, itemsize)
+        return lo >= 0 and hi <= self.row_bytes
+
+    def _tell_apart(self) -> None:
+        """Keep a mask of each partition from now on."""
+        if self._alike:
+            assert self._mask is not None
+            self._alike, self._mask = False, np.tile(self._mask, self.nparts)
+            self._missing *= self.nparts
 
     def origins(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
                 itemsize: int) -> np.ndarray:
@@ -177,6 +210,7 @@ class Storage:
             self._count()
         else:
             view = self.mask_view(offset, shape, strides, itemsize)
+            view = view[0] if self._alike else view
             if 0 in strides:
                 view[...] = True
                 self._count()
@@ -193,6 +227,7 @@ class Storage:
         ends = [(n - 1) * stride for n, stride in zip(shape, strides)]
         if offset + sum(min(0, e) for e in ends) >= 0 \
                 and offset + sum(max(0, e) for e in ends) + itemsize <= self.nbytes:
+            self.mask_view(0, (), (), itemsize)
             view = self.mask_view(offset, shape, strides, itemsize)
             view[np.broadcast_to(where, shape)] = True
             return
@@ -200,7 +235,7 @@ class Storage:
         for n, stride in zip(shape, strides):
             at = at[..., None] + np.arange(n) * stride
         at = at[np.broadcast_to(where, shape)]
-        self.mask_view(0, (), (), itemsize)             # the mask exists, and is fine enough
+        self.mask_view(0, (), (), itemsize)     # the mask is there, whole and fine enough
         assert self._mask is not None
         self._mask[at[:, None] // self.grain + np.arange(itemsize // self.grain)] = True
 
@@ -209,6 +244,7 @@ class Storage:
         """Record that elements of an access pattern are undefined: where `origin` is not -1."""
         if self.init == FULLY:
             self._mask = None               # of before the write that filled it
+        self.mask_view(0, (), (), itemsize)
         view = self.mask_view(offset, shape, strides, itemsize)
         assert self._mask is not None
         if self._origin is None:

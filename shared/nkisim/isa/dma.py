@@ -9,6 +9,7 @@ from ..chip import dtypes, ops
 from ..chip.memory import HBM, PSUM, SBUF
 from ..errors import fail, out_of_bound_at_run_time
 from ..machine import limits
+from ..machine.indirect import Patterned
 from ..machine.instruction import Instr
 from ..machine.machine import Machine
 from ..machine.tensor import Indirect, Tensor
@@ -31,7 +32,7 @@ def as_tile_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 def with_shape(t: Any, shape: tuple[int, ...]) -> Any:
     """Return an operand seen with `shape`, which has as many elements."""
     if t.shape == shape or isinstance(t, Indirect):
-        return t
+        return t.with_shape(shape) if isinstance(t, Patterned) else t
     if len(t.shape) == 1 and shape == (*t.shape, 1):        # by far the most frequent
         return t.like(t.offset, shape, (*t.strides, t.dtype.itemsize), 0, t.oob)
     return t.reshape(shape)
@@ -140,6 +141,7 @@ def load(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None, mode: Any
     if mask is None and shape[0] > m.hw.pmax:
         limits.check_tile(m.hw, SBUF, shape, dt)
     if isinstance(src, Indirect):
+        src = with_shape(src, shape)
         return Instr(shape, dt, srcs=(src.rows,), params={"src": src, "skip": _skips(mode)},
                      form=Access(indirect=True))
     return Instr(shape, dt, srcs=(with_shape(src, shape),), params={})
@@ -150,7 +152,7 @@ def _fit(dst: Any, shape: tuple[int, ...], api: str) -> Any:
     if dst.shape == shape:
         return dst
     a, b = [n for n in dst.shape if n != 1], [n for n in shape if n != 1]
-    if a == b and not isinstance(dst, Indirect):
+    if a == b and (isinstance(dst, Patterned) or not isinstance(dst, Indirect)):
         return with_shape(dst, shape)
     lead = len(dst.shape) - len(shape)
     if lead == 0 and all(x == y or y == 1 for x, y in zip(dst.shape, shape)):

@@ -133,6 +133,12 @@ _EXACT = frozenset(("add", "subtract", "multiply"))         # on 32-bit integers
 _NOT_POWER = frozenset(ops.ALU) - {"power"}
 
 
+def goes_to_gpsimd(name: str, a: Tensor, b: Tensor) -> bool:
+    """Tell whether GpSimd computes a function of two tiles unless an engine is named."""
+    exact = a.dtype == b.dtype and a.dtype.itemsize == 4 and dtypes.is_int(a.dtype)
+    return name == "power" or exact and name in _EXACT
+
+
 def _run_tensor_tensor(m: Machine, ins: Instr, dst: Tensor) -> None:
     a, b = ins.srcs[0].np, in_order(ins, 1)
     op = ins.params
@@ -156,12 +162,10 @@ def tensor_tensor(m: Machine, data1: Any, data2: Any, op: Any, *, dtype: Any = N
     """
     alu = ops.resolve_alu(op)
     check_bitvec(alu, (data1, data2), "nisa.tensor_tensor", dtype)
-    exact = data1.dtype == data2.dtype and data1.dtype.itemsize == 4 \
-        and dtypes.is_int(data1.dtype) and alu.name in _EXACT
     in_psum = PSUM in (data1.kind, data2.kind)
     # The package nki: "unless an operand lies in PSUM"; neuronxcc.nki refuses that.
     chosen = not int(engine or 0) and not (in_psum and m.dialect != "beta1")
-    gpsimd = alu.name == "power" or exact and chosen
+    gpsimd = goes_to_gpsimd(alu.name, data1, data2) and (chosen or alu.name == "power")
     if gpsimd and in_psum:
         raise fail("NKI-E02", f"nisa.tensor_tensor: {alu.name} of these dtypes runs on GpSimd, "
                    "which has no port to PSUM", given=f"data1 {data1!r}, data2 {data2!r}",

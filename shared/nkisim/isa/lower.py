@@ -151,6 +151,8 @@ def binary(m: Machine, name: str, x: Any, y: Any, dtype: Any = None, mask: Any =
             return dve.tensor_scalar(a, name, b, dtype=dtype, mask=mask)
         if a.size == a.shape[0]:
             return dve.tensor_scalar(b, name, a, reverse0=True, dtype=dtype, mask=mask)
+    if dve.goes_to_gpsimd(alu.name, a, b):      # which does not reach PSUM
+        a, b = (copy(m, t).settle() if t.kind is PSUM else t for t in (a, b))
     return dve.tensor_tensor(a, b, name, dtype=dtype, mask=mask)
 
 

@@ -98,12 +98,19 @@ def by_lanes(row: Row, ins: Instr) -> list[bool]:
 
 def _select(row: Row, ins: Instr, mask: Mask, grid: tuple[int, ...],
             kept: tuple[int | None, ...]) -> None:
-    """Let the mask choose what is written of the result."""
+    """Let the mask choose what is read of the grid, and what is written of the result.
+
+    A reduction that skips elements (`row.skips`) writes what has any left.
+    """
     values = mask.values(grid)
-    if sorted(d for d in kept if d is not None) != list(range(len(grid))) \
-            or len(kept) != len(grid) or ins.also:
+    left = [d for d in kept if d is not None]
+    gone = tuple(d for d in range(len(grid)) if d not in left)
+    fits = bool(row.skips and row.skips(ins)) if gone else len(kept) == len(grid)
+    if ins.also or not fits:
         raise fail("NKI-X02", f"what this mask leaves of {row.api} is no part of its result",
                    limit="here a mask cuts a range of each dim that the result has"
                          + ("" if row.cuts == EVERYTHING else ", of partitions for this one"),
                    hint="slice the operands instead, or mask them first: nl.copy(x, mask=...)")
-    ins.mask = values.transpose(kept)                       # type: ignore[arg-type]
+    ins.over = values
+    written = np.asarray(values.any(axis=gone, keepdims=True)).transpose((*left, *gone))
+    ins.mask = written.reshape(tuple(1 if d is None else grid[d] for d in kept))

@@ -63,9 +63,18 @@ def _fold(ufunc: Any, x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     return value
 
 
+#: What an element that a mask leaves out counts as.
+_NOTHING = {"add": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf, "logical_and": 1.0,
+            "logical_or": 0.0, "logical_xor": 0.0, "bitwise_and": -1, "bitwise_or": 0,
+            "bitwise_xor": 0}
+
+
 def _run_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
     op, axes, negate = ins.params
     x = ins.srcs[0].np
+    if ins.over is not None:
+        x = x if op.kind == "bitvec" else dtypes.as_float32(x)
+        x = np.where(ins.over, x, np.array(_NOTHING[op.name]).astype(x.dtype))
     if op.name in ("maximum", "minimum", "add", "multiply") and op.ufunc is not None:
         value = _fold(op.ufunc, dtypes.as_float32(x), axes)
         put(-value if negate else value, dst)
@@ -76,6 +85,7 @@ def _run_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
 @instruction("tensor_reduce", public="nisa.tensor_reduce", engines=(VECTOR,),
              nki="nisa.tensor_reduce(dst, op, data, axis, negate=False, keepdims=False)",
              operands=(Tile("data"),), promotes=("data",), run=_run_reduce, cost=formulas.reduction,
+             skips=lambda ins: ins.params[0].name in _NOTHING,
              source="Neuron SDK 2.26 API reference: nisa.tensor_reduce")
 def tensor_reduce(m: Machine, op: Any, data: Any, axis: Any, *, mask: Any = None,
                   dtype: Any = None, negate: bool = False, keepdims: bool = False) -> Instr:

@@ -90,7 +90,8 @@ class Row:
     Masks: `cuts`: what of the operands a mask that is a box narrows: EVERYTHING, PARTITIONS or
     NOTHING (elements are selected when they are written, since values depend on their position);
     `masks_itself`: `run` honours `instr.mask`; `narrow(instr, box)`: returns the narrowed sources
-    where they are no grid.
+    where they are no grid; `skips(instr)`: it can leave elements out of what it reduces
+    (`instr.over` says which count).
 
     Doing: `run(machine, instr, dst)` computes in NumPy and writes `dst`; `check(machine, instr,
     dst)` looks at the destination once it is known. `cost`: the formula of the engine's cycles;
@@ -119,6 +120,7 @@ class Row:
     cuts: str = EVERYTHING
     masks_itself: bool = False
     narrow: Callable[[Instr, list], tuple[Tensor, ...] | None] | None = None
+    skips: Callable[[Instr], bool] | None = None
     check: Callable[[Machine, Instr, Tensor], None] | None = None
     cost: Formula | None = None
     flops: Callable[[Kind], Flops] = no_flops

@@ -189,5 +189,7 @@ def zero_in_psum(t: Tensor) -> None:
     st = t.storage
     assert st is not None
     if t.m.compute:
-        st.adopt(np.zeros(st.nbytes, dtype=np.uint8))
+        if st.queued:                   # in the iteration before
+            t.m.products.run()
+        st.zero()
     st.lazy_zero = True

@@ -61,6 +61,10 @@ def _inside(value: int, d: int, shape: tuple[int, ...]) -> int:
 def slice_range(k: Any, d: int, n: int) -> tuple[int, int, int]:
     """Return (start, stop, step) of a slice or nl.ds over dim `d`, of size n; stop may be past."""
     if k.__class__ is Slice:
+        if k.size < 1:
+            raise fail("NKI-I01", f"dimension {d} is cut to nothing",
+                       given=f"nl.ds({k.start}, {k.size})", limit=f"a size of 1 .. {n}",
+                       hint="nl.ds(start, size) takes a size, not where it ends")
         return k.start, k.start + k.size, 1
     if k.__class__ is not slice:
         raise not_a_subscript(k)

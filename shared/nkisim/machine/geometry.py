@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from ..chip.memory import merge_dims
 from ..errors import NkiError, fail
 
@@ -35,6 +37,13 @@ class Beyond(NamedTuple):
             else:
                 hi += c * (shape[d] - 1)
         return lo, hi
+
+    def inside(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Return which elements of a view of `shape` are in the dim; it repeats over other dims."""
+        at = np.full((1,) * len(shape), self.const)
+        for d, c in self.coeffs.items():
+            at = at + c * np.arange(shape[d]).reshape((-1,) + (1,) * (len(shape) - d - 1))
+        return (at >= 0) & (at < self.size)
 
     def error(self, shape: tuple[int, ...]) -> NkiError:
         """Return the error of an access by a view of `shape`."""

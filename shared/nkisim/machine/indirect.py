@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 
+def _is_one_slab(keys: tuple, at: int, left: tuple[int, ...]) -> bool:
+    """Tell whether a subscript is `h[:, index]`: slices and numbers beside a tile of one index."""
+    tile = keys[at]
+    return not isinstance(tile, Shifted) and tile.size == 1 and tile.dtype.kind in "iu" \
+        and tile.kind is not HBM and not any(k is Ellipsis or k.__class__ is Index for k in keys) \
+        and (not set(left) <= {1} or any(k.__class__ is slice for k in keys))
+
+
 class Shifted:
     """An index tile plus an index expression: `offsets[0, k] + i_f`."""
 
@@ -45,6 +53,11 @@ class Indirect:
     def make(base: Tensor, keys: tuple, at: list[int]) -> Indirect:
         """Check the subscript, in which index tiles stand at `at`, and return the Indirect."""
         left = base.shape[len(keys):]
+        if len(at) == 1 and base.kind is HBM and _is_one_slab(keys, at[0], left):
+            d, rows = at[0], keys[at[0]].settle()
+            first = (*keys[:d], 0, *keys[d + 1:])
+            return Patterned(base, base[first], rows,
+                             base.strides[d] // base.dtype.itemsize, base.shape[d])
         if set(left) <= {1}:            # dims of one element, left out as in h[idx] of (n, 1)
             keys = (*keys, *[0] * len(left))
         if len(at) != 1 or len(keys) != len(base.shape):
@@ -77,6 +90,7 @@ class Indirect:
         rank = max(len(grid), 2)
         grid = _broadcast(grid, (rows.shape[0],) + (1,) * (rank - 1))
         self.base, self.rows, self.shift, self.dim, self.rest = base, rows, shift, dim, keys
+        base.m.indexed.add(base.storage.id)                         # type: ignore[union-attr]
         self.shape, self.dtype, self.kind = grid, base.dtype, base.kind
         return self
 
@@ -112,6 +126,7 @@ class Patterned(Indirect):
 
     def __init__(self, base: Tensor, view: Tensor, rows: Tensor, step: int, limit: int):
         self.base, self.rows, self.view, self.step, self.limit = base, rows, view, step, limit
+        base.m.indexed.add(base.storage.id)                         # type: ignore[union-attr]
         self.shift, self.dim, self.rest = None, 0, ()
         self.shape, self.dtype, self.kind = view.shape, view.dtype, view.kind
 
@@ -137,5 +152,6 @@ class Patterned(Indirect):
         rows = self.rows.np.reshape(self.rows.shape[0], -1).T.astype(np.int64)
         rows = rows.reshape((-1,) + (1,) * (len(self.shape) - 1))
         flat = self.view.flat_index() + rows * self.step
-        ok = (rows >= 0) & (rows < self.limit)
+        size = self.base.storage.nbytes // self.dtype.itemsize      # type: ignore[union-attr]
+        ok = (rows >= 0) & (rows < self.limit) & (flat >= 0) & (flat < size)
         return flat, np.broadcast_to(ok, self.shape)

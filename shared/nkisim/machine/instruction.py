@@ -36,8 +36,8 @@ class Instr:
     """
 
     __slots__ = ("row", "srcs", "dst", "also", "shape", "dtype", "kind", "engine", "params",
-                 "scalars", "grid", "kept", "box", "mask", "line", "accumulate", "opens", "inplace",
-                 "form", "like")
+                 "scalars", "grid", "kept", "box", "mask", "over", "line", "accumulate", "opens",
+                 "inplace", "form", "like")
 
     def __init__(self, shape: tuple[int, ...] | None = None, dtype: np.dtype | None = None, *,
                  srcs: tuple[Tensor, ...] | None = None, dst: Any = None, kind: str = "",
@@ -60,6 +60,7 @@ class Instr:
         self.kept = kept            # dim of the grid that each dim of the result is, or None
         self.box: list[tuple[int, int]] | None = None       # of the result, after a mask
         self.mask: np.ndarray | None = None                 # elements of the result that count
+        self.over: np.ndarray | None = None                 # elements of the grid that count
         self.line = -1
         self.accumulate = False     # matmul flag: add to what PSUM holds
         self.opens = False          # the first product of a sum, which overwrites what is there
@@ -74,7 +75,7 @@ class Instr:
         new.row, new.shape, new.dtype, new.kind = self.row, self.shape, self.dtype, self.kind
         new.engine, new.params, new.form = self.engine, self.params, self.form
         new.scalars, new.grid, new.kept = self.scalars, None, None
-        new.srcs = new.dst = new.box = new.mask = None
+        new.srcs = new.dst = new.box = new.mask = new.over = None
         new.also, new.line, new.accumulate, new.opens, new.inplace = (), -1, False, False, False
         new.like = self.like
         return new

@@ -78,7 +78,7 @@ class Loop:
         if self.kind != "grid" and self.values:
             if m.nest is not None:
                 return nest.inner(m, self, m.nest)
-            plan = nest.plan_for(m, frame)
+            plan = nest.plan_for(m, frame, self.values)
             if plan is not None:
                 return nest.outermost(m, self, plan)
         names = None if self.kind == "grid" else _head(frame)

@@ -18,7 +18,7 @@ from ..chip.hw import NeuronCore
 from ..chip.memory import FULLY, HBM, NEVER, PARTLY, PSUM, Storage, contiguous_strides
 from ..errors import NkiError, fail
 from ..trace.trace import Trace
-from . import arena, bodies, limits, refuse
+from . import arena, bodies, limits, masked, refuse
 from .block import BlockTensor
 from .index import whole
 from .instruction import Instr
@@ -71,6 +71,7 @@ class Machine:
         self.depth = 0                  # nesting of kernels
         self.arenas: dict[tuple, Storage] = {}      # (kind, core) -> what the kernel places
         self.masked_out: set[Any] = set()   # logical tiles of which a mask left all writes out
+        self.indexed: set[int] = set()      # storages of which indices at run time choose
         self.direct = False             # the kernel allocates directly
         self.placed = 0                 # tensors that it has placed
         self.sites: dict[tuple, Any] = {}           # allocations in loops: place in the program
@@ -171,8 +172,7 @@ class Machine:
 
     def check_bounds(self, t: Tensor) -> None:
         """Raise if the access pattern leaves its tensor."""
-        if t.oob is not None:
-            raise t.oob[0].error(t.shape)
+        masked.check_bounds(t, None)
 
     # -- issue, bind, commit -------------------------------------------------------
     def issue(self, ins: Instr) -> Tensor | None:
@@ -293,13 +293,13 @@ class Machine:
             self.transfers.before(ins, outs)
         on_partitions = ins.row.on_partitions
         for t in outs:
-            if t.oob is not None and ins.mask is None:
-                self.check_bounds(t)
+            if t.oob is not None:
+                masked.check_bounds(t, ins.mask)
             if on_partitions and t.offset >= t.storage.row_bytes and t.kind is not HBM:
                 refuse.start_partition(t)
         for t in ins.srcs:
-            if t.oob is not None and ins.mask is None:
-                self.check_bounds(t)
+            if t.oob is not None:
+                masked.check_bounds(t, ins.over)
             st = t.storage
             if on_partitions and t.offset >= st.row_bytes and t.kind is not HBM:
                 refuse.start_partition(t)
@@ -356,7 +356,7 @@ class Machine:
         if ins.mask is None or ins.row.masks_itself:
             ins.row.run(self, ins, dst)
         else:
-            self._run_masked(ins, dst)
+            masked.run(self, ins, dst)
 
     def _note_writes(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
         """Note which bytes have been written, and by whom."""
@@ -369,19 +369,6 @@ class Machine:
                 refresh_shadow(t)
             if st.arena:
                 arena.note_write(t, ins.line)
-
-    def _run_masked(self, ins: Instr, dst: Tensor) -> None:
-        """Run into a scratch tile, then write only the elements that the mask selects."""
-        st = Storage(-1, dst.kind, dst.shape[0], dst.size * dst.dtype.itemsize // dst.shape[0], 1,
-                     -1, 0, False, False)
-        st.fresh()
-        tmp = Tensor(self, st, 0, dst.shape, contiguous_strides(dst.shape, dst.dtype.itemsize),
-                     dst.dtype, 0, dst.kind)
-        if ins.row.merges:
-            tmp.np[...] = dst.np                # what it keeps is what was there
-        ins.row.run(self, ins, tmp)
-        assert ins.mask is not None
-        np.copyto(dst.np, tmp.np, where=ins.mask)
 
     def _zero_for_real(self, st: Storage) -> None:
         """Issue the memset of zeros in PSUM that something else than a matmul reads."""

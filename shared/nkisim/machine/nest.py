@@ -21,7 +21,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import sys
 from collections.abc import Generator, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -36,7 +35,7 @@ from .index import Index, Slice
 from .loopindex import Compared, LoopIndex, Watch
 from .nestplan import Plan, plan_of
 from .nestrecord import Form, Line, Steps, unrolled
-from .nestvalues import Issue, copied, make, operand_of_all
+from .nestvalues import Issue, copied, make, operand_of_all, same_bytes
 from .products import of_each_sum
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 VARIABLE = "NKISIM_NESTS"
+FEWEST = 3              # iterations below which nothing is gained
 TRIES = 3               # nests at one place that do not fit, before they are left alone
 MOST_BYTES = 64 << 20   # of tiles that a load makes in all iterations
 _ALL = slice(None)
@@ -77,6 +77,7 @@ class Nest:
     # -- while the body runs ---------------------------------------------------------------------
     def level(self, loop: Loop | Unrecorded) -> LoopIndex:
         """Return the index of the next inner loop in its first iteration."""
+        self._note_made()
         watch, values = Watch(), loop.values
         self.levels.append((watch, values))
         self.recorded.append(not isinstance(loop, Unrecorded))
@@ -134,9 +135,13 @@ class Nest:
                     or not any(x.product for x in self.issues))):
             self.give_up()
             return
-        for _ in range(len(self.m.storages) - self.storages - len(self.made)):
-            self.made.append(len(self.levels))
+        self._note_made()
         self.issues.append(Issue(ins, dst, len(self.levels), product, adds))
+
+    def _note_made(self) -> None:
+        """Note the storages that have been made, and in how many loops."""
+        more = len(self.m.storages) - self.storages - len(self.made)
+        self.made += [len(self.levels)] * more
 
     def answer(self, adds: Compared) -> bool:
         """Return whether the next product adds to its sum; the same goes for all iterations."""
@@ -186,7 +191,8 @@ class Nest:
             return False                        # may be a part of one that moves
         loads: dict[int, Issue] = {}
         return all(self._sum_fits(x, loads) if x.product else self._load_fits(x, loads)
-                   for x in self.issues) and self._apart(loads) and self._sums_apart()
+                   for x in self.issues) and self._apart(loads) and self._sums_apart() \
+            and all(st in loads for st in range(self.storages, len(m.storages)))
 
     def _moves(self, t: Tensor, loops: int) -> Steps:
         """Return how far each of the outer loops moves a view, in bytes."""
@@ -204,7 +210,8 @@ class Nest:
         if st.id >= self.storages:
             return not any(issue.moves[0]) and self.made[st.id - self.storages] == issue.loops \
                 and dst.size * dst.dtype.itemsize == st.nbytes \
-                and st.nbytes * math.prod(counts) <= MOST_BYTES \
+                and (not self.m.compute or same_bytes(src, dst)
+                     or st.nbytes * math.prod(counts) <= MOST_BYTES) \
                 and (not self.m.compute or self._known(src, issue.moves[1], counts))
         lo, hi = free_range(0, dst.shape, dst.strides, dst.dtype.itemsize)
         span = hi - lo
@@ -230,6 +237,8 @@ class Nest:
             elif t.storage.id >= self.storages \
                     or self.m.compute and not self._known(t, moves, counts):
                 return False
+        if issue.dst.storage.id >= self.storages:
+            return False                        # a new sum each time
         if issue.adds is not None and not self._opens(issue, issue.adds, counts):
             return False
         return not self.m.compute or issue.waits is not None and not issue.dst.storage.arena
@@ -355,22 +364,17 @@ class Nest:
 class Unrecorded:
     """A loop that is unrolled before anybody records it: `range` of Python."""
 
-    def __init__(self, values: range):
-        self.values = values
+    def __init__(self, values: range, plan: Plan):
+        self.values, self.plan = values, plan
 
     def iterations(self) -> Generator[int, None, None]:
         yield from self.values
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin the innermost loop of the running nest, or a nest."""
+        """Begin the next inner loop of the running nest, or a nest."""
         m = current.get()
-        frame = sys._getframe(1)
-        if m is None:
-            return iter(self.values)
-        if m.nest is not None:
-            return inner(m, self, m.nest)
-        plan = plan_for(m, frame)
-        return iter(self.values) if plan is None else outermost(m, self, plan)
+        assert m is not None, "made and used in the head of a `for` statement"
+        return outermost(m, self, self.plan) if m.nest is None else inner(m, self, m.nest)
 
 
 def _is_load(ins: Instr, dst: Tensor) -> bool:
@@ -431,12 +435,16 @@ def enabled() -> bool:
     return os.environ.get(VARIABLE, "") != "0"
 
 
-def plan_for(m: Machine, frame: FrameType) -> Plan | None:
-    """Return the plan of the nest that begins with the loop whose iterator a frame asks for."""
+def plan_for(m: Machine, frame: FrameType, values: range) -> Plan | None:
+    """Return the plan of the nest that begins with a loop in a frame, None if there is none."""
     if not m.nests or m.shuffle is not None or m.watch is not None or m.cores is not None:
         return None
     plan = plan_of(frame)
-    if plan is None or m.misfits.get(plan, 0) >= TRIES or not plan.holds(frame):
+    if plan is None or m.misfits.get(plan, 0) >= TRIES \
+            or plan.depth == 1 and len(values) < FEWEST:
+        return None
+    if not plan.holds(frame):
+        m.misfits[plan] = m.misfits.get(plan, 0) + 1
         return None
     return plan
 

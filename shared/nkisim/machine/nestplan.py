@@ -22,18 +22,21 @@ from typing import Any
 
 import numpy as np
 
+from ..chip.memory import Buffer
 from .index import Grid, Index, MGrid, Slice
 from .loopindex import LoopIndex
 from .tensor import Tensor
 
 _RANGES = ("affine_range", "sequential_range", "static_range", "range")
-_INDICES = ("ds", "arange")             # what makes indices
+#: functions besides instructions: they make indices, tiles, and products of tiles
+_FUNCTIONS = ("ds", "arange", "ParDim", "ndarray", "matmul")
 _LOOKS_AROUND = {"locals", "vars", "eval", "exec", "globals"}   # who may read any variable
 _EXPRESSION = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Subscript, ast.Slice, ast.Tuple,
-               ast.Compare, ast.BoolOp, ast.Call, ast.Attribute, ast.keyword, ast.cmpop,
-               ast.boolop, ast.operator, ast.unaryop, ast.expr_context)
+               ast.operator, ast.unaryop, ast.expr_context)
+_ORDER = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 #: types of values that do nothing but what we see; languages add what their tensors are
-PLAIN = [int, float, bool, str, type(None), type(...), Tensor, LoopIndex, Index, Grid, Slice]
+PLAIN = [int, float, bool, str, type(None), type(...), Tensor, LoopIndex, Index, Grid, Slice,
+         Buffer]
 _OWN = __name__.partition(".")[0]
 
 
@@ -58,7 +61,7 @@ class Plan:
         def found(path: tuple[str, ...]) -> Any:
             return _found(path, variables if path[0] in variables else known)
         fine = all(_is_ours(found(path), _RANGES) for path in self.ranges) \
-            and all(_is_ours(found(path), _INDICES) for path in self.calls) \
+            and all(_is_ours(found(path), _FUNCTIONS) for path in self.calls) \
             and all(_is_plain(found(path)) for path in self.values) \
             and all(type(found(path)) is Tensor for path in self.sums)
         if type(variables) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
@@ -88,7 +91,7 @@ def _is_ours(function: Any, names: tuple[str, ...]) -> bool:
     """Tell whether a function is an instruction of ours, or another one of these names."""
     return (getattr(function, "__module__", None) or "").partition(".")[0] == _OWN \
         and (getattr(function, "__name__", "") in names
-             or names is _INDICES and hasattr(function, "row"))
+             or names is _FUNCTIONS and hasattr(function, "row"))
 
 
 def _is_plain(value: Any) -> bool:
@@ -185,7 +188,7 @@ def _plan(head: ast.For, function: ast.AST, code: CodeType) -> Plan | None:
 def _is_simple(s: ast.stmt, plan: Plan, own: set[str]) -> bool:
     """Tell whether a statement is one of a nest's, and note what it needs and binds."""
     if isinstance(s, ast.If):
-        return not s.orelse and _reads(plan, s.test) \
+        return not s.orelse and _reads(plan, s.test, True) \
             and all(_is_simple(x, plan, own) for x in s.body)
     if isinstance(s, ast.Expr):
         return isinstance(s.value, (ast.Call, ast.Constant)) and _reads(plan, s.value)
@@ -204,22 +207,29 @@ def _is_simple(s: ast.stmt, plan: Plan, own: set[str]) -> bool:
         and _reads(plan, s.target) and _reads(plan, s.value)
 
 
-def _reads(plan: Plan, e: ast.expr) -> bool:
-    """Note the names that an expression reads and calls; tell whether it does nothing else."""
+def _reads(plan: Plan, e: ast.expr, truth: bool = False) -> bool:
+    """Note the names that an expression reads and calls; tell whether it does nothing else.
+
+    Only where its `truth` is asked for may it compare: an `if`, and `accumulate=k > 0`.
+    """
     if isinstance(e, ast.Call):
         path = _path(e.func)
         if path is None or any(k.arg is None for k in e.keywords):
             return False
         plan.calls.add(path)
-        return all(_reads(plan, x) for x in (*e.args, *(k.value for k in e.keywords)))
+        return all(_reads(plan, x) for x in e.args) \
+            and all(_reads(plan, k.value, k.arg == "accumulate") for k in e.keywords)
     if isinstance(e, (ast.Name, ast.Attribute)):
         path = _path(e)
         if path is None:
             return False
         plan.values.add(path)
         return True
-    return isinstance(e, _EXPRESSION) \
-        and all(_reads(plan, x) for x in ast.iter_child_nodes(e) if isinstance(x, ast.expr))
+    parts = [x for x in ast.iter_child_nodes(e) if isinstance(x, ast.expr)]
+    if isinstance(e, (ast.Compare, ast.BoolOp)):
+        plain = isinstance(e, ast.BoolOp) or all(isinstance(op, _ORDER) for op in e.ops)
+        return truth and plain and all(_reads(plan, x, True) for x in parts)
+    return isinstance(e, _EXPRESSION) and all(_reads(plan, x, truth) for x in parts)
 
 
 def _path(node: ast.expr) -> tuple[str, ...] | None:

@@ -97,7 +97,7 @@ def operand_of_all(t: Tensor, moves: Steps, load: Issue | None, counts: tuple[in
     src, tile = load.ins.srcs[0], load.dst
     inner = counts[:load.loops]
     outer, rest = moves[:load.loops], moves[load.loops:]
-    if _same_bytes(src, tile) and not copy:
+    if same_bytes(src, tile) and not copy:
         p, at = divmod(t.offset, tile.strides[0])
         there = Tensor(t.m, src.storage, src.offset + p * src.strides[0] + at, t.shape,
                        (src.strides[0], *t.strides[1:]), t.dtype, 0, src.kind)
@@ -108,12 +108,13 @@ def operand_of_all(t: Tensor, moves: Steps, load: Issue | None, counts: tuple[in
         (*(a + b for a, b in zip(outer, steps)), *rest)
 
 
-def _same_bytes(src: Tensor, tile: Tensor) -> bool:
+def same_bytes(src: Tensor, tile: Tensor) -> bool:
     """Tell whether the rows of a tile are bytes as they lie in HBM."""
     item = src.dtype.itemsize
-    rows = [(n, s) for n, s in zip(src.shape[1:], src.strides[1:]) if n > 1]
-    want = [(n, s) for n, s in zip(src.shape[1:], contiguous_strides(src.shape[1:], item)) if n > 1]
-    return src.dtype == tile.dtype and item == 4 and dtypes.PRECISE.get() and rows == want
+    rows = contiguous_strides(src.shape[1:], item)
+    return src.dtype == tile.dtype and item == 4 and dtypes.PRECISE.get() \
+        and all(n == 1 or a == b == c for n, a, b, c in zip(
+            src.shape[1:], rows, src.strides[1:], tile.strides[1:]))
 
 
-__all__ = ["Issue", "copied", "make", "operand_of_all"]
+__all__ = ["Issue", "copied", "make", "operand_of_all", "same_bytes"]

@@ -24,8 +24,8 @@ def unrolled(values: builtins.range) -> Any:
     frame = user_frame(sys._getframe(1))
     if m is None or frame is None or not values:
         return values
-    plan = plan_for(m, frame) if m.nest is None else plan_of(frame)
-    return values if plan is None else Unrecorded(values)
+    plan = plan_for(m, frame, values) if m.nest is None else plan_of(frame)
+    return values if plan is None else Unrecorded(values, plan)
 
 
 class _Type(type):

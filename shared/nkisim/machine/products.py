@@ -146,7 +146,7 @@ class Products:
         key = _result(dst)
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = Group(dst, opens)
+            group = self._groups[key] = Group(dst, opens or _replaces_zeros(dst))
             self._flag(dst.storage, IS_RESULT)
         for t, a, arrays, places, offset, form in zip(operands, values, group.operands,
                                                       group.places, offsets, forms or ((), ())):
@@ -221,6 +221,15 @@ class Products:
                 out[...] = value
             else:
                 out += value
+
+
+def _replaces_zeros(dst: Tensor) -> bool:
+    """Tell whether a sum is the first that is written to zeros, of which nothing is left then."""
+    st = dst.storage
+    if not st.untouched or dst.size * dst.dtype.itemsize != st.nbytes:
+        return False
+    st.fresh()
+    return True
 
 
 def _with_same(groups: Iterable[Group], which: int) -> Iterator[list[Group]]:

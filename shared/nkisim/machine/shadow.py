@@ -14,7 +14,7 @@ def refresh_shadow(t: Tensor) -> None:
     if shadow is None or name not in shadow:
         t.storage.shadow = None                                 # type: ignore[union-attr]
         return
-    shadow_view(t, shadow[name])[...] = t.np
+    dtypes.widened(t.np, shadow_view(t, shadow[name]))
 
 
 def shadow_view(t: Tensor, flat: np.ndarray) -> np.ndarray:
@@ -34,5 +34,5 @@ def as_f32(t: Tensor) -> np.ndarray:
         return t.np.astype(np.float32)
     name = t.dtype.num
     if st.shadow is None or name not in st.shadow:
-        st.shadow = {name: st.data.view(t.dtype).astype(np.float32)}
+        st.shadow = {name: dtypes.as_float32(st.data.view(t.dtype))}
     return shadow_view(t, st.shadow[name])

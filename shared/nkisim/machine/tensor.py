@@ -145,15 +145,15 @@ class Tensor:
                 elif d < part:
                     nblock -= 1
             elif type(k) is slice and k.step is None:
-                lo, hi = k.start, k.stop
-                step = strides[d]
-                if type(lo) is int and type(hi) is int and 0 <= lo < hi <= shape[d]:
-                    offset += lo * step
-                    sizes.append(hi - lo)
-                elif lo is None and hi is None:
+                lo, hi, step = k.start, k.stop, strides[d]
+                if lo is None and hi is None:
                     sizes.append(shape[d])
                 else:
-                    return None
+                    lo, hi = 0 if lo is None else lo, shape[d] if hi is None else hi
+                    if not (type(lo) is int and type(hi) is int and 0 <= lo < hi <= shape[d]):
+                        return None
+                    offset += lo * step
+                    sizes.append(hi - lo)
                 steps.append(step)
             else:
                 return None

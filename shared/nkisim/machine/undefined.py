@@ -17,9 +17,9 @@ import ml_dtypes
 import numpy as np
 
 from ..checks.words import region
-from ..chip.memory import FULLY, NEVER, Storage, contiguous_strides
+from ..chip.memory import FULLY, NEVER
 from ..errors import NkiError, fail
-from . import arena
+from . import arena, masked
 from .instruction import Access, Instr
 from .tensor import Indirect, Tensor
 
@@ -264,23 +264,14 @@ def _run_aside(m: Machine, ins: Instr, outs: tuple[Tensor, ...],
 
     An accumulation is run as a plain write: what is added does not depend on what is there.
     """
-    aside, trial = copy.copy(m), copy.copy(ins)
+    aside, trial = copy.copy(m), copy.copy(masked.inside(m, ins))
     aside.findings, aside._found = [], set()
     aside.accumulators = {k: v.copy() for k, v in m.accumulators.items()}
     aside.rng = copy.deepcopy(m.rng)
-    scratch = [_like(m, t) for t in outs]
+    scratch = [masked.scratch(m, t) for t in outs]
     for t, out, k in zip(scratch, outs, kept):
         t.np[...] = 0 if k is None or ins.accumulate \
             else np.where(k >= 0, _garbage(out.np.dtype)[number], out.np)
     trial.accumulate, trial.also = False, tuple(scratch[1:])
     ins.row.run(aside, trial, scratch[0])
     return [t.np for t in scratch]
-
-
-def _like(m: Machine, t: Tensor) -> Tensor:
-    """Return a scratch tensor of the same shape."""
-    st = Storage(-1, t.kind, t.shape[0], t.size * t.dtype.itemsize // t.shape[0], 1, -1, 0, False,
-                 False)
-    st.fresh()
-    return Tensor(m, st, 0, t.shape, contiguous_strides(t.shape, t.dtype.itemsize), t.dtype, 0,
-                  t.kind)

@@ -44,8 +44,8 @@ OPTIONS = {
                        "holds them",
     "vectorize": "instructions of a loop over affine_range that differ only by an offset are one",
     "phases": "with vectorize: so are those of a loop around others, statement by statement",
-    "nests": "where a nest of loops follows another in a loop, the Tensor Engine begins it after "
-             "the other's last instruction",
+    "nests": "where nests of loops follow each other in a loop, each engine ends one before it "
+             "begins the next",
     "split-sums": "an activation with reduce_res= is two, and all that leads up to it is done "
                   "for each of them",
     "merge-dma": "loads of one line that follow each other in an input, and stores that follow "

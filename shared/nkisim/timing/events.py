@@ -156,9 +156,8 @@ class _Run:
                                self.missing, t.dma_start_us) for q in range(LOADS, QUEUES)]
         self.queues: list = [*engines, *dma_queues]
         self.queue_of = [self.queues[q] for q in queue.tolist()]
-        fences = np.searchsorted(items[PE], self.deps.fences).tolist()
-        if fences:
-            self.tensor.stop_at(fences)
+        for q, fences in self.deps.fences.items():
+            engines[q].stop_at(fences)
         for e in engines:
             e.begin(self.missing, self.when)
         for d in dma_queues:

@@ -59,8 +59,8 @@ class Dependencies:
     #: pairs like `before` and `after`, of loads that the compiler does not trigger earlier
     leads: tuple[np.ndarray, np.ndarray] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
     by_use: bool = False        # loads are triggered in the order in which they are used
-    #: instructions of the Tensor Engine that begin only after all that it has before them
-    fences: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    #: by queue, the places in it where what comes begins only after all that comes before
+    fences: dict[int, list[int]] = field(default_factory=dict)
     #: when the other core lets an instruction begin, in microseconds (None: there is no other)
     release: np.ndarray | None = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import collectives, compiler, isa, language, typing
+from . import dtypes as dtype
 from .kernel import Kernel, cpu_simulate, jit, simulate
 
 __simulator__ = True
@@ -16,5 +17,5 @@ def __getattr__(name: str) -> Any:
     raise missing("nki", name, globals())
 
 
-_ = Kernel, cpu_simulate, collectives, compiler, isa, language, typing
+_ = Kernel, cpu_simulate, collectives, compiler, dtype, isa, language, typing
 __all__ = ["jit", "simulate"]

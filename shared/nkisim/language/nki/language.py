@@ -69,10 +69,29 @@ def _create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "",
     if not isinstance(region, MemoryRegion):
         raise fail("NKI-M05", "buffer is not a memory", given=repr(buffer)[:60],
                    limit="nl.sbuf, nl.psum, nl.private_hbm, nl.shared_hbm (no strings since 0.3)")
-    where: Any = BUFFERS[region]
     if address is not None:
-        where = _placed(m, region, address)
-    return NkiTensor(allocate.create(m, shape, dtype, where, name), region, name)
+        return NkiTensor(_create_at(m, shape, dtype, region, name, address), region, name)
+    return NkiTensor(allocate.create(m, shape, dtype, BUFFERS[region], name), region, name)
+
+
+def _create_at(m: Machine, shape: Any, dtype: Any, region: MemoryRegion, name: str, address: Any
+               ) -> Tensor:
+    """Create a tile at an address; one like it, of which nothing was said, is checked once."""
+    kind, key = BUFFERS[region].kind, None
+    if m.node == m.top and dtype.__class__ is str and shape.__class__ is address.__class__ is tuple:
+        key = (kind, m.program_id, dtype, shape, address, *map(type, (*shape, *address)))
+        known = m.layouts.get(key)
+        if known is not None:
+            offset, sizes, strides, dt = known
+            t = Tensor(m, arena.arena(m, kind), offset, sizes, strides, dt, 0, kind)
+            t.owner = (len(m.storages) + m.placed, (), m.here(), name)  # as arena.place_tile says
+            m.placed += 1
+            return t
+    told = m.told
+    t = allocate.create(m, shape, dtype, _placed(m, region, address), name)
+    if key is not None and t.__class__ is Tensor and told == m.told:
+        m.layouts[key] = t.offset, t.shape, t.strides, t.dtype
+    return t
 
 
 def _placed(m: Machine, region: MemoryRegion, address: Any) -> Any:

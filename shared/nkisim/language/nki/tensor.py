@@ -321,7 +321,7 @@ class NkiTensor(NKIObject):
                 f"buffer={self.buffer.value})")
 
 
-nestplan.PLAIN.append(NkiTensor)
+nestplan.PLAIN += [NkiTensor, MemoryRegion]
 
 
 def no_elements(t: Empty) -> NkiError:
