@@ -237,6 +237,19 @@ def test_wide_data_is_transposed_on_the_tensor_engine(dtype, transposes):
     assert prof.hbm_read_bytes == x.nbytes and prof.dma_transfer_count == 1 + max(1, transposes)
 
 
+def test_the_tiles_of_such_transposes_have_their_shape():
+    """Rows and bytes of a row were swapped: a tile of 64 rows of 512 bytes took 512 rows of 64."""
+    @nki.jit
+    def turned(a):
+        out = nl.ndarray((128, 64), dtype=a.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load_transpose2d(a))
+        return out
+    prof = predict(turned, ones(64, 128))
+    every = [prof.trace.storages[s] for s in range(len(prof.trace.storages))]
+    assert {(s.kind, s.nparts, s.row_bytes) for s in every if s.kind != "hbm"} == {
+        ("sbuf", 64, 512), ("psum", 128, 256), ("sbuf", 128, 256)}
+
+
 # -- what the compiler does to which kernels -------------------------------------------------------
 
 def test_the_middle_end_leaves_alone_what_asks_for_it_and_the_package_nki():
