@@ -24,7 +24,7 @@ STRUCTURE = {
     "banks.py": {"-2": "a mark: an instruction that uses several tiles",
                  "<< 32": "two numbers in one", ">> 32": "the same"},
     "vectorize.py": {"range(trips // 2, 1, -1)": "divisors: the largest first",
-                     "trips < 2": "a loop has two"},
+                     "len(mine) < 2": "a loop has two", "range(2, min(": "two or more"},
     "compiler.py": {
         '(HBM, SBUF): 2': "a code: 1 is a load, 2 a store",
         "plain == 2": "the same code", "len(kind.operands) != 2": "one source, one destination"},

@@ -73,6 +73,24 @@ def test_strictly_as_written_loads_wait_for_memory_alone():
     assert not len(prof.schedule.deps.leads[0])
 
 
+@pytest.mark.parametrize("sums, delayed", [(1, False), (24, True)])
+def test_nothing_is_delayed_where_the_engines_wait_for_dmas_anyway(sums, delayed):
+    """Profiles of elementwise kernels show DMAs 99 % busy; with delays it would be 78 %."""
+    @nki.jit
+    def kernel(a):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        for i in nl.affine_range(32):
+            x = nl.load(a[i])
+            for _ in range(sums):
+                x = nisa.tensor_tensor(x, x, nl.add)
+            nl.store(out[i], x)
+        return out
+    plan = predict(kernel, ones(32, 128, 512)).schedule
+    assert bool(len(plan.deps.leads[0])) == delayed
+    if not delayed:
+        assert plan.busy["dma"] > 0.8 * plan.end.max()
+
+
 def test_loads_are_triggered_in_the_order_of_their_use():
     @nki.jit
     def kernel(a, b):

@@ -43,7 +43,8 @@ class Launch:
         works, transfers = self.costs(core)
         deps = self.plan.deps
         if "late-loads" in self.on:
-            deps = replace(deps, leads=prefetch.leads(deps, works, transfers, core))
+            deps = replace(deps, leads=prefetch.leads(deps, self.plan.trace.kinds, works,
+                                                      transfers, core))
         times = events.run(deps, self.queues, works, transfers, core,
                            generators(core, self.dge, self.on),
                            core.timing.compiler_window if "reorder" in self.on else 1)

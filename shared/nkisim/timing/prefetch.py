@@ -7,11 +7,14 @@ the engine then waits for its data, however much memory there is.
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..chip.hw import NeuronCore
 from ..trace.footprint import LOADS, Dependencies
-from . import cost
+from ..trace.trace import Kind
+from . import cost, spill
 
 
 def _first_uses(deps: Dependencies) -> tuple[np.ndarray, np.ndarray]:
@@ -39,16 +42,22 @@ def by_use(deps: Dependencies) -> np.ndarray:
     return mine[np.lexsort((last[mine], use[mine]))]
 
 
-def leads(deps: Dependencies, works: list[cost.Work | None],
+def leads(deps: Dependencies, kinds: Sequence[Kind], works: list[cost.Work | None],
           transfers: list[cost.Transfer | None], hw: NeuronCore) -> tuple[np.ndarray, np.ndarray]:
     """Return pairs (instruction, load): the load is not triggered before the instruction is done.
 
     It is the last one of the engine that uses the load first which begins the estimated time of
     the load before that use, if the engine did nothing but work; loads that come before it in the
-    program wait for nobody.
+    program wait for nobody. Nor does any load of a kernel whose DMAs take longer than its engines:
+    there the engines are late, and each load is due. (Spills are not in that schedule yet.)
     """
     t = hw.timing
     busy = np.array([w.interval_us if w else 0.0 for w in works] or [0.0])[deps.kind]
+    moved = np.array([x.nbytes if x and k.row not in spill.ROWS else 0
+                      for k, x in zip(kinds, transfers)] or [0])[deps.kind].sum() / 1e3
+    most = np.bincount(deps.queue[deps.queue < LOADS], busy[deps.queue < LOADS]).max(initial=0.0)
+    if moved / (hw.dma_engines * t.dma_engine_gbps) > most:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     needs = np.array([t.compiler_load_us + x.nbytes / t.compiler_load_gbps / 1e3 if x else 0.0
                       for x in transfers] or [0.0])[deps.kind]
     loads, users = _first_uses(deps)

@@ -101,7 +101,7 @@ def _plan(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> _Plan:
     if "nests" in on:
         deps.fences = nests.fences(trace, deps.queue)
     if "late-loads" in on:
-        deps.leads = prefetch.leads(deps, works, transfers, hw)
+        deps.leads = prefetch.leads(deps, trace.kinds, works, transfers, hw)
     return _Plan(trace, engines, works, transfers, queues, deps)
 
 

@@ -30,6 +30,7 @@ _BYTE, _FLOAT = np.dtype(np.uint8), np.dtype(np.float32)
 # what the compiler puts in: the rows of the table, under names of their own
 LOAD, STORE, COPY = (replace(f.row, name=f"spill_{f.row.name}")
                      for f in (dma.load, dma.store, dve.tensor_copy))
+ROWS = (LOAD, STORE, COPY)
 
 
 def spill_sbuf(trace: Trace, hw: NeuronCore, rename: bool) -> Trace:
