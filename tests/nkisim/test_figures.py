@@ -23,8 +23,7 @@ STRUCTURE = {
                       "len(of.shape) == 2": "rows and columns"},
     "banks.py": {"-2": "a mark: an instruction that uses several tiles",
                  "<< 32": "two numbers in one", ">> 32": "the same"},
-    "vectorize.py": {"range(trips // 2, 1, -1)": "divisors: the largest first",
-                     "len(mine) < 2": "a loop has two", "range(2, min(": "two or more"},
+    "vectorize.py": {"len(mine) < 2": "a loop has two", "range(2, min(": "two or more"},
     "compiler.py": {
         '(HBM, SBUF): 2': "a code: 1 is a load, 2 a store",
         "plain == 2": "the same code", "len(kind.operands) != 2": "one source, one destination"},
