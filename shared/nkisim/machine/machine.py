@@ -65,6 +65,7 @@ class Machine:
         self.nest: Nest | None = None   # the one whose body runs for all iterations
         self.nests = enabled()
         self.misfits: dict[Any, int] = {}       # how often one did not fit, by plan
+        self.again: dict[Any, Any] = {}         # nests that have run, by plan (nestagain.py)
         self.loop_open: list[bool] = []
         self.tile_loops: set[tuple] = set()     # `for` statements that change no Python number
         self.body: bodies.Body | None = None        # of the innermost loop of the device
