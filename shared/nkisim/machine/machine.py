@@ -342,12 +342,19 @@ class Machine:
     def execute(self, ins: Instr, dst: Tensor) -> None:
         """Run the row's semantics on the bytes."""
         st = dst.storage
-        whole = (st.init == NEVER and ins.mask is None and not ins.also
-                 and dst.size * dst.dtype.itemsize == st.nbytes and 0 not in dst.strides
-                 and not ins.scatters and not ins.row.merges)
+        covers = (st.init != FULLY and ins.mask is None and not ins.also and 0 not in dst.strides
+                  and not ins.scatters and not ins.row.merges)
+        whole = covers and st.init == NEVER and dst.size * dst.dtype.itemsize == st.nbytes
         if whole:
             st.fresh()
-        self.run(ins, dst)
+        elif covers and not ins.accumulate and self.transfers is None \
+                and all(s.storage is not st for s in ins.srcs):
+            dst.to_write()
+        try:
+            self.run(ins, dst)
+        except BaseException:
+            dst._np = None              # not written, maybe: nobody looks at it as it is
+            raise
         if whole:
             st.init = FULLY
 
