@@ -20,7 +20,6 @@ from ..errors import NkiError, fail
 from ..trace.trace import Trace
 from . import arena, bodies, limits, masked, refuse, waiting
 from .block import BlockTensor
-from .index import whole
 from .instruction import PLAIN, Instr
 from .loop import Loop, shuffle_seed
 from .nest import Nest, enabled
@@ -352,12 +351,19 @@ class Machine:
     def execute(self, ins: Instr, dst: Tensor) -> None:
         """Run the row's semantics on the bytes."""
         st = dst.storage
-        whole = (st.init == NEVER and ins.mask is None and not ins.also
-                 and dst.size * dst.dtype.itemsize == st.nbytes and 0 not in dst.strides
-                 and not ins.scatters and not ins.row.merges)
+        covers = (st.init != FULLY and ins.mask is None and not ins.also and 0 not in dst.strides
+                  and not ins.scatters and not ins.row.merges)
+        whole = covers and st.init == NEVER and dst.size * dst.dtype.itemsize == st.nbytes
         if whole:
             st.fresh()
-        self.run(ins, dst)
+        elif covers and not ins.accumulate and self.transfers is None \
+                and all(s.storage is not st for s in ins.srcs):
+            dst.to_write()
+        try:
+            self.run(ins, dst)
+        except BaseException:
+            dst._np = None              # not written, maybe: nobody looks at it as it is
+            raise
         if whole:
             st.init = FULLY
             if ins.row.repeats and ins.form is PLAIN and ins.srcs and dst.kind is SBUF:
@@ -488,12 +494,3 @@ class Machine:
         tr.node_loop.append(loop)
         tr.node_iter.append(i)
         self.node = len(tr.node_loop) - 1
-
-
-def integer(value: Any, name: str) -> int:
-    """Return a kernel's integer argument, or raise."""
-    got = whole(value, name)
-    if got is None:
-        raise fail("NKI-K05", f"{name} must be an integer", given=f"{type(value).__name__} "
-                   f"{value!r}"[:60], hint="use // instead of / so that sizes stay integers")
-    return got

@@ -77,6 +77,7 @@ def copied(load: Issue, counts: tuple[int, ...], runs: int) -> None:
     """Do a load into a tile of the kernel's for all iterations of its loops."""
     every = make(load.dst, load.moves[0], counts)
     st = every.storage
+    every.to_write()
     load.repeat(every, counts)
     st.version += runs - 1
     st.mark(every.offset, every.shape, every.strides, every.dtype.itemsize)

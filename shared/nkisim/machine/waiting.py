@@ -43,6 +43,8 @@ def hold(m: Machine, ins: Instr, dst: Tensor) -> None:
     st.mark(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize)
 
     def run(ins: Instr, dst: Tensor) -> None:
+        if all(s.storage is not st for s in ins.srcs):
+            dst.to_write()
         try:
             ins.row.run(m, ins, dst)
         except NkiError as exc:
