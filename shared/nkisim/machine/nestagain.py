@@ -124,7 +124,8 @@ def look(m: Machine, plan: Plan, frame: FrameType, values: range) -> Look | None
             or user_frame(frame) is not frame:
         return None
     variables, known = frame.f_locals, frame.f_globals
-    every = [found(path, variables if path[0] in variables else known) for path in plan.paths]
+    every = [variables[path[0]] if len(path) == 1 and path[0] in variables else
+             found(path, variables if path[0] in variables else known) for path in plan.paths]
     if type(variables) is dict:
         variables.clear()               # a copy that the frame keeps: tiles would live on in it
     return Look(history, every, values)

@@ -25,13 +25,12 @@ class Engine:
     have run; those from `end` on wait until all before have begun, and `held` places of the window
     with them; `fences`: the ends to come, the next one last; `ready`: heap of those that can run,
     by program order; `coming`: heap of (when its data are there, instruction); `free`: when the
-    engine is; `due`: when it looks for work next; `done`: when the instruction that ran last is;
-    `again`: the event of the look after it, if there is work. `cost`: (interval, latency,
-    activation table) by kind.
+    engine is; `due`: when it looks for work next; `done`: when the instruction that ran last is.
+    `cost`: (interval, latency, activation table) by kind.
     """
 
     __slots__ = ("number", "todo", "end", "limit", "window", "held", "fences", "ready", "coming",
-                 "free", "due", "done", "again", "cost", "events")
+                 "free", "due", "done", "cost", "events")
 
     def __init__(self, number: int, todo: list[int], window: int,
                  cost: list[tuple[float, float, str]], events: list):
@@ -41,7 +40,6 @@ class Engine:
         self.ready: list[int] = []
         self.coming: list[tuple[float, int]] = []
         self.free, self.due, self.done = 0.0, NEVER, 0.0
-        self.again: tuple[float, int] | None = None
 
     def stop_at(self, places: list[int]) -> None:
         """Let what is at these places of `todo`, and behind, wait until all before has begun."""
@@ -111,30 +109,31 @@ class TensorEngine(Engine):
     its clock is full; after one of `half` or less it is half; else it stays. An instruction
     counts for the `rows` of the engine that it uses, by kind; what of it reaches into the next
     window counts there as if it used all. `until`: the end of the window; `used`: how long the
-    engine was busy in it; `warm`: the clock is full; `busy`: how long altogether.
+    engine was busy in it; `warm`: the clock is full; `busy`: how long altogether. `takes`:
+    (interval, latency, what counts) by kind as the clock is: that of `warmer` or of `colder`.
     """
 
-    __slots__ = ("window_us", "full", "half", "cold", "until", "used", "warm", "busy", "rows")
+    __slots__ = ("window_us", "full", "half", "until", "used", "warm", "busy", "takes", "colder",
+                 "warmer")
 
     def __init__(self, number: int, todo: list[int], window: int,
                  cost: list[tuple[float, float, str]], events: list, t: Timing,
                  rows: list[float]):
         super().__init__(number, todo, window, cost, events)
-        self.rows = rows
-        self.window_us, self.cold = t.pe_window_us, t.pe_cold_factor
+        cold, self.window_us = t.pe_cold_factor, t.pe_window_us
+        self.warmer = [(us, latency, us * share) for (us, latency, _), share in zip(cost, rows)]
+        self.colder = [(us * cold, latency + us * (cold - 1.0), us * cold * share)
+                       for (us, latency, _), share in zip(cost, rows)]
+        self.takes = self.colder if self.window_us else self.warmer
         self.full, self.half = (t.pe_window_us * share for share in
                                 (t.pe_full_share, t.pe_half_share))
         self.until, self.used, self.warm, self.busy = t.pe_window_us, 0.0, False, 0.0
 
     def charge(self, kind: int, at: float) -> float:
-        interval, latency, _ = self.cost[kind]
-        if self.window_us:
-            if at >= self.until:
-                self._go_on(at)
-            if not self.warm:
-                latency += interval * (self.cold - 1.0)
-                interval *= self.cold
-            self.used += interval * self.rows[kind]
+        if self.window_us and at >= self.until:
+            self._go_on(at)
+        interval, latency, used = self.takes[kind]
+        self.used += used
         self.busy += interval
         self.free = at + interval
         self.done = at + latency
@@ -153,6 +152,7 @@ class TensorEngine(Engine):
                 if gone >= 0:
                     self.warm = False
                     self.until += (gone + 1) * self.window_us
+        self.takes = self.warmer if self.warm else self.colder
 
 
 class ScalarEngine(Engine):
