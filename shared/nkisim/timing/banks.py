@@ -35,11 +35,11 @@ class Banks:
         begin = np.flatnonzero(np.append(True, of[1:] != of[:-1])[:len(of)])
         users, ends = user.tolist(), [*begin[1:].tolist(), len(user)]
         self.users = {v: users[a:b] for v, a, b in zip(of[begin].tolist(), begin.tolist(), ends)}
+        self.order = np.unique(user[begin]).tolist()    # the first ones in the program
         need = np.bincount(user, np.array(self.size)[of], len(deps.kind)).astype(np.int64)
         user = np.flatnonzero(np.bincount(user, minlength=len(deps.kind)))
         self.need: dict[int, int] = dict(zip(
             user.tolist(), np.minimum(need[user], capacity).tolist()))
-        self.order = np.unique(user[begin]).tolist()    # the first ones in the program
         self.told: list[int] = []                       # who need not wait any more
         self.oldest = 0
         self.free, self.reserve = capacity, int(capacity * share)
