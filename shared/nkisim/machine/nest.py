@@ -295,8 +295,8 @@ class Nest:
         """Tell whether products can be added to a sum without anything to be said about it."""
         m, st = self.m, dst.storage
         return opens or not m.psum_sums.get(st.id, {}).get(dst.offset) and (
-            not m.compute or st.init == FULLY or bool(
-                st.mask_view(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize).all()))
+            not m.compute
+            or st.defined(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize))
 
     def _known(self, t: Tensor, moves: Steps, counts: tuple[int, ...]) -> bool:
         """Tell whether all of an operand has been written before the nest."""
@@ -304,8 +304,7 @@ class Nest:
         if st.arena:
             return False
         every = make(t, moves, counts)
-        return st.init == FULLY or bool(
-            st.mask_view(t.offset, every.shape, every.strides, t.dtype.itemsize).all())
+        return st.defined(t.offset, every.shape, every.strides, t.dtype.itemsize)
 
     def go_on(self) -> None:
         """Append the record of all iterations but the first, and do what they do."""
