@@ -59,7 +59,7 @@ class Storage:
     __slots__ = ("id", "kind", "nparts", "row_bytes", "nbytes", "_data", "init", "_mask",
                  "_origin", "grain", "_missing", "where", "readonly", "lazy_zero", "aliases",
                  "shadow", "node", "arena", "writers", "lost", "queued", "wide", "version",
-                 "_fill", "_alike", "_rest", "_boxes")
+                 "loaded", "_fill", "_alike", "_rest", "_boxes")
 
     def __init__(self, id: int, kind: str, nparts: int, row_bytes: int, grain: int, where: int,
                  node: int, arena: bool, readonly: bool):
@@ -87,6 +87,7 @@ class Storage:
         self.lost: Any = {} if arena else None      # arena: who was overwritten, and where
         self.queued = 0                 # products wait that use it (products.py)
         self.version = 0                # how often something has been written
+        self.loaded: Any = None         # what it is a copy of, and the versions of both then
         self.wide: tuple[np.dtype, np.ndarray] | None = None    # see `elements`
 
     @property
