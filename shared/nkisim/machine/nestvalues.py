@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..chip.memory import FULLY, SBUF, Storage, contiguous_strides
+from ..chip.memory import SBUF, Storage, contiguous_strides
 from .loopindex import Compared
 from .nestrecord import Steps
 from .products import IS_RESULT, of_each_sum, same_bytes
@@ -121,8 +121,7 @@ def is_known(t: Tensor, moves: Steps, counts: tuple[int, ...]) -> bool:
     if st.arena:
         return False
     every = make(t, moves, counts)
-    return st.init == FULLY or bool(
-        st.mask_view(t.offset, every.shape, every.strides, t.dtype.itemsize).all())
+    return st.defined(t.offset, every.shape, every.strides, t.dtype.itemsize)
 
 
 def make(t: Tensor, moves: Steps, counts: tuple[int, ...]) -> Tensor:
