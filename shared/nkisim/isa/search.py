@@ -200,4 +200,9 @@ def nc_stream_shuffle(m: Machine, src: Any, dst: Any, shuffle_mask: Any, *, dtyp
     if src.dtype != dst.dtype:
         raise fail("NKI-D05", "nisa.nc_stream_shuffle does not cast",
                    given=f"{dtypes.name(src.dtype)} to {dtypes.name(dst.dtype)}")
+    if src.size // src.shape[0] != dst.size // dst.shape[0]:
+        raise fail("NKI-S01", "nisa.nc_stream_shuffle: dst and src have different shapes",
+                   given=f"dst {dst.shape}, src {src.shape}",
+                   limit="as many elements in each partition",
+                   hint="slice both to the same columns")
     return Instr(params=[int(v) for v in shuffle_mask])

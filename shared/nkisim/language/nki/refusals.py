@@ -103,10 +103,11 @@ def _two_float8(m: Machine, given: dict[str, Any]) -> str | None:
 
 
 def _unequal(m: Machine, given: dict[str, Any]) -> str | None:
-    a, b = given.get("data1"), given.get("data2")
-    if a.__class__ is Tensor and b.__class__ is Tensor and a.shape[0] == b.shape[0] \
-            and a.size != b.size:
-        return f"data1 {a.shape} and data2 {b.shape} have different numbers of elements"
+    for one, other in (("data1", "data2"), ("dst", "src"), ("dst", "predicate")):
+        a, b = given.get(one), given.get(other)
+        if a.__class__ is Tensor and b.__class__ is Tensor and a.shape[0] == b.shape[0] \
+                and a.size != b.size:
+            return f"{one} {a.shape} and {other} {b.shape} have different numbers of elements"
     return None
 
 
@@ -146,13 +147,13 @@ TABLE: tuple[Refusal, ...] = (
             _two_float8, frozenset(("nc_matmul",)),
             "nisa.nc_matmul takes float8_e4m3fn on trn3, not together with float8_e4m3.",
             "load both operands in one of the two dtypes"),
-    Refusal("NKI-R11", "API reference 0.6", "warning", "tensor_tensor does not broadcast",
-            _unequal, frozenset(("tensor_tensor",)),
+    Refusal("NKI-R11", "API reference 0.6", "warning", "Copies and tensor_tensor do not broadcast",
+            _unequal, frozenset(("tensor_tensor", "tensor_copy", "tensor_copy_predicated")),
             "The two tiles have the same number of elements per partition. An operand of one "
             "element per partition is one of nisa.tensor_scalar, which is faster as well; others "
             "repeat by a view.",
             "nisa.tensor_scalar(dst, data, op0=nl.add, operand0=column), or "
-            "data2=column.broadcast(1, n)"),
+            "column.broadcast(1, n) in its place"),
 )
 OPEN = Refusal(
     "NKI-R06", "NCC_ISCH714", "note", "A sum in PSUM is read when it is complete",
