@@ -23,6 +23,10 @@ def new(*shape, buffer=nl.sbuf):
     return nl.ndarray(shape, dtype=nl.float32, buffer=buffer)
 
 
+def psum(*shape):
+    return new(*shape, buffer=nl.psum)
+
+
 #: (rule, what the line does, words that the hint has); the line is the body of a kernel of `x`
 MISTAKES = [
     # no dst, or another order of arguments
@@ -50,6 +54,10 @@ MISTAKES = [
     ("NKI-M01", lambda x: nisa.nc_matmul(new(128, 512), tile(x)[:, 0:128], tile(x)),
      "buffer=nl.psum"),
     ("NKI-M01", lambda x: nisa.dma_copy(x[0:128], new(128, 512, buffer=nl.psum)),
+     "nisa.tensor_copy"),
+    ("NKI-M01", lambda x: nisa.nc_matmul(psum(128, 512), psum(128, 128), tile(x)),
+     "nisa.tensor_copy"),
+    ("NKI-M01", lambda x: nisa.nc_matmul(psum(128, 512), tile(x)[:, 0:128], psum(128, 512)),
      "nisa.tensor_copy"),
     ("NKI-M02", lambda x: nl.store(tile(x), x[0:128]), "tile = nl.load"),
     ("NKI-M05", lambda x: new(128, 512, buffer="sbuf"), "buffer=nl.sbuf"),
@@ -140,19 +148,55 @@ def test_what_an_instruction_takes_is_told_in_this_dialect():
     assert "mask" not in str(caught.value)
 
 
-def test_copies_do_not_broadcast():
+@pytest.mark.parametrize("line", [
+    lambda t, c: nisa.tensor_copy(t, c),
+    lambda t, c: nisa.dma_copy(t, c),
+    lambda t, c: nisa.dma_copy(t, t[0:1]),
+    lambda t, c: nisa.scalar_tensor_tensor(t, t, nl.add, 1.0, nl.multiply, c),
+    lambda t, c: nisa.tensor_tensor_scan(t, t, c, 0.0, nl.multiply, nl.add),
+], ids=range(5))
+def test_instructions_of_two_tiles_do_not_broadcast(line):
     def column(x):
         t = tile(x)
-        nisa.tensor_copy(t, t[:, 0:1])
+        c = new(128, 1)
+        nisa.tensor_copy(c, t[:, 0:1])
+        line(t, c)
         nl.store(x[0:128], t)
     run = nkisim.run(nki.jit(column), X.copy())
     assert "column.broadcast(1, n)" in {f.id: f for f in run.findings}["NKI-R11"].text
+
+
+def test_a_copy_may_group_the_elements_otherwise():
 
     def regrouped(x):
         t = new(128, 512)
         nisa.tensor_copy(t.reshape((128, 8, 64)), tile(x))
         nl.store(x[0:128], t)
     assert "NKI-R11" not in {f.id for f in nkisim.run(nki.jit(regrouped), X.copy()).findings}
+
+
+def test_a_selection_may_group_the_elements_otherwise():
+    def kernel(x):
+        t = new(128, 512)
+        nisa.affine_select(t, [[1, 512]], -1, tile(x).reshape((128, 8, 64)), 0.0, nl.greater_equal)
+        out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, t)
+        return out
+    got = nkisim.simulate(nki.jit(kernel), X.copy())
+    assert (got == np.triu(X[0:128])).all()
+
+
+def test_a_predicated_copy_casts():
+    def kernel(x):
+        t, chosen = (nl.ndarray((128, 512), dtype=d, buffer=nl.sbuf) for d in (nl.int32, nl.uint8))
+        nisa.memset(t, 7)
+        nisa.memset(chosen, 1)
+        nisa.tensor_copy_predicated(t, tile(x), chosen)
+        out = nl.ndarray((128, 512), dtype=nl.int32, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, t)
+        return out
+    got = nkisim.simulate(nki.jit(kernel), 2.6 * X)
+    assert (got == 3).all()             # to the nearest, as every cast
 
 
 def test_what_is_reported_and_runs():

@@ -114,8 +114,9 @@ def _run_predicated(m: Machine, ins: Instr, dst: Tensor) -> None:
     if ins.params:
         chosen = ~chosen
     number, at = ins.scalars[0]
-    value = dtypes.cast(np.float32(number).reshape(1), dst.dtype)[0] if at < 0 \
-        else np.reshape(ins.srcs[at].np, out.shape)
+    value = np.float32(number).reshape(1) if at < 0 else np.reshape(ins.srcs[at].np, out.shape)
+    if value.dtype != out.dtype:
+        value = dtypes.cast(value, dst.dtype)
     np.copyto(out, value, where=chosen.reshape(out.shape))
 
 

@@ -12,7 +12,7 @@ from ...chip import dtypes, ops
 from ...chip.memory import PSUM, sbuf
 from ...errors import fail
 from ...isa import dve
-from ...isa.operands import is_scalar
+from ...isa.operands import is_scalar, regroup
 from ...isa.table import ROWS, Row
 from ...machine import allocate, bodies
 from ...machine.index import Index
@@ -101,6 +101,11 @@ def matmul(m: Machine, given: dict[str, Any]) -> None:
     operands(m, given)
     dst = given["dst"]
     written("nisa.nc_matmul", dst)
+    for name in ("stationary", "moving"):
+        if getattr(given[name], "kind", None) is PSUM:
+            raise fail("NKI-M01", f"nisa.nc_matmul: {name} lies in PSUM", given=f"{given[name]!r}",
+                       limit="the Tensor Engine reads SBUF and writes PSUM",
+                       hint="nisa.tensor_copy(sbuf_tile, psum_tile) first")
     if dst.dtype != dtypes.FLOAT32 and not given["is_transpose"] \
             and not (m.hw.generation >= 4 and dst.dtype == dtypes.BFLOAT16):
         raise fail("NKI-D05", "the result of a matmul is float32", given=f"dst {dst!r}",
@@ -207,7 +212,10 @@ def affine_select(m: Machine, given: dict[str, Any]) -> None:
     if given["on_false_value"] is None:
         raise fail("NKI-S09", "nisa.affine_select has no value for what it does not select",
                    given="on_false_value=None", limit="a number")
-    index = _affine(m, "nisa.affine_select", m.tile(given["on_true_tile"], "on_true_tile"), given)
+    tile = m.tile(given["on_true_tile"], "on_true_tile")
+    index = _affine(m, "nisa.affine_select", tile, given)
+    if tile.shape != index.shape:
+        given["on_true_tile"] = regroup(tile, index.shape)
     name = ops.resolve_alu(given.pop("cmp_op")).name
     if name not in _OPPOSITE or name == "not_equal":
         raise fail("NKI-E11", "nisa.affine_select compares with 0", given=f"cmp_op=nl.{name}",
