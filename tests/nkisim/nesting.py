@@ -4,9 +4,10 @@ from __future__ import annotations
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 import numpy as np
+import pytest
 
 from nkisim.launch import launch
-from nkisim.machine import nest
+from nkisim.machine import nest, nestagain
 
 P = 128
 
@@ -39,6 +40,21 @@ def same(monkeypatch, kernel, *args, **kwargs):
         monkeypatch.setenv(nest.VARIABLE, "0")
         assert once == run(kernel, *args, compute=compute, **kwargs)
     return once
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """Count the nests of which the record was taken from an earlier one."""
+    nests = []
+    append = nestagain.Again.append
+
+    def counted(self, m, look):
+        done = append(self, m, look)
+        if done:
+            nests.append(look)
+        return done
+    monkeypatch.setattr(nestagain.Again, "append", counted)
+    return nests
 
 
 def kernel_with(body):

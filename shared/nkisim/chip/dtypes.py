@@ -258,7 +258,11 @@ def cast(src: np.ndarray, dtype: np.dtype, out: np.ndarray | None = None) -> np.
     if out is None:
         out = np.empty(src.shape, storage(dtype))
     if src.dtype == dtype and dtype != TFLOAT32:
-        np.copyto(out, src)
+        if src.ndim == 2 and src.size >= _TURNED and 0 < src.strides[0] < src.strides[1] \
+                and src.strides[1] % _COLLIDES == 0 and out.shape == src.shape:
+            _turn(src, out)
+        else:
+            np.copyto(out, src)
         return out
     if dtype == FLOAT32 and src.dtype == FLOAT16 and src.shape == out.shape:
         return widened(src, out)
@@ -274,6 +278,28 @@ def cast(src: np.ndarray, dtype: np.dtype, out: np.ndarray | None = None) -> np.
     else:
         _to_integer(x, dtype, out)
     return out
+
+
+_TURNED = 1 << 12               # elements from which on `_turn` is worth it
+_COLLIDES = 1 << 9              # bytes: rows a multiple of this apart share few lines of a cache
+_TURNED_AT_ONCE = 1 << 17       # bytes of its buffer, which should stay in a cache of the CPU
+
+
+def _turn(src: np.ndarray, out: np.ndarray) -> None:
+    """Copy a matrix whose columns, not rows, are close together, as transposes do.
+
+    Columns a power of two of bytes apart, as in tiles, fall on the same few lines of a cache, which
+    then loses them between an element of one and its neighbour in the row. So the columns are first
+    copied beside each other, at a distance that is no power of two.
+    """
+    rows, columns = src.shape
+    step = max(1, _TURNED_AT_ONCE // (rows * src.itemsize))
+    apart = 64 // src.itemsize
+    buffer = np.empty((min(step, columns), rows + apart), src.dtype)[:, :rows]
+    for i in range(0, columns, step):
+        part = buffer[:columns - i]
+        part[...] = src.T[i:i + step]
+        out[:, i:i + step] = part.T
 
 
 def _to_integer(x: np.ndarray, dtype: np.dtype, out: np.ndarray) -> None:

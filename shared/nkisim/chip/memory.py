@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from . import dtypes
+from . import dtypes, pages
 
 HBM, SBUF, PSUM = "hbm", "sbuf", "psum"
 NEVER, PARTLY, FULLY = 0, 1, 2          # how much of a storage has been written
 POISON = 0xFF
+MOST_RUNS = 100         # parts of a mask that are gone through one by one
 
 
 class Buffer:
@@ -57,7 +58,7 @@ class Storage:
     __slots__ = ("id", "kind", "nparts", "row_bytes", "nbytes", "_data", "init", "_mask",
                  "_origin", "grain", "_missing", "where", "readonly", "lazy_zero", "aliases",
                  "shadow", "node", "arena", "writers", "lost", "queued", "wide", "version",
-                 "_fill", "_alike")
+                 "loaded", "_fill", "_alike", "_rest")
 
     def __init__(self, id: int, kind: str, nparts: int, row_bytes: int, grain: int, where: int,
                  node: int, arena: bool, readonly: bool):
@@ -66,6 +67,7 @@ class Storage:
         self.nbytes = nparts * row_bytes
         self._data: np.ndarray | None = None
         self._fill = POISON             # every byte of what has no data yet
+        self._rest = False              # bytes that nothing has written still hold anything
         self.init = NEVER
         self._mask: np.ndarray | None = None        # which elements are defined
         self._alike = False             # the mask is that of one partition: all are alike
@@ -83,19 +85,58 @@ class Storage:
         self.lost: Any = {} if arena else None      # arena: who was overwritten, and where
         self.queued = 0                 # products wait that use it (products.py)
         self.version = 0                # how often something has been written
+        self.loaded: Any = None         # what it is a copy of, and the versions of both then
         self.wide: tuple[np.dtype, np.ndarray] | None = None    # see `elements`
 
     @property
     def data(self) -> np.ndarray:
         """Return the bytes, as a flat uint8 array."""
         if self._data is None:
-            self._data = np.full(self.nbytes, POISON, np.uint8) if self._fill else \
-                np.zeros(self.nbytes, np.uint8)
+            self._data = pages.filled(self.nbytes, self._fill)
+        elif self._rest:
+            self._poison_rest()
         return self._data
+
+    def data_of(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
+                itemsize: int) -> np.ndarray:
+        """Return the bytes, of which somebody wants to look at those of an access pattern."""
+        if self._rest and (self.init == FULLY
+                           or self.mask_view(offset, shape, strides, itemsize).all()):
+            assert self._data is not None
+            return self._data
+        return self.data
+
+    def data_to_write(self) -> np.ndarray | None:
+        """Return the bytes if the next write is to be seen before any of the others, or None.
+
+        What that write leaves out is poisoned when somebody looks at it, which is mostly never.
+        """
+        if self._data is None and self._fill and not self.arena:
+            self._data, self._rest = pages.room(self.nbytes), True
+        return self._data if self._rest else None
+
+    def _poison_rest(self) -> None:
+        """Poison what nothing has written."""
+        self._rest = False
+        if self.init == FULLY:
+            return
+        assert self._data is not None
+        if self._mask is None:
+            self._data.fill(POISON)
+            return
+        rows = self._data.view(f"u{self.grain}").reshape(self.nparts if self._alike else 1, -1)
+        poison = np.iinfo(rows.dtype).max               # all bits
+        nobody = np.concatenate(([False], ~self._mask, [False]))
+        edges = np.flatnonzero(nobody[1:] != nobody[:-1])
+        if len(edges) > 2 * MOST_RUNS:
+            np.copyto(rows, poison, where=nobody[1:-1])
+        else:
+            for first, end in edges.reshape(-1, 2).tolist():
+                rows[:, first:end] = poison
 
     def adopt(self, flat: np.ndarray) -> None:
         """Take a flat uint8 array that is wholly written as the bytes."""
-        self._data, self.init, self.wide = flat, FULLY, None
+        self._data, self.init, self.wide, self._rest = flat, FULLY, None, False
 
     def elements(self, dtype: np.dtype) -> np.ndarray:
         """Return all elements, seen as `dtype`, as a flat array of `dtypes.storage(dtype)`.
@@ -118,11 +159,11 @@ class Storage:
     def fresh(self) -> None:
         """Allocate without poisoning: the next write covers every byte."""
         if self._data is None:
-            self._data = np.empty(self.nbytes, dtype=np.uint8)
+            self._data = pages.room(self.nbytes)
 
     def zero(self) -> None:
         """Make every byte zero, which takes no time until one is looked at."""
-        self._data, self._fill, self.init, self.wide = None, 0, FULLY, None
+        self._data, self._fill, self.init, self.wide, self._rest = None, 0, FULLY, None, False
 
     @property
     def untouched(self) -> bool:
@@ -241,7 +282,12 @@ class Storage:
 
     def spoil(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
               itemsize: int, origin: np.ndarray) -> None:
-        """Record that elements of an access pattern are undefined: where `origin` is not -1."""
+        """Record that elements of an access pattern are undefined: where `origin` is not -1.
+
+        They hold what an instruction has made of what was undefined, which is no poison.
+        """
+        if self._rest:
+            self._poison_rest()
         if self.init == FULLY:
             self._mask = None               # of before the write that filled it
         self.mask_view(0, (), (), itemsize)

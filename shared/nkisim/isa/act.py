@@ -40,6 +40,10 @@ def _run_activation(m: Machine, ins: Instr, dst: Tensor) -> None:
     _reduce(m, ins, value, reduce_op, cmd)
 
 
+def _touches_no_register(ins: Instr) -> bool:
+    return ins.params[2] == IDLE and not ins.also
+
+
 def _reduce(m: Machine, ins: Instr, value: np.ndarray, op: Any, cmd: int) -> None:
     """Drive the accumulator registers: one float32 a partition, shared by all activations."""
     if cmd == IDLE and not ins.also:
@@ -79,7 +83,7 @@ _BIAS = Vector("bias", optional=True, dtypes="float16 or wider", today="all but 
 _SCALE = Vector("scale", numbers=True, dtypes="float32", like="data", rule="NKI-E09",
                 dtype_rule="NKI-E10")
 _TRAITS: dict[str, Any] = dict(engines=(SCALAR,), run=_run_activation, cost=formulas.with_read_out,
-                               promotes=("data",))
+                               promotes=("data",), waits=_touches_no_register)
 
 
 @instruction("activation", public="nisa.activation", **_TRAITS,

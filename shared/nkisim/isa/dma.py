@@ -91,6 +91,11 @@ def raise_out_of_bound(base: Tensor, flat: np.ndarray, valid: np.ndarray) -> Non
     raise out_of_bound_at_run_time(int(bad.min() if bad.min() < 0 else bad[bad >= 0].min()), size)
 
 
+def _is_plain(ins: Instr) -> bool:
+    """Tell whether a DMA goes by fixed addresses, and adds nothing."""
+    return ins.form is PLAIN
+
+
 def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
     """Copy with a cast; run-time indices and masks gather or scatter."""
     src = ins.params.get("src") or (ins.srcs[0] if ins.srcs else None)
@@ -162,7 +167,7 @@ def _fit(dst: Any, shape: tuple[int, ...], api: str) -> Any:
                hint="slice the destination to the tile: out[i*128:(i+1)*128, :]")
 
 
-@instruction("store", public="nl.store", writes=(HBM,), **_COPY,
+@instruction("store", public="nl.store", writes=(HBM,), waits=_is_plain, **_COPY,
              operands=(Moved("dst", WRITE), Tile("value", numbers=True)),
              source="Neuron SDK 2.26 API reference: nl.store")
 def store(m: Machine, dst: Any, value: Any, *, mask: Any = None, mode: Any = 0) -> Instr:
@@ -201,7 +206,8 @@ def _copy(dst: Any, src: Any, params: dict) -> Instr:
     return ins
 
 
-@instruction("dma_copy", public="nisa.dma_copy", writes=(HBM, SBUF), repeats=True, **_COPY,
+@instruction("dma_copy", public="nisa.dma_copy", writes=(HBM, SBUF), repeats=True, waits=_is_plain,
+             **_COPY,
              nki="nisa.dma_copy(dst, src, priority=None, oob_mode=0, dge_mode=0, engine=0)",
              operands=(Moved("dst", WRITE, HBM, SBUF), Moved("src", READ, HBM, SBUF, copied=True)),
              source="Neuron SDK 2.26 API reference: nisa.dma_copy")

@@ -24,7 +24,7 @@ from .operands import (
     is_scalar,
     result_dtype,
 )
-from .table import ANY, GPSIMD, SCALAR, VECTOR, instruction
+from .table import ANY, GPSIMD, SCALAR, VECTOR, always, instruction
 
 _F32 = dtypes.FLOAT32
 _ANY_ENGINE = (VECTOR, SCALAR, GPSIMD)
@@ -72,7 +72,7 @@ def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
 @instruction("tensor_copy", public="nisa.tensor_copy", engines=_ANY_ENGINE, default=ANY,
              nki="nisa.tensor_copy(dst, src, engine=0)",
              operands=(Tile("src"), Tile("dst", WRITE, optional=True)), hidden=("dst",),
-             promotes=("src",), run=_run_copy, cost=formulas.fast_copy,
+             promotes=("src",), run=_run_copy, waits=always, cost=formulas.fast_copy,
              source="Neuron SDK 2.26 API reference: nisa.tensor_copy")
 def tensor_copy(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = 0,
                 dst: Any = None) -> Instr:
@@ -161,7 +161,8 @@ def _run_tensor_tensor(m: Machine, ins: Instr, dst: Tensor) -> None:
              nki="nisa.tensor_tensor(dst, data1, data2, op, engine=0)",
              engine_ops={VECTOR: _NOT_POWER, GPSIMD: _EXACT | {"power"}},
              operands=(Tile("data1"), Tile("data2", like="data1")), one_psum=("data1", "data2"),
-             promotes=("data1", "data2"), run=_run_tensor_tensor, cost=formulas.two_inputs,
+             promotes=("data1", "data2"), run=_run_tensor_tensor, waits=always,
+             cost=formulas.two_inputs,
              source="Neuron SDK 2.26 API reference: nisa.tensor_tensor")
 def tensor_tensor(m: Machine, data1: Any, data2: Any, op: Any, *, dtype: Any = None,
                   mask: Any = None, engine: Any = 0) -> Instr:
@@ -211,7 +212,7 @@ def _run_tensor_scalar(m: Machine, ins: Instr, dst: Tensor) -> None:
              engine_ops={SCALAR: frozenset(("add", "multiply")), GPSIMD: frozenset(("rsqrt",))},
              operands=(Tile("data"), Vector("operand0", numbers=True, like="data"),
                        Vector("operand1", numbers=True, optional=True, like="data")),
-             run=_run_tensor_scalar, cost=formulas.fast_copy,
+             run=_run_tensor_scalar, waits=always, cost=formulas.fast_copy,
              source="Neuron SDK 2.26 API reference: nisa.tensor_scalar")
 def tensor_scalar(m: Machine, data: Any, op0: Any, operand0: Any, reverse0: bool = False,
                   op1: Any = None, operand1: Any = None, reverse1: bool = False, *,
@@ -258,7 +259,7 @@ def _run_scalar_tensor_tensor(m: Machine, ins: Instr, dst: Tensor) -> None:
              operands=(Tile("data"), Tile("operand1", like="data"),
                        Vector("operand0", numbers=True, like="data")),
              one_psum=("data", "operand1"), promotes=("data", "operand1"),
-             run=_run_scalar_tensor_tensor, cost=formulas.scalar_two_inputs,
+             run=_run_scalar_tensor_tensor, waits=always, cost=formulas.scalar_two_inputs,
              source="Neuron SDK 2.26 API reference: nisa.scalar_tensor_tensor")
 def scalar_tensor_tensor(m: Machine, *, data: Any, op0: Any, operand0: Any, op1: Any,
                          operand1: Any, reverse0: bool = False, reverse1: bool = False,
@@ -278,7 +279,7 @@ def _run_reciprocal(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 @instruction("reciprocal", public="nisa.reciprocal", engines=(VECTOR,),
              nki="nisa.reciprocal(dst, data)",
-             operands=(Tile("data"),), promotes=("data",), run=_run_reciprocal,
+             operands=(Tile("data"),), promotes=("data",), run=_run_reciprocal, waits=always,
              cost=formulas.iterative, source="Neuron SDK 2.26 API reference: nisa.reciprocal")
 def reciprocal(m: Machine, data: Any, *, dtype: Any = None, mask: Any = None) -> Instr:
     """Return 1 / data, precisely."""
@@ -291,7 +292,7 @@ def _run_unary(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 
 @instruction("tensor_unary", engines=(VECTOR,), operands=(Tile("x"),), promotes=("x",),
-             run=_run_unary, cost=formulas.fast_copy,
+             run=_run_unary, waits=always, cost=formulas.fast_copy,
              source="Neuron SDK 2.26 API reference: nl.ceil, floor, trunc, negative, "
                     "invert (lowered to tensor_scalar)")
 def tensor_unary(m: Machine, x: Any, op: Any, *, dtype: Any = None, mask: Any = None) -> Instr:

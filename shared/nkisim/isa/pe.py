@@ -16,7 +16,7 @@ from . import formulas
 from .forms import Matmul
 from .masks import Box
 from .operands import Tile, per_partition
-from .table import TENSOR, VECTOR, instruction
+from .table import TENSOR, VECTOR, always, instruction
 
 _WIDE = (dtypes.FLOAT32, dtypes.TFLOAT32)
 
@@ -170,7 +170,7 @@ def _narrow_transposed(ins: Instr, box: Box) -> tuple[Tensor, ...] | None:
 
 
 @instruction("nc_transpose", engines=(TENSOR,), operands=(Tile("data", memories=(SBUF,)),),
-             run=_run_transpose, writes=(PSUM,), narrow=_narrow_transposed,
+             run=_run_transpose, waits=always, writes=(PSUM,), narrow=_narrow_transposed,
              cost=formulas.transposition,
              flops=formulas.transposition_flops,
              source="Neuron SDK 2.26 API reference: nisa.nc_transpose")
@@ -184,7 +184,7 @@ def nc_transpose_pe(m: Machine, data: Any, *, mask: Any = None, dtype: Any = Non
 
 
 @instruction("nc_transpose_dve", engines=(VECTOR,), operands=(Tile("data"),), run=_run_transpose,
-             narrow=_narrow_transposed, cost=formulas.small_transposition,
+             waits=always, narrow=_narrow_transposed, cost=formulas.small_transposition,
              source="Neuron SDK 2.26 API reference: nisa.nc_transpose")
 def nc_transpose_dve(m: Machine, data: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Transpose a tile (P, F...) to (F, P) on the Vector Engine; P and F up to 32."""

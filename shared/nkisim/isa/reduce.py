@@ -9,14 +9,15 @@ import numpy as np
 from ..chip import dtypes, ops, semantics
 from ..errors import fail
 from ..machine.instruction import Instr
-from ..machine.machine import Machine, integer
+from ..machine.limits import integer
+from ..machine.machine import Machine
 from ..machine.tensor import Tensor
 from . import formulas
 from .accumulators import drive
 from .dve import in_order, lanes_of, put
 from .forms import Ops, Reduction
 from .operands import WRITE, Tile, Vector, arithmetic, check_bitvec, is_scalar, per_partition
-from .table import VECTOR, instruction
+from .table import VECTOR, always, instruction
 
 
 def reduced_axes(t: Tensor, axis: Any, api: str) -> tuple[int, ...]:
@@ -85,7 +86,8 @@ def _run_reduce(m: Machine, ins: Instr, dst: Tensor) -> None:
 
 @instruction("tensor_reduce", public="nisa.tensor_reduce", engines=(VECTOR,),
              nki="nisa.tensor_reduce(dst, op, data, axis, negate=False, keepdims=False)",
-             operands=(Tile("data"),), promotes=("data",), run=_run_reduce, cost=formulas.reduction,
+             operands=(Tile("data"),), promotes=("data",), run=_run_reduce, waits=always,
+             cost=formulas.reduction,
              skips=lambda ins: ins.params[0].name in _NOTHING,
              source="Neuron SDK 2.26 API reference: nisa.tensor_reduce")
 def tensor_reduce(m: Machine, op: Any, data: Any, axis: Any, *, mask: Any = None,

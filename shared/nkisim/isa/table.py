@@ -97,6 +97,7 @@ class Row:
     dst)` looks at the destination once it is known. `cost`: the formula of the engine's cycles;
     `flops`: its floating-point operations; `transposes`: a DMA that moves element by element;
     `repeats`: `run` treats all free dims alike, so that loops may be further ones (nest.py);
+    `waits(instr)`: it can be put off, since it sees and changes nothing but its operands;
     `meets`: it waits for the same call of the other core of kernel[2].
     """
 
@@ -126,6 +127,7 @@ class Row:
     flops: Callable[[Kind], Flops] = no_flops
     transposes: bool = False
     repeats: bool = False
+    waits: Callable[[Instr], bool] | None = None
     meets: bool = False
     function: Callable[..., Any] = field(init=False)
 
@@ -384,6 +386,11 @@ class Row:
 
 
 ROWS: dict[str, Row] = {}
+
+
+def always(ins: Instr) -> bool:
+    """Tell that an instruction can wait (Row.waits), whatever it is given."""
+    return True
 
 
 def instruction(name: str, *, engines: tuple[str, ...], run: Callable, source: str,

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import fail
-from .machine import integer
+from .limits import integer
 
 
 class NC:

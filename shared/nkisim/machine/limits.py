@@ -66,3 +66,12 @@ def check_tile(hw: NeuronCore, kind: str, shape: tuple[int, ...], dtype: np.dtyp
                    given=f"shape {shape} of {dtypes.name(dtype)}: {free} bytes per partition",
                    limit=f"{limit} bytes per partition on {hw.name}",
                    hint="split the free dimension into tiles and loop over them")
+
+
+def integer(value: Any, name: str) -> int:
+    """Return a kernel's integer argument, or raise."""
+    got = whole(value, name)
+    if got is None:
+        raise fail("NKI-K05", f"{name} must be an integer", given=f"{type(value).__name__} "
+                   f"{value!r}"[:60], hint="use // instead of / so that sizes stay integers")
+    return got

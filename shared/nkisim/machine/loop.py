@@ -78,9 +78,9 @@ class Loop:
         if self.kind != "grid" and self.values:
             if m.nest is not None:
                 return nest.inner(m, self, m.nest)
-            plan = nest.plan_for(m, frame, self.values)
-            if plan is not None:
-                return nest.outermost(m, self, plan)
+            begins = nest.start(m, frame, self.values)
+            if begins is not None:
+                return begins.run(m, self)
         names = None if self.kind == "grid" else _head(frame)
         if names is None:
             return self._run(None)

@@ -15,16 +15,15 @@ import numpy as np
 from ..checks.finding import Finding
 from ..chip import dtypes
 from ..chip.hw import NeuronCore
-from ..chip.memory import FULLY, HBM, NEVER, PARTLY, PSUM, Storage, contiguous_strides
+from ..chip.memory import FULLY, HBM, NEVER, PARTLY, PSUM, SBUF, Storage, contiguous_strides
 from ..errors import NkiError, fail
 from ..trace.trace import Trace
-from . import arena, bodies, limits, masked, refuse
+from . import arena, bodies, limits, masked, refuse, waiting
 from .block import BlockTensor
-from .index import whole
-from .instruction import Instr
+from .instruction import PLAIN, Instr
 from .loop import Loop, shuffle_seed
 from .nest import Nest, enabled
-from .products import IS_RESULT, Products
+from .products import IS_HELD, IS_RESULT, Products, same_bytes
 from .replay import Replays
 from .shadow import refresh_shadow
 from .tensor import Indirect, Tensor
@@ -65,6 +64,7 @@ class Machine:
         self.nest: Nest | None = None   # the one whose body runs for all iterations
         self.nests = enabled()
         self.misfits: dict[Any, int] = {}       # how often one did not fit, by plan
+        self.again: dict[Any, Any] = {}         # nests that have run, by plan (nestagain.py)
         self.loop_open: list[bool] = []
         self.tile_loops: set[tuple] = set()     # `for` statements that change no Python number
         self.body: bodies.Body | None = None        # of the innermost loop of the device
@@ -255,12 +255,14 @@ class Machine:
         outs = (dst, *ins.also) if ins.also else (dst,)
         if self.nest is not None:
             self.nest.issue(ins, dst)
-        self._before_reads(ins, outs)
+        waits = self._before_reads(ins, outs)
         if ins.row.check is not None:
             ins.row.check(self, ins, dst)
-        self._before_writes(ins, outs)
+        self._before_writes(ins, outs, waits)
         self.trace.record(ins, outs, ins.line, self.node)
-        if self.compute:
+        if waits:
+            waiting.hold(self, ins, dst)
+        elif self.compute:
             origins = self._check_reads(ins, dst)
             if self.transfers is not None and ins.engine == "dma" and self.watch is None:
                 self.transfers.hold(ins, outs)
@@ -287,8 +289,12 @@ class Machine:
             self.undefined.refuse(ins)
             ins.row.run(self, ins, None)
 
-    def _before_reads(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
-        """Refuse accesses that leave their tensors; compute what has been put off and is read."""
+    def _before_reads(self, ins: Instr, outs: tuple[Tensor, ...]) -> bool:
+        """Refuse accesses that leave their tensors; compute what has been put off and is read.
+
+        Returns whether the instruction waits for that instead.
+        """
+        waits = False
         if self.transfers is not None:
             self.transfers.before(ins, outs)
         on_partitions = ins.row.on_partitions
@@ -305,16 +311,19 @@ class Machine:
                 refuse.start_partition(t)
             if st.lazy_zero:
                 self._zero_for_real(st)
-            if st.queued & IS_RESULT:
-                self.products.run()
+            if st.queued & IS_RESULT and not waits:
+                waits = waiting.may_wait(self, ins, outs)
+                if not waits:
+                    self.products.run()
+        return waits
 
-    def _before_writes(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
+    def _before_writes(self, ins: Instr, outs: tuple[Tensor, ...], waits: bool) -> None:
         """Refuse writes into inputs; save what others still want of the bytes."""
         for t in outs:
             st = t.storage
             if st.readonly:
                 refuse.immutable(t)
-            if st.queued and not ins.accumulate:
+            if st.queued and not waits and (not ins.accumulate or st.queued & IS_HELD):
                 self.products.before_write(t)
             if st.aliases:
                 self._unshare(st)
@@ -342,14 +351,25 @@ class Machine:
     def execute(self, ins: Instr, dst: Tensor) -> None:
         """Run the row's semantics on the bytes."""
         st = dst.storage
-        whole = (st.init == NEVER and ins.mask is None and not ins.also
-                 and dst.size * dst.dtype.itemsize == st.nbytes and 0 not in dst.strides
-                 and not ins.scatters and not ins.row.merges)
+        covers = (st.init != FULLY and ins.mask is None and not ins.also and 0 not in dst.strides
+                  and not ins.scatters and not ins.row.merges)
+        whole = covers and st.init == NEVER and dst.size * dst.dtype.itemsize == st.nbytes
         if whole:
             st.fresh()
-        self.run(ins, dst)
+        elif covers and not ins.accumulate and self.transfers is None \
+                and all(s.storage is not st for s in ins.srcs):
+            dst.to_write()
+        try:
+            self.run(ins, dst)
+        except BaseException:
+            dst._np = None              # not written, maybe: nobody looks at it as it is
+            raise
         if whole:
             st.init = FULLY
+            if ins.row.repeats and ins.form is PLAIN and ins.srcs and dst.kind is SBUF:
+                src = ins.srcs[0]
+                if same_bytes(src, dst):
+                    st.loaded = src, src.storage.version, st.version + 1
 
     def run(self, ins: Instr, dst: Tensor) -> None:
         """Compute an instruction's result."""
@@ -474,12 +494,3 @@ class Machine:
         tr.node_loop.append(loop)
         tr.node_iter.append(i)
         self.node = len(tr.node_loop) - 1
-
-
-def integer(value: Any, name: str) -> int:
-    """Return a kernel's integer argument, or raise."""
-    got = whole(value, name)
-    if got is None:
-        raise fail("NKI-K05", f"{name} must be an integer", given=f"{type(value).__name__} "
-                   f"{value!r}"[:60], hint="use // instead of / so that sizes stay integers")
-    return got

@@ -30,12 +30,13 @@ import numpy as np
 from ..chip.memory import FULLY, HBM, PSUM, SBUF, free_range
 from ..errors import NkiError
 from ..trace.trace import KIND
+from . import nestagain
 from .context import current
-from .index import Index, Slice
 from .loopindex import Compared, LoopIndex, Watch
 from .nestplan import Plan, plan_of
 from .nestrecord import Form, Line, Steps, unrolled
 from .nestvalues import Issue, copied, make, operand_of_all, same_bytes
+from .nestviews import Variable, Views
 from .products import of_each_sum
 
 if TYPE_CHECKING:
@@ -48,19 +49,19 @@ VARIABLE = "NKISIM_NESTS"
 FEWEST = 3              # iterations below which nothing is gained
 TRIES = 3               # nests at one place that do not fit, before they are left alone
 MOST_BYTES = 64 << 20   # of tiles that a load makes in all iterations
-_ALL = slice(None)
-Moves = dict[Watch, int]                # bytes that one more iteration of each loop moves a view
 
 
-class Nest:
-    """A nest that is being run, from its outermost loop to the last instruction of its body."""
+class Nest(Views):
+    """A nest that is being run, from its outermost loop to the last instruction of its body.
 
-    def __init__(self, m: Machine, plan: Plan):
-        self.m, self.depth = m, plan.depth
-        self.levels: list[tuple[Watch, range]] = []
+    `watched`: the variables that are watched meanwhile, if it is of use to know what they do.
+    """
+
+    def __init__(self, m: Machine, plan: Plan, watched: nestagain.Watched | None = None):
+        super().__init__(m)
+        self.depth, self.watched = plan.depth, watched
         self.recorded: list[bool] = []  # which of them are in the record
         self.adds: Compared | None = None       # when the next product does
-        self.moving: dict[int, tuple[Tensor, Moves]] = {}       # views, by their id
         self.issues: list[Issue] = []   # what the body has issued
         self.fits = False               # all other iterations follow from the first
         self.never = False              # nor will they another time
@@ -82,48 +83,6 @@ class Nest:
         self.levels.append((watch, values))
         self.recorded.append(not isinstance(loop, Unrecorded))
         return LoopIndex(values[0], frozenset((watch,)), {watch: values.step})
-
-    def _inside(self, low: int, high: int, steps: Moves, n: int) -> bool:
-        """Tell whether elements low ... high of a dim of n stay in it in all iterations."""
-        for watch, values in self.levels:
-            far = steps.get(watch, 0) * (len(values) - 1)
-            low, high = low + min(far, 0), high + max(far, 0)
-        return low >= 0 and high < n
-
-    def view(self, t: Tensor, keys: tuple) -> Tensor | None:
-        """Return what subscripts mean, noting how far the loops move it; None if that is unclear.
-        """
-        if type(...) in map(type, keys):
-            at = next(i for i, k in enumerate(keys) if k is Ellipsis)
-            keys = (*keys[:at], *[_ALL] * (len(t.shape) - len(keys) + 1), *keys[at + 1:])
-        if t.oob is not None or len(keys) > len(t.shape):
-            return None
-        part = t.nblock if t.kind is not HBM else -1
-        plain: list[Any] = []
-        base = self.moving.get(id(t))
-        moves = {} if base is None else dict(base[1])
-        moved = base is not None
-        for d, (k, n, stride) in enumerate(zip(keys, t.shape, t.strides)):
-            found = _moved(k, n)
-            if found is None:
-                return None
-            first, steps, low, high = found
-            plain.append(first)
-            if steps:
-                moved = True
-                if d == part or not self._inside(low, high, steps, n):
-                    return None
-                for watch, step in steps.items():
-                    moves[watch] = moves.get(watch, 0) + step * stride
-        if not moved:
-            return None
-        self.m.nest = None                      # what is left of the subscripts is plain
-        try:
-            view = t[tuple(plain)]
-        finally:
-            self.m.nest = self
-        self.moving[id(view)] = view, moves
-        return view
 
     def issue(self, ins: Instr, dst: Tensor) -> None:
         """Take an instruction that is about to be recorded; give the nest up if it is of no use."""
@@ -161,6 +120,8 @@ class Nest:
     def end(self, whole: bool) -> None:
         """Decide whether all other iterations follow from the first, if that is `whole`."""
         self.m.nest = None
+        if self.watched is not None:
+            self.watched.end()
         self.fits = whole and self._fits()
         if not self.fits:
             for issue in self.issues:
@@ -184,7 +145,8 @@ class Nest:
         for issue in self.issues:
             issue.moves = tuple(self._moves(t, issue.loops)
                                 for t in (issue.dst, *issue.ins.srcs))
-        moving = {t.storage.id for t, _ in self.moving.values()}
+        moving = {t.storage.id for t, moves in self.moving.values()
+                  if any(type(w) is not Variable for w in moves)}
         if any(t.storage.id in moving and id(t) not in self.moving
                and (k or t.storage.id < self.storages)          # else it makes the tile
                for x in self.issues for k, t in enumerate((x.dst, *x.ins.srcs))):
@@ -319,6 +281,8 @@ class Nest:
                 for x, kind in zip(self.issues, kinds)), tuple(self.made)))
         record.append(tr, self.rows, self.storages, self.loops, self.nodes, self.parent)
         m.loop_open += [False] * len(record.inner)
+        if self.watched is not None:
+            self.watched.remember(self, record)
         for x in self.issues:
             if x.product:
                 self._sums_written(x)
@@ -362,10 +326,13 @@ class Nest:
 
 
 class Unrecorded:
-    """A loop that is unrolled before anybody records it: `range` of Python."""
+    """A loop that is unrolled before anybody records it: `range` of Python.
 
-    def __init__(self, values: range, plan: Plan):
-        self.values, self.plan = values, plan
+    `begins`: the nest that begins with it, None if it is in one.
+    """
+
+    def __init__(self, values: range, begins: Start | None):
+        self.values, self.begins = values, begins
 
     def iterations(self) -> Generator[int, None, None]:
         yield from self.values
@@ -374,7 +341,10 @@ class Unrecorded:
         """Begin the next inner loop of the running nest, or a nest."""
         m = current.get()
         assert m is not None, "made and used in the head of a `for` statement"
-        return outermost(m, self, self.plan) if m.nest is None else inner(m, self, m.nest)
+        if m.nest is not None:
+            return inner(m, self, m.nest)
+        assert self.begins is not None
+        return self.begins.run(m, self)
 
 
 def _is_load(ins: Instr, dst: Tensor) -> bool:
@@ -400,34 +370,6 @@ def _reads_what_it_wrote(t: Tensor, moves: Steps, load: Issue, counts: tuple[int
         and p + t.shape[0] <= q + dst.shape[0]
 
 
-def _moved(k: Any, n: int) -> tuple[Any, Moves, int, int] | None:
-    """Return a subscript in the first iteration, what each loop adds to it, and the first and the
-    last element of a dim of n that it touches then; None if there is no saying that."""
-    kind = type(k)
-    if kind is int or kind is LoopIndex:
-        value, steps = _parts(k)
-        return value, steps, value, value
-    if kind is slice:
-        (lo, steps), (hi, ends) = _parts(k.start), _parts(k.stop)
-        if steps != ends or type(k.step) is LoopIndex:
-            return None
-        return slice(lo, hi, k.step), steps, lo or 0, (n if hi is None else hi) - 1
-    if kind is Slice:
-        lo, steps = _parts(k.start)
-        return Slice(lo, k.size), steps, lo, lo + k.size - 1
-    if kind is Index:
-        const, steps = _parts(k.const)
-        first = Index(const, k.shape, k.coeffs)
-        return first, steps, *first.bounds()
-    return None
-
-
-def _parts(x: Any) -> tuple[Any, Moves]:
-    """Return a number in the first iteration, and what each loop adds to it."""
-    return (x.value, {w: s for w, s in (x.steps or {}).items() if s}) \
-        if type(x) is LoopIndex else (x, {})
-
-
 # -- the loops ------------------------------------------------------------------------------------
 
 def enabled() -> bool:
@@ -435,25 +377,43 @@ def enabled() -> bool:
     return os.environ.get(VARIABLE, "") != "0"
 
 
-def plan_for(m: Machine, frame: FrameType, values: range) -> Plan | None:
-    """Return the plan of the nest that begins with a loop in a frame, None if there is none."""
+class Start:
+    """A nest that begins with a loop in a frame; `known`: one that looked the same and has run."""
+
+    def __init__(self, plan: Plan, frame: FrameType, look: nestagain.Look | None):
+        self.plan, self.frame, self.look = plan, frame, look
+        self.known = None if look is None else look.known(plan)
+
+    def run(self, m: Machine, loop: Loop | Unrecorded) -> Iterator[Any]:
+        """Yield the indices of the outermost loop that have to be executed."""
+        if self.known is not None and self.look is not None and self.known.append(m, self.look):
+            return iter(())
+        return outermost(m, loop, self.plan, self.look, self.frame)
+
+
+def start(m: Machine, frame: FrameType, values: range) -> Start | None:
+    """Return the nest that begins with a loop in a frame, None if there is none."""
     if not m.nests or m.shuffle is not None or m.watch is not None or m.cores is not None:
         return None
     plan = plan_of(frame)
     if plan is None or m.misfits.get(plan, 0) >= TRIES \
             or plan.depth == 1 and len(values) < FEWEST:
         return None
-    if not plan.holds(frame):
+    made = Start(plan, frame, nestagain.look(m, plan, frame, values))
+    if made.known is None and not plan.holds(frame):
         m.misfits[plan] = m.misfits.get(plan, 0) + 1
         return None
-    return plan
+    return made
 
 
-def outermost(m: Machine, loop: Loop | Unrecorded, plan: Plan) -> Iterator[Any]:
+def outermost(m: Machine, loop: Loop | Unrecorded, plan: Plan, look: nestagain.Look | None,
+              frame: FrameType) -> Iterator[Any]:
     """Yield the indices of a nest's outermost loop that have to be executed."""
     if m.pending is not None:
         m.flush()
-    nest = m.nest = Nest(m, plan)
+    nest = m.nest = Nest(m, plan, None if look is None else
+                         nestagain.Watched(look, plan, frame))
+    del frame
     try:
         yield from inner(m, loop, nest)
     finally:
@@ -479,4 +439,4 @@ def inner(m: Machine, loop: Loop | Unrecorded, nest: Nest) -> Iterator[Any]:
             return
 
 
-__all__ = ["Nest", "enabled", "inner", "outermost", "plan_for"]
+__all__ = ["Nest", "Unrecorded", "enabled", "inner", "start"]

@@ -45,7 +45,8 @@ class Plan:
     """A nest: how many loops, and which names its expressions need to be what they seem.
 
     `ranges`, `calls` and `values` are dotted names: of what the loops run over, of the functions
-    that are called, and of what is read; `sums` are what a product is added to.
+    that are called, and of what is read; `sums` are what a product is added to. `places`: variables
+    of which the nest makes nothing but places: they are added up in subscripts.
     """
 
     depth: int = 0
@@ -53,17 +54,23 @@ class Plan:
     calls: set[tuple[str, ...]] = field(default_factory=set)
     values: set[tuple[str, ...]] = field(default_factory=set)
     sums: set[tuple[str, ...]] = field(default_factory=set)
+    places: set[str] = field(default_factory=set)
+
+    @functools.cached_property
+    def paths(self) -> tuple[tuple[str, ...], ...]:
+        """Return all dotted names, in an order that stays."""
+        return tuple(sorted(self.ranges | self.calls | self.values | self.sums))
 
     def holds(self, frame: FrameType) -> bool:
         """Tell whether the names are, in a frame, what the plan needs them to be."""
         variables, known = frame.f_locals, frame.f_globals
 
-        def found(path: tuple[str, ...]) -> Any:
-            return _found(path, variables if path[0] in variables else known)
-        fine = all(_is_ours(found(path), _RANGES) for path in self.ranges) \
-            and all(_is_ours(found(path), _FUNCTIONS) for path in self.calls) \
-            and all(_is_plain(found(path)) for path in self.values) \
-            and all(type(found(path)) is Tensor for path in self.sums)
+        def at(path: tuple[str, ...]) -> Any:
+            return found(path, variables if path[0] in variables else known)
+        fine = all(_is_ours(at(path), _RANGES) for path in self.ranges) \
+            and all(_is_ours(at(path), _FUNCTIONS) for path in self.calls) \
+            and all(_is_plain(at(path)) for path in self.values) \
+            and all(type(at(path)) is Tensor for path in self.sums)
         if type(variables) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
             variables.clear()           # a copy that the frame keeps: tiles would live on in it
         return fine
@@ -72,15 +79,15 @@ class Plan:
 _NOTHING = object()
 
 
-def _found(path: tuple[str, ...], names: dict[str, Any]) -> Any:
+def found(path: tuple[str, ...], names: dict[str, Any]) -> Any:
     """Return what a dotted name is, where looking it up has no effect that we do not see."""
-    found: Any = names.get(path[0], _NOTHING)
+    x: Any = names.get(path[0], _NOTHING)
     for name in path[1:]:
-        kind = type(found)
-        if not (issubclass(kind, ModuleType) or kind is Grid or _from_us(found)):
+        kind = type(x)
+        if not (issubclass(kind, ModuleType) or kind is Grid or _from_us(x)):
             return _NOTHING
-        found = getattr(found, name, _NOTHING)
-    return found
+        x = getattr(x, name, _NOTHING)
+    return x
 
 
 def _from_us(x: Any) -> bool:
@@ -182,7 +189,40 @@ def _plan(head: ast.For, function: ast.AST, code: CodeType) -> Plan | None:
         return None
     plan.values = {path for path in plan.values if path[0] not in own}
     plan.sums = {path for path in plan.sums if path[0] not in own}
+    plan.places = {name for name in _places(head, own)
+                   if name in code.co_varnames and name not in code.co_cellvars}
     return plan
+
+
+def _places(head: ast.For, own: set[str]) -> set[str]:
+    """Return the names that occur in subscripts only, where they are added to others; a product
+    with a name of the nest's `own` counts as something else."""
+    placed: set[int] = set()
+
+    def added(e: ast.expr | None) -> None:
+        if isinstance(e, ast.Name):
+            placed.add(id(e))
+        elif isinstance(e, ast.UnaryOp):
+            added(e.operand)
+        elif isinstance(e, ast.BinOp) and (
+                isinstance(e.op, (ast.Add, ast.Sub)) or isinstance(e.op, ast.Mult)
+                and not any(isinstance(n, ast.Name) and n.id in own for n in ast.walk(e))):
+            added(e.left)
+            added(e.right)
+
+    for s in ast.walk(head):
+        if not isinstance(s, ast.Subscript):
+            continue
+        for e in s.slice.elts if isinstance(s.slice, ast.Tuple) else [s.slice]:
+            if isinstance(e, ast.Slice):
+                added(e.lower)
+                added(e.upper)
+            elif isinstance(e, ast.Call):               # nl.ds
+                added(e.args[0] if e.args else None)
+            else:
+                added(e)
+    names = [n for n in ast.walk(head) if isinstance(n, ast.Name)]
+    return {n.id for n in names} - {n.id for n in names if id(n) not in placed} - own
 
 
 def _is_simple(s: ast.stmt, plan: Plan, own: set[str]) -> bool:
@@ -263,4 +303,4 @@ def _only_inside(name: str, function: ast.AST, code: CodeType) -> bool:
         and id(n) not in inside) for n in ast.walk(function))
 
 
-__all__ = ["PLAIN", "Plan", "plan_of"]
+__all__ = ["PLAIN", "Plan", "found", "plan_of"]

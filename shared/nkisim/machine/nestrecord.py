@@ -15,7 +15,7 @@ import numpy as np
 from ..trace.trace import HEAD, KIND, NODE, OPERAND, Storages, StorageTable, Trace
 
 Steps = tuple[int, ...]                 # bytes that one more iteration of each loop moves a view
-_NODE = StorageTable._fields.index("node")
+NODE_OF_STORAGE = StorageTable._fields.index("node")
 
 
 class Line(NamedTuple):
@@ -121,6 +121,7 @@ class Unrolled:
                     delta[place] = of - of[0]
         begun = int(widths.sum())
         self.which, self.delta, self.starts = which[begun:], delta[begun:], starts[count:]
+        self.every = which
 
     def append(self, tr: Trace, rows: int, storages: int, loops: int, nodes: int, parent: int
                ) -> None:
@@ -132,7 +133,7 @@ class Unrolled:
             width = Storages.WIDTH
             first = np.array(tr.storages.data[storages * width:], np.int64).reshape(-1, width)
             new = first[self.storage]
-            new[:, _NODE] += self.storage_node
+            new[:, NODE_OF_STORAGE] += self.storage_node
             tr.storages.data.frombytes(new.tobytes())
         parents = self.parent + nodes
         parents[self.outer] = parent
@@ -150,4 +151,4 @@ def unrolled(form: Form) -> Unrolled:
     return Unrolled(form)
 
 
-__all__ = ["Form", "Line", "Steps", "unrolled"]
+__all__ = ["NODE_OF_STORAGE", "Form", "Line", "Steps", "Unrolled", "unrolled"]

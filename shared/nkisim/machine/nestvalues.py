@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..chip import dtypes
 from ..chip.memory import SBUF, Storage, contiguous_strides
 from .loopindex import Compared
 from .nestrecord import Steps
+from .products import same_bytes
 from .shadow import refresh_shadow
 from .tensor import Tensor
 
@@ -77,6 +77,7 @@ def copied(load: Issue, counts: tuple[int, ...], runs: int) -> None:
     """Do a load into a tile of the kernel's for all iterations of its loops."""
     every = make(load.dst, load.moves[0], counts)
     st = every.storage
+    every.to_write()
     load.repeat(every, counts)
     st.version += runs - 1
     st.mark(every.offset, every.shape, every.strides, every.dtype.itemsize)
@@ -106,15 +107,6 @@ def operand_of_all(t: Tensor, moves: Steps, load: Issue | None, counts: tuple[in
     steps = contiguous_strides(inner, tile.shape[0] * tile.strides[0])
     return Tensor(t.m, every.storage, t.offset, t.shape, t.strides, t.dtype, 0, t.kind), \
         (*(a + b for a, b in zip(outer, steps)), *rest)
-
-
-def same_bytes(src: Tensor, tile: Tensor) -> bool:
-    """Tell whether the rows of a tile are bytes as they lie in HBM."""
-    item = src.dtype.itemsize
-    rows = contiguous_strides(src.shape[1:], item)
-    return src.dtype == tile.dtype and item == 4 and dtypes.PRECISE.get() \
-        and all(n == 1 or a == b == c for n, a, b, c in zip(
-            src.shape[1:], rows, src.strides[1:], tile.strides[1:]))
 
 
 __all__ = ["Issue", "copied", "make", "operand_of_all", "same_bytes"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import user_frame
 from .context import current
-from .nest import Unrecorded, enabled, plan_for
+from .nest import Unrecorded, enabled, start
 from .nestplan import plan_of
 
 
@@ -24,8 +24,10 @@ def unrolled(values: builtins.range) -> Any:
     frame = user_frame(sys._getframe(1))
     if m is None or frame is None or not values:
         return values
-    plan = plan_for(m, frame, values) if m.nest is None else plan_of(frame)
-    return values if plan is None else Unrecorded(values, plan)
+    if m.nest is not None:
+        return values if plan_of(frame) is None else Unrecorded(values, None)
+    begins = start(m, frame, values)
+    return values if begins is None else Unrecorded(values, begins)
 
 
 class _Type(type):

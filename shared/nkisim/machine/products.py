@@ -4,27 +4,37 @@ A kernel accumulates many small products in a PSUM bank, acc += s1.T @ m1, acc +
 Their sum is one product, [s1; s2; ...].T @ [m1; m2; ...], which a CPU computes faster and, above
 all, with one synchronisation of its threads instead of many. So products queue up here until
 something reads their result or changes an operand; the machine calls `run` before either.
+
+What drains a bank would do so after each tile. So instructions that read a result and do nothing
+but compute another one wait as well (`hold`), and run after the products, in their order: tiles of
+several banks are computed together then, with the operands that they have in common.
 """
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from itertools import accumulate, groupby, product
+from itertools import accumulate, product
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..chip.memory import HBM, free_range, merge_dims
+from ..chip import dtypes
+from ..chip.memory import HBM, contiguous_strides, free_range, merge_dims
 from .shadow import as_f32
 from .tensor import Tensor
 
-IS_RESULT, IS_OPERAND = 1, 2            # Storage.queued
-MAX_ROWS = 4096                         # of a stacked operand: 8 MB for 512 columns
+if TYPE_CHECKING:
+    from .instruction import Instr
+
+#: Storage.queued: what waits there is a result, an operand, or what an instruction that waits uses
+IS_RESULT, IS_OPERAND, IS_HELD = 1, 2, 4
+MAX_ROWS = 8192                         # of a stacked operand: 16 MB for 512 columns
 MAX_COLUMNS = 512                       # of stationary operands beside each other
 MAX_PRODUCTS = 1024                     # waiting altogether, as they keep their operands alive
+MAX_HELD = 1024                         # other instructions, likewise
 #: bytes of stacked operands that are kept for later: weights are used again and again, and more
 #: than fits a cache of the CPU is as slow to read as to stack anew
 MAX_KEPT = 8 << 20
@@ -55,7 +65,8 @@ class Products:
         self._flagged: list[Any] = []
         self._operands: list[tuple[Tensor, int, tuple]] = []    # not yet in _in_use
         self._in_use: dict[int, tuple[int, int]] = {}   # operands: bytes, by storage
-        self._count = 0
+        self._held: list[tuple[Callable, Instr, Tensor]] = []
+        self._count = self._alone = 0
         self._total = np.empty(0, np.float32)           # scratch
         self._stacks = Stacks(MAX_KEPT), Stacks(0)      # of stationary and of moving operands
 
@@ -148,13 +159,19 @@ class Products:
         if group is None:
             group = self._groups[key] = Group(dst, opens or _replaces_zeros(dst))
             self._flag(dst.storage, IS_RESULT)
+        of_left = None
         for t, a, arrays, places, offset, form in zip(operands, values, group.operands,
                                                       group.places, offsets, forms or ((), ())):
             st = t.storage
             if not st.queued:
                 self._flag(st, IS_OPERAND)
             arrays.append(a)
-            places.append((st.id, offset, t.shape, t.strides, t.dtype.num, st.version, form))
+            place = _place(t, offset, form)
+            if place[0] == of_left:     # nests copy one of two tiles of an array: nobody shares it
+                self._alone += 1
+                place = (-self._alone, *place)
+            of_left = place[0]
+            places.append(place)
             self._operands.append((t, offset, form))
         group.rows += rows
         self._count += number
@@ -163,6 +180,16 @@ class Products:
         if not storage.queued:
             self._flagged.append(storage)
         storage.queued |= flag
+
+    def hold(self, run: Callable[[Instr, Tensor], None], ins: Instr, dst: Tensor) -> None:
+        """Call run(ins, dst) after the products that wait: the instruction reads their results."""
+        if len(self._held) >= MAX_HELD:
+            self.run()
+        self._held.append((run, ins, dst))
+        self._flag(dst.storage, IS_RESULT | IS_HELD)
+        for t in ins.srcs:
+            self._flag(t.storage, IS_OPERAND | IS_HELD)
+            self._operands.append((t, t.offset, ()))
 
     def before_write(self, t: Tensor) -> None:
         """Compute what waits if it would notice that `t` is written."""
@@ -174,8 +201,7 @@ class Products:
         storage: Any = t.storage
         lo, hi = _bytes(t, t.offset)
         if storage.queued & IS_RESULT:
-            waiting = [_bytes(g.dst, g.dst.offset) for g in self._groups.values()
-                       if g.dst.storage is storage]
+            waiting = [_bytes(dst, dst.offset) for dst in self._results() if dst.storage is storage]
             if any(lo < end and first < hi for first, end in waiting):
                 return True
         for x, offset, form in self._operands:
@@ -187,9 +213,15 @@ class Products:
         # else it is another slot of a ring of buffers, or the next tile of a row
         return lo < end and first < hi
 
+    def _results(self) -> Iterator[Tensor]:
+        """Yield what the products and the instructions that wait will write."""
+        yield from (g.dst for g in self._groups.values())
+        yield from (dst for _, _, dst in self._held)
+
     def run(self) -> None:
         """Compute everything that waits, results with the same moving operands together."""
         groups, self._groups, self._count = self._groups, {}, 0
+        held, self._held = self._held, []
         for storage in self._flagged:
             storage.queued = 0
         self._flagged = []
@@ -197,6 +229,8 @@ class Products:
         self._in_use.clear()
         for alike in _with_same(groups.values(), 1):
             self._compute(alike)
+        for run, ins, dst in held:
+            run(ins, dst)
 
     def _compute(self, groups: list[Group]) -> None:
         """Add the products of groups with the same moving operands to their results.
@@ -234,9 +268,10 @@ def _replaces_zeros(dst: Tensor) -> bool:
 
 def _with_same(groups: Iterable[Group], which: int) -> Iterator[list[Group]]:
     """Yield the groups that have operands in common, so many that their results are MAX_COLUMNS."""
-    def places(group: Group) -> list[tuple]:
-        return group.places[which]
-    for _, found in groupby(sorted(groups, key=places), places):
+    alike: dict[tuple, list[Group]] = {}
+    for group in groups:
+        alike.setdefault(tuple(group.places[which]), []).append(group)
+    for found in alike.values():
         some: list[Group] = []
         columns = 0
         for group in found:
@@ -299,6 +334,27 @@ class Stacks:
         return flat[:size].reshape(rows, columns)
 
 
+def _place(t: Tensor, offset: int, form: tuple) -> tuple:
+    """Return what tells an operand from others: tiles that hold the same bytes of HBM are alike."""
+    st = t.storage
+    if st.loaded is not None and not form:
+        src, version, then = st.loaded
+        if st.version == then:
+            p, at = divmod(offset, st.row_bytes)
+            return (src.storage.id, src.offset + p * src.strides[0] + at, t.shape,
+                    (src.strides[0], *t.strides[1:]), t.dtype.num, version, form)
+    return st.id, offset, t.shape, t.strides, t.dtype.num, st.version, form
+
+
+def same_bytes(src: Tensor, tile: Tensor) -> bool:
+    """Tell whether the rows of a tile are bytes as they lie in HBM."""
+    item = src.dtype.itemsize
+    rows = contiguous_strides(src.shape[1:], item)
+    return src.dtype == tile.dtype and item == 4 and dtypes.PRECISE.get() \
+        and all(n == 1 or a == b == c for n, a, b, c in zip(
+            src.shape[1:], rows, src.strides[1:], tile.strides[1:]))
+
+
 def _result(dst: Tensor) -> tuple:
     """Return what tells a sum from others."""
     return dst.storage.id, dst.offset, dst.shape
@@ -333,4 +389,4 @@ def _bytes(t: Tensor, offset: int, form: tuple = ()) -> tuple[int, int]:
                       (t.strides[0], *steps, *t.strides[1:]), t.dtype.itemsize)
 
 
-__all__ = ["IS_OPERAND", "IS_RESULT", "Products", "of_each_sum"]
+__all__ = ["IS_HELD", "IS_OPERAND", "IS_RESULT", "Products", "of_each_sum", "same_bytes"]

@@ -96,11 +96,21 @@ class Tensor:
             st = self.settle().storage
             assert st is not None
             if st.wide is None and dtypes.PRECISE.get():
-                a = self._np = np.ndarray(self.shape, dtypes.storage(self.dtype), st.data,
-                                          self.offset, self.strides)
+                held = dtypes.storage(self.dtype)
+                data = st.data if self.oob is not None else \
+                    st.data_of(self.offset, self.shape, self.strides, held.itemsize)
+                a = self._np = np.ndarray(self.shape, held, data, self.offset, self.strides)
             else:                       # not kept: the values move between bytes and float32
                 a = self._elsewhere(st.elements(self.dtype))
         return a
+
+    def to_write(self) -> None:
+        """Let the next use of `np` be a write of all elements, without looking at any before."""
+        if self._np is None and self.oob is None and dtypes.PRECISE.get() \
+                and self.storage.wide is None \
+                and (data := self.storage.data_to_write()) is not None:
+            self._np = np.ndarray(self.shape, dtypes.storage(self.dtype), data, self.offset,
+                                  self.strides)
 
     def _elsewhere(self, flat: Array) -> Array:
         """Return the tensor's elements out of all of its storage, whose item size may differ."""

@@ -102,3 +102,15 @@ def _restore(m: Machine, frame: FrameType, names: dict[str, int], before: dict[s
         held[name] = before[name]
     if moved and sys.version_info < (3, 13):    # since 3.13, f_locals writes through (PEP 667)
         ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+
+
+def set_variables(frame: FrameType, values: dict[str, Any]) -> None:
+    """Give local variables of a function's frame other values."""
+    held: Any = frame.f_locals
+    if sys.version_info < (3, 13):      # a copy that the frame keeps: nothing is to live on
+        held.clear()
+        held.update(values)
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+        held.clear()
+    else:
+        held.update(values)

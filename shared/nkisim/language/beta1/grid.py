@@ -6,7 +6,7 @@ from typing import Any
 from ...errors import fail
 from ...machine.context import machine
 from ...machine.grid import NC
-from ...machine.machine import integer
+from ...machine.limits import integer
 
 
 def nc(cores: int) -> NC:

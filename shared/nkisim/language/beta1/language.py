@@ -14,7 +14,8 @@ from ...machine import allocate, limits, plainrange
 from ...machine.context import machine
 from ...machine.index import Index, MGrid, Slice, as_int, moves
 from ...machine.index import arange as _arange
-from ...machine.machine import Machine, integer
+from ...machine.limits import integer
+from ...machine.machine import Machine
 from ...machine.tensor import Indirect, Tensor
 from . import grid as _grid
 from . import language_constants as constants

@@ -5,7 +5,7 @@ from typing import Any
 
 from ...chip import dtypes
 from ...launch import TensorSpec
-from ...machine.machine import integer
+from ...machine.limits import integer
 
 
 class _TensorType(type):

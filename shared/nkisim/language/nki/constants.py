@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...chip import dtypes
-from ...machine.machine import integer
+from ...machine.limits import integer
 
 
 def zeros(shape: Any, dtype: Any) -> np.ndarray:

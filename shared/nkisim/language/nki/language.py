@@ -14,7 +14,8 @@ from ...isa import dma, dve, lower, rng
 from ...machine import allocate, arena, bodies, plainrange
 from ...machine.context import machine
 from ...machine.index import moves
-from ...machine.machine import Machine, integer
+from ...machine.limits import integer
+from ...machine.machine import Machine
 from ...machine.tensor import Tensor
 from ...trace.trace import NODE
 from . import math as _math

@@ -17,7 +17,8 @@ from ...isa.table import ROWS, Row
 from ...machine import allocate, bodies
 from ...machine.index import Index
 from ...machine.indirect import Indirect, Patterned
-from ...machine.machine import Machine, integer
+from ...machine.limits import integer
+from ...machine.machine import Machine
 from ...machine.tensor import Tensor
 from .call import argument, dge_code, settled, written
 from .registers import VirtualRegister

@@ -17,7 +17,7 @@ from ...errors import NkiError, fail
 from ...machine import habits, nestplan, truth
 from ...machine.index import Slice, as_int
 from ...machine.indirect import Indirect
-from ...machine.machine import integer
+from ...machine.limits import integer
 from ...machine.tensor import Tensor
 from . import columns, views
 from .enums import MemoryRegion

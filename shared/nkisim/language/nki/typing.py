@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import Where, fail
-from ...machine.machine import integer
+from ...machine.limits import integer
 
 
 class Shape:

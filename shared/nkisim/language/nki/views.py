@@ -16,7 +16,7 @@ from ...chip.memory import HBM, SBUF, merge_dims
 from ...errors import NkiError, fail
 from ...machine.index import as_int
 from ...machine.indirect import Indirect, Patterned
-from ...machine.machine import integer
+from ...machine.limits import integer
 from ...machine.tensor import Tensor
 from .registers import VirtualRegister
 

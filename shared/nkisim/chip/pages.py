@@ -1,0 +1,82 @@
+"""Memory for storages, which is used again when nobody looks at it any more.
+
+A kernel makes thousands of tiles of the same few sizes. Memory that comes from the operating system
+anew each time costs a page fault for every 4 KB that is touched: more than what is computed there.
+"""
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+
+SMALLEST = 1 << 16      # bytes: what is smaller, the allocator of the C library keeps for itself
+MOST = 256 << 20        # bytes that are kept, a bound on what dead storages take
+
+
+class _Kept(threading.local):
+    """Blocks of memory that are free, by their size; each thread has its own."""
+
+    def __init__(self) -> None:
+        self.blocks: OrderedDict[int, list[np.ndarray]] = OrderedDict()
+        self.bytes = 0
+
+    def take(self, size: int) -> np.ndarray | None:
+        """Return a block of so many bytes, None if there is none."""
+        try:
+            block = self.blocks[size].pop()
+        except (KeyError, IndexError):
+            return None
+        self.bytes -= size
+        return block
+
+    def give(self, block: np.ndarray) -> None:
+        """Keep a block; what is too much goes, of sizes that were not seen for long first.
+
+        It may be called at any point of these methods: by the garbage collector.
+        """
+        size = block.size
+        self.blocks.setdefault(size, []).append(block)
+        self.blocks.move_to_end(size)
+        self.bytes += size
+        while self.bytes > MOST and self.blocks:
+            oldest = next(iter(self.blocks))
+            if self.take(oldest) is None:
+                self.blocks.pop(oldest, None)
+
+
+_kept = _Kept()
+
+
+class _Lease:
+    """What arrays over a block refer to: as long as there is one, or a view of one, it lives."""
+
+    __slots__ = ("block", "__array_interface__")
+
+    def __init__(self, block: np.ndarray):
+        self.block = block
+        self.__array_interface__: dict[str, Any] = block.__array_interface__
+
+    def __del__(self, kept: _Kept = _kept) -> None:
+        kept.give(self.block)
+
+
+def room(size: int) -> np.ndarray:
+    """Return a flat uint8 array of so many bytes, which hold anything."""
+    if not SMALLEST <= size <= MOST:
+        return np.empty(size, np.uint8)
+    block = _kept.take(size)
+    return np.asarray(_Lease(np.empty(size, np.uint8) if block is None else block))
+
+
+def filled(size: int, byte: int) -> np.ndarray:
+    """Return a flat uint8 array of so many bytes, all of one value."""
+    if byte == 0 and not _kept.blocks.get(size):
+        return np.zeros(size, np.uint8)         # the operating system's pages are zero
+    out = room(size)
+    out.fill(byte)
+    return out
+
+
+__all__ = ["filled", "room"]

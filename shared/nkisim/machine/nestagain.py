@@ -1,0 +1,338 @@
+"""A nest of loops that a kernel runs again and again, with other tiles and at other places.
+
+    for t in range(tiles):
+        acc = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
+        for k in nl.affine_range(k_tiles):
+            acc += nisa.nc_matmul(left[:, k, t * 128:(t + 1) * 128], right[:, k])
+
+The first time its body runs once (nest.py), and with it some of the kernel's variables are watched
+as indices are: those of which the source says that they are added up in subscripts and nothing else
+(Plan.places). So how far each moves each operand is known as well. The next time, if all else that
+the nest reads looks as it did, its body need not run at all: the record is the one that there is,
+with other storages and offsets. Only of runs without values: with them, there is work to do anyway.
+"""
+from __future__ import annotations
+
+import inspect
+from types import FrameType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..chip.memory import HBM, PSUM, Buffer
+from ..errors import user_frame
+from ..trace.trace import Storages
+from .loopindex import LoopIndex
+from .nestplan import Plan, found
+from .nestrecord import NODE_OF_STORAGE, Unrolled
+from .nestviews import Moves, Variable
+from .products import of_each_sum
+from .tensor import Tensor
+from .tracedonce import set_variables
+
+if TYPE_CHECKING:
+    from .machine import Machine
+    from .nest import Nest
+    from .nestvalues import Issue
+
+UNUSED = 12             # nests at one place that are remembered in vain, before none is any more
+#: types of values that are what they are equal to
+_VALUES = frozenset((bool, str, tuple, type(None), type(...), FunctionType, ModuleType, Buffer,
+                     type))
+
+
+class History:
+    """What is known of a plan's nests in a run: those that have run, by what they looked like.
+
+    `places`: the variables that have moved operands and nothing else so far.
+    """
+
+    def __init__(self, plan: Plan):
+        self.places = frozenset(plan.places)
+        self.seen: dict[tuple, Again] = {}
+        self.unused = 0
+
+
+class Look:
+    """What a nest looks like as it begins.
+
+    `key`: what its record depends on besides the `numbers` of variables that move operands (by
+    name) and the places of `tiles`, the first one in each storage that it reads or writes.
+    """
+
+    def __init__(self, history: History, found: list[Any], values: range):
+        self.history, self.found, self.values = history, found, values
+        self.tiles: list[Tensor] = []
+        self.numbers: dict[str, int] = {}
+
+    def key(self, plan: Plan) -> tuple | None:
+        """Return the key, None if it cannot be told."""
+        self.tiles, self.numbers = [], {}
+        tiles, numbers = self.tiles, self.numbers
+        key: list[Any] = [self.values]
+        storages: dict[int, int] = {}
+        places = self.history.places
+        for path, x in zip(plan.paths, self.found):
+            kind = type(x)
+            if kind is int:
+                if path[0] in places:
+                    numbers[path[0]] = x
+                else:
+                    key.append(x)
+                continue
+            if kind is LoopIndex:
+                if path[0] not in places:
+                    return None
+                numbers[path[0]] = x.value
+                continue
+            if kind in _VALUES or isinstance(x, (np.dtype, np.integer, type)):
+                key += (kind, x)
+                continue
+            if kind is float:
+                key += (kind, str(x))                   # 0.0 and -0.0 are equal
+                continue
+            t = x if kind is Tensor else getattr(x, "_t", None)
+            if type(t) is not Tensor or t.oob is not None or t.pending is not None \
+                    or t.owner is not None or t.storage.arena:
+                return None
+            st = t.storage
+            first = storages.get(st.id)
+            if first is None:
+                first = storages[st.id] = len(tiles)
+                tiles.append(t)
+            key += (first, t.offset - tiles[first].offset, t.shape, t.strides, t.dtype.num, t.kind,
+                    t.nblock, st.row_bytes, t.offset if t.kind is PSUM else 0)
+        return tuple(key)
+
+
+    def known(self, plan: Plan) -> Again | None:
+        """Return a nest that looked the same and has run."""
+        if not self.history.seen:
+            return None
+        key = self.key(plan)
+        return None if key is None else self.history.seen.get(key)
+
+
+def look(m: Machine, plan: Plan, frame: FrameType, values: range) -> Look | None:
+    """Return what a nest looks like that is about to begin in a frame; None if it is of no use."""
+    if m.compute or m.pending is not None or m.body is not None:
+        return None
+    history = m.again.get(plan)
+    if history is None:
+        history = m.again[plan] = History(plan)
+    if history.unused >= UNUSED or not frame.f_code.co_flags & inspect.CO_OPTIMIZED \
+            or user_frame(frame) is not frame:
+        return None
+    variables, known = frame.f_locals, frame.f_globals
+    every = [found(path, variables if path[0] in variables else known) for path in plan.paths]
+    if type(variables) is dict:
+        variables.clear()               # a copy that the frame keeps: tiles would live on in it
+    return Look(history, every, values)
+
+
+class Watched:
+    """The variables that may do no more than move operands, watched while a nest runs once."""
+
+    def __init__(self, look: Look, plan: Plan, frame: FrameType):
+        self.look, self.plan, self.frame = look, plan, frame
+        self.before: dict[str, Any] = {}
+        self.variables: list[Variable] = []
+        now: dict[str, Any] = {}
+        for path, x in zip(plan.paths, look.found):
+            if path[0] in look.history.places and type(x) in (int, LoopIndex):
+                w = Variable(path[0])
+                self.variables.append(w)
+                self.before[w.name] = x
+                value, others = (x, frozenset()) if type(x) is int else (x.value, x.watches)
+                now[w.name] = LoopIndex(value, others | {w}, {w: 1})
+        if now:
+            set_variables(frame, now)
+
+    def end(self) -> None:
+        """Give the variables back what they were."""
+        if self.before:
+            set_variables(self.frame, self.before)
+        del self.frame
+
+    def remember(self, nest: Nest, record: Unrolled) -> None:
+        """Remember a nest that has run, for others that look the same."""
+        look, history = self.look, self.look.history
+        history.unused += 1
+        if look.key(self.plan) is None:
+            return
+        made = Again(nest, look, record)
+        fits = made.fits(nest, look)
+        escaped = {w.name for w in self.variables if w.escaped}
+        if escaped:                                     # what is known does not say what they were
+            history.places -= escaped
+            history.seen.clear()
+        key = look.key(self.plan)
+        if fits and key is not None:
+            made.numbers = look.numbers
+            history.seen[key] = made
+
+
+class Operand:
+    """An operand of a nest's first iteration: the place of its tile in `Look.tiles`, -1 for one
+    that the nest makes; what moves it, and how far it may begin from its storage's begin."""
+
+    __slots__ = ("tile", "offset", "steps", "limit")
+
+    def __init__(self, tile: int, t: Tensor, steps: dict[str, int], on_partitions: bool):
+        self.tile, self.offset, self.steps = tile, t.offset, tuple(steps.items())
+        self.limit = t.storage.row_bytes if on_partitions and t.kind is not HBM else 0
+
+
+class Again:
+    """The record of a nest, to be had again."""
+
+    def __init__(self, nest: Nest, look: Look, record: Unrolled):
+        tr = nest.m.trace
+        width = Storages.WIDTH
+        self.numbers = look.numbers
+        self.tiles = [(t.storage.id, t.offset) for t in look.tiles]
+        self.begin = nest.storages, nest.nodes, nest.loops
+        self.rows = np.array(tr.rows[nest.rows:], np.int64)
+        self.starts = np.array(tr.starts[nest.starts:], np.int64) - nest.rows
+        self.every = record.every
+        self.storages = np.array(tr.storages.data[nest.storages * width:],
+                                 np.int64).reshape(-1, width)
+        self.parent = np.array(tr.node_parent[nest.nodes:], np.int64)
+        self.outer = self.parent < nest.nodes
+        self.loop = np.array(tr.node_loop[nest.nodes:], np.int64)
+        self.iteration = tr.node_iter[nest.nodes:].tobytes()
+        self.loops = tr.loop_kind[nest.loops:], tr.loop_line[nest.loops:]
+        self.operands: list[list[Operand]] = []
+        self.bounds: list[tuple[int, int, int, list[tuple[str, int]]]] = []
+        self.written: list[int] = []            # places of tiles
+        self.read: set[int] = set()
+        self.sums: dict[int, dict[int, bool]] = {}      # of tiles: where the products go
+
+    def fits(self, nest: Nest, look: Look) -> bool:
+        """Add how variables move operands; tell whether nothing else depends on them."""
+        m, at = nest.m, {t.storage.id: k for k, t in enumerate(look.tiles)}
+        loaded: dict[int, dict[str, int]] = {}
+        moved: set[Variable] = set()            # variables on which more depends
+        strays = {t.storage.id for t, moves in nest.moving.values() if _named(moves)}
+        for x in nest.issues:
+            mine: list[Operand] = []
+            for k, t in enumerate((x.dst, *x.ins.srcs)):
+                st, new = t.storage, t.storage.id >= nest.storages
+                seen = nest.moving.get(id(t))
+                if seen is None and st.id in strays or not new and st.id not in at:
+                    return False
+                steps = _named(seen[1]) if seen is not None else {}
+                place = -1 if new else at[st.id]
+                mine.append(Operand(place, t, steps, x.ins.row.on_partitions))
+                if mine[-1].limit and t.offset >= mine[-1].limit:
+                    return False
+                if new:
+                    continue
+                if k:
+                    self.read.add(place)
+                elif not self._writes(m, x, place, nest.counts):
+                    return False
+                if not k and not x.product:
+                    loaded[st.id] = steps
+                elif x.product and (loaded.get(st.id, steps) if k else {}) != steps:
+                    moved |= _variables(nest, st.id)
+            self.operands.append(mine)
+        self.bounds = [(b.low, b.high, b.n, list(steps.items())) for b in nest.bounds
+                       if (steps := _named(b.steps))]
+        for w in moved:
+            w.escaped = True
+        return not moved
+
+    def _writes(self, m: Machine, x: Issue, place: int, counts: tuple[int, ...]) -> bool:
+        """Note that a tile is written; tell whether that leaves nothing for later."""
+        st = x.dst.storage
+        self.written.append(place)
+        if st.aliases and any(ref() is not None for ref in st.aliases) or st.id in m.psum_filled:
+            return False
+        if x.product and st.id in m.psum_sums:
+            self.sums.setdefault(place, {}).update(
+                (x.dst.offset + by, False) for _, by in of_each_sum(counts[:x.loops], x.moves[0]))
+        return True
+
+    def _may(self, m: Machine, tiles: list[Tensor], by: dict[str, int]) -> bool:
+        """Tell whether nothing is to be said, nor to be done, about what the nest would do."""
+        node_loop, is_open = m.trace.node_loop, m.loop_open
+        for low, high, n, steps in self.bounds:
+            move = sum([s * by[name] for name, s in steps])
+            if low + move < 0 or high + move >= n:
+                return False
+        for t in tiles:
+            if t.storage.node and not is_open[node_loop[t.storage.node]]:
+                return False
+        for k in self.read:
+            if tiles[k].storage.lazy_zero:
+                return False
+        for k in self.written:
+            st = tiles[k].storage
+            if st.readonly or st.id in m.psum_filled \
+                    or st.aliases and any(ref() is not None for ref in st.aliases):
+                return False
+            known = m.psum_sums.get(st.id)
+            if known and any(known.values()):
+                return False
+        return True
+
+    def append(self, m: Machine, look: Look) -> bool:
+        """Append the record for other tiles and numbers; False if that may be another one."""
+        tr, tiles = m.trace, look.tiles
+        by = {name: x - self.numbers[name] for name, x in look.numbers.items()}
+        if not self._may(m, tiles, by):
+            return False
+        storages, nodes, loops = self.begin
+        made, node = len(tr.storages) - storages, len(tr.node_loop) - nodes
+        moves = [(t.storage.id - id, t.offset - offset)
+                 for t, (id, offset) in zip(tiles, self.tiles)]
+        moves.append((made, 0))                         # of tiles that the nest makes: [-1]
+        shift: list[int] = []
+        for line in self.operands:
+            shift += (0, 0, node)
+            for x in line:
+                storage, move = moves[x.tile]
+                for name, s in x.steps:
+                    move += s * by[name]
+                if x.limit and not 0 <= x.offset + move < x.limit:
+                    return False
+                shift += (storage, move)
+        tr.starts.frombytes((self.starts + len(tr.rows)).tobytes())
+        tr.rows.frombytes((self.rows + np.array(shift, np.int64)[self.every]).tobytes())
+        if len(self.storages):
+            new = self.storages.copy()
+            new[:, NODE_OF_STORAGE] += node
+            tr.storages.data.frombytes(new.tobytes())
+        if len(self.parent):
+            parent = self.parent + node
+            parent[self.outer] = m.node
+            tr.node_parent.frombytes(parent.tobytes())
+            tr.node_loop.frombytes((self.loop + (len(tr.loop_kind) - loops)).tobytes())
+            tr.node_iter.frombytes(self.iteration)
+            kinds, lines = self.loops
+            tr.loop_kind += kinds
+            tr.loop_line += lines
+            m.loop_open += [False] * len(kinds)
+        for k in self.written:
+            st = tiles[k].storage
+            st.lazy_zero, st.aliases = False, None
+        for k, places in self.sums.items():
+            m.psum_sums.setdefault(tiles[k].storage.id, {}).update(places)
+        look.history.unused = 0
+        return True
+
+
+def _named(moves: Moves) -> dict[str, int]:
+    """Return how far each variable moves a view, of those that do nothing else."""
+    return {w.name: s for w, s in moves.items()         # type: ignore[attr-defined]
+            if type(w) is Variable and s and not w.escaped}
+
+
+def _variables(nest: Nest, storage: int) -> set[Variable]:
+    """Return the variables that move views of a storage."""
+    return {w for t, moves in nest.moving.values() if t.storage.id == storage
+            for w in moves if type(w) is Variable}
+
+
+__all__ = ["Again", "Look", "Watched", "look"]

@@ -1,0 +1,156 @@
+"""Instructions that wait for products run before anything can notice that they had not."""
+from __future__ import annotations
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nkisim
+from nkisim.launch import launch
+from nkisim.machine import products
+
+P = 8
+DTYPES = [np.float32, np.float16]
+
+
+def whole_numbers(*shape, seed=0, dtype=np.float32):
+    """Return small whole numbers: their sums are exact in any order."""
+    return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype)
+
+
+def clip(x, dtype):
+    """Return a tile or a sum within -40 ... 40, so that what follows stays exact as well."""
+    return nisa.tensor_scalar(x, nl.minimum, 40.0, op1=nl.maximum, operand1=-40.0, dtype=dtype)
+
+
+@nki.jit
+def steps(a, program):
+    """Run a list of (what, i, j, k) on three sums in PSUM, four tiles in SBUF and an output."""
+    out = nl.ndarray((4, P, P), dtype=a.dtype, buffer=nl.shared_hbm)
+    sums = nl.zeros((3, nl.par_dim(P), P), dtype=nl.float32, buffer=nl.psum)
+    tiles = [nl.ndarray((P, P), dtype=a.dtype, buffer=nl.sbuf) for _ in range(4)]
+    for n in nl.static_range(4):
+        tiles[n][...] = nl.load(a[n])
+        nl.store(out[n], value=tiles[n])
+    for n in nl.static_range(3):
+        sums[n] = nisa.nc_matmul(tiles[n], tiles[n + 1])
+    for what, i, j, k in program:
+        if what == "add":
+            sums[i % 3] += nisa.nc_matmul(tiles[j], tiles[k])
+        elif what == "begin":
+            sums[i % 3] = nisa.nc_matmul(tiles[j], tiles[k])
+        elif what == "drain":
+            tiles[i][...] = clip(sums[j % 3], a.dtype)
+        elif what == "merge":
+            tiles[i][...] = clip(nisa.tensor_tensor(tiles[j], sums[k % 3], op=nl.add), a.dtype)
+        elif what == "halves":
+            tiles[i][:, 0:P // 2] = clip(sums[j % 3, :, P // 2:P], a.dtype)
+        elif what == "turn":
+            turned = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.psum)
+            turned[...] = nisa.nc_transpose(tiles[j])
+            tiles[i][...] = nl.copy(turned, dtype=a.dtype)
+        elif what == "write":
+            tiles[i][...] = nl.multiply(tiles[j], -1.0)
+        elif what == "reset":
+            sums[i % 3] = nl.multiply(tiles[j], 1.0, dtype=nl.float32)
+        elif what == "store":
+            nl.store(out[i], value=tiles[j])
+        elif what == "back":
+            tiles[i][...] = nl.load(out[j])
+        elif what == "act":
+            tiles[i][...] = nisa.activation(nl.relu, clip(sums[j % 3], nl.float32), dtype=a.dtype)
+    for n in nl.static_range(4):
+        nl.store(out[n], value=nl.add(nl.load(out[n]), tiles[n]))
+    return out
+
+
+WHATS = ["add", "begin", "drain", "merge", "halves", "turn", "write", "reset", "store", "back",
+         "act"]
+STEP = st.tuples(st.sampled_from(WHATS), *[st.integers(0, 3)] * 3)
+
+
+@settings(deadline=None, max_examples=200)
+@given(program=st.lists(STEP, max_size=24), dtype=st.sampled_from(DTYPES),
+       most=st.sampled_from([2, 1024]))
+def test_any_program_gives_the_bytes_of_one_instruction_after_the_other(program, dtype, most):
+    a = whole_numbers(4, P, P, dtype=dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(products, "MAX_HELD", most)
+        waited = launch(steps, (a, program), {}, target="trn2", compute=True)
+        patch.setattr(products, "MAX_PRODUCTS", 1)      # each is computed when it is issued
+        patch.setattr("nkisim.machine.waiting.may_wait", lambda *args: False)
+        at_once = launch(steps, (a, program), {}, target="trn2", compute=True)
+    assert waited.outputs.tobytes() == at_once.outputs.tobytes()
+    assert list(map(str, waited.findings)) == list(map(str, at_once.findings))
+
+
+@nki.jit
+def tiles_of_a_product(a, b):
+    """Each tile of a.T @ b in a bank of its own, drained and stored before the next begins."""
+    out = nl.ndarray((a.shape[1], b.shape[1]), dtype=a.dtype, buffer=nl.shared_hbm)
+    left = nl.load(a.reshape((2, 64, a.shape[1])).reshape((128, a.shape[1])))
+    right = nl.load(b)
+    for m in nl.static_range(a.shape[1] // 32):
+        acc = nl.zeros((32, b.shape[1]), dtype=nl.float32, buffer=nl.psum)
+        for k in nl.static_range(2):
+            acc += nisa.nc_matmul(left[64 * k:64 * k + 64, 32 * m:32 * m + 32],
+                                  right[64 * k:64 * k + 64])
+        nl.store(out[32 * m:32 * m + 32], value=nl.copy(acc, dtype=out.dtype))
+    return out
+
+
+def test_tiles_with_the_same_moving_operand_are_one_product(monkeypatch):
+    """Two of 64 rows each for four tiles: one call of BLAS instead of four."""
+    calls = []
+    real = np.matmul
+
+    def counted(a, b, out=None):
+        calls.append((a.shape, b.shape))
+        return real(a, b, out=out)
+    monkeypatch.setattr(np, "matmul", counted)
+    a, b = whole_numbers(128, 128), whole_numbers(128, 96, seed=1)
+    got = nkisim.simulate(tiles_of_a_product, a, b)
+    assert calls == [((128, 128), (128, 96))]
+    np.testing.assert_array_equal(got, a.T @ b)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_bias_that_changes_while_a_drain_waits(before):
+    @nki.jit
+    def kernel(a, b):
+        out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
+        left, right = nl.load(a), nl.load(b)
+        bias = nl.ndarray((P, 1), dtype=nl.float32, buffer=nl.sbuf)
+        bias[...] = 1
+        acc = nl.zeros((P, P), dtype=nl.float32, buffer=nl.psum)
+        acc += nisa.nc_matmul(left, right)
+        if before:
+            bias[...] = 5
+        result = nisa.tensor_scalar(acc, nl.add, bias)
+        if not before:
+            bias[...] = 5
+        nl.store(out, value=result)
+        return out
+    a, b = whole_numbers(P, P), whole_numbers(P, P, seed=1)
+    np.testing.assert_array_equal(nkisim.simulate(kernel, a, b), a.T @ b + (5 if before else 1))
+
+
+def test_a_function_outside_of_its_range_is_said_for_the_line_that_waited():
+    @nki.jit
+    def kernel(a, b):
+        out = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.shared_hbm)
+        left, right = nl.load(a), nl.load(b)
+        acc = nl.zeros((P, P), dtype=nl.float32, buffer=nl.psum)
+        acc += nisa.nc_matmul(left, right)
+        root = nisa.activation(nl.sqrt, acc)
+        nl.store(out, value=root)
+        return out
+    a = np.eye(P, dtype=np.float32)
+    found = [f for f in launch(kernel, (a, -np.ones((P, P), np.float32)), {}, target="trn2",
+                               compute=True).findings if f.id == "NKI-E07"]
+    assert len(found) == 1
+    assert "root = nisa.activation" in open(__file__).read().splitlines()[found[0].where.line - 1]
