@@ -133,8 +133,10 @@ def test_a_mistake_is_told_with_its_line_and_what_to_write(id, line, remedy):
 @pytest.mark.parametrize("line", [
     lambda x: nisa.tensor_copy(new(128, 256), tile(x)),
     lambda x: nisa.nc_stream_shuffle(new(32, 256), tile(x)[0:32], [0] * 32),
+    lambda x: nisa.nc_stream_shuffle(tile(x)[0:32], tile(x)[0:32], [40] * 32),
+    lambda x: nisa.nc_stream_shuffle(tile(x)[0:32], tile(x)[0:32], [0, 1]),
     lambda x: nl.invert(tile(x)),
-], ids=range(3))
+], ids=range(5))
 def test_a_mistake_is_told_without_arithmetic_as_well(line):
     with pytest.raises(NkiError):
         nkisim.profile(nki.jit(line), X.copy(), compute=False)
