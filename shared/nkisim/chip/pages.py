@@ -62,9 +62,13 @@ class _Lease:
         kept.give(self.block)
 
 
+def _pooled(size: int) -> bool:
+    return SMALLEST <= size <= MOST
+
+
 def room(size: int) -> np.ndarray:
     """Return a flat uint8 array of so many bytes, which hold anything."""
-    if not SMALLEST <= size <= MOST:
+    if not _pooled(size):
         return np.empty(size, np.uint8)
     block = _kept.take(size)
     return np.asarray(_Lease(np.empty(size, np.uint8) if block is None else block))
@@ -72,11 +76,14 @@ def room(size: int) -> np.ndarray:
 
 def filled(size: int, byte: int) -> np.ndarray:
     """Return a flat uint8 array of so many bytes, all of one value."""
-    if byte == 0 and not _kept.blocks.get(size):
-        return np.zeros(size, np.uint8)         # the operating system's pages are zero
-    out = room(size)
-    out.fill(byte)
-    return out
+    block = _kept.take(size) if _pooled(size) else None
+    if block is not None:
+        block.fill(byte)
+    elif byte:
+        block = np.full(size, byte, np.uint8)
+    else:
+        block = np.zeros(size, np.uint8)        # pages of the operating system are zero
+    return np.asarray(_Lease(block)) if _pooled(size) else block
 
 
 __all__ = ["filled", "room"]
