@@ -30,7 +30,7 @@ from .errors import DIALECT, NkiError, Where, defined_at, fail, find_where, in_u
 from .isa import lower
 from .lint import level
 from .machine import allocate, plainrange
-from .machine.beside import Flying, beside
+from .machine.beside import beside
 from .machine.context import NeedsValues, current
 from .machine.cores import Cores
 from .machine.grid import grid_sizes
@@ -315,18 +315,13 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     token, spoken = current.set(m), DIALECT.set(kernel.dialect)
     try:
         with collector.paused(), np.errstate(all="ignore"), dtypes.precision(), \
-                beside(compute) as workers:
-            m.products.flying = None if workers is None else Flying(workers)
+                beside(compute) as m.products.flying:
             result = plainrange.known_to(kernel.func)(_run_instances)(m, kernel, tensors, named)
             m.catch_up()        # nothing has read them: a kernel may return PSUM itself
             m.replays.finish()
             kernel.ended(m)
-            error = None
-            if not m.checks:
-                pass
-            elif m.cores is None:
-                error = check_loops(m)
-            else:
+            error = check_loops(m) if m.checks and m.cores is None else None
+            if m.checks and m.cores is not None:
                 _races(m)
             if compute and m.checks:    # a profile counts what does not fit as it schedules
                 check_capacity(m)

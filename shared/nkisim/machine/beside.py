@@ -4,8 +4,8 @@ BLAS uses all cores for one product, and none while the kernel's Python runs. He
 one thread, and there are as many threads as BLAS would use; so the kernel is recorded meanwhile. A
 product's bytes are then those of BLAS with one thread, whatever the number of cores.
 
-With one thread (OMP_NUM_THREADS=1, say), or a BLAS whose threads nobody can set, nothing of this
-happens.
+With one thread (OMP_NUM_THREADS=1, say), without threadpoolctl, or with a BLAS whose threads that
+cannot set, nothing of this happens.
 """
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 if TYPE_CHECKING:
     from .instruction import Instr
@@ -33,8 +32,13 @@ VARIABLE = "NKISIM_THREADS"
 
 @functools.lru_cache(maxsize=1)
 def _blas() -> Any:
-    """Return what sets the threads of NumPy's BLAS."""
-    return ThreadpoolController().select(user_api="blas")
+    """Return what sets the threads of NumPy's BLAS, None if nobody can."""
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:
+        return None
+    found = ThreadpoolController().select(user_api="blas")
+    return found if len(found) else None
 
 
 @functools.lru_cache(maxsize=1)
@@ -45,17 +49,17 @@ def _workers(number: int, process: int) -> ThreadPoolExecutor:
 
 def threads() -> int:
     """Return how many threads BLAS may use, as NKISIM_THREADS says or it is set up."""
-    found = _blas().info()
-    if len(found) == 0:
+    blas, asked = _blas(), os.environ.get(VARIABLE, "")
+    if blas is None:
         return 1
-    asked = os.environ.get(VARIABLE, "")
-    return max(1, int(asked)) if asked.isdecimal() else max(x["num_threads"] for x in found)
+    return max(1, int(asked)) if asked.isdecimal() else \
+        max(x["num_threads"] for x in blas.info())
 
 
 @contextmanager
-def beside(wanted: bool) -> Iterator[ThreadPoolExecutor | None]:
-    """Let BLAS use one thread for a product, and yield the threads for products; None if there is
-    only one, or they are not `wanted`."""
+def beside(wanted: bool) -> Iterator[Flying | None]:
+    """Let BLAS use one thread for a product, and yield what computes products beside the kernel;
+    None if there is but one thread, or it is not `wanted`."""
     number = threads() if wanted else 1
     if number < 2:
         yield None
@@ -64,7 +68,7 @@ def beside(wanted: bool) -> Iterator[ThreadPoolExecutor | None]:
     sys.setswitchinterval(min(SWITCH, interval))
     try:
         with _blas().limit(limits=1):
-            yield _workers(number, os.getpid())
+            yield Flying(_workers(number, os.getpid()))
     finally:
         sys.setswitchinterval(interval)
 
