@@ -118,14 +118,16 @@ class Flying:
 
 
 def multiply(product: list) -> None:
-    """Compute left.T @ right, and empty `product`: left, right, the result's array, parts.
+    """Compute left.T @ right, and empty `product`: left, right, the result's array, parts, copies.
 
-    `parts`: arrays that rows of the result are written to: (array, begin, end, whether they
-    replace what is there or are added to it).
+    `copies`: what has to be done before, (to, from). `parts`: arrays that rows of the result are
+    written to: (array, begin, end, whether they replace what is there or are added to it).
     """
-    left, right, total, parts = product
+    left, right, total, parts, copies = product
     product.clear()
     with np.errstate(all="ignore"):
+        for to, part in copies:
+            to[...] = part
         np.matmul(left.T, right, out=total)
         for out, start, end, opens in parts:
             value = total[start:end].reshape(out.shape)

@@ -210,7 +210,7 @@ class Products:
     def before_write(self, t: Tensor) -> None:
         """Compute what waits if it would notice that `t` is written."""
         if self.uses(t):
-            self.start()
+            self.start(t.storage)
             if t.storage.queued & ON_ITS_WAY:
                 self.finish()
 
@@ -246,9 +246,10 @@ class Products:
         self.start()
         self.finish()
 
-    def start(self) -> None:
+    def start(self, written: Any = None) -> None:
         """Compute the products that wait, results with the same moving operands together, or send
-        them on their way; what they read may change from now on but where it is flagged."""
+        them on their way; what they read may change from now on but where it is flagged, which is
+        not in the storage that is to be `written`."""
         groups, self._groups, self._count = self._groups, {}, 0
         held, self._held = self._held, []
         for storage in self._flagged:
@@ -260,7 +261,7 @@ class Products:
             return
         batch = Batch(held)
         for alike in _with_same(groups.values(), 1):
-            self._compute(alike, batch)
+            self._compute(alike, batch, written)
         if self.flying is None and not self._batches:
             _run_all(held)
             return
@@ -291,7 +292,7 @@ class Products:
             _flag(later)
         _run_all(batch.held)
 
-    def _compute(self, groups: list[Group], batch: Batch) -> None:
+    def _compute(self, groups: list[Group], batch: Batch, written: Any) -> None:
         """Add the products of groups with the same moving operands to their results.
 
         Their stationary operands lie beside each other in one product of stacked operands.
@@ -299,21 +300,25 @@ class Products:
         outs = [g.dst.np for g in groups]
         ends = list(accumulate(out.shape[0] for out in outs))
         m, n = ends[-1], outs[0].size // outs[0].shape[0]
-        right, copied = self._stacks[1].of(groups[:1], 1, [n])
+        copies: list[tuple] | None = None
+        if self.flying is not None and written not in groups[0].storages[1]:
+            copies = []
+        right, copied = self._stacks[1].of(groups[:1], 1, [n], copies)
         left, also = self._stacks[0].of(groups, 0, [out.shape[0] for out in outs])
         parts = [(out, start, end, group.opens)
                  for group, out, start, end in zip(groups, outs, [0, *ends], ends)]
         if len(groups) == 1 and groups[0].opens and outs[0].flags.c_contiguous:
             total, parts = outs[0].reshape(m, n), []
         else:
-            total = pages.room(4 * m * n).view(np.float32).reshape(m, n)
+            total = _room(m, n)
         if self.flying is None:
-            multiply([left, right, total, parts])
+            multiply([left, right, total, parts, ()])
             return
         self.flying.start(batch, left.nbytes * also + right.nbytes * copied,
-                          [left, right, total, parts])
+                          [left, right, total, parts, copies or ()])
         batch.due += [g.dst.storage for g in groups]
-        batch.read += [st for g, which, there in ((groups[:1], 1, copied), (groups, 0, also))
+        batch.read += [st for g, which, there in (
+                           (groups[:1], 1, copied and not copies), (groups, 0, also))
                        if not there for x in g for st in x.storages[which]]
 
 
@@ -368,9 +373,11 @@ class Stacks:
         self._kept: dict[tuple, np.ndarray] = {}
         self._bytes = 0
 
-    def of(self, groups: list[Group], which: int, columns: list[int]) -> tuple[np.ndarray, bool]:
+    def of(self, groups: list[Group], which: int, columns: list[int],
+           copies: list[tuple] | None = None) -> tuple[np.ndarray, bool]:
         """Return operands of groups as one matrix: those of a group below each other, the groups
-        beside each other, with so many columns each; and whether that is a copy of them."""
+        beside each other, with so many columns each; and whether that is a copy of them. What is
+        to be copied is added to `copies`, (to, from), if there are any: then it is not kept."""
         parts, places = groups[0].operands[which], groups[0].places[which]
         if len(groups) == len(parts) == 1:
             a, shape = parts[0], (parts[0].size // columns[0], columns[0])
@@ -384,13 +391,20 @@ class Stacks:
         stacked = self._kept.get(key)
         if stacked is None:
             rows = sum(part.size for part in parts) // columns[0]
-            stacked = self._kept[key] = self._room(rows, sum(columns))
+            if copies is None:
+                stacked = self._kept[key] = self._room(rows, sum(columns))
+            else:
+                stacked = _room(rows, sum(columns))
             right = 0
             for group, width in zip(groups, columns):
                 left, right, end = right, right + width, 0
                 for part in group.operands[which]:
                     top, end = end, end + part.size // width
-                    stacked[top:end, left:right].reshape(part.shape)[...] = part
+                    to = stacked[top:end, left:right].reshape(part.shape)
+                    if copies is None:
+                        to[...] = part
+                    else:
+                        copies.append((to, part))
         return stacked, True
 
     def _room(self, rows: int, columns: int) -> np.ndarray:
@@ -399,7 +413,7 @@ class Stacks:
         while self._kept and self._bytes + size > self.most:
             self._bytes -= self._kept.pop(next(iter(self._kept))).nbytes
         self._bytes += size
-        return pages.room(size).view(np.float32).reshape(rows, columns)
+        return _room(rows, columns)
 
 
 def _place(t: Tensor, offset: int, form: tuple) -> tuple:
@@ -421,6 +435,11 @@ def same_bytes(src: Tensor, tile: Tensor) -> bool:
     return src.dtype == tile.dtype and item == 4 and dtypes.PRECISE.get() \
         and all(n == 1 or a == b == c for n, a, b, c in zip(
             src.shape[1:], rows, src.strides[1:], tile.strides[1:]))
+
+
+def _room(rows: int, columns: int) -> np.ndarray:
+    """Return a float32 matrix that holds anything."""
+    return pages.room(4 * rows * columns).view(np.float32).reshape(rows, columns)
 
 
 def _result(dst: Tensor) -> tuple:
