@@ -128,6 +128,12 @@ class Signature:
         return fail("NKI-N01", what, limit=str(self),
                     hint=hint or f"help({self.api}) says what each argument is")
 
+    def misuse(self, exc: Exception) -> NkiError:
+        """Return the error for arguments that the instruction could not make sense of."""
+        return fail("NKI-X01", f"{self.api} was not given what it takes: "
+                    + (str(exc) or type(exc).__name__), limit=str(self),
+                    hint=f"help({self.api}) says what each argument is")
+
     def unknown(self, name: str) -> NkiError:
         """Return the error for a keyword that the function does not have."""
         told = said_of(self.api, name)
@@ -245,7 +251,7 @@ def instruction(own: Row, adapt: Adapter) -> Any:
         except (TypeError, ValueError, KeyError, AttributeError, IndexError) as exc:
             if hasattr(exc, "nki_error"):
                 raise
-            raise own.misuse(exc, kw) from None
+            raise form.misuse(exc) from None
         return NkiInstruction.issued(m, values[-1])
 
     return _named(function, form, own.doc, own)
@@ -271,6 +277,8 @@ def issue(m: Machine, row: Row, given: dict[str, Any]) -> alike.Written | None:
         written(row.api, dst)
         if takes_dtype:
             given["dtype"] = dst.dtype
+    elif dst is None and "dst" in given:
+        written(row.api, dst)
     asked = given.pop("accumulate", None)
     if asked.__class__ is Compared:             # accumulate=k > 0
         asked = bool(asked) if m.nest is None else m.nest.answer(asked)
