@@ -30,13 +30,13 @@ import numpy as np
 from ..chip.memory import FULLY, HBM, PSUM, SBUF, free_range
 from ..errors import NkiError
 from ..trace.trace import KIND
-from . import nestagain
+from . import nestagain, nestonce
 from .context import current
 from .loopindex import Compared, LoopIndex, Watch
 from .nestplan import Plan, plan_of
 from .nestrecord import Form, Line, Steps, unrolled
 from .nestvalues import Issue, copied, make, operand_of_all, same_bytes
-from .nestviews import Variable, Views
+from .nestviews import Views
 from .products import of_each_sum
 
 if TYPE_CHECKING:
@@ -52,14 +52,11 @@ MOST_BYTES = 64 << 20   # of tiles that a load makes in all iterations
 
 
 class Nest(Views):
-    """A nest that is being run, from its outermost loop to the last instruction of its body.
+    """A nest that is being run, from its outermost loop to the last instruction of its body."""
 
-    `watched`: the variables that are watched meanwhile, if it is of use to know what they do.
-    """
-
-    def __init__(self, m: Machine, plan: Plan, watched: nestagain.Watched | None = None):
+    def __init__(self, m: Machine, plan: Plan):
         super().__init__(m)
-        self.depth, self.watched = plan.depth, watched
+        self.depth = plan.depth
         self.recorded: list[bool] = []  # which of them are in the record
         self.adds: Compared | None = None       # when the next product does
         self.issues: list[Issue] = []   # what the body has issued
@@ -120,8 +117,6 @@ class Nest(Views):
     def end(self, whole: bool) -> None:
         """Decide whether all other iterations follow from the first, if that is `whole`."""
         self.m.nest = None
-        if self.watched is not None:
-            self.watched.end()
         self.fits = whole and self._fits()
         if not self.fits:
             for issue in self.issues:
@@ -145,8 +140,7 @@ class Nest(Views):
         for issue in self.issues:
             issue.moves = tuple(self._moves(t, issue.loops)
                                 for t in (issue.dst, *issue.ins.srcs))
-        moving = {t.storage.id for t, moves in self.moving.values()
-                  if any(type(w) is not Variable for w in moves)}
+        moving = {t.storage.id for t, _ in self.moving.values()}
         if any(t.storage.id in moving and id(t) not in self.moving
                and (k or t.storage.id < self.storages)          # else it makes the tile
                for x in self.issues for k, t in enumerate((x.dst, *x.ins.srcs))):
@@ -281,8 +275,6 @@ class Nest(Views):
                 for x, kind in zip(self.issues, kinds)), tuple(self.made)))
         record.append(tr, self.rows, self.storages, self.loops, self.nodes, self.parent)
         m.loop_open += [False] * len(record.inner)
-        if self.watched is not None:
-            self.watched.remember(self, record)
         for x in self.issues:
             if x.product:
                 self._sums_written(x)
@@ -386,16 +378,24 @@ class Start:
 
     def run(self, m: Machine, loop: Loop | Unrecorded) -> Iterator[Any]:
         """Yield the indices of the outermost loop that have to be executed."""
-        if self.known is not None and self.look is not None and self.known.append(m, self.look):
+        look, plan, frame = self.look, self.plan, self.frame
+        if self.known is not None and look is not None and self.known.append(m, look):
             return iter(())
-        return outermost(m, loop, self.plan, self.look, self.frame)
+        if m.compute:
+            return outermost(m, loop, plan)
+        recorded = loop.__class__ is not Unrecorded
+        return nestonce.outermost(m, loop.values, loop.iterations(), recorded, plan,
+                                  None if look is None else
+                                  (lambda: nestagain.Watched(look, plan, frame)))
 
 
 def start(m: Machine, frame: FrameType, values: range) -> Start | None:
     """Return the nest that begins with a loop in a frame, None if there is none."""
     if not m.nests or m.shuffle is not None or m.watch is not None or m.cores is not None:
         return None
-    plan = plan_of(frame)
+    if not m.compute and (m.pending is not None or m.body is not None or m.direct):
+        return None
+    plan = plan_of(frame, not m.compute)
     if plan is None or m.misfits.get(plan, 0) >= TRIES \
             or plan.depth == 1 and len(values) < FEWEST:
         return None
@@ -406,16 +406,13 @@ def start(m: Machine, frame: FrameType, values: range) -> Start | None:
     return made
 
 
-def outermost(m: Machine, loop: Loop | Unrecorded, plan: Plan, look: nestagain.Look | None,
-              frame: FrameType) -> Iterator[Any]:
+def outermost(m: Machine, loop: Loop | Unrecorded, plan: Plan) -> Iterator[Any]:
     """Yield the indices of a nest's outermost loop that have to be executed."""
     if m.pending is not None:
         m.flush()
-    nest = m.nest = Nest(m, plan, None if look is None else
-                         nestagain.Watched(look, plan, frame))
-    del frame
+    nest = m.nest = Nest(m, plan)
     try:
-        yield from inner(m, loop, nest)
+        yield from _inner(m, loop, nest)
     finally:
         if m.nest is nest:              # an error ends the kernel, or is caught in it
             nest.end(False)
@@ -425,8 +422,16 @@ def outermost(m: Machine, loop: Loop | Unrecorded, plan: Plan, look: nestagain.L
         m.misfits[plan] = m.misfits.get(plan, 0) + (TRIES if nest.never else 1)
 
 
-def inner(m: Machine, loop: Loop | Unrecorded, nest: Nest) -> Iterator[Any]:
-    """Yield the indices of a loop of a nest that have to be executed."""
+def inner(m: Machine, loop: Loop | Unrecorded, nest: Nest | nestonce.Once) -> Iterator[Any]:
+    """Return the indices of a loop of a nest that have to be executed."""
+    if isinstance(nest, nestonce.Once):
+        return nestonce.inner(m, loop.values, loop.iterations(), loop.__class__ is not Unrecorded,
+                              nest)
+    return _inner(m, loop, nest)
+
+
+def _inner(m: Machine, loop: Loop | Unrecorded, nest: Nest) -> Iterator[Any]:
+    """Yield them, where the innermost loop ends the first iteration of all."""
     indices = loop.iterations()
     for k, index in enumerate(indices):
         yield index if k else nest.level(loop)

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..chip.memory import HBM
 from .index import Index, Slice
 from .loopindex import LoopIndex, Watch
@@ -53,10 +55,16 @@ class Views:
         for watch, values in self.levels:
             far = steps.get(watch, 0) * (len(values) - 1)
             low, high = low + min(far, 0), high + max(far, 0)
-        by = {w: s for w, s in steps.items() if type(w) is Variable}
+        by: Moves = {w: s for w, s in steps.items() if type(w) is Variable}
         if by:
             self.bounds.append(Bound(low, high, n, by))
         return low >= 0 and high < n
+
+    def defer(self, a: np.ndarray, b: np.ndarray) -> None:
+        """Take the operands of the product that is being computed, if it is to wait."""
+
+    def follow(self, t: Tensor, view: Tensor) -> None:
+        """Take note of a view that numbers have made of another one."""
 
     def view(self, t: Tensor, keys: tuple) -> Tensor | None:
         """Return what subscripts mean, noting how far the loops move it; None if that is unclear.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from struct import Struct
 from types import CodeType
 from typing import Any, NamedTuple
@@ -330,6 +330,17 @@ class Trace:
         kind = self._kind(ins, outs + ins.srcs, len(outs))
         ins.accumulate = not ins.accumulate
         return kind
+
+    def adding(self, kind: int) -> int:
+        """Return the id of the kind that adds where another one overwrites, or the reverse."""
+        k = self.kinds[kind]
+        key = (k.row, k.engine, not k.accumulate, k.inplace, k.outputs, k.masked, k.form,
+               *[v for p in k.operands for v in (p.kind, p.dtype.num, p.shape, p.strides)])
+        other = self._kind_ids.get(key)
+        if other is None:
+            other = self._kind_ids[key] = len(self.kinds)
+            self.kinds.append(replace(k, accumulate=not k.accumulate))
+        return other
 
     def __len__(self) -> int:
         return len(self.starts)
