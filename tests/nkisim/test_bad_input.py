@@ -394,3 +394,27 @@ def test_any_call_raises_nothing_but_sentences(which, args, kwargs):
         assert not is_ours(last.filename) and str(error)
         if isinstance(error, nkisim.NkiError):
             assert error.where is not None and error.where.file == __file__
+
+
+# -- arguments of instructions --------------------------------------------------------------------
+
+@pytest.mark.parametrize("line", [
+    lambda t: nl.zeros((), dtype=nl.float32),
+    lambda t: nl.full((), 1.0, dtype=nl.float32),
+    lambda t: nisa.memset((), 1.0, nl.float32),
+    lambda t: nl.sum(t, axis="1"),
+    lambda t: ~t,
+    lambda t: nl.invert(t),
+    lambda t: t // 2,
+    lambda t: nisa.nc_transpose(t, engine="tensor"),
+    lambda t: nisa.tensor_copy(t, engine="vector"),
+    lambda t: nisa.tensor_tensor(t, t, nl.add, engine="vector"),
+])
+@pytest.mark.parametrize("compute", [True, False])
+def test_an_argument_of_another_kind(line, compute):
+    @nki.jit
+    def kernel(x):
+        line(nl.load(x))
+    with pytest.raises(nkisim.NkiError) as caught:
+        nkisim.profile(kernel, X, compute=compute)
+    assert caught.value.id != "NKI-X01" and caught.value.where.file == __file__

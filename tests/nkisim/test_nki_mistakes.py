@@ -23,6 +23,10 @@ def new(*shape, buffer=nl.sbuf):
     return nl.ndarray(shape, dtype=nl.float32, buffer=buffer)
 
 
+def psum(*shape):
+    return new(*shape, buffer=nl.psum)
+
+
 #: (rule, what the line does, words that the hint has); the line is the body of a kernel of `x`
 MISTAKES = [
     # no dst, or another order of arguments
@@ -51,6 +55,10 @@ MISTAKES = [
      "buffer=nl.psum"),
     ("NKI-M01", lambda x: nisa.dma_copy(x[0:128], new(128, 512, buffer=nl.psum)),
      "nisa.tensor_copy"),
+    ("NKI-M01", lambda x: nisa.nc_matmul(psum(128, 512), psum(128, 128), tile(x)),
+     "nisa.tensor_copy"),
+    ("NKI-M01", lambda x: nisa.nc_matmul(psum(128, 512), tile(x)[:, 0:128], psum(128, 512)),
+     "nisa.tensor_copy"),
     ("NKI-M02", lambda x: nl.store(tile(x), x[0:128]), "tile = nl.load"),
     ("NKI-M05", lambda x: new(128, 512, buffer="sbuf"), "buffer=nl.sbuf"),
     ("NKI-P07", lambda x: nisa.nc_transpose(new(128, 128), tile(x)[:, 0:128]), "buffer=nl.psum"),
@@ -62,6 +70,27 @@ MISTAKES = [
     ("NKI-S04", lambda x: nisa.tensor_tensor(new(128, 512), tile(x), nl.load(x[0:1]), nl.add),
      "row.broadcast(0, 128)"),
     ("NKI-S01", lambda x: nisa.tensor_reduce(new(128, 512), nl.add, tile(x), 1), "slice it"),
+    ("NKI-S01", lambda x: nisa.tensor_copy(new(128, 256), tile(x)), "slice both"),
+    ("NKI-S01", lambda x: nisa.tensor_copy(new(64, 512), tile(x)), "slice both"),
+    ("NKI-S01", lambda x: nisa.tensor_copy(new(64, 1024), tile(x)), "slice both"),
+    ("NKI-S01", lambda x: nisa.nc_stream_shuffle(new(32, 256), tile(x)[0:32], [0] * 32),
+     "slice both"),
+    ("NKI-P02", lambda x: new(), "(1, 1)"),
+    ("NKI-S10", lambda x: nl.sum(tile(x), axis=3), ""),
+    ("NKI-K05", lambda x: nl.sum(tile(x), axis="1"), ""),
+    ("NKI-K05", lambda x: tile(x).expand_dim("1"), ""),
+    ("NKI-L03", lambda x: nl.affine_range(0, 512, 0), ""),
+    ("NKI-D06", lambda x: nl.invert(tile(x)), "cast to an integer dtype"),
+    ("NKI-M02", lambda x: nisa.tensor_copy(None, tile(x)), "dst comes first"),
+    ("NKI-M02", lambda x: nisa.memset(None, 0.0), "dst comes first"),
+    ("NKI-S09", lambda x: nisa.affine_select(new(128, 512), [[1, 512]], 0, tile(x), None), ""),
+    ("NKI-M02", lambda x: nisa.affine_select(new(128, 512), [[1, 512]], 0, 0, tile(x)), ""),
+    ("NKI-N03", lambda x: nisa.iota(new(128, 512), [1, 512], 0), "pattern=[[1, n]]"),
+    ("NKI-N03", lambda x: nisa.iota(new(128, 512), None, 0), "pattern=[[1, n]]"),
+    ("NKI-N04", lambda x: tile(x) // 2, "nl.divide"),
+    ("NKI-N04", lambda x: abs(tile(x)), "nl.abs"),
+    ("NKI-K14", lambda x: tile(x).astype(nl.bfloat16), "nisa.tensor_copy"),
+    ("NKI-K14", lambda x: tile(x)[:, 0:1].broadcast_to((128, 512)), "t.broadcast(dim, size)"),
     # access patterns
     ("NKI-N03", lambda x: tile(x).ap([1, 128]), "get_pattern"),
     ("NKI-N03", lambda x: tile(x).ap([[1, 128], [1, 4]]), "[[512, 128]"),
@@ -99,6 +128,77 @@ def test_a_mistake_is_told_with_its_line_and_what_to_write(id, line, remedy):
         error.where.function == "new" or first <= error.where.line < first + len(lines))
     for old in ("mask=(", "t[...] =", "nl.par_dim(", "affine_range", "np.add"):
         assert old not in error.hint
+
+
+@pytest.mark.parametrize("line", [
+    lambda x: nisa.tensor_copy(new(128, 256), tile(x)),
+    lambda x: nisa.nc_stream_shuffle(new(32, 256), tile(x)[0:32], [0] * 32),
+    lambda x: nisa.nc_stream_shuffle(tile(x)[0:32], tile(x)[0:32], [40] * 32),
+    lambda x: nisa.nc_stream_shuffle(tile(x)[0:32], tile(x)[0:32], [0, 1]),
+    lambda x: nl.invert(tile(x)),
+], ids=range(5))
+def test_a_mistake_is_told_without_arithmetic_as_well(line):
+    with pytest.raises(NkiError):
+        nkisim.profile(nki.jit(line), X.copy(), compute=False)
+
+
+def test_what_an_instruction_takes_is_told_in_this_dialect():
+    def kernel(x):
+        nisa.dropout(new(128, 512), tile(x), prob="most of them")
+    with pytest.raises(NkiError) as caught:
+        nkisim.run(nki.jit(kernel), X.copy())
+    assert "mask" not in str(caught.value)
+
+
+@pytest.mark.parametrize("line", [
+    lambda t, c: nisa.tensor_copy(t, c),
+    lambda t, c: nisa.dma_copy(t, c),
+    lambda t, c: nisa.dma_copy(t, t[0:1]),
+    lambda t, c: nisa.scalar_tensor_tensor(t, t, nl.add, 1.0, nl.multiply, c),
+    lambda t, c: nisa.tensor_tensor_scan(t, t, c, 0.0, nl.multiply, nl.add),
+], ids=range(5))
+def test_instructions_of_two_tiles_do_not_broadcast(line):
+    def column(x):
+        t = tile(x)
+        c = new(128, 1)
+        nisa.tensor_copy(c, t[:, 0:1])
+        line(t, c)
+        nl.store(x[0:128], t)
+    run = nkisim.run(nki.jit(column), X.copy())
+    assert "column.broadcast(1, n)" in {f.id: f for f in run.findings}["NKI-R11"].text
+
+
+def test_a_copy_may_group_the_elements_otherwise():
+
+    def regrouped(x):
+        t = new(128, 512)
+        nisa.tensor_copy(t.reshape((128, 8, 64)), tile(x))
+        nl.store(x[0:128], t)
+    assert "NKI-R11" not in {f.id for f in nkisim.run(nki.jit(regrouped), X.copy()).findings}
+
+
+def test_a_selection_may_group_the_elements_otherwise():
+    def kernel(x):
+        t = new(128, 512)
+        nisa.affine_select(t, [[1, 512]], -1, tile(x).reshape((128, 8, 64)), 0.0, nl.greater_equal)
+        out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, t)
+        return out
+    got = nkisim.simulate(nki.jit(kernel), X.copy())
+    assert (got == np.triu(X[0:128])).all()
+
+
+def test_a_predicated_copy_casts():
+    def kernel(x):
+        t, chosen = (nl.ndarray((128, 512), dtype=d, buffer=nl.sbuf) for d in (nl.int32, nl.uint8))
+        nisa.memset(t, 7)
+        nisa.memset(chosen, 1)
+        nisa.tensor_copy_predicated(t, tile(x), chosen)
+        out = nl.ndarray((128, 512), dtype=nl.int32, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, t)
+        return out
+    got = nkisim.simulate(nki.jit(kernel), 2.6 * X)
+    assert (got == 3).all()             # to the nearest, as every cast
 
 
 def test_what_is_reported_and_runs():

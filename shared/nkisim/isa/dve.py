@@ -14,7 +14,16 @@ from ..machine.machine import Machine
 from ..machine.tensor import Tensor
 from . import formulas
 from .forms import Fill, Ops
-from .operands import UPDATE, WRITE, Tile, Vector, check_bitvec, is_scalar, result_dtype
+from .operands import (
+    UPDATE,
+    WRITE,
+    Tile,
+    Vector,
+    check_bitvec,
+    engine_code,
+    is_scalar,
+    result_dtype,
+)
 from .table import ANY, GPSIMD, SCALAR, VECTOR, always, instruction
 
 _F32 = dtypes.FLOAT32
@@ -105,8 +114,9 @@ def _run_predicated(m: Machine, ins: Instr, dst: Tensor) -> None:
     if ins.params:
         chosen = ~chosen
     number, at = ins.scalars[0]
-    value = dtypes.cast(np.float32(number).reshape(1), dst.dtype)[0] if at < 0 \
-        else np.reshape(ins.srcs[at].np, out.shape)
+    value = np.float32(number).reshape(1) if at < 0 else np.reshape(ins.srcs[at].np, out.shape)
+    if value.dtype != out.dtype:
+        value = dtypes.cast(value, dst.dtype)
     np.copyto(out, value, where=chosen.reshape(out.shape))
 
 
@@ -165,7 +175,8 @@ def tensor_tensor(m: Machine, data1: Any, data2: Any, op: Any, *, dtype: Any = N
     check_bitvec(alu, (data1, data2), "nisa.tensor_tensor", dtype)
     in_psum = PSUM in (data1.kind, data2.kind)
     # The package nki: "unless an operand lies in PSUM"; neuronxcc.nki refuses that.
-    chosen = not int(engine or 0) and not (in_psum and m.dialect != "beta1")
+    named = engine_code(engine, "nisa.tensor_tensor")
+    chosen = not named and not (in_psum and m.dialect != "beta1")
     gpsimd = goes_to_gpsimd(alu.name, data1, data2) and (chosen or alu.name == "power")
     if gpsimd and in_psum:
         raise fail("NKI-E02", f"nisa.tensor_tensor: {alu.name} of these dtypes runs on GpSimd, "
@@ -287,4 +298,6 @@ def _run_unary(m: Machine, ins: Instr, dst: Tensor) -> None:
 def tensor_unary(m: Machine, x: Any, op: Any, *, dtype: Any = None, mask: Any = None) -> Instr:
     """Apply a rounding, sign or bit function to a tile."""
     fn = ops.resolve_unary(op)
+    if fn.name == "invert":
+        check_bitvec(ops.ALU["invert"], (x,), "nl.invert")
     return Instr(params=fn, form=Ops(fn.name))

@@ -20,7 +20,7 @@ from ..machine.tensor import Tensor
 from ..trace.written import written
 from . import act, dve, pe
 from . import reduce as reduction
-from .operands import align, is_scalar, result_dtype
+from .operands import align, engine_code, is_scalar, result_dtype
 
 _COMPARE = frozenset(("equal", "not_equal", "greater", "greater_equal", "less", "less_equal",
                       "logical_and", "logical_or", "logical_xor", "logical_not"))
@@ -335,7 +335,8 @@ def matmul(m: Machine, x: Any, y: Any, transpose_x: bool = False, mask: Any = No
 
 def transpose(m: Machine, x: Any, engine: Any = 0, dtype: Any = None, mask: Any = None) -> Tensor:
     """Transpose a tile on the Tensor Engine, or on the Vector Engine if asked for."""
-    if int(engine) == 5:
+    engine = engine_code(engine, "nisa.nc_transpose")
+    if engine == 5:
         t = m.tile(x, "data")
         free = t.size // t.shape[0]
         if m.direct or max(t.shape[0], free) <= 32 or t.shape[0] % 32 or free % 32:
@@ -343,13 +344,13 @@ def transpose(m: Machine, x: Any, engine: Any = 0, dtype: Any = None, mask: Any 
         m.find("NKI-P08", "note", "the Vector Engine transposes up to 32 x 32; the SDK takes "
                f"this tile {t.shape} of several such blocks, which goes to the Tensor Engine here",
                m.here())
-    elif int(engine) not in (0, 1):
+    elif engine not in (0, 1):
         raise fail("NKI-E01", "nc_transpose runs on the Tensor or the Vector Engine",
                    limit="engine=nisa.tensor_engine (up to 128 x 128) or nisa.vector_engine "
                          "(up to 32 x 32)")
     t = m.tile(x, "data")
     free = t.size // t.shape[0]
-    if int(engine) == 0 and (t.kind is PSUM or m.direct and max(free, t.shape[0]) <= 32):
+    if engine == 0 and (t.kind is PSUM or m.direct and max(free, t.shape[0]) <= 32):
         return pe.nc_transpose_dve(x, dtype=dtype, mask=mask)
     return pe.nc_transpose_pe(x, dtype=dtype, mask=mask)
 

@@ -339,9 +339,22 @@ def check_bitvec(op: ops.AluOp, operands: tuple, api: str, dtype: Any = None) ->
 _CODES = {1: "tensor", 2: "scalar", 3: "gpsimd", 5: "vector", 6: "sync"}       # nisa.engine
 
 
+def engine_code(engine: Any, api: str) -> int:
+    """Return the number of an `engine=` argument; 0 for nisa.unknown_engine, or none given."""
+    if engine is None:
+        return 0
+    if not isinstance(engine, (int, np.integer)):
+        raise fail("NKI-E01", f"{api}: engine is no member of nisa.engine",
+                   given=f"engine={engine!r}"[:60],
+                   limit=", ".join(f"nisa.{name}_engine" for name in _CODES.values()
+                                   if name != "sync"),
+                   hint="leave engine= out")
+    return int(engine)
+
+
 def engine_name(engine: Any, allowed: tuple[str, ...], api: str, psum: bool) -> str:
     """Return the engine that an `engine=` argument asks for; "" for nisa.unknown_engine."""
-    code = int(engine) if engine is not None else 0
+    code = engine_code(engine, api)
     if code == 0:
         return ""
     name = _CODES.get(code, str(code))

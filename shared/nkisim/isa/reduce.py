@@ -9,6 +9,7 @@ import numpy as np
 from ..chip import dtypes, ops, semantics
 from ..errors import fail
 from ..machine.instruction import Instr
+from ..machine.limits import integer
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
 from . import formulas
@@ -28,7 +29,8 @@ def reduced_axes(t: Tensor, axis: Any, api: str) -> tuple[int, ...]:
                    limit=f"a number or a tuple of numbers, 1 .. {rank - 1}",
                    hint="nl.maximum(a, b), nl.minimum(a, b) and nl.add(a, b) work on two tiles; "
                         "nl.max, nl.min and nl.sum reduce one")
-    out = tuple(sorted({int(a) + rank if int(a) < 0 else int(a) for a in axes}))
+    whole = [integer(a, "an axis") for a in axes]
+    out = tuple(sorted({a + rank if a < 0 else a for a in whole}))
     if not out or out[0] < 0 or out[-1] >= rank:
         raise fail("NKI-S10", f"{api}: axis is outside of the tile", given=f"axis {axis}",
                    limit=f"1 .. {rank - 1} (shape {t.shape})")

@@ -8,6 +8,7 @@ import numpy as np
 from ..chip import dtypes, ops, semantics
 from ..errors import fail
 from ..machine.instruction import Instr
+from ..machine.limits import integer
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
 from . import formulas
@@ -200,4 +201,11 @@ def nc_stream_shuffle(m: Machine, src: Any, dst: Any, shuffle_mask: Any, *, dtyp
     if src.dtype != dst.dtype:
         raise fail("NKI-D05", "nisa.nc_stream_shuffle does not cast",
                    given=f"{dtypes.name(src.dtype)} to {dtypes.name(dst.dtype)}")
-    return Instr(params=[int(v) for v in shuffle_mask])
+    if src.size // src.shape[0] != dst.size // dst.shape[0]:
+        raise fail("NKI-S01", "nisa.nc_stream_shuffle: dst and src have different shapes",
+                   given=f"dst {dst.shape}, src {src.shape}",
+                   limit="as many elements in each partition",
+                   hint="slice both to the same columns")
+    entries = [integer(v, "an entry of shuffle_mask") for v in shuffle_mask]
+    semantics.shuffled(src.shape[0], dst.shape[0], entries)
+    return Instr(params=entries)

@@ -43,6 +43,10 @@ def check_tile(hw: NeuronCore, kind: str, shape: tuple[int, ...], dtype: np.dtyp
                blocks: int = 0) -> None:
     """Raise if a tensor of `shape` (with `blocks` block dims) cannot be a tile of `kind`."""
     where = kind.upper()
+    if not shape:
+        raise fail("NKI-P02", f"a tensor in {where} has no dimensions", given="shape ()",
+                   limit="a partition dim and at least one free dim",
+                   hint="use (1, 1) for one element")
     if shape[blocks] > hw.pmax:
         raise fail("NKI-P01",
                    f"a tile of {shape[blocks]} partitions is larger than {where} has",

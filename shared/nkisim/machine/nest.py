@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +34,9 @@ from . import nestagain, nestonce
 from .context import current
 from .loopindex import Compared, LoopIndex, Watch
 from .nestplan import Plan, plan_of
-from .nestrecord import Form, Line, Steps, unrolled
-from .nestvalues import Issue, copied, make, operand_of_all, same_bytes
-from .nestviews import Views
+from .nestrecord import Form, Line, Steps, Unrolled, unrolled
+from .nestvalues import Issue, Sum, copied, is_known, make, operand_of_all, same_bytes
+from .nestviews import Variable, Views
 from .products import of_each_sum
 
 if TYPE_CHECKING:
@@ -52,11 +52,14 @@ MOST_BYTES = 64 << 20   # of tiles that a load makes in all iterations
 
 
 class Nest(Views):
-    """A nest that is being run, from its outermost loop to the last instruction of its body."""
+    """A nest that is being run, from its outermost loop to the last instruction of its body.
 
-    def __init__(self, m: Machine, plan: Plan):
+    `watched`: the variables that are watched meanwhile, if it is of use to know what they do.
+    """
+
+    def __init__(self, m: Machine, plan: Plan, watched: nestagain.Watched | None):
         super().__init__(m)
-        self.depth = plan.depth
+        self.depth, self.watched = plan.depth, watched
         self.recorded: list[bool] = []  # which of them are in the record
         self.adds: Compared | None = None       # when the next product does
         self.issues: list[Issue] = []   # what the body has issued
@@ -117,6 +120,8 @@ class Nest(Views):
     def end(self, whole: bool) -> None:
         """Decide whether all other iterations follow from the first, if that is `whole`."""
         self.m.nest = None
+        if self.watched is not None:
+            self.watched.end()
         self.fits = whole and self._fits()
         if not self.fits:
             for issue in self.issues:
@@ -140,7 +145,8 @@ class Nest(Views):
         for issue in self.issues:
             issue.moves = tuple(self._moves(t, issue.loops)
                                 for t in (issue.dst, *issue.ins.srcs))
-        moving = {t.storage.id for t, _ in self.moving.values()}
+        moving = {t.storage.id for t, moves in self.moving.values()
+                  if any(type(w) is not Variable for w in moves)}
         if any(t.storage.id in moving and id(t) not in self.moving
                and (k or t.storage.id < self.storages)          # else it makes the tile
                for x in self.issues for k, t in enumerate((x.dst, *x.ins.srcs))):
@@ -168,7 +174,7 @@ class Nest(Views):
                 and dst.size * dst.dtype.itemsize == st.nbytes \
                 and (not self.m.compute or same_bytes(src, dst)
                      or st.nbytes * math.prod(counts) <= MOST_BYTES) \
-                and (not self.m.compute or self._known(src, issue.moves[1], counts))
+                and (not self.m.compute or is_known(src, issue.moves[1], counts))
         lo, hi = free_range(0, dst.shape, dst.strides, dst.dtype.itemsize)
         span = hi - lo
         for n, step in zip(reversed(counts), reversed(issue.moves[0])):
@@ -179,7 +185,7 @@ class Nest(Views):
             return 0 not in dst.strides
         every = make(dst, issue.moves[0], counts)
         return not (st.queued and self.m.products.uses(every)) \
-            and self._known(src, issue.moves[1], counts)
+            and is_known(src, issue.moves[1], counts)
 
     def _sum_fits(self, issue: Issue, loads: dict[int, Issue]) -> bool:
         """Tell whether a product can be added with those of all other iterations."""
@@ -191,7 +197,7 @@ class Nest(Views):
                         t, moves, load, counts):
                     return False
             elif t.storage.id >= self.storages \
-                    or self.m.compute and not self._known(t, moves, counts):
+                    or self.m.compute and not is_known(t, moves, counts):
                 return False
         if issue.dst.storage.id >= self.storages:
             return False                        # a new sum each time
@@ -251,17 +257,7 @@ class Nest(Views):
         """Tell whether products can be added to a sum without anything to be said about it."""
         m, st = self.m, dst.storage
         return opens or not m.psum_sums.get(st.id, {}).get(dst.offset) and (
-            not m.compute or st.init == FULLY or bool(
-                st.mask_view(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize).all()))
-
-    def _known(self, t: Tensor, moves: Steps, counts: tuple[int, ...]) -> bool:
-        """Tell whether all of an operand has been written before the nest."""
-        st = t.storage
-        if st.arena:
-            return False
-        every = make(t, moves, counts)
-        return st.init == FULLY or bool(
-            st.mask_view(t.offset, every.shape, every.strides, t.dtype.itemsize).all())
+            not m.compute or is_known(dst, (), ()))
 
     def go_on(self) -> None:
         """Append the record of all iterations but the first, and do what they do."""
@@ -275,6 +271,8 @@ class Nest(Views):
                 for x, kind in zip(self.issues, kinds)), tuple(self.made)))
         record.append(tr, self.rows, self.storages, self.loops, self.nodes, self.parent)
         m.loop_open += [False] * len(record.inner)
+        if self.watched is not None:
+            self._remember(self.watched, record)
         for x in self.issues:
             if x.product:
                 self._sums_written(x)
@@ -298,6 +296,15 @@ class Nest(Views):
                                          and left.source is right.source)
             m.products.add_all((a, b), x.dst, counts, (x.moves[0], by, by_right),
                                x.adds is not None)
+
+    def _remember(self, watched: nestagain.Watched, record: Unrolled) -> None:
+        """Remember a nest of nothing but products."""
+        if self.made or not all(x.product for x in self.issues):
+            watched.look.history.unused += 1
+            return
+        watched.remember(self, [x.line(self, self.counts) for x in self.issues], record.every,
+                         list(range(len(self.issues))),
+                         [Sum(x, self.counts) for x in self.issues], record.runs)
 
     def _adds_later(self, x: Issue) -> bool:
         """Tell whether a product that overwrites adds to a sum in later iterations."""
@@ -381,12 +388,11 @@ class Start:
         look, plan, frame = self.look, self.plan, self.frame
         if self.known is not None and look is not None and self.known.append(m, look):
             return iter(())
+        watch = None if look is None else lambda: nestagain.Watched(look, plan, frame)
         if m.compute:
-            return outermost(m, loop, plan)
-        recorded = loop.__class__ is not Unrecorded
-        return nestonce.outermost(m, loop.values, loop.iterations(), recorded, plan,
-                                  None if look is None else
-                                  (lambda: nestagain.Watched(look, plan, frame)))
+            return outermost(m, loop, plan, watch)
+        return nestonce.outermost(m, loop.values, loop.iterations(),
+                                  loop.__class__ is not Unrecorded, plan, watch)
 
 
 def start(m: Machine, frame: FrameType, values: range) -> Start | None:
@@ -406,11 +412,13 @@ def start(m: Machine, frame: FrameType, values: range) -> Start | None:
     return made
 
 
-def outermost(m: Machine, loop: Loop | Unrecorded, plan: Plan) -> Iterator[Any]:
-    """Yield the indices of a nest's outermost loop that have to be executed."""
+def outermost(m: Machine, loop: Loop | Unrecorded, plan: Plan,
+              watch: Callable[[], nestagain.Watched] | None) -> Iterator[Any]:
+    """Yield the indices of a nest's outermost loop that have to be executed. `watch` begins to
+    watch variables meanwhile."""
     if m.pending is not None:
         m.flush()
-    nest = m.nest = Nest(m, plan)
+    nest = m.nest = Nest(m, plan, None if watch is None else watch())
     try:
         yield from _inner(m, loop, nest)
     finally:

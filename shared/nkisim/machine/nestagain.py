@@ -9,7 +9,8 @@ The first time its body runs once (nest.py), and with it some of the kernel's va
 as indices are: those of which the source says that they are added up in subscripts and nothing else
 (Plan.places). So how far each moves each operand is known as well. The next time, if all else that
 the nest reads looks as it did, its body need not run at all: the record is the one that there is,
-with other storages and offsets. Only of runs without values: with them, there is work to do anyway.
+with other storages and offsets. In a run with values that goes for nests of products alone, which
+wait with their new operands (nestvalues.Sum).
 """
 from __future__ import annotations
 
@@ -26,13 +27,15 @@ from ..trace.trace import NODE, Storages
 from .loopindex import LoopIndex, Watch
 from .nestplan import Plan, found
 from .nestrecord import NODE_OF_STORAGE
-from .nestviews import Moves, Variable
+from .nestvalues import Sum, has_room
+from .nestviews import Moves, Place, Ran, Variable
 from .tensor import Tensor
 from .tracedonce import set_variables
 
 if TYPE_CHECKING:
     from .machine import Machine
-    from .nestonce import Issue, Once, Place
+    from .nest import Nest
+    from .nestonce import Once
 
 UNUSED = 12             # nests at one place that are remembered in vain, before none is any more
 #: types of values that are what they are equal to
@@ -114,7 +117,7 @@ class Look:
 
 def look(m: Machine, plan: Plan, frame: FrameType, values: range) -> Look | None:
     """Return what a nest looks like that is about to begin in a frame; None if it is of no use."""
-    if m.compute or m.pending is not None or m.body is not None:
+    if m.pending is not None or m.body is not None:
         return None
     history = m.again.get(plan)
     if history is None:
@@ -154,14 +157,19 @@ class Watched:
             set_variables(self.frame, self.before)
         del self.frame
 
-    def remember(self, once: Once) -> None:
-        """Remember loops that have run, for others that look the same."""
+    def remember(self, run: Nest | Once, ran: list[Ran], every: np.ndarray, which: list[int],
+                 products: list[Sum] | None = None, runs: list[int] | None = None) -> None:
+        """Remember loops that have run, for others that look the same.
+
+        `ran`: their instructions; `which`: that of each in the record; `every`: each word of the
+        record as one of what has run; with values, `products`, and how often each `runs`.
+        """
         look, history = self.look, self.look.history
         history.unused += 1
         if look.key(self.plan) is None:
             return
-        made = Again(once, look)
-        fits = made.fits(once, look)
+        made = Again(run, look, every, products or [], runs or [])
+        fits = made.fits(run, look, ran, which)
         escaped = {w.name for w in self.variables if w.escaped}
         if escaped:                                     # what is known does not say what they were
             history.places -= escaped
@@ -187,40 +195,41 @@ class Operand:
 class Again:
     """The record of a nest, to be had again."""
 
-    def __init__(self, once: Once, look: Look):
-        tr = once.m.trace
+    def __init__(self, run: Nest | Once, look: Look, every: np.ndarray, products: list[Sum],
+                 runs: list[int]):
+        tr = run.m.trace
         width = Storages.WIDTH
         self.numbers = look.numbers
         self.tiles = [(t.storage.id, t.offset) for t in look.tiles]
-        self.begin = once.storages, once.nodes, once.loops, once.parent
-        self.rows = np.array(tr.rows[once.rows:], np.int64)
-        self.starts = np.array(tr.starts[once.starts:], np.int64) - once.rows
-        self.every = once.layout(lambda p: 0)[0](np.array(once.which))
-        self.storages = np.array(tr.storages.data[once.storages * width:],
+        self.begin = run.storages, run.nodes, run.loops, run.parent
+        self.rows = np.array(tr.rows[run.rows:], np.int64)
+        self.starts = np.array(tr.starts[run.starts:], np.int64) - run.rows
+        self.every, self.products, self.runs = every, products, runs
+        self.storages = np.array(tr.storages.data[run.storages * width:],
                                  np.int64).reshape(-1, width)
-        self.inside = self.storages[:, NODE_OF_STORAGE] >= once.nodes
-        self.parent = np.array(tr.node_parent[once.nodes:], np.int64)
-        self.outer = self.parent < once.nodes
-        self.loop = np.array(tr.node_loop[once.nodes:], np.int64)
-        self.iteration = tr.node_iter[once.nodes:].tobytes()
-        self.loops = tr.loop_kind[once.loops:], tr.loop_line[once.loops:]
+        self.inside = self.storages[:, NODE_OF_STORAGE] >= run.nodes
+        self.parent = np.array(tr.node_parent[run.nodes:], np.int64)
+        self.outer = self.parent < run.nodes
+        self.loop = np.array(tr.node_loop[run.nodes:], np.int64)
+        self.iteration = tr.node_iter[run.nodes:].tobytes()
+        self.loops = tr.loop_kind[run.loops:], tr.loop_line[run.loops:]
         self.operands: list[tuple[bool, list[Operand]]] = []    # in a loop of the record?
         self.bounds: list[tuple[int, int, int, list[tuple[str, int]]]] = []
         self.written: set[int] = set()          # places of tiles
         self.read: set[int] = set()
         self.sums: dict[int, dict[int, bool]] = {}      # of tiles: where the products go
 
-    def fits(self, once: Once, look: Look) -> bool:
+    def fits(self, run: Nest | Once, look: Look, ran: list[Ran], which: list[int]) -> bool:
         """Add how variables move operands; tell whether nothing else depends on them."""
-        m, at = once.m, {t.storage.id: k for k, t in enumerate(look.tiles)}
+        m, at = run.m, {t.storage.id: k for k, t in enumerate(look.tiles)}
         constants = {t.storage.id for t in m.constants.values()}
-        heads = dict(zip(reversed(once.which), reversed(self.starts.tolist())))
+        heads = dict(zip(reversed(which), reversed(self.starts[:len(which)].tolist())))
         moved: set[Watch] = set()               # variables on which more depends
-        for number, x in enumerate(once.issues):
+        for number, x in enumerate(ran):
             mine: list[Operand] = []
             for k, p in enumerate(x.places):
                 st = p.storage
-                place = Operand.MADE if st.id >= once.storages else \
+                place = Operand.MADE if st.id >= run.storages else \
                     Operand.STAYS if st.id in constants else at.get(st.id)
                 if place is None or any(type(w) is Variable for w in p.unknown) \
                         or p.limit and p.offset >= p.limit:
@@ -237,14 +246,14 @@ class Again:
                     self.read.add(place)
                     if st.id in m.psum_sums:
                         return False
-            self.operands.append((int(self.rows[heads[number] + NODE]) >= once.nodes, mine))
-        self.bounds = [(b.low, b.high, b.n, list(steps.items())) for b in once.bounds
+            self.operands.append((int(self.rows[heads[number] + NODE]) >= run.nodes, mine))
+        self.bounds = [(b.low, b.high, b.n, list(steps.items())) for b in run.bounds
                        if (steps := _named(b.steps))]
         for w in moved:
             w.escaped = True
         return not moved
 
-    def _writes(self, m: Machine, x: Issue, place: int, st: Storage) -> bool:
+    def _writes(self, m: Machine, x: Ran, place: int, st: Storage) -> bool:
         """Note that a tile is written; tell whether that leaves nothing for later."""
         self.written.add(place)
         if st.id in m.psum_filled or st.kind is PSUM and not x.product or lives_on(st):
@@ -288,8 +297,10 @@ class Again:
                  for t, (id, offset) in zip(tiles, self.tiles)]
         moves += [(0, 0), (made, 0)]                    # Operand.STAYS, Operand.MADE
         shift: list[int] = []
+        begins: list[list[int]] = []                    # of the operands of each line
         for inside, line in self.operands:
             shift += (0, 0, node if inside else outside)
+            begins.append([])
             for x in line:
                 storage, move = moves[x.tile]
                 for name, s in x.steps:
@@ -297,6 +308,11 @@ class Again:
                 if x.limit and not 0 <= x.offset + move < x.limit:
                     return False
                 shift += (storage, move)
+                begins[-1].append(x.offset + move)
+        values = [p.at(m, [tiles[x.tile].storage for x in line], here)
+                  for p, (_, line), here in zip(self.products, self.operands, begins)]
+        if m.compute and not (all(v.known(m) for v in values) and has_room(m, values)):
+            return False
         tr.starts.frombytes((self.starts + len(tr.rows)).tobytes())
         tr.rows.frombytes((self.rows + np.array(shift, np.int64)[self.every]).tobytes())
         if len(self.storages):
@@ -318,6 +334,8 @@ class Again:
             st.lazy_zero, st.aliases = False, None
         for k, places in self.sums.items():
             m.psum_sums.setdefault(tiles[k].storage.id, {}).update(places)
+        for v, runs in zip(values, self.runs):
+            v.wait(m, runs)
         look.history.unused = 0
         return True
 

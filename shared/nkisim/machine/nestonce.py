@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..chip.memory import HBM, PSUM, Storage
+from ..chip.memory import HBM, PSUM
 from ..errors import NkiError
 from ..trace.trace import HEAD, KIND, Storages
 from . import nestagain
 from .loopindex import Compared, LoopIndex, Watch
 from .nestagain import lives_on
 from .nestrecord import NODE_OF_STORAGE
-from .nestviews import Moves, Variable, Views
+from .nestviews import Place, Ran, Variable, Views
 from .tensor import Tensor
 
 if TYPE_CHECKING:
@@ -42,33 +42,13 @@ MOST_PLACES = 256       # of a result in all iterations, of which each is checke
 _NODE, _STORAGE, _OFFSET = 1, 2, 3      # what the words of a row are, 0 for those that stay
 
 
-class Place:
-    """An operand in the first iteration. `moves`: how far each loop and variable moves it; `limit`:
-    the bytes of a partition, if it has to begin in the first one."""
+class Issue(Ran):
+    """An instruction of a loop's first iteration. `stale`: storages that are in another state the
+    next time."""
 
-    __slots__ = ("storage", "offset", "moves", "limit", "unknown")
-
-    def __init__(self, t: Tensor, moves: Moves | None, unknown: set[Watch], on_partitions: bool):
-        self.storage: Storage = t.storage
-        self.offset, self.moves = t.offset, moves or {}
-        self.unknown = unknown          # what moves it nobody knows how far
-        self.limit = t.storage.row_bytes if on_partitions and t.kind is not HBM else 0
-
-
-class Issue:
-    """An instruction of a loop's first iteration. `outs` of its places are written.
-
-    `at`: where its result begins in all iterations so far. `stale`: storages that are in another
-    state the next time.
-    """
-
-    __slots__ = ("places", "outs", "product", "adds", "ins", "at", "stale", "view")
-
-    def __init__(self, places: list[Place], outs: int, product: bool, adds: Compared | None,
-                 ins: Instr, dst: Tensor):
-        self.places, self.outs, self.product, self.adds = places, outs, product, adds
-        self.ins = ins.pattern()        # without its operands: who holds a result keeps it alive
-        self.at = [dst.offset]
+    def __init__(self, places: list[Place], adds: Compared | None, ins: Instr, dst: Tensor):
+        super().__init__(ins, places, [dst.offset])
+        self.adds = adds
         self.stale: set[int] = set()
         self.view = dst.shape, dst.strides, dst.dtype
 
@@ -129,19 +109,12 @@ class Once(Views):
     def issue(self, ins: Instr, dst: Tensor) -> None:
         """Take an instruction that is about to be recorded."""
         adds, self.adds = self.adds, None
-        outs = (dst, *ins.also)
         if ins.box is not None or ins.mask is not None or getattr(ins.form, "indirect", False) \
                 or len(self.m.trace.starts) != self.starts + len(self.which) \
                 or any(t.storage.lazy_zero for t in ins.srcs):
             self.give_up()
-        places = []
-        for t in (*outs, *ins.srcs):
-            seen = self.moving.get(id(t))
-            unknown = set() if seen is not None else {
-                w for v, moves in self.moving.values() if v.storage is t.storage for w in moves}
-            places.append(Place(t, seen and seen[1], unknown, ins.row.on_partitions))
-        x = Issue(places, len(outs), ins.row.accumulates, adds, ins, dst)
-        for k, p in enumerate(places):
+        x = Issue(self.places(ins, dst), adds, ins, dst)
+        for k, p in enumerate(x.places):
             st = p.storage
             if st.arena or k < x.outs and lives_on(st):
                 x.stale.add(st.id)
@@ -178,7 +151,9 @@ class Once(Views):
         if not self.stack:
             self.fits = True
             if self.watched is not None:
-                self.watched.remember(self)
+                which = np.array(self.which)
+                self.watched.remember(self, list(self.issues), self.layout(lambda p: 0)[0](which),
+                                      self.which)
         return True
 
     def end(self) -> None:
@@ -358,4 +333,4 @@ def outermost(m: Machine, values: range, indices: Generator[Any, None, None], re
         m.misfits[plan] = m.misfits.get(plan, 0) + 1
 
 
-__all__ = ["Once", "Place", "inner", "outermost"]
+__all__ = ["Once", "inner", "outermost"]

@@ -361,6 +361,10 @@ class Tensor:
                    hint="nl.matmul(a, b), or nisa.nc_matmul(a_t, b) with the contraction dim on "
                         "partitions")
 
+    def __floordiv__(self, other: Any) -> Any:
+        raise fail("NKI-K14", "tiles have no operator //",
+                   hint="nl.floor(nl.divide(a, b)), or nl.right_shift for powers of two")
+
     def __repr__(self) -> str:
         return f"Tensor(shape={self.shape}, dtype={dtypes.name(self.dtype)}, buffer={self.kind})"
 

@@ -106,33 +106,40 @@ class TensorEngine(Engine):
     """The Tensor Engine, whose clock is full only while it has much to do.
 
     Time is cut into windows. After one in which the engine was busy for more than a share `full`,
-    its clock is full; after one of `half` or less it is half; else it stays. An instruction
-    counts for the `rows` of the engine that it uses, by kind; what of it reaches into the next
-    window counts there as if it used all. `until`: the end of the window; `used`: how long the
-    engine was busy in it; `warm`: the clock is full; `busy`: how long altogether. `takes`:
-    (interval, latency, what counts) by kind as the clock is: that of `warmer` or of `colder`.
+    its clock is full; after one of `half` or less it is half; else it stays. Nobody knows to the
+    instruction what falls into which window, so a share is taken to be anything within `spread`
+    of what it is here, and `warm` is how likely the clock is full: what an instruction takes is
+    the mean, and no kernel is half as fast for a hair. An instruction counts for the `rows` of
+    the engine that it uses, by kind; what of it reaches into the next window counts there as if
+    it used all. `until`: the end of the window; `used`: how long the engine was busy in it;
+    `busy`: how long altogether. `warmer`: (interval, latency, what counts) by kind at full clock.
     """
 
-    __slots__ = ("window_us", "full", "half", "until", "used", "warm", "busy", "takes", "colder",
+    __slots__ = ("window_us", "full", "half", "spread", "cold", "until", "used", "warm", "busy",
                  "warmer")
 
     def __init__(self, number: int, todo: list[int], window: int,
                  cost: list[tuple[float, float, str]], events: list, t: Timing,
                  rows: list[float]):
         super().__init__(number, todo, window, cost, events)
-        cold, self.window_us = t.pe_cold_factor, t.pe_window_us
         self.warmer = [(us, latency, us * share) for (us, latency, _), share in zip(cost, rows)]
-        self.colder = [(us * cold, latency + us * (cold - 1.0), us * cold * share)
-                       for (us, latency, _), share in zip(cost, rows)]
-        self.takes = self.colder if self.window_us else self.warmer
-        self.full, self.half = (t.pe_window_us * share for share in
-                                (t.pe_full_share, t.pe_half_share))
-        self.until, self.used, self.warm, self.busy = t.pe_window_us, 0.0, False, 0.0
+        self.window_us, self.cold = t.pe_window_us, t.pe_cold_factor
+        self.full, self.half, self.spread = (
+            t.pe_window_us * share
+            for share in (t.pe_full_share, t.pe_half_share, t.pe_share_spread))
+        self.until, self.used, self.warm, self.busy = t.pe_window_us, 0.0, 0.0, 0.0
+        if not self.window_us:
+            self.warm = 1.0
 
     def charge(self, kind: int, at: float) -> float:
         if self.window_us and at >= self.until:
             self._go_on(at)
-        interval, latency, used = self.takes[kind]
+        interval, latency, used = self.warmer[kind]
+        if self.warm < 1.0:
+            slower = 1.0 + (self.cold - 1.0) * (1.0 - self.warm)
+            latency += interval * (slower - 1.0)
+            interval *= slower
+            used *= slower
         self.used += used
         self.busy += interval
         self.free = at + interval
@@ -144,15 +151,21 @@ class TensorEngine(Engine):
         over = self.free - self.until if self.free > self.until else 0.0
         while at >= self.until:
             here = self.used - over
-            self.warm = here >= self.full or self.warm and here > self.half
+            self.warm += ((1.0 - self.warm) * self._likely(here - self.full)
+                          - self.warm * self._likely(self.half - here))
             self.used, over = over, max(0.0, over - self.window_us)
             self.until += self.window_us
             if not self.used:                           # nothing until then
                 gone = (at - self.until) // self.window_us
                 if gone >= 0:
-                    self.warm = False
+                    self.warm = 0.0
                     self.until += (gone + 1) * self.window_us
-        self.takes = self.warmer if self.warm else self.colder
+
+    def _likely(self, over: float) -> float:
+        """Return how likely the engine was busy long enough, if by so much more here."""
+        if not -self.spread < over < self.spread:
+            return float(over >= 0.0)
+        return 0.5 + 0.5 * over / self.spread
 
 
 class ScalarEngine(Engine):

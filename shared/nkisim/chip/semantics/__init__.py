@@ -7,7 +7,7 @@ dtype. Nothing here checks the chip's limits or knows about memories. Run them u
 `np.errstate(all="ignore")`: on the chip overflow is silent.
 """
 from .generate import sequence_bounds
-from .move import gather_flattened, local_gather, stream_shuffle
+from .move import gather_flattened, local_gather, shuffled, stream_shuffle
 from .reductions import accumulate, partition_reduce, reduce
 from .scan import tensor_scalar_cumulative, tensor_tensor_scan
 from .search import find_index8, match_replace8, max8
@@ -17,6 +17,6 @@ from .statistics import bn_aggr, bn_stats
 __all__ = [
     "accumulate", "affine_select", "bn_aggr", "bn_stats", "dropout", "find_index8",
     "gather_flattened", "local_gather", "match_replace8", "max8", "partition_reduce",
-    "range_select", "reduce", "select_reduce", "sequence_bounds", "stream_shuffle",
+    "range_select", "reduce", "select_reduce", "sequence_bounds", "shuffled", "stream_shuffle",
     "tensor_scalar_cumulative", "tensor_tensor_scan",
 ]

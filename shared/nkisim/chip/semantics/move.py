@@ -20,21 +20,24 @@ def stream_shuffle(src: Array, dst: Array, shuffle_mask: Sequence[int]) -> Array
     quadrant of the result comes from partition shuffle_mask[i] of the same quadrant of src; 255
     leaves what dst holds. Returns the new content of dst; src and dst may overlap.
     """
-    wanted = np.resize(shuffle_mask, dst.shape[0])  # the same mask for each quadrant
-    target = np.flatnonzero(wanted != UNMODIFIED)
-    source = target - target % QUADRANT + wanted[target]
-    _check_shuffle(source, target, src.shape[0], shuffle_mask)
+    source, target = shuffled(src.shape[0], dst.shape[0], shuffle_mask)
     result = dst.copy()
     result[target] = src.reshape(src.shape[0], *dst.shape[1:])[source]
     return result
 
 
-def _check_shuffle(source: Array, target: Array, partitions: int, mask: Sequence[int]) -> None:
-    """Refuse a mask that is no list of 32 partitions which `src` has."""
-    entries = np.asarray(mask)
+def shuffled(partitions: int, into: int, shuffle_mask: Sequence[int]) -> tuple[Array, Array]:
+    """Return which of `partitions` goes to which, of `into`, by a mask.
+
+    Raises NKI-S13 for a mask that is no list of 32 partitions which the source has.
+    """
+    entries = np.asarray(shuffle_mask)
+    wanted = np.resize(entries, into)               # the same mask for each quadrant
+    target = np.flatnonzero(wanted != UNMODIFIED)
+    source = target - target % QUADRANT + wanted[target]
     wrong = np.flatnonzero((source >= partitions) | (source // QUADRANT != target // QUADRANT))
     if entries.shape == (QUADRANT,) and not wrong.size:
-        return
+        return source, target
     given = f"shuffle_mask of shape {entries.shape}"
     if entries.shape == (QUADRANT,):
         at = int(target[wrong[0]])

@@ -10,7 +10,7 @@ from enum import Enum
 from functools import cache
 from typing import Any
 
-from ...chip.memory import FULLY, PSUM
+from ...chip.memory import PSUM
 from ...errors import NkiError, fail
 from ...isa.operands import regroup
 from ...isa.table import Row
@@ -127,6 +127,12 @@ class Signature:
     def wrong(self, what: str, hint: str = "") -> NkiError:
         return fail("NKI-N01", what, limit=str(self),
                     hint=hint or f"help({self.api}) says what each argument is")
+
+    def misuse(self, exc: Exception) -> NkiError:
+        """Return the error for arguments that the instruction could not make sense of."""
+        return fail("NKI-X01", f"{self.api} was not given what it takes: "
+                    + (str(exc) or type(exc).__name__), limit=str(self),
+                    hint=f"help({self.api}) says what each argument is")
 
     def unknown(self, name: str) -> NkiError:
         """Return the error for a keyword that the function does not have."""
@@ -245,7 +251,7 @@ def instruction(own: Row, adapt: Adapter) -> Any:
         except (TypeError, ValueError, KeyError, AttributeError, IndexError) as exc:
             if hasattr(exc, "nki_error"):
                 raise
-            raise own.misuse(exc, kw) from None
+            raise form.misuse(exc) from None
         return NkiInstruction.issued(m, values[-1])
 
     return _named(function, form, own.doc, own)
@@ -271,6 +277,8 @@ def issue(m: Machine, row: Row, given: dict[str, Any]) -> alike.Written | None:
         written(row.api, dst)
         if takes_dtype:
             given["dtype"] = dst.dtype
+    elif dst is None and "dst" in given:
+        written(row.api, dst)
     asked = given.pop("accumulate", None)
     if asked.__class__ is Compared:             # accumulate=k > 0
         asked = bool(asked) if m.nest is None else m.nest.answer(asked)
@@ -305,8 +313,8 @@ def _check_sum(m: Machine, ins: Instr, dst: Tensor, asked: bool | None) -> None:
     if not ins.accumulate:
         m.psum_filled.discard(st.id)
         return
-    if asked and m.compute and st.init != FULLY and not st.arena \
-            and not st.mask_view(dst.offset, dst.shape, dst.strides, 4).all():
+    if asked and m.compute and not st.arena \
+            and not st.defined(dst.offset, dst.shape, dst.strides, 4):
         raise fail("NKI-N08", "a matmul accumulates onto a result that nothing has written",
                    given=f"accumulate=True, dst {dst!r}",
                    limit="the first write of a group overwrites",

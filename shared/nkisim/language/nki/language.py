@@ -237,6 +237,9 @@ def _range(name: str, doc: str) -> Callable[..., Any]:
                            hint="nl.fori_loop(0, register, body)")
         values = [integer(a, f"a bound of nl.{name}") for a in (start, stop, step)
                   if a is not None]
+        if values[-1] == 0 and stop is not None:
+            raise fail("NKI-L03", f"nl.{name} does not move", given="step 0",
+                       limit="a step that is not 0", hint="range(start, stop, tile)")
         return plainrange.unrolled(range(0, values[0], values[1]) if stop is None
                                    else range(*values))
     function.__name__ = function.__qualname__ = name

@@ -12,13 +12,14 @@ from ...chip import dtypes, ops
 from ...chip.memory import PSUM, sbuf
 from ...errors import fail
 from ...isa import dve
-from ...isa.operands import is_scalar
+from ...isa.operands import is_scalar, regroup
 from ...isa.table import ROWS, Row
 from ...machine import allocate, bodies
 from ...machine.index import Index
 from ...machine.indirect import Indirect, Patterned
 from ...machine.limits import integer
 from ...machine.machine import Machine
+from ...machine.tensor import Tensor
 from .call import argument, dge_code, settled, written
 from .registers import VirtualRegister
 
@@ -32,6 +33,24 @@ def operands(m: Machine, given: dict[str, Any]) -> None:
             given[name] = settled(m, x)
 
 
+def same_number(api: str, dst: Any, src: Any) -> None:
+    """Raise unless two tiles have as many partitions and as many elements in each.
+
+    Dims of size 1 of `src` repeat, as they do for NumPy: NKI-R11 says so.
+    """
+    if dst.__class__ is not Tensor or src.__class__ is not Tensor or dst.size == src.size \
+            and dst.shape[0] == src.shape[0]:
+        return
+    short = (1,) * (len(dst.shape) - len(src.shape))
+    of_src = (*src.shape[:1], *short, *src.shape[1:])
+    if len(of_src) != len(dst.shape) or of_src[0] != dst.shape[0] \
+            or any(n not in (1, m) for n, m in zip(of_src[1:], dst.shape[1:])):
+        raise fail("NKI-S01", f"{api}: dst and src have different shapes",
+                   given=f"dst {dst.shape}, src {src.shape}",
+                   limit="as many partitions and as many elements in each",
+                   hint="slice both to the same part")
+
+
 def tensor_copy(m: Machine, given: dict[str, Any]) -> Row | None:
     """Let one side start where data says: the dynamic copies of the table."""
     if given["engine"] == 2 and m.hw.generation < 3:
@@ -43,6 +62,7 @@ def tensor_copy(m: Machine, given: dict[str, Any]) -> Row | None:
         return ROWS["tensor_copy_dynamic_src"]
     if isinstance(given["dst"], Indirect):
         return ROWS["tensor_copy_dynamic_dst"]
+    same_number("nisa.tensor_copy", given["dst"], given["src"])
     return None
 
 
@@ -82,6 +102,11 @@ def matmul(m: Machine, given: dict[str, Any]) -> None:
     operands(m, given)
     dst = given["dst"]
     written("nisa.nc_matmul", dst)
+    for name in ("stationary", "moving"):
+        if getattr(given[name], "kind", None) is PSUM:
+            raise fail("NKI-M01", f"nisa.nc_matmul: {name} lies in PSUM", given=f"{given[name]!r}",
+                       limit="the Tensor Engine reads SBUF and writes PSUM",
+                       hint="nisa.tensor_copy(sbuf_tile, psum_tile) first")
     if dst.dtype != dtypes.FLOAT32 and not given["is_transpose"] \
             and not (m.hw.generation >= 4 and dst.dtype == dtypes.BFLOAT16):
         raise fail("NKI-D05", "the result of a matmul is float32", given=f"dst {dst!r}",
@@ -138,9 +163,20 @@ def tensor_reduce(m: Machine, given: dict[str, Any]) -> None:
     given["axis"] = tuple(found)
 
 
+def _pairs(api: str, pattern: Any) -> list[tuple[int, int]]:
+    """Return [[step, num], ...] as pairs of integers, or raise."""
+    try:
+        pairs = [(step, num) for step, num in pattern]
+    except (TypeError, ValueError):
+        raise fail("NKI-N03", f"{api} takes pairs", given=f"pattern={pattern!r}"[:80],
+                   limit="[[step, num], ...], one pair for each free dim",
+                   hint="pattern=[[1, n]] counts along the free dim") from None
+    return [(integer(step, "a step"), integer(num, "a number")) for step, num in pairs]
+
+
 def _affine(m: Machine, api: str, dst: Any, given: dict[str, Any]) -> Index:
     """Return offset + p * channel_multiplier + sum(i * step) over [[step, num], ...]."""
-    pattern = [(integer(s, "a step"), integer(n, "a number")) for s, n in given.pop("pattern")]
+    pattern = _pairs(api, given.pop("pattern"))
     offset = given.pop("offset")
     value = int(offset.value) if isinstance(offset, VirtualRegister) \
         else integer(offset, "offset")
@@ -174,7 +210,13 @@ def affine_select(m: Machine, given: dict[str, Any]) -> None:
     """Make the predicate: the pattern's value compared with 0."""
     operands(m, given)
     written("nisa.affine_select", given["dst"])
-    index = _affine(m, "nisa.affine_select", given["on_true_tile"], given)
+    if given["on_false_value"] is None:
+        raise fail("NKI-S09", "nisa.affine_select has no value for what it does not select",
+                   given="on_false_value=None", limit="a number")
+    tile = m.tile(given["on_true_tile"], "on_true_tile")
+    index = _affine(m, "nisa.affine_select", tile, given)
+    if tile.shape != index.shape:
+        given["on_true_tile"] = regroup(tile, index.shape)
     name = ops.resolve_alu(given.pop("cmp_op")).name
     if name not in _OPPOSITE or name == "not_equal":
         raise fail("NKI-E11", "nisa.affine_select compares with 0", given=f"cmp_op=nl.{name}",
@@ -303,6 +345,7 @@ def match_replace(m: Machine, given: dict[str, Any]) -> None:
 
 
 def shuffle(m: Machine, given: dict[str, Any]) -> None:
+    """Take any sequence as the mask."""
     operands(m, given)
     given["shuffle_mask"] = list(given["shuffle_mask"])
 

@@ -102,11 +102,17 @@ def _two_float8(m: Machine, given: dict[str, Any]) -> str | None:
     return None
 
 
+#: operands that have as many elements, of the rows of NKI-R11
+_AS_MANY = (("data1", "data2"), ("data0", "data1"), ("data", "operand1"), ("dst", "src"),
+            ("dst", "on_true"), ("dst", "predicate"))
+
+
 def _unequal(m: Machine, given: dict[str, Any]) -> str | None:
-    a, b = given.get("data1"), given.get("data2")
-    if a.__class__ is Tensor and b.__class__ is Tensor and a.shape[0] == b.shape[0] \
-            and a.size != b.size:
-        return f"data1 {a.shape} and data2 {b.shape} have different numbers of elements"
+    for one, other in _AS_MANY:
+        a, b = given.get(one), given.get(other)
+        if a.__class__ is Tensor and b.__class__ is Tensor and a.size != b.size \
+                and (a.shape[0] == b.shape[0] or b.shape[0] == 1):
+            return f"{one} {a.shape} and {other} {b.shape} have different numbers of elements"
     return None
 
 
@@ -146,13 +152,15 @@ TABLE: tuple[Refusal, ...] = (
             _two_float8, frozenset(("nc_matmul",)),
             "nisa.nc_matmul takes float8_e4m3fn on trn3, not together with float8_e4m3.",
             "load both operands in one of the two dtypes"),
-    Refusal("NKI-R11", "API reference 0.6", "warning", "tensor_tensor does not broadcast",
-            _unequal, frozenset(("tensor_tensor",)),
+    Refusal("NKI-R11", "API reference 0.6", "warning", "Instructions of two tiles do not broadcast",
+            _unequal, frozenset(("tensor_tensor", "tensor_copy", "tensor_copy_predicated",
+                                 "dma_copy", "scalar_tensor_tensor", "tensor_tensor_scan",
+                                 "select_reduce", "tensor_scalar_cumulative")),
             "The two tiles have the same number of elements per partition. An operand of one "
             "element per partition is one of nisa.tensor_scalar, which is faster as well; others "
             "repeat by a view.",
             "nisa.tensor_scalar(dst, data, op0=nl.add, operand0=column), or "
-            "data2=column.broadcast(1, n)"),
+            "column.broadcast(1, n) in its place"),
 )
 OPEN = Refusal(
     "NKI-R06", "NCC_ISCH714", "note", "A sum in PSUM is read when it is complete",

@@ -228,7 +228,7 @@ class NkiTensor(NKIObject):
         t = self._plain("expand_dim")
         if t.kind is not HBM and dim == 0:
             raise views.partitions("expand_dim", t)
-        return self._like(t.expand_dims(dim))
+        return self._like(t.expand_dims(_dim(dim, self.ndim + 1)))
 
     def squeeze_dim(self, dim: int) -> NkiTensor:
         """Return the view without a dim of size 1."""
@@ -369,7 +369,8 @@ def _no_operator(symbol: str, name: str) -> Any:
 
 for _symbol, _method, _name in (
         ("+", "add", "add"), ("-", "sub", "subtract"), ("*", "mul", "multiply"),
-        ("/", "truediv", "divide"), ("**", "pow", "power"), ("%", "mod", "mod"),
+        ("/", "truediv", "divide"), ("//", "floordiv", "divide"), ("**", "pow", "power"),
+        ("%", "mod", "mod"),
         ("&", "and", "bitwise_and"), ("|", "or", "bitwise_or"), ("^", "xor", "bitwise_xor"),
         ("<<", "lshift", "left_shift"), (">>", "rshift", "right_shift"), ("@", "matmul", "matmul")):
     for _prefix in ("", "r", "i"):
@@ -377,16 +378,19 @@ for _symbol, _method, _name in (
             _symbol + ("=" if _prefix == "i" else ""), _name))
 for _symbol, _method, _name in (("<", "lt", "less"), ("<=", "le", "less_equal"),
                                 (">", "gt", "greater"), (">=", "ge", "greater_equal"),
-                                ("-", "neg", "negative"), ("~", "invert", "invert")):
+                                ("-", "neg", "negative"), ("~", "invert", "invert"),
+                                ("abs", "abs", "abs")):
     setattr(NkiTensor, f"__{_method}__", _no_operator(_symbol, _name))
 
 
 #: what this dialect has for what people ask a tensor for, where it is not that of neuronxcc.nki
 _HINTS = {"unsqueeze": "t.expand_dim(dim)", "squeeze": "t.squeeze_dim(dim)",
           "flatten": "t.flatten_dims(first, last)", "ravel": "t.flatten_dims(first, last)",
-          **dict.fromkeys(("expand", "repeat", "tile"), "t.broadcast(dim, size)"),
+          **dict.fromkeys(("expand", "repeat", "tile", "broadcast_to"), "t.broadcast(dim, size)"),
+          "astype": "nisa.tensor_copy(dst, t), with dst of that dtype",
+          "expand_dims": "t.expand_dim(dim)",
           **dict.fromkeys(("fill", "fill_"), "nisa.memset(t, value)")}
-for _name in habits.METHODS:
+for _name in sorted({*habits.METHODS, *_HINTS}):
     if not hasattr(NkiTensor, _name):
         setattr(NkiTensor, _name, habits.no_method(_name, _HINTS))
 
