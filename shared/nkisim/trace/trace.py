@@ -230,6 +230,7 @@ class Trace:
     def __init__(self) -> None:
         self.kinds: list[Kind] = []
         self._kind_ids: dict[tuple, int] = {}
+        self._last: dict[Any, tuple[tuple, int]] = {}       # pattern -> form and kind, last seen
         self.storages = Storages()
         self.lines: list[Where] = []
         self._line_ids: dict[tuple[int, int], int] = {}     # (id of a code object, offset) ->
@@ -304,10 +305,15 @@ class Trace:
         if like is None or not outs:
             return self._kind(ins, operands, outs)
         x = operands[0]
-        key = (like, ins.accumulate, ins.inplace, x.kind, x.dtype.num, x.shape, strides)
+        form = (ins.accumulate, ins.inplace, x.kind, x.dtype, x.shape, strides)
+        last = self._last.get(like)             # hashing the form would take longer
+        if last is not None and last[0] == form:
+            return last[1]
+        key = (like, *form)
         got = self._kind_ids.get(key)
         if got is None:
             got = self._kind_ids[key] = self._kind(ins, operands, outs)
+        self._last[like] = form, got
         return got
 
     def _kind(self, ins: Any, operands: tuple, outs: int) -> int:
