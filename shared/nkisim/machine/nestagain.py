@@ -273,7 +273,8 @@ class Again:
             if t.storage.node and not is_open[node_loop[t.storage.node]]:
                 return False
         for k in self.read:
-            if tiles[k].storage.lazy_zero:
+            st = tiles[k].storage
+            if st.lazy_zero or st.id in m.psum_sums:        # it is noted that a sum has been read
                 return False
         for k in self.written:
             st = tiles[k].storage
