@@ -23,6 +23,7 @@ from .block import BlockTensor
 from .instruction import PLAIN, Instr
 from .loop import Loop, shuffle_seed
 from .nest import Nest, enabled
+from .nestonce import Once
 from .products import IS_HELD, NOT_YET, ON_ITS_WAY, Products, same_bytes
 from .replay import Replays
 from .shadow import refresh_shadow
@@ -61,7 +62,7 @@ class Machine:
         self.accepted: dict[tuple, Any] = {}              # forms of calls -> what was planned
         self.node = 0                   # loop iteration being executed
         self.top = 0                    # the node of the kernel's top level
-        self.nest: Nest | None = None   # the one whose body runs for all iterations
+        self.nest: Nest | Once | None = None    # the one whose body runs for all iterations
         self.nests = enabled()
         self.misfits: dict[Any, int] = {}       # how often one did not fit, by plan
         self.again: dict[Any, Any] = {}         # nests that have run, by plan (nestagain.py)
