@@ -18,7 +18,6 @@ from . import advice
 from .checks.finding import Finding
 from .chip import dtypes
 from .chip.hw import NeuronCore
-from .chip.memory import HBM
 from .errors import Where, fail
 from .launch import Run, as_kernel, launch
 from .machine.machine import Machine
@@ -126,10 +125,10 @@ class Peak:
 def seal_inputs(trace: Trace) -> None:
     """Mark the arguments that a kernel could have written and has not: they can be read again."""
     every, stores = trace.operands(), trace.storages
-    written = set(every.storage[every.write].tolist())
-    for i in set(every.storage.tolist()) - written:
-        if stores[i].kind is HBM:
-            stores.set_readonly(i)
+    seen, written = (np.bincount(some, minlength=len(stores)) > 0
+                     for some in (every.storage, every.storage[every.write]))
+    for i in np.flatnonzero(seen & ~written & stores.table().hbm).tolist():
+        stores.set_readonly(i)
 
 
 def _of_cores(run: Run) -> list[Trace]:

@@ -6,6 +6,7 @@ without its family (`python -m nkisim calibrate`, data/calibration.json).
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -83,7 +84,7 @@ def trust(plan: Schedule, hw: NeuronCore, dge: bool, bound: str, body_us: float)
 
 
 def _size(body_us: float) -> int:
-    return int(np.searchsorted(SIZES, body_us))
+    return bisect_left(SIZES, body_us)
 
 
 def _words(size: int) -> str:

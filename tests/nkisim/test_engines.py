@@ -64,7 +64,7 @@ def test_the_clock_of_the_tensor_engine(instructions):
     The slow and obvious way: a list of the times at which the engine was busy, cut into windows.
     """
     timing = dataclasses.replace(hw.TRN2.timing, pe_window_us=4.0, pe_full_share=0.75,
-                                 pe_half_share=0.25, pe_cold_factor=2.0)
+                                 pe_half_share=0.25, pe_share_spread=0.0, pe_cold_factor=2.0)
     costs = [(us, us + 1.0, "") for us, _ in instructions]
     pe = TensorEngine(0, list(range(len(costs))), 1, costs, [], timing, [1.0] * len(costs))
     spans: list[tuple[float, float]] = []
@@ -90,11 +90,30 @@ def test_the_clock_of_the_tensor_engine(instructions):
 @pytest.mark.parametrize("rows, took", [(1.0, 1.0), (0.5, 2.0)])
 def test_half_of_the_rows_do_not_warm_the_tensor_engine(rows, took):
     timing = dataclasses.replace(hw.TRN2.timing, pe_window_us=4.0, pe_full_share=0.75,
-                                 pe_half_share=0.25, pe_cold_factor=2.0)
+                                 pe_half_share=0.25, pe_share_spread=0.0, pe_cold_factor=2.0)
     pe = TensorEngine(0, list(range(9)), 1, [(1.0, 1.0, "")] * 9, [], timing, [rows] * 9)
     for kind in range(9):
         begun = pe.charge(kind, pe.free)
     assert pe.free - begun == took
+
+
+def test_no_kernel_is_half_as_fast_for_a_hair():
+    """A stream that is busy for a little more or less of its windows takes a little more or less.
+
+    What takes 1 us at the half clock is there every (1 / share) us.
+    """
+    def took(share, spread):
+        timing = dataclasses.replace(hw.TRN2.timing, pe_share_spread=spread)
+        pe = TensorEngine(0, list(range(200)), 1, [(0.5, 0.5, "")] * 200, [], timing, [1.0] * 200)
+        for kind in range(200):
+            pe.charge(kind, kind / share)
+        return pe.busy
+
+    shares = np.arange(0.5, 1.0, 0.005)
+    mean = np.array([took(s, 0.1) for s in shares])
+    hard = np.array([took(s, 0.0) for s in shares])
+    assert mean[0] == hard[0] == 200.0 and mean[-1] == hard[-1] < 105.0
+    assert np.abs(np.diff(hard)).max() > 35.0 > 2 * np.abs(np.diff(mean)).max()
 
 
 def test_banks_and_ports_are_used_by_one_at_a_time():

@@ -27,6 +27,7 @@ STRUCTURE = {
     "compiler.py": {
         '(HBM, SBUF): 2': "a code: 1 is a load, 2 a store",
         "plain == 2": "the same code", "len(kind.operands) != 2": "one source, one destination"},
+    "engines.py": {"0.5 + 0.5 * over": "the middle of what is likely"},
     "cost.py": {"1e3": "units: ns or cycles per GHz to us"},
     "events.py": {"1e3": "units: GB/s to bytes a us", "== 2}": "both sides of a port",
                   "2 * hw.dma_engines": "a DMA from HBM to HBM moves its bytes twice"},

@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nkisim.machine import nest
+
 from .nesting import P, data, run, same
 from .nesting import taken as taken
 
@@ -90,9 +92,73 @@ def test_the_record_is_taken_from_the_first_nest(monkeypatch, taken, body, least
     assert len(taken) >= least
 
 
-def test_runs_with_values_compute_each_nest(taken):
+def test_runs_with_values_take_products_from_the_first_nest(taken):
     run(kernel_of(window), *inputs())
+    assert len(taken) == 5
+
+
+def test_runs_with_values_compute_nests_of_loads(taken):
+    def loads(acc, left, right, t):
+        for k in nl.affine_range(4):
+            a = nl.copy(left[:, t])
+            acc += nisa.nc_matmul(a, right[:, k, t:t + 8])
+    run(kernel_of(loads), *inputs())
     assert not taken
+
+
+@nki.jit
+def rewritten(x, w):
+    """Change an operand between one nest and the next, which reads another part of it as well."""
+    out = nl.ndarray((6, P, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+    left, right = nl.load(w), nl.load(x)
+    for t in nl.static_range(6):
+        acc = nl.zeros((P, 8), dtype=nl.float32, buffer=nl.psum)
+        for k in nl.affine_range(4):
+            acc += nisa.nc_matmul(left[:, t + k], right[:, k, t:t + 8])
+        right[:, 0, 0:12] = nl.multiply(right[:, 0, 0:12], 2.0)
+        nl.store(out[t], value=nl.copy(acc))
+    return out
+
+
+@nki.jit
+def unwritten(x, w):
+    """Read what is written from one nest to the next, and in the last one what nobody writes."""
+    out = nl.ndarray((6, P, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+    left, right = nl.load(w), nl.ndarray((P, 10, 8), dtype=nl.float32, buffer=nl.sbuf)
+    right[:, 0:4] = nl.load(x[:, 0:4, 0:8])
+    for t in nl.static_range(6):
+        acc = nl.zeros((P, 8), dtype=nl.float32, buffer=nl.psum)
+        for k in nl.affine_range(4):
+            acc += nisa.nc_matmul(left[:, t + k], right[:, t + k])
+        if t < 4:
+            right[:, t + 4] = nl.load(x[:, t + 4, 0:8])
+        nl.store(out[t], value=nl.copy(acc))
+    return out
+
+
+@nki.jit
+def banks_that_stay(x, w):
+    """Add to three banks again and again; read one of them between the nests."""
+    out = nl.ndarray((6, P, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+    left, right = nl.load(w), nl.load(x)
+    acc = nl.zeros((3, nl.par_dim(P), 8), dtype=nl.float32, buffer=nl.psum)
+    for t in nl.static_range(6):
+        for bank in nl.affine_range(3):
+            for k in nl.affine_range(4):
+                acc[bank] += nisa.nc_matmul(left[:, t + k], right[:, k, bank:bank + 8])
+        nl.store(out[t], value=nl.copy(acc[1]))
+    return out
+
+
+@pytest.mark.parametrize("kernel, least", [(rewritten, 5), (unwritten, 2), (banks_that_stay, 0)],
+                         ids=["rewritten", "unwritten", "banks"])
+def test_values_that_change_between_nests(monkeypatch, taken, kernel, least):
+    same(monkeypatch, kernel, *inputs())
+    assert len(taken) >= least
+    monkeypatch.delenv(nest.VARIABLE)
+    found = run(kernel, *inputs())
+    assert isinstance(found, dict), found
+    assert any("NKI-U02" in f for f in found["findings"]) == (kernel is unwritten)
 
 
 # -- nests of which something else depends on a variable -------------------------------------------

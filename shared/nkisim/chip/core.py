@@ -70,7 +70,8 @@ class Timing:
     pe_window_us: float         # after each such window the clock is set anew; 0: always full
     pe_full_share: float        # busy for so much of a window: full clock after it
     pe_half_share: float        # for so much or less: half
-    pe_cold_factor: float       # how much slower that is
+    pe_share_spread: float      # by how much shares of windows differ from what they are here
+    pe_cold_factor: float       # how much slower half is
 
     # Vector, Scalar and GpSimd Engines
     dve_latency_us: float       # beyond one element per cycle, until the result is written

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import dtypes, pages
+from .boxes import Boxes, width_of
 
 HBM, SBUF, PSUM = "hbm", "sbuf", "psum"
 NEVER, PARTLY, FULLY = 0, 1, 2          # how much of a storage has been written
@@ -58,7 +59,7 @@ class Storage:
     __slots__ = ("id", "kind", "nparts", "row_bytes", "nbytes", "_data", "init", "_mask",
                  "_origin", "grain", "_missing", "where", "readonly", "lazy_zero", "aliases",
                  "shadow", "node", "arena", "writers", "lost", "queued", "wide", "version",
-                 "loaded", "_fill", "_alike", "_rest")
+                 "loaded", "_fill", "_alike", "_rest", "_boxes")
 
     def __init__(self, id: int, kind: str, nparts: int, row_bytes: int, grain: int, where: int,
                  node: int, arena: bool, readonly: bool):
@@ -69,7 +70,8 @@ class Storage:
         self._fill = POISON             # every byte of what has no data yet
         self._rest = False              # bytes that nothing has written still hold anything
         self.init = NEVER
-        self._mask: np.ndarray | None = None        # which elements are defined
+        self._boxes: Boxes | None = None            # what has been written, as long as that will do
+        self._mask: np.ndarray | None = None        # then: which elements are defined
         self._alike = False             # the mask is that of one partition: all are alike
         self._origin: np.ndarray | None = None      # of those that are not: where they come from
         self.grain = grain              # bytes a mask entry stands for
@@ -100,8 +102,7 @@ class Storage:
     def data_of(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
                 itemsize: int) -> np.ndarray:
         """Return the bytes, of which somebody wants to look at those of an access pattern."""
-        if self._rest and (self.init == FULLY
-                           or self.mask_view(offset, shape, strides, itemsize).all()):
+        if self._rest and self.defined(offset, shape, strides, itemsize):
             assert self._data is not None
             return self._data
         return self.data
@@ -121,12 +122,13 @@ class Storage:
         if self.init == FULLY:
             return
         assert self._data is not None
-        if self._mask is None:
+        if self._mask is None and self._boxes is None:
             self._data.fill(POISON)
             return
+        mask = self._masks()
         rows = self._data.view(f"u{self.grain}").reshape(self.nparts if self._alike else 1, -1)
         poison = np.iinfo(rows.dtype).max               # all bits
-        nobody = np.concatenate(([False], ~self._mask, [False]))
+        nobody = np.concatenate(([False], ~mask, [False]))
         edges = np.flatnonzero(nobody[1:] != nobody[:-1])
         if len(edges) > 2 * MOST_RUNS:
             np.copyto(rows, poison, where=nobody[1:-1])
@@ -189,16 +191,39 @@ class Storage:
         """Return which elements of an access pattern (bytes) are defined, as a view."""
         if itemsize < self.grain:
             self.set_grain(itemsize)
-        if self._mask is None:
-            make = np.ones if self.init == FULLY else np.zeros      # zeros cost nothing until used
-            self._alike = self.nparts > 1
-            self._mask = make(self.row_bytes // self.grain, np.bool_)
-            self._missing = 0 if self.init == FULLY else self._mask.size
+        mask = self._masks()
         if self._alike:
             if self._in_all_partitions(offset, shape, strides, itemsize):
-                return self._view(self._mask, offset, shape, (0, *strides[1:]), itemsize)
-            self._tell_apart()
-        return self._view(self._mask, offset, shape, strides, itemsize)
+                return self._view(mask, offset, shape, (0, *strides[1:]), itemsize)
+            mask = self._tell_apart()
+        return self._view(mask, offset, shape, strides, itemsize)
+
+    def _masks(self) -> np.ndarray:
+        """Return the mask, of what has been written so far if there is none yet."""
+        if self._mask is None:
+            boxes, self._boxes = self._boxes, None
+            self._alike = self.nparts > 1 and (boxes is None or boxes.alike(self.nparts))
+            size = self.row_bytes if self._alike else self.nbytes
+            if boxes is not None:
+                self._mask = boxes.marks(size, self.grain)
+                self._count()
+            else:                                       # zeros cost nothing until used
+                make = np.ones if self.init == FULLY else np.zeros
+                self._mask = make(size // self.grain, np.bool_)
+                self._missing = 0 if self.init == FULLY else self._mask.size
+        return self._mask
+
+    def defined(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
+                itemsize: int) -> bool:
+        """Tell whether all elements of an access pattern (bytes) are defined."""
+        if self.init == FULLY:
+            return True
+        if self._mask is None:
+            known = self._boxes is not None \
+                and self._boxes.has(offset, shape, strides, itemsize)
+            if known is not None:
+                return known
+        return bool(self.mask_view(offset, shape, strides, itemsize).all())
 
     def _in_all_partitions(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
                            itemsize: int) -> bool:
@@ -208,12 +233,12 @@ class Storage:
         lo, hi = free_range(offset, shape, strides, itemsize)
         return lo >= 0 and hi <= self.row_bytes
 
-    def _tell_apart(self) -> None:
-        """Keep a mask of each partition from now on."""
-        if self._alike:
-            assert self._mask is not None
-            self._alike, self._mask = False, np.tile(self._mask, self.nparts)
-            self._missing *= self.nparts
+    def _tell_apart(self) -> np.ndarray:
+        """Keep a mask of each partition from now on, and return it."""
+        assert self._mask is not None
+        self._alike, self._mask = False, np.tile(self._mask, self.nparts)
+        self._missing *= self.nparts
+        return self._mask
 
     def origins(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
                 itemsize: int) -> np.ndarray:
@@ -246,6 +271,18 @@ class Storage:
         """
         if self.init == FULLY:
             return
+        if where is None and self._mask is None:
+            if itemsize < self.grain:
+                self.set_grain(itemsize)
+            boxes = self._boxes
+            if boxes is None:
+                boxes = self._boxes = Boxes(self.nbytes, self.row_bytes if self.nparts > 1 else
+                                            width_of(self.nbytes, shape, strides))
+            if boxes.add(offset, shape, strides, itemsize):
+                self.init = PARTLY
+                if boxes.left == 0:
+                    self.init, self._boxes, self._origin = FULLY, None, None
+                return
         if where is not None:
             self._mark_some(offset, shape, strides, itemsize, where)
             self._count()
@@ -289,7 +326,7 @@ class Storage:
         if self._rest:
             self._poison_rest()
         if self.init == FULLY:
-            self._mask = None               # of before the write that filled it
+            self._mask = self._boxes = None     # of before the write that filled it
         self.mask_view(0, (), (), itemsize)
         view = self.mask_view(offset, shape, strides, itemsize)
         assert self._mask is not None

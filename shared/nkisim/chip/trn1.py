@@ -71,6 +71,7 @@ TIMING = {
     "pe_window_us": documented(0.0, "no warm-up is documented for this generation"),
     "pe_full_share": documented(0.0, "no warm-up is documented for this generation"),
     "pe_half_share": documented(0.0, "no warm-up is documented for this generation"),
+    "pe_share_spread": documented(0.0, "no warm-up is documented for this generation"),
     "pe_cold_factor": documented(1.0, "no warm-up is documented for this generation"),
     "dve_latency_us": _read(0.213, "213 ns + 2 N / 1.12 GHz"),
     "dve_gap_us": fitted(

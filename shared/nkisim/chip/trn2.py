@@ -71,6 +71,9 @@ TIMING = {
         4096 / 1200, "4096 cycles at 1.2 GHz: all 128 windows of 8 traces obey the shares below"),
     "pe_full_share": _read(0.78, "full clock after a window at least 78 % busy"),
     "pe_half_share": _read(1 / 3, "half after one at most a third busy"),
+    "pe_share_spread": assumed(
+        0.1, "when windows begin is not known, nor to the instruction what falls into them; 0.05 "
+        "to 0.12 predict as well"),
     "pe_cold_factor": documented(
         2.0, "Neuron Explorer, Understanding throttling: limit of 50 %"),
     "dve_latency_us": _read(0.158, "158 ns + N / 0.96 GHz"),

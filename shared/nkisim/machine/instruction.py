@@ -32,52 +32,50 @@ PLAIN = Plain()
 class Instr:
     """One planned instruction: what a row's plan says, and what the machine makes of it.
 
-    A plan leaves out what its row declares: operands, the shape of the first one, the dtype.
+    A plan leaves out what its row declares: operands, the shape of the first one, the dtype. What
+    few instructions have is of the class until one has it: making one is in the hot path.
     """
 
-    __slots__ = ("row", "srcs", "dst", "also", "shape", "dtype", "kind", "engine", "params",
-                 "scalars", "grid", "kept", "box", "mask", "over", "line", "accumulate", "opens",
-                 "inplace", "form", "like")
+    row: Any = None
+    srcs: Any = None            # tiles that are read, in the order of the operands of the row
+    also: tuple[Tensor, ...] = ()               # further tiles written (reduce_res, dst_idx)
+    box: list[tuple[int, int]] | None = None    # of the result, after a mask
+    mask: np.ndarray | None = None              # elements of the result that count
+    over: np.ndarray | None = None              # elements of the grid that count
+    line = -1
+    accumulate = False          # matmul flag: add to what PSUM holds
+    opens = False               # the first product of a sum, which overwrites what is there
+    inplace = False             # written as dst += ...: order does not matter
+    dst: Any = None             # written explicitly; None: a result tile
+    grid: tuple[int, ...] | None = None         # what a mask ranges over; None: the result
+    kept: tuple[int | None, ...] | None = None  # dim of the grid that each dim is, or None
+    #: what instructions have in common that differ at most in places and strides of operands and in
+    #: what a result is written to; None: nobody knows any
+    like: Any = None
 
     def __init__(self, shape: tuple[int, ...] | None = None, dtype: np.dtype | None = None, *,
                  srcs: tuple[Tensor, ...] | None = None, dst: Any = None, kind: str = "",
                  engine: str = "", params: Any = None, form: Any = PLAIN,
                  grid: tuple[int, ...] | None = None,
                  kept: tuple[int | None, ...] | None = None):
-        self.row: Any = None
         self.shape: Any = shape
         self.dtype: Any = dtype
-        self.srcs: Any = srcs       # tiles that are read, in the order of the row's operands
-        self.dst = dst              # written explicitly; None: a result tile
-        self.also: tuple[Tensor, ...] = ()          # further tiles written (reduce_res, dst_idx)
+        self.srcs = srcs
+        self.dst = dst
         self.kind = kind or SBUF    # memory of a result tile
         self.engine = engine
         self.params = params        # what `run` needs besides the operands
         self.form = form            # what the cost depends on besides the operands
         #: operands that may be numbers: the number, or the place of the tile in `srcs`
         self.scalars: list[tuple[Any, int]] = []
-        self.grid = grid            # what a mask ranges over; None: the result
-        self.kept = kept            # dim of the grid that each dim of the result is, or None
-        self.box: list[tuple[int, int]] | None = None       # of the result, after a mask
-        self.mask: np.ndarray | None = None                 # elements of the result that count
-        self.over: np.ndarray | None = None                 # elements of the grid that count
-        self.line = -1
-        self.accumulate = False     # matmul flag: add to what PSUM holds
-        self.opens = False          # the first product of a sum, which overwrites what is there
-        self.inplace = False        # written as dst += ...: order does not matter
-        #: what instructions have in common that differ at most in places and strides of operands
-        #: and in what a result is written to; None: nobody knows any
-        self.like: Any = None
+        self.grid, self.kept = grid, kept
 
     def pattern(self) -> Instr:
         """Return the instruction without its operands, before any mask; all such are alike."""
-        new = Instr.__new__(Instr)          # written out: this is the hot path
+        new = Instr.__new__(Instr)
         new.row, new.shape, new.dtype, new.kind = self.row, self.shape, self.dtype, self.kind
         new.engine, new.params, new.form = self.engine, self.params, self.form
-        new.scalars, new.grid, new.kept = self.scalars, None, None
-        new.srcs = new.dst = new.box = new.mask = new.over = None
-        new.also, new.line, new.accumulate, new.opens, new.inplace = (), -1, False, False, False
-        new.like = self.like
+        new.scalars, new.like = self.scalars, self.like
         return new
 
     def can_write(self, kind: str) -> bool:

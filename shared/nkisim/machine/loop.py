@@ -81,31 +81,34 @@ class Loop:
             begins = nest.start(m, frame, self.values)
             if begins is not None:
                 return begins.run(m, self)
-        names = None if self.kind == "grid" else _head(frame)
+        names, line = None if self.kind == "grid" else _head(frame), m.trace.line(frame)
         if names is None:
-            return self._run(None)
-        may = self.m.replays.on and len(self.values) >= replay.FEWEST
-        inner = self._run(frame if may else None)
+            return self._run(line)
+        may = m.replays.on and len(self.values) >= replay.FEWEST
+        inner = self._run(line, frame if may else None)
         numbers = names and tracedonce.numbers(self.m, frame, names)
         return tracedonce.iterations(self.m, frame, names, numbers, inner) if numbers else inner
 
     def iterations(self) -> Generator[Any, None, None]:
         """Yield the indices of all iterations, beginning each in the trace."""
-        return self._run(None)
+        return self._run(self.m.here())
 
-    def _run(self, frame: FrameType | None) -> Generator[Any, None, None]:
+    def _run(self, line: int, frame: FrameType | None = None) -> Generator[Any, None, None]:
         """Yield the indices; in a `frame`, those of iterations that have to be executed."""
         m, tr = self.m, self.m.trace
         loop, parent = len(tr.loop_kind), m.node
         tr.loop_kind.append(self.kind)
-        tr.loop_line.append(m.here())
+        tr.loop_line.append(line)
         m.loop_open.append(True)
         try:
             if frame is not None:
                 yield from replay.iterate(m, loop, parent, self.values, frame)
                 return
             for i in in_any_order(m, self.kind, self.values, loop):
-                m.enter(loop, parent, i)
+                tr.node_parent.append(parent)       # m.enter(loop, parent, i): this is a hot path
+                tr.node_loop.append(loop)
+                tr.node_iter.append(i)
+                m.node = len(tr.node_loop) - 1
                 yield i
                 if m.pending is not None:
                     m.flush()

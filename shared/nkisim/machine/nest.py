@@ -35,7 +35,7 @@ from .context import current
 from .loopindex import Compared, LoopIndex, Watch
 from .nestplan import Plan, plan_of
 from .nestrecord import Form, Line, Steps, unrolled
-from .nestvalues import Issue, copied, make, operand_of_all, same_bytes
+from .nestvalues import Issue, copied, is_known, make, operand_of_all, same_bytes
 from .nestviews import Variable, Views
 from .products import of_each_sum
 
@@ -174,7 +174,7 @@ class Nest(Views):
                 and dst.size * dst.dtype.itemsize == st.nbytes \
                 and (not self.m.compute or same_bytes(src, dst)
                      or st.nbytes * math.prod(counts) <= MOST_BYTES) \
-                and (not self.m.compute or self._known(src, issue.moves[1], counts))
+                and (not self.m.compute or is_known(src, issue.moves[1], counts))
         lo, hi = free_range(0, dst.shape, dst.strides, dst.dtype.itemsize)
         span = hi - lo
         for n, step in zip(reversed(counts), reversed(issue.moves[0])):
@@ -185,7 +185,7 @@ class Nest(Views):
             return 0 not in dst.strides
         every = make(dst, issue.moves[0], counts)
         return not (st.queued and self.m.products.uses(every)) \
-            and self._known(src, issue.moves[1], counts)
+            and is_known(src, issue.moves[1], counts)
 
     def _sum_fits(self, issue: Issue, loads: dict[int, Issue]) -> bool:
         """Tell whether a product can be added with those of all other iterations."""
@@ -197,7 +197,7 @@ class Nest(Views):
                         t, moves, load, counts):
                     return False
             elif t.storage.id >= self.storages \
-                    or self.m.compute and not self._known(t, moves, counts):
+                    or self.m.compute and not is_known(t, moves, counts):
                 return False
         if issue.dst.storage.id >= self.storages:
             return False                        # a new sum each time
@@ -257,17 +257,7 @@ class Nest(Views):
         """Tell whether products can be added to a sum without anything to be said about it."""
         m, st = self.m, dst.storage
         return opens or not m.psum_sums.get(st.id, {}).get(dst.offset) and (
-            not m.compute or st.init == FULLY or bool(
-                st.mask_view(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize).all()))
-
-    def _known(self, t: Tensor, moves: Steps, counts: tuple[int, ...]) -> bool:
-        """Tell whether all of an operand has been written before the nest."""
-        st = t.storage
-        if st.arena:
-            return False
-        every = make(t, moves, counts)
-        return st.init == FULLY or bool(
-            st.mask_view(t.offset, every.shape, every.strides, t.dtype.itemsize).all())
+            not m.compute or is_known(dst, (), ()))
 
     def go_on(self) -> None:
         """Append the record of all iterations but the first, and do what they do."""

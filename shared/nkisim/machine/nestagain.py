@@ -9,7 +9,8 @@ The first time its body runs once (nest.py), and with it some of the kernel's va
 as indices are: those of which the source says that they are added up in subscripts and nothing else
 (Plan.places). So how far each moves each operand is known as well. The next time, if all else that
 the nest reads looks as it did, its body need not run at all: the record is the one that there is,
-with other storages and offsets. Only of runs without values: with them, there is work to do anyway.
+with other storages and offsets. In a run with values that goes for nests of products alone, which
+wait with their new operands (nestvalues.Sum).
 """
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ from ..trace.trace import Storages
 from .loopindex import LoopIndex
 from .nestplan import Plan, found
 from .nestrecord import NODE_OF_STORAGE, Unrolled
+from .nestvalues import Sum, has_room
 from .nestviews import Moves, Variable
 from .products import of_each_sum
 from .tensor import Tensor
@@ -115,7 +117,7 @@ class Look:
 
 def look(m: Machine, plan: Plan, frame: FrameType, values: range) -> Look | None:
     """Return what a nest looks like that is about to begin in a frame; None if it is of no use."""
-    if m.compute or m.pending is not None or m.body is not None:
+    if m.pending is not None or m.body is not None:
         return None
     history = m.again.get(plan)
     if history is None:
@@ -124,7 +126,8 @@ def look(m: Machine, plan: Plan, frame: FrameType, values: range) -> Look | None
             or user_frame(frame) is not frame:
         return None
     variables, known = frame.f_locals, frame.f_globals
-    every = [found(path, variables if path[0] in variables else known) for path in plan.paths]
+    every = [variables[path[0]] if len(path) == 1 and path[0] in variables else
+             found(path, variables if path[0] in variables else known) for path in plan.paths]
     if type(variables) is dict:
         variables.clear()               # a copy that the frame keeps: tiles would live on in it
     return Look(history, every, values)
@@ -207,6 +210,8 @@ class Again:
         self.written: list[int] = []            # places of tiles
         self.read: set[int] = set()
         self.sums: dict[int, dict[int, bool]] = {}      # of tiles: where the products go
+        self.products: list[Sum] = []           # in a run with values: one for each line
+        self.runs = record.runs
 
     def fits(self, nest: Nest, look: Look) -> bool:
         """Add how variables move operands; tell whether nothing else depends on them."""
@@ -237,6 +242,10 @@ class Again:
                 elif x.product and (loaded.get(st.id, steps) if k else {}) != steps:
                     moved |= _variables(nest, st.id)
             self.operands.append(mine)
+            if m.compute:
+                if not x.product or len(nest.made):
+                    return False
+                self.products.append(Sum(x, nest.counts))
         self.bounds = [(b.low, b.high, b.n, list(steps.items())) for b in nest.bounds
                        if (steps := _named(b.steps))]
         for w in moved:
@@ -289,8 +298,10 @@ class Again:
                  for t, (id, offset) in zip(tiles, self.tiles)]
         moves.append((made, 0))                         # of tiles that the nest makes: [-1]
         shift: list[int] = []
+        begins: list[list[int]] = []                    # of the operands of each line
         for line in self.operands:
             shift += (0, 0, node)
+            begins.append([])
             for x in line:
                 storage, move = moves[x.tile]
                 for name, s in x.steps:
@@ -298,6 +309,11 @@ class Again:
                 if x.limit and not 0 <= x.offset + move < x.limit:
                     return False
                 shift += (storage, move)
+                begins[-1].append(x.offset + move)
+        values = [p.at(m, [tiles[x.tile].storage for x in line], here)
+                  for p, line, here in zip(self.products, self.operands, begins)]
+        if m.compute and not (all(v.known(m) for v in values) and has_room(m, values)):
+            return False
         tr.starts.frombytes((self.starts + len(tr.rows)).tobytes())
         tr.rows.frombytes((self.rows + np.array(shift, np.int64)[self.every]).tobytes())
         if len(self.storages):
@@ -319,6 +335,8 @@ class Again:
             st.lazy_zero, st.aliases = False, None
         for k, places in self.sums.items():
             m.psum_sums.setdefault(tiles[k].storage.id, {}).update(places)
+        for v, runs in zip(values, self.runs):
+            v.wait(m, runs)
         look.history.unused = 0
         return True
 

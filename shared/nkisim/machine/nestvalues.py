@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,12 +10,13 @@ import numpy as np
 from ..chip.memory import SBUF, Storage, contiguous_strides
 from .loopindex import Compared
 from .nestrecord import Steps
-from .products import same_bytes
+from .products import IS_RESULT, of_each_sum, same_bytes
 from .shadow import refresh_shadow
 from .tensor import Tensor
 
 if TYPE_CHECKING:
     from .instruction import Instr
+    from .machine import Machine
 
 _ids = itertools.count(-2, -1)          # of storages that are in no record
 
@@ -67,6 +69,61 @@ class Issue:
         return self._values
 
 
+class Sum:
+    """A product of a nest in all iterations; `at` makes it one of other operands."""
+
+    def __init__(self, x: Issue, counts: tuple[int, ...]):
+        self.operands = x.dst, *x.ins.srcs
+        self.counts, self.moves = counts[:x.loops], x.moves
+        self.opens, self.adds = x.adds is not None, x.ins.accumulate
+
+    def at(self, m: Machine, storages: list[Storage], offsets: list[int]) -> Sum:
+        """Return the same for operands of the same forms that lie elsewhere."""
+        new = Sum.__new__(Sum)
+        new.operands = tuple([Tensor(m, st, at, t.shape, t.strides, t.dtype, 0, t.kind)
+                              for t, st, at in zip(self.operands, storages, offsets)])
+        new.counts, new.moves = self.counts, self.moves
+        new.opens, new.adds = self.opens, self.adds
+        return new
+
+    def sums(self) -> list[Tensor]:
+        """Return what the products of all iterations are added to."""
+        dst = self.operands[0]
+        return [dst.like(dst.offset + by, dst.shape, dst.strides, 0, None)
+                for _, by in of_each_sum(self.counts, self.moves[0])]
+
+    def known(self, m: Machine) -> bool:
+        """Tell whether all that the products read has been written."""
+        return all(is_known(t, moves, self.counts)
+                   for t, moves in zip(self.operands[1:], self.moves[1:])) \
+            and (self.opens or all(is_known(t, (), ()) for t in self.sums()))
+
+    def wait(self, m: Machine, runs: int) -> None:
+        """Let the products of all iterations wait; there are `runs` of them."""
+        dst, a, b = self.operands
+        if (a.storage.queued | b.storage.queued) & IS_RESULT:
+            m.products.run()
+        dst.storage.version += runs
+        for t in self.sums():
+            dst.storage.mark(t.offset, t.shape, t.strides, t.dtype.itemsize)
+        m.products.add_all((a, b), dst, self.counts, self.moves, self.opens)
+
+
+def has_room(m: Machine, sums: list[Sum]) -> bool:
+    """Tell whether the products of several lines can wait together."""
+    return len(sums) < 2 or m.products.has_room([
+        (x.sums(), math.prod(x.counts) // len(x.sums()), x.operands[1].shape[0]) for x in sums])
+
+
+def is_known(t: Tensor, moves: Steps, counts: tuple[int, ...]) -> bool:
+    """Tell whether all of an operand has been written, in all iterations of loops."""
+    st = t.storage
+    if st.arena:
+        return False
+    every = make(t, moves, counts)
+    return st.defined(t.offset, every.shape, every.strides, t.dtype.itemsize)
+
+
 def make(t: Tensor, moves: Steps, counts: tuple[int, ...]) -> Tensor:
     """Return what an operand is in all iterations together: the loops are its first free dims."""
     return Tensor(t.m, t.storage, t.offset, (t.shape[0], *counts, *t.shape[1:]),
@@ -109,4 +166,4 @@ def operand_of_all(t: Tensor, moves: Steps, load: Issue | None, counts: tuple[in
         (*(a + b for a, b in zip(outer, steps)), *rest)
 
 
-__all__ = ["Issue", "copied", "make", "operand_of_all", "same_bytes"]
+__all__ = ["Issue", "Sum", "copied", "has_room", "is_known", "make", "operand_of_all", "same_bytes"]

@@ -53,9 +53,9 @@ class Views:
         for watch, values in self.levels:
             far = steps.get(watch, 0) * (len(values) - 1)
             low, high = low + min(far, 0), high + max(far, 0)
-        by = {w: s for w, s in steps.items() if type(w) is Variable}
+        by: Moves = {w: s for w, s in steps.items() if type(w) is Variable}
         if by:
-            self.bounds.append(Bound(low, high, n, by))
+            self.bounds.append(Bound(low, high, n, dict(by)))
         return low >= 0 and high < n
 
     def view(self, t: Tensor, keys: tuple) -> Tensor | None:

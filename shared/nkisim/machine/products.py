@@ -87,6 +87,10 @@ class Products:
         `moves`: how many bytes each moves the sum, the stationary and the moving operand. The first
         one of each sum may be one that `opens` it.
         """
+        if dst.storage.queued & IS_HELD or opens and dst.storage.queued:
+            if any(self.uses(_at(dst, dst.offset + by))
+                   for _, by in of_each_sum(counts, moves[0])):
+                self.run()
         both = []
         for t, steps in zip(operands, moves[1:]):
             a, item = as_f32(t), t.dtype.itemsize

@@ -18,6 +18,7 @@ from . import affine, basic, habits, truth
 from .geometry import Axis, Notes, carried, leaving, moved, reshaped
 from .index import Index, Mask, Slice, plain, whole
 from .indirect import Indirect, Shifted
+from .subscripts import RESOLVERS, resolver
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -136,47 +137,16 @@ class Tensor:
 
     def part(self, keys: tuple) -> Tensor | None:
         """Return the view that integers and slices inside of the tensor mean; None for others."""
-        shape, strides, kind, nblock = self.shape, self.strides, self.kind, self.nblock
-        if self.oob is not None or len(keys) > len(shape):
+        if self.oob is not None:
             return None
-        part = nblock if kind is not HBM else -1
-        offset, d = self.offset, 0
-        sizes: list[int] = []
-        steps: list[int] = []
-        for k in keys:                  # written out: this is the hot path
-            if type(k) is int:
-                if not 0 <= k < shape[d]:
-                    return None
-                step = strides[d]
-                offset += k * step
-                if d == part:           # on chip the partition dim never goes away
-                    sizes.append(1)
-                    steps.append(step)
-                elif d < part:
-                    nblock -= 1
-            elif type(k) is slice and k.step is None:
-                lo, hi, step = k.start, k.stop, strides[d]
-                if lo is None and hi is None:
-                    sizes.append(shape[d])
-                else:
-                    lo, hi = 0 if lo is None else lo, shape[d] if hi is None else hi
-                    if not (type(lo) is int and type(hi) is int and 0 <= lo < hi <= shape[d]):
-                        return None
-                    offset += lo * step
-                    sizes.append(hi - lo)
-                steps.append(step)
-            else:
-                return None
-            d += 1
-        if d < len(shape):
-            sizes += shape[d:]
-            steps += strides[d:]
-        if part >= 0 and len(sizes) < 2:
-            sizes.append(1)             # tile[:, k] is (P, 1)
-            steps.append(self.dtype.itemsize)
+        kind = self.kind
+        form = (len(self.shape), self.nblock if kind is not HBM else -1, *map(type, keys))
+        found = (RESOLVERS.get(form) or resolver(form))(self, keys)
+        if found is None:
+            return None
         t = Tensor.__new__(Tensor)      # as __init__ does
-        t.m, t.storage, t.offset, t.kind = self.m, self.storage, offset, kind
-        t.shape, t.strides, t.dtype, t.nblock = tuple(sizes), tuple(steps), self.dtype, nblock
+        t.m, t.storage, t.kind, t.dtype = self.m, self.storage, kind, self.dtype
+        t.offset, t.shape, t.strides, t.nblock = found
         t.oob = t.pending = t._np = None
         t.owner = self.owner
         return t

@@ -74,7 +74,7 @@ def numbers(m: Machine, frame: FrameType, names: dict[str, int]) -> dict[str, An
     held = frame.f_locals
     found = {name: held[name] for name in names
              if name in held and isinstance(held[name], _NUMBERS)}
-    if not found and names.keys() <= held.keys():
+    if not found and all(name in held for name in names):   # 3.13 has no set of its names
         m.tile_loops.add(head)
     return found
 

@@ -55,7 +55,7 @@ class Undefined:
             return
         if st.init == FULLY:
             return
-        if st.mask_view(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize).all():
+        if st.defined(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize):
             return
         never = st.origins(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize) == 0
         if never.any():
@@ -129,7 +129,7 @@ class Undefined:
                        hint="nl.load or assign into it first, or create it with nl.zeros",
                        today="write it first: nisa.dma_copy(dst=t, src=x[...]), another "
                              "instruction, or nisa.memset(t, 0.0)")
-        if st.mask_view(s.offset, s.shape, s.strides, s.dtype.itemsize).all():
+        if st.defined(s.offset, s.shape, s.strides, s.dtype.itemsize):
             return None
         return _origins(s)
 

@@ -32,15 +32,14 @@ class Banks:
             self.more[i].append(v)
         pairs = np.unique(version << 32 | instr)        # by tile, in program order
         user, of = pairs & 0xFFFFFFFF, pairs >> 32
-        tiles, begin = np.unique(of, return_index=True)
+        begin = np.flatnonzero(np.append(True, of[1:] != of[:-1])[:len(of)])
         users, ends = user.tolist(), [*begin[1:].tolist(), len(user)]
-        self.users = {v: users[a:b] for v, a, b in zip(tiles.tolist(), begin.tolist(), ends)}
+        self.users = {v: users[a:b] for v, a, b in zip(of[begin].tolist(), begin.tolist(), ends)}
+        self.order = np.unique(user[begin]).tolist()    # the first ones in the program
         need = np.bincount(user, np.array(self.size)[of], len(deps.kind)).astype(np.int64)
         user = np.flatnonzero(np.bincount(user, minlength=len(deps.kind)))
         self.need: dict[int, int] = dict(zip(
             user.tolist(), np.minimum(need[user], capacity).tolist()))
-        _, first = np.unique(version, return_index=True)
-        self.order = np.unique(instr[first]).tolist()   # the first ones in the program
         self.told: list[int] = []                       # who need not wait any more
         self.oldest = 0
         self.free, self.reserve = capacity, int(capacity * share)

@@ -25,13 +25,12 @@ class Engine:
     have run; those from `end` on wait until all before have begun, and `held` places of the window
     with them; `fences`: the ends to come, the next one last; `ready`: heap of those that can run,
     by program order; `coming`: heap of (when its data are there, instruction); `free`: when the
-    engine is; `due`: when it looks for work next; `done`: when the instruction that ran last is;
-    `again`: the event of the look after it, if there is work. `cost`: (interval, latency,
-    activation table) by kind.
+    engine is; `due`: when it looks for work next; `done`: when the instruction that ran last is.
+    `cost`: (interval, latency, activation table) by kind.
     """
 
     __slots__ = ("number", "todo", "end", "limit", "window", "held", "fences", "ready", "coming",
-                 "free", "due", "done", "again", "cost", "events")
+                 "free", "due", "done", "cost", "events")
 
     def __init__(self, number: int, todo: list[int], window: int,
                  cost: list[tuple[float, float, str]], events: list):
@@ -41,7 +40,6 @@ class Engine:
         self.ready: list[int] = []
         self.coming: list[tuple[float, int]] = []
         self.free, self.due, self.done = 0.0, NEVER, 0.0
-        self.again: tuple[float, int] | None = None
 
     def stop_at(self, places: list[int]) -> None:
         """Let what is at these places of `todo`, and behind, wait until all before has begun."""
@@ -108,33 +106,41 @@ class TensorEngine(Engine):
     """The Tensor Engine, whose clock is full only while it has much to do.
 
     Time is cut into windows. After one in which the engine was busy for more than a share `full`,
-    its clock is full; after one of `half` or less it is half; else it stays. An instruction
-    counts for the `rows` of the engine that it uses, by kind; what of it reaches into the next
-    window counts there as if it used all. `until`: the end of the window; `used`: how long the
-    engine was busy in it; `warm`: the clock is full; `busy`: how long altogether.
+    its clock is full; after one of `half` or less it is half; else it stays. Nobody knows to the
+    instruction what falls into which window, so a share is taken to be anything within `spread`
+    of what it is here, and `warm` is how likely the clock is full: what an instruction takes is
+    the mean, and no kernel is half as fast for a hair. An instruction counts for the `rows` of
+    the engine that it uses, by kind; what of it reaches into the next window counts there as if
+    it used all. `until`: the end of the window; `used`: how long the engine was busy in it;
+    `busy`: how long altogether. `warmer`: (interval, latency, what counts) by kind at full clock.
     """
 
-    __slots__ = ("window_us", "full", "half", "cold", "until", "used", "warm", "busy", "rows")
+    __slots__ = ("window_us", "full", "half", "spread", "cold", "until", "used", "warm", "busy",
+                 "warmer")
 
     def __init__(self, number: int, todo: list[int], window: int,
                  cost: list[tuple[float, float, str]], events: list, t: Timing,
                  rows: list[float]):
         super().__init__(number, todo, window, cost, events)
-        self.rows = rows
+        self.warmer = [(us, latency, us * share) for (us, latency, _), share in zip(cost, rows)]
         self.window_us, self.cold = t.pe_window_us, t.pe_cold_factor
-        self.full, self.half = (t.pe_window_us * share for share in
-                                (t.pe_full_share, t.pe_half_share))
-        self.until, self.used, self.warm, self.busy = t.pe_window_us, 0.0, False, 0.0
+        self.full, self.half, self.spread = (
+            t.pe_window_us * share
+            for share in (t.pe_full_share, t.pe_half_share, t.pe_share_spread))
+        self.until, self.used, self.warm, self.busy = t.pe_window_us, 0.0, 0.0, 0.0
+        if not self.window_us:
+            self.warm = 1.0
 
     def charge(self, kind: int, at: float) -> float:
-        interval, latency, _ = self.cost[kind]
-        if self.window_us:
-            if at >= self.until:
-                self._go_on(at)
-            if not self.warm:
-                latency += interval * (self.cold - 1.0)
-                interval *= self.cold
-            self.used += interval * self.rows[kind]
+        if self.window_us and at >= self.until:
+            self._go_on(at)
+        interval, latency, used = self.warmer[kind]
+        if self.warm < 1.0:
+            slower = 1.0 + (self.cold - 1.0) * (1.0 - self.warm)
+            latency += interval * (slower - 1.0)
+            interval *= slower
+            used *= slower
+        self.used += used
         self.busy += interval
         self.free = at + interval
         self.done = at + latency
@@ -145,14 +151,21 @@ class TensorEngine(Engine):
         over = self.free - self.until if self.free > self.until else 0.0
         while at >= self.until:
             here = self.used - over
-            self.warm = here >= self.full or self.warm and here > self.half
+            self.warm += ((1.0 - self.warm) * self._likely(here - self.full)
+                          - self.warm * self._likely(self.half - here))
             self.used, over = over, max(0.0, over - self.window_us)
             self.until += self.window_us
             if not self.used:                           # nothing until then
                 gone = (at - self.until) // self.window_us
                 if gone >= 0:
-                    self.warm = False
+                    self.warm = 0.0
                     self.until += (gone + 1) * self.window_us
+
+    def _likely(self, over: float) -> float:
+        """Return how likely the engine was busy long enough, if by so much more here."""
+        if not -self.spread < over < self.spread:
+            return float(over >= 0.0)
+        return 0.5 + 0.5 * over / self.spread
 
 
 class ScalarEngine(Engine):

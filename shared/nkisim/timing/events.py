@@ -5,8 +5,8 @@ reaches its engines", of which each DMA queue has one in the heap. An engine tak
 `window` instructions of its queue, the first that is ready; DMA triggers stay in order. What
 several compete for (DMA engines, memory ports, banks of PSUM) is served in order of time.
 
-This is the inner loop of a prediction: `_Run.run` and `_Run._look` are executed once an
-instruction, on flat lists and local names; what they decide between lies in engines.py.
+This is the inner loop of a prediction: `_Run.run` goes round once an instruction, on flat lists and
+local names; what it decides between lies in engines.py.
 """
 from __future__ import annotations
 
@@ -165,10 +165,11 @@ class _Run:
 
     def run(self) -> Times:
         """Take the events in order of time until there are none."""
-        events, queues, look, serve = self.events, self.queues, self._look, self._serve
+        events, queues, serve = self.events, self.queues, self._serve
         queue_of, tile_of, left, place = self.queue_of, self.tile_of, self.left, self.place
         seen, when, pred, missing = self.seen, self.when, self.pred, self.missing
-        succ, first_succ = self.succ, self.first_succ
+        succ, first_succ, kind_of = self.succ, self.first_succ, self.kind_of
+        issue, start, need_banks, shared = self.issue, self.start, self.need_banks, self.shared
         again: tuple[float, int] | None = None      # an event of the queue that ran last
         while True:
             if again is not None:
@@ -182,18 +183,55 @@ class _Run:
                 continue
             else:
                 return self._times()
-            if q < QUEUES:
+            if q < QUEUES:                          # an engine looks for work
                 queue = queues[q]
                 if at != queue.due:                 # it has looked earlier
                     continue
-                i = look(queue, at)
-                if i < 0:                           # nothing can run
+                queue.due = NEVER
+                ready, coming = queue.ready, queue.coming
+                if coming and coming[0][0] <= at:
+                    i = heappop(coming)[1]
+                    while coming and coming[0][0] <= at:
+                        heappush(ready, heappop(coming)[1])
+                    if ready:
+                        i = heappushpop(ready, i)
+                elif ready:
+                    i = heappop(ready)
+                else:
+                    if coming:
+                        queue.look(coming[0][0])
                     continue
+                if i in need_banks and not self._take_banks(i, queue, at):
+                    continue
+                ahead = queue.limit
+                if ahead < queue.end:               # the window moves on
+                    queue.limit = ahead + 1
+                    j = queue.todo[ahead]
+                    if not missing[j]:
+                        if when[j] <= at:
+                            heappush(ready, j)
+                        else:
+                            heappush(coming, (when[j], j))
+                elif queue.fences:
+                    for j in queue.go_on():
+                        if not missing[j]:
+                            heappush(coming, (when[j], j))
+                kind = kind_of[i]
+                if shared is not None:
+                    at = shared.claim(i, kind, at)
+                issue[i] = start[i] = queue.charge(kind, at)
+                if ready or coming:
+                    at = queue.free
+                    if not ready and coming[0][0] > at:
+                        at = coming[0][0]
+                    queue.due = at
+                    again = at, q
+                at = queue.done
             else:
                 i = q - QUEUES
                 queue = queue_of[i]
                 serve(i, queue, at)
-            at, again = queue.done, queue.again
+                at, again = queue.done, queue.again
             seen[i] = at                            # tell those who wait for it
             tile = tile_of[i]                       # of the instruction in PSUM, -1 if none
             if tile >= 0 and left[tile] > 1:        # others still use its only one
@@ -220,50 +258,6 @@ class _Run:
         if done > queue.done:                       # completions stay in order on a queue
             queue.done = done
         queue.next_arrival()
-
-    def _look(self, engine: Engine, at: float) -> int:
-        """Let an engine run the first instruction that is ready; return it, or -1 for none."""
-        engine.due = NEVER
-        ready, coming = engine.ready, engine.coming
-        if coming and coming[0][0] <= at:
-            i = heappop(coming)[1]
-            while coming and coming[0][0] <= at:
-                heappush(ready, heappop(coming)[1])
-            if ready:
-                i = heappushpop(ready, i)
-        elif ready:
-            i = heappop(ready)
-        else:
-            if coming:
-                engine.look(coming[0][0])
-            return -1
-        if i in self.need_banks and not self._take_banks(i, engine, at):
-            return -1
-        ahead = engine.limit
-        if ahead < engine.end:                      # the window moves on
-            engine.limit = ahead + 1
-            j = engine.todo[ahead]
-            if not self.missing[j]:
-                if self.when[j] <= at:
-                    heappush(ready, j)
-                else:
-                    heappush(coming, (self.when[j], j))
-        elif engine.fences:
-            for j in engine.go_on():
-                if not self.missing[j]:
-                    heappush(coming, (self.when[j], j))
-        kind = self.kind_of[i]
-        if self.shared is not None:
-            at = self.shared.claim(i, kind, at)
-        self.issue[i] = self.start[i] = engine.charge(kind, at)
-        engine.again = None
-        if ready or coming:
-            at = engine.free
-            if not ready and coming[0][0] > at:
-                at = coming[0][0]
-            engine.due = at
-            engine.again = at, engine.number
-        return i
 
     def _take_banks(self, i: int, engine: Engine, at: float) -> bool:
         """Take the banks of PSUM that an instruction is the first to need, if they are free."""

@@ -69,8 +69,9 @@ class Dependencies:
         if not len(self.leads[0]):
             return self.before, self.after
         before, after = (np.concatenate(x) for x in zip((self.before, self.after), self.leads))
-        order = np.lexsort((after, before))
-        return before[order], after[order]
+        each = before << 32 | after
+        each.sort(kind="stable")                        # of what is sorted for the most part
+        return each >> 32, each & 0xFFFFFFFF
 
 
 @dataclass

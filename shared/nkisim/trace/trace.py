@@ -64,6 +64,8 @@ class Pattern:
 
     def lowest(self) -> int:
         """Return the bytes from the first element to the lowest (0, or less: negative strides)."""
+        if min(self.strides, default=0) >= 0:
+            return 0
         return sum((n - 1) * min(s, 0) for n, s in zip(self.shape, self.strides))
 
 
@@ -394,8 +396,8 @@ class Trace:
 
     def counts(self) -> Counter:
         """Return the number of instructions by kind id."""
-        rows = self.rows
-        return Counter(rows[s] for s in self.starts)
+        count = np.bincount(self.kind_ids(), minlength=len(self.kinds)).tolist()
+        return Counter({kind: n for kind, n in enumerate(count) if n})
 
     def path(self, node: int) -> list[tuple[int, int]]:
         """Return [(loop, iteration)] of a node, outermost first."""

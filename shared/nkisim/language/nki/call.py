@@ -10,7 +10,7 @@ from enum import Enum
 from functools import cache
 from typing import Any
 
-from ...chip.memory import FULLY, PSUM
+from ...chip.memory import PSUM
 from ...errors import NkiError, fail
 from ...isa.operands import regroup
 from ...isa.table import Row
@@ -317,8 +317,8 @@ def _check_sum(m: Machine, ins: Instr, dst: Tensor, asked: bool | None) -> None:
     if not ins.accumulate:
         m.psum_filled.discard(st.id)
         return
-    if asked and m.compute and st.init != FULLY and not st.arena \
-            and not st.mask_view(dst.offset, dst.shape, dst.strides, 4).all():
+    if asked and m.compute and not st.arena \
+            and not st.defined(dst.offset, dst.shape, dst.strides, 4):
         raise fail("NKI-N08", "a matmul accumulates onto a result that nothing has written",
                    given=f"accumulate=True, dst {dst!r}",
                    limit="the first write of a group overwrites",
