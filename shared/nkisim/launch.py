@@ -304,7 +304,7 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     banner.announce(core.name)
     m = Machine(core, lower, compute=compute, replays=replays,
                 in_order="skip_middle_end_transformations" in kernel.nki_options)
-    m.dialect = kernel.dialect
+    m.dialect, m.older = kernel.dialect, level.older()
     m.watch, m.checks = tile_values, strictness != strict.OFF
     names = _bind(kernel, args, kwargs)
     if m.checks:

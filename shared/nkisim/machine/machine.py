@@ -41,6 +41,7 @@ class Machine:
         self.hw = hw
         self.language = language        # what operators and assignments lower to
         self.dialect = "beta1"          # in which the kernel is written
+        self.older = False              # calls of the package nki are those of 0.1 and 0.2
         self.compute = compute
         self.replays = Replays(replays and not compute)
         self.skip_middle_end = in_order     # affine_range keeps the order of statements
