@@ -183,6 +183,7 @@ def test_threads_compute_products_only_where_there_are_several(monkeypatch):
         return real(product)
     for module in (beside, products):
         monkeypatch.setattr(module, "multiply", seen_by)
+    monkeypatch.delenv(beside.VARIABLE, raising=False)
     interval, blas = sys.getswitchinterval(), beside.threads()
     inputs = whole_numbers(6, 64, 44), whole_numbers(64, 5, 128, seed=1)
     monkeypatch.setenv(beside.VARIABLE, "2")

@@ -57,12 +57,12 @@ def leads(deps: Dependencies, kinds: Sequence[Kind], works: list[cost.Work | Non
     moved = np.array([x.nbytes if x and k.row not in spill.ROWS else 0
                       for k, x in zip(kinds, transfers)] or [0])[deps.kind].sum() / 1e3
     most = np.bincount(deps.queue[deps.queue < LOADS], busy[deps.queue < LOADS]).max(initial=0.0)
-    idle = 1.0 - moved / (hw.dma_engines * t.dma_engine_gbps) / max(most, 1e-9)
-    if idle <= 0.0:
+    moving = moved / (hw.dma_engines * t.dma_engine_gbps)
+    if moving >= most:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     needs = np.array([t.compiler_load_us + x.nbytes / t.compiler_load_gbps / 1e3 if x else 0.0
                       for x in transfers] or [0.0])[deps.kind]
-    needs *= max(1.0, t.compiler_load_idle / idle)
+    needs *= max(1.0, t.compiler_load_idle / (1.0 - moving / most))     # of the DMAs' time
     loads, users = _first_uses(deps)
     found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
     for q in range(LOADS):                              # each compute engine
