@@ -17,10 +17,12 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from ..chip.memory import Storage
     from .instruction import Instr
     from .tensor import Tensor
 
@@ -75,46 +77,52 @@ def beside(wanted: bool) -> Iterator[Flying | None]:
 
 class Batch:
     """Products on their way, what waits for them, and the storages of which nobody may write
-    (`read`) or read (`due`) a part before.
+    (`read`) or read (`due`) a part before: references to those that are still there."""
 
-    `kept`: what the products use; memory goes back where it came from in the kernel's thread.
-    """
-
-    __slots__ = ("products", "held", "read", "due", "kept")
+    __slots__ = ("products", "held", "read", "due")
 
     def __init__(self, held: list[tuple[Any, Instr, Tensor]]):
         self.products: list[Future] = []
         self.held = held
-        self.read: list[Any] = []
-        self.due: list[Any] = []
-        self.kept: list[tuple] = []
+        self.read: list[ref[Storage]] = []
+        self.due: list[ref[Storage]] = []
 
     def wait(self) -> None:
         """Wait for the products."""
         for one in self.products:
             one.result()
-        self.kept.clear()
 
 
 class Flying:
-    """Products on their way, of which only so many bytes of operands are kept alive."""
+    """Products on their way, of which only so many bytes of operands are kept alive.
+
+    What they use is let go in the kernel's thread, whose memory it is (pages.py).
+    """
 
     def __init__(self, workers: ThreadPoolExecutor):
         self.workers = workers
-        self._all: deque[tuple[Future, int]] = deque()
+        self._all: deque[tuple[Future, int, tuple]] = deque()
         self._bytes = 0
 
     def start(self, batch: Batch, nbytes: int, product: list) -> None:
-        """Send a product (see `multiply`) on its way, whose operands are so many bytes of copies;
-        wait for older ones if there are too many."""
+        """Send a product (see `multiply`) on its way that keeps so many bytes alive; wait for
+        older ones if that are too many."""
         while self._all and (self._bytes + nbytes > MOST or self._all[0][0].done()):
-            one, size = self._all.popleft()
-            one.exception()                     # waits; the batch raises it
-            self._bytes -= size
-        batch.kept.append(tuple(product))
+            self._land()
+        kept = tuple(product)
         batch.products.append(self.workers.submit(multiply, product))
-        self._all.append((batch.products[-1], nbytes))
+        self._all.append((batch.products[-1], nbytes, kept))
         self._bytes += nbytes
+
+    def land(self) -> None:
+        """Wait for all of them."""
+        while self._all:
+            self._land()
+
+    def _land(self) -> None:
+        product, nbytes, _ = self._all.popleft()
+        product.exception()                     # waits; who waits for the batch raises it
+        self._bytes -= nbytes
 
 
 def multiply(product: list) -> None:
