@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -49,30 +50,50 @@ def _workers(number: int, process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(number, thread_name_prefix="nkisim")
 
 
+_lock = threading.Lock()
+_inside = 0             # how many launches have threads, in all threads
+_outside: tuple[float, Any, int] | None = None      # what the first one found
+
+
 def threads() -> int:
     """Return how many threads BLAS may use, as NKISIM_THREADS says or it is set up."""
     blas, asked = _blas(), os.environ.get(VARIABLE, "")
     if blas is None:
         return 1
-    return max(1, int(asked)) if asked.isdecimal() else \
-        max(x["num_threads"] for x in blas.info())
+    if asked.isdecimal():
+        return max(1, int(asked))
+    with _lock:
+        return _outside[2] if _outside is not None else _threads(blas)
+
+
+def _threads(blas: Any) -> int:
+    return max(x["num_threads"] for x in blas.info())
 
 
 @contextmanager
 def beside(wanted: bool) -> Iterator[Flying | None]:
     """Let BLAS use one thread for a product, and yield what computes products beside the kernel;
     None if there is but one thread, or it is not `wanted`."""
+    global _inside, _outside
     number = threads() if wanted else 1
     if number < 2:
         yield None
         return
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(min(SWITCH, interval))
+    with _lock:
+        _inside += 1
+        if _outside is None:
+            usual = _threads(_blas())
+            _outside = sys.getswitchinterval(), _blas().limit(limits=1), usual
+            sys.setswitchinterval(min(SWITCH, _outside[0]))
     try:
-        with _blas().limit(limits=1):
-            yield Flying(_workers(number, os.getpid()))
+        yield Flying(_workers(number, os.getpid()))
     finally:
-        sys.setswitchinterval(interval)
+        with _lock:
+            _inside -= 1
+            if not _inside and _outside is not None:
+                sys.setswitchinterval(_outside[0])
+                _outside[1].restore_original_limits()
+                _outside = None
 
 
 class Batch:
