@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from .instruction import Instr
     from .machine import Machine
 
+LEAST = 12              # instructions that take as long to execute as to append
+FEW = 4                 # instructions of a nest below which nothing is gained
+MOST_SMALL = 32         # loops with fewer, inside of one, that are appended even so
 MOST_PLACES = 256       # of a result in all iterations, of which each is checked
 _NODE, _STORAGE, _OFFSET = 1, 2, 3      # what the words of a row are, 0 for those that stay
 
@@ -82,11 +85,13 @@ class Once(Views):
     def __init__(self, m: Machine, watched: nestagain.Watched | None):
         super().__init__(m)
         self.watched = watched
+        self.variables = [] if watched is None else watched.variables
         self.stack: list[Level] = []
         self.issues: list[Issue] = []
         self.which: list[int] = []
         self.numbers: list[int] = []            # of each: what decides whether a product adds
         self.adds: Compared | None = None
+        self.small = 0                  # loops of which little was to be appended
         self.fits = False               # all of the outermost loop follows from one iteration
         tr = m.trace
         self.parent, self.loops, self.nodes = m.node, len(tr.loop_kind), len(tr.node_loop)
@@ -144,6 +149,10 @@ class Once(Views):
             self.end()
         if len(level.values) < 2:
             return True
+        if (len(level.values) - 1) * (len(self.which) - level.issues) < LEAST:
+            self.small += 1
+            if self.small > MOST_SMALL:
+                return False
         mine = dict.fromkeys(self.which[level.issues:])
         if not self._fits(level, [self.issues[k] for k in mine]):
             return False
@@ -325,7 +334,7 @@ def outermost(m: Machine, values: range, indices: Generator[Any, None, None], re
         yield from inner(m, values, indices, recorded, once)
     finally:
         once.end()              # an error ends the kernel, or is caught in it
-    if not once.fits:
+    if not once.fits or len(once.which) < FEW:
         m.misfits[plan] = m.misfits.get(plan, 0) + 1
 
 

@@ -74,6 +74,7 @@ class Views:
         self.levels: list[tuple[Watch, range]] = []
         self.moving: dict[int, tuple[Tensor, Moves]] = {}       # views, by their id
         self.movers: dict[int, set[Watch]] = {}         # of views of each storage
+        self.variables: list[Variable] = []
         self.bounds: list[Bound] = []   # of the variables that move them
 
     def _inside(self, low: int, high: int, steps: Moves, n: int) -> bool:
@@ -96,7 +97,9 @@ class Views:
         found = []
         for t in (dst, *ins.also, *ins.srcs):
             seen = self.moving.get(id(t))
-            unknown = set() if seen is not None else self.movers.get(t.storage.id, set()).copy()
+            moved = self.movers.get(t.storage.id) if seen is None else None
+            unknown = {w for w in (*(w for w, _ in self.levels), *self.variables)
+                       if w in moved} if moved else set()
             found.append(Place(t, seen and seen[1], unknown, ins.row.on_partitions))
         return found
 
