@@ -61,10 +61,13 @@ _TRNSCI = ("trnfft", "trntensor", "trnsparse", "trnrand", "trnsolver")
 _LIBRARY = "test/integration/nkilib/**/test_*.py"
 
 
-def _library(*options: str) -> Part:
+def _library(*options: str, version: str = "") -> Part:
     options = ("-p", "nki_library_harness", "--test-mode", "simulation", *options)
+    env = [("PYTEST_ADDOPTS", " ".join(options))]
+    if version:
+        env.append(("NKI_LANGUAGE_VERSION", version))
     return Part("tests", (_LIBRARY,), path=(".", "src"), sample=2, each=60, seconds=7200,
-                env=(("PYTEST_ADDOPTS", " ".join(options)),))
+                env=tuple(env))
 
 
 def _autocomp(folder: str) -> Part:
@@ -132,6 +135,8 @@ SUITES = (
     Suite("nki-library trn3", "its tests that leave trn2 out", "trn3",
           (_library("--platform-target", "trn3", "-p", "nki_library_harness_trn3_only"),),
           ("aws-neuron/nki-library",)),
+    Suite("nki-library 0.2", "the library as it was for NKI 0.2", "trn2",
+          (_library(version="0.2"),), ("aws-neuron/nki-library@2.28",)),
     Suite("NKIBench", "kernels that compilers and searches wrote, with NumPy references", "trn2",
           (Part("numpy pairs", ("NKIBench/kernels/*.py",), slow=True, seconds=1800),),
           ("zhang677/AccelOpt",)),

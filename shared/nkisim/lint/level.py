@@ -25,6 +25,11 @@ def requested() -> tuple[str, str]:
             asked(VERSION_VARIABLE, VERSIONS, NEWEST, "NKI-G00"))
 
 
+def older() -> bool:
+    """Tell whether the version that is asked about is one before calls changed, 0.1 or 0.2."""
+    return requested()[1] < "0.3"
+
+
 def scan(functions: list[Function], version: str = NEWEST) -> list[Finding]:
     """Return what is to be said of functions, in the order of their lines."""
     found: list[Finding] = []

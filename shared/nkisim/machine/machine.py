@@ -24,7 +24,7 @@ from .instruction import PLAIN, Instr
 from .loop import Loop, shuffle_seed
 from .nest import Nest, enabled
 from .nestonce import Once
-from .products import IS_HELD, IS_RESULT, Products, same_bytes
+from .products import IS_HELD, NOT_YET, ON_ITS_WAY, Products, same_bytes
 from .replay import Replays
 from .shadow import refresh_shadow
 from .tensor import Indirect, Tensor
@@ -41,6 +41,7 @@ class Machine:
         self.hw = hw
         self.language = language        # what operators and assignments lower to
         self.dialect = "beta1"          # in which the kernel is written
+        self.older = False              # calls of the package nki are those of 0.1 and 0.2
         self.compute = compute
         self.replays = Replays(replays and not compute)
         self.skip_middle_end = in_order     # affine_range keeps the order of statements
@@ -312,7 +313,7 @@ class Machine:
                 refuse.start_partition(t)
             if st.lazy_zero:
                 self._zero_for_real(st)
-            if st.queued & IS_RESULT and not waits:
+            if st.queued & NOT_YET and not waits:
                 waits = waiting.may_wait(self, ins, outs)
                 if not waits:
                     self.products.run()
@@ -324,8 +325,11 @@ class Machine:
             st = t.storage
             if st.readonly:
                 refuse.immutable(t)
-            if st.queued and not waits and (not ins.accumulate or st.queued & IS_HELD):
-                self.products.before_write(t)
+            if st.queued and not waits:
+                if st.queued & ON_ITS_WAY:
+                    self.products.finish()
+                if st.queued and (not ins.accumulate or st.queued & IS_HELD):
+                    self.products.before_write(t)
             if st.aliases:
                 self._unshare(st)
             st.lazy_zero = False

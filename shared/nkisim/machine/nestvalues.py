@@ -11,7 +11,7 @@ from ..chip.memory import SBUF, Storage, contiguous_strides
 from .loopindex import Compared
 from .nestrecord import Steps
 from .nestviews import Ran, Views
-from .products import IS_RESULT, of_each_sum, same_bytes
+from .products import NOT_YET, of_each_sum, same_bytes
 from .shadow import refresh_shadow
 from .tensor import Tensor
 
@@ -107,7 +107,7 @@ class Sum:
     def wait(self, m: Machine, runs: int) -> None:
         """Let the products of all iterations wait; there are `runs` of them."""
         dst, a, b = self.operands
-        if (a.storage.queued | b.storage.queued) & IS_RESULT:
+        if (a.storage.queued | b.storage.queued) & NOT_YET:
             m.products.run()
         dst.storage.version += runs
         for t in self.sums():

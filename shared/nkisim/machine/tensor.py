@@ -97,7 +97,7 @@ class Tensor:
             st = self.settle().storage
             assert st is not None
             if st.wide is None and dtypes.PRECISE.get():
-                held = dtypes.storage(self.dtype)
+                held = dtypes.FLOAT32 if self.dtype == dtypes.TFLOAT32 else self.dtype
                 data = st.data if self.oob is not None else \
                     st.data_of(self.offset, self.shape, self.strides, held.itemsize)
                 a = self._np = np.ndarray(self.shape, held, data, self.offset, self.strides)

@@ -123,10 +123,9 @@ def transfer(kind: Kind, hw: NeuronCore) -> Transfer:
         kind = _as_one(kind)
     dst = kind.operands[0]
     srcs = kind.operands[kind.outputs:]
-    src = next((p for p in srcs if p.elements == dst.elements), dst)
-    indirect = kind.indirect
+    indirect, moved = kind.indirect, kind.moved
+    src = moved if kind.scatters else next((p for p in srcs if p.elements == dst.elements), dst)
     chip = dst if dst.kind is SBUF else src if src.kind is SBUF else None
-    moved = srcs[0] if indirect and dst.kind is HBM and srcs else dst
     item = max(dst.dtype.itemsize, src.dtype.itemsize)
     nbytes = max(1, moved.elements * item)
     if indirect:                                    # rows chosen at run time: one piece each

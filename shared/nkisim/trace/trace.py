@@ -104,12 +104,25 @@ class Kind:
     @property
     def read_bytes(self) -> int:
         """Return the bytes read from HBM by one such instruction."""
-        return self._hbm_bytes(self.operands[self.outputs:])
+        plain = self._hbm_bytes(self.operands[self.outputs:])
+        if self.engine != "dma" or not self.indirect or self.scatters and not self.adds:
+            return plain
+        return plain + self.moved.nbytes
 
     @property
     def write_bytes(self) -> int:
         """Return the bytes written to HBM by one such instruction."""
+        if self.engine == "dma" and self.scatters:
+            return self.moved.nbytes
         return self._hbm_bytes(self.operands[:self.outputs])
+
+    @property
+    def moved(self) -> Pattern:
+        """Return the pattern of what a DMA moves. Where run-time indices choose what is written,
+        the destination is all that they may choose from, and the source is moved.
+        """
+        srcs = self.operands[self.outputs:]
+        return srcs[0] if self.scatters and srcs else self.operands[0]
 
     def _hbm_bytes(self, operands: tuple[Pattern, ...]) -> int:
         """Return the bytes of operands in HBM, which DMAs move (a barrier only names them)."""

@@ -21,7 +21,7 @@ from ...machine.instruction import Instr
 from ...machine.loopindex import Compared
 from ...machine.machine import Machine
 from ...machine.tensor import Tensor
-from . import alike, columns, refusals
+from . import alike, columns, older, refusals
 from .enums import OF_PARAMETER
 from .tensor import Empty, NkiTensor, no_elements
 from .versions import said_of
@@ -228,6 +228,8 @@ def instruction(own: Row, adapt: Adapter) -> Any:
             m = machine(form.api)
         if m.pending is not None:
             m.flush()
+        if m.older:
+            args, kw = older.arguments(own.name, args, kw)
         try:
             key, tiles = alike.looks(form, args, kw)
             known = m.accepted.get(key) if key is not None else None
@@ -236,6 +238,8 @@ def instruction(own: Row, adapt: Adapter) -> Any:
                 return NkiInstruction.issued(m, known.name)
             values = form.bind(args, kw)
             given = dict(zip(names, map(argument, values)))
+            if m.older:
+                older.meant(own.name, given)
             late = columns.enter(m, own, given) \
                 if any(x.__class__ is columns.Columns for x in given.values()) else None
             written_to, before = given.get("dst"), (m.told, len(m.trace.starts) + 1)

@@ -13,7 +13,7 @@ from ...isa.table import ROWS
 from ...machine.context import NeedsValues, current, machine
 from ...machine.machine import Machine
 from . import enums as constants
-from . import notation
+from . import notation, older
 from .call import NkiInstruction, Signature, argument, instruction, issue, settled, strict, written
 from .enums import (
     dge_mode,
@@ -47,15 +47,17 @@ globals().update(INSTRUCTIONS)
 def _own(text: str) -> Any:
     """Make `plan(m, **given)` a public instruction with a signature of its own."""
     form = Signature.of_text(text)
+    name = form.api.removeprefix("nisa.")
 
     def wrap(plan: Any) -> Any:
         def function(*args: Any, **kw: Any) -> NkiInstruction:
             m = machine(form.api)
             m.flush()
+            if m.older:
+                args, kw = older.arguments(name, args, kw)
             values = form.bind(args, kw)
             plan(m, **dict(zip(form.names[:-1], map(argument, values))))
             return NkiInstruction.issued(m, values[-1])
-        name = form.api.removeprefix("nisa.")
         function.__code__ = function.__code__.replace(co_name=name)
         function.__name__ = function.__qualname__ = name
         function.__doc__ = plan.__doc__

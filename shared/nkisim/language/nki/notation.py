@@ -20,6 +20,7 @@ from ...machine.indirect import Indirect, Patterned
 from ...machine.limits import integer
 from ...machine.machine import Machine
 from ...machine.tensor import Tensor
+from . import older
 from .call import argument, dge_code, settled, written
 from .registers import VirtualRegister
 
@@ -90,7 +91,7 @@ def memset(m: Machine, given: dict[str, Any]) -> None:
         raise fail("NKI-N07", "nisa.memset: the value is of another kind than dst",
                    given=f"{value!r} into {dtypes.name(dst.dtype)}",
                    limit="since 0.3 an integer for an integer tile",
-                   hint=f"value={int(value) if np.isfinite(value) else 0}")
+                   hint=f"value={int(value) if np.isfinite(value) else 0}" + older.HINT)
     if dst.dtype in dtypes.PACKED and value != 0:
         raise fail("NKI-N07", "nisa.memset of a packed dtype", given=f"value {value!r}",
                    limit="0", hint="write other values through a view: t.view(nl.uint32)")
@@ -159,7 +160,7 @@ def tensor_reduce(m: Machine, given: dict[str, Any]) -> None:
         raise fail("NKI-S10", "nisa.tensor_reduce over axes that are not the last ones",
                    given=f"axis {axis} of shape {data.shape}",
                    limit="since 0.3 an axis is the tensor's own, and trailing free dims reduce",
-                   hint="bring them to the end: t.permute((0, 2, 1))")
+                   hint="bring them to the end: t.permute((0, 2, 1))" + older.HINT)
     given["axis"] = tuple(found)
 
 
@@ -244,10 +245,10 @@ def dma_copy(m: Machine, given: dict[str, Any]) -> None:
     engine = given.pop("engine")
     dst, src = given["dst"], given["src"]
     for name, x in (("dst", dst), ("src", src)):
-        if getattr(x, "kind", None) is PSUM:
+        if getattr(x, "kind", None) is PSUM and (name == "dst" or not m.older):
             raise fail("NKI-M01", f"nisa.dma_copy: {name} lies in PSUM", given=f"{x!r}",
                        limit="since 0.3 DMA moves between HBM and SBUF",
-                       hint="nisa.tensor_copy between PSUM and SBUF")
+                       hint="nisa.tensor_copy between PSUM and SBUF" + older.HINT)
     for x in (dst, src):
         _one_column("nisa.dma_copy", x)
     if isinstance(src, Patterned) and src.size == getattr(dst, "size", 0):
