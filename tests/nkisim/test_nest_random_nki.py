@@ -104,7 +104,7 @@ def compiled(source):
     return nki.jit(names["kernel"])
 
 
-@settings(deadline=None, max_examples=150,
+@settings(deadline=None, max_examples=100,
           suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(_kernels)
 def test_random_kernels(monkeypatch, source):
@@ -115,7 +115,7 @@ def test_loops_of_random_kernels_run_once_now_and_then(monkeypatch):
     """Else the test above would say nothing."""
     nests = count(monkeypatch)
 
-    @settings(max_examples=200, database=None, derandomize=True, deadline=None)
+    @settings(max_examples=120, database=None, derandomize=True, deadline=None)
     @given(_kernels)
     def run(source):
         with pytest.MonkeyPatch.context() as patch:

@@ -60,6 +60,7 @@ class Nest(Views):
     def __init__(self, m: Machine, plan: Plan, watched: nestagain.Watched | None):
         super().__init__(m)
         self.depth, self.watched = plan.depth, watched
+        self.variables = [] if watched is None else watched.variables
         self.recorded: list[bool] = []  # which of them are in the record
         self.adds: Compared | None = None       # when the next product does
         self.issues: list[Issue] = []   # what the body has issued

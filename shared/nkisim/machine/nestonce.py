@@ -26,7 +26,7 @@ import numpy as np
 
 from ..chip.memory import HBM, PSUM
 from ..errors import NkiError
-from ..trace.trace import HEAD, KIND, Storages
+from ..trace.trace import HEAD, KIND, OPERAND, Storages
 from . import nestagain
 from .loopindex import Compared, LoopIndex, Watch
 from .nestagain import lives_on
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from .instruction import Instr
     from .machine import Machine
 
+LEAST = 12              # instructions that take as long to execute as to append
+FEW = 4                 # instructions of a nest below which nothing is gained
+MOST_SMALL = 32         # loops with fewer, inside of one, that are appended even so
 MOST_PLACES = 256       # of a result in all iterations, of which each is checked
 _NODE, _STORAGE, _OFFSET = 1, 2, 3      # what the words of a row are, 0 for those that stay
 
@@ -82,11 +85,13 @@ class Once(Views):
     def __init__(self, m: Machine, watched: nestagain.Watched | None):
         super().__init__(m)
         self.watched = watched
+        self.variables = [] if watched is None else watched.variables
         self.stack: list[Level] = []
         self.issues: list[Issue] = []
         self.which: list[int] = []
         self.numbers: list[int] = []            # of each: what decides whether a product adds
         self.adds: Compared | None = None
+        self.small = 0                  # loops of which little was to be appended
         self.fits = False               # all of the outermost loop follows from one iteration
         tr = m.trace
         self.parent, self.loops, self.nodes = m.node, len(tr.loop_kind), len(tr.node_loop)
@@ -104,7 +109,7 @@ class Once(Views):
         """Note that a view has been made of another one by numbers: the same moves both."""
         base = self.moving.get(id(t))
         if base is not None:
-            self.moving[id(view)] = view, base[1]
+            self.note(view, base[1])
 
     def issue(self, ins: Instr, dst: Tensor) -> None:
         """Take an instruction that is about to be recorded."""
@@ -144,6 +149,10 @@ class Once(Views):
             self.end()
         if len(level.values) < 2:
             return True
+        if (len(level.values) - 1) * (len(self.which) - level.issues) < LEAST:
+            self.small += 1
+            if self.small > MOST_SMALL:
+                return False
         mine = dict.fromkeys(self.which[level.issues:])
         if not self._fits(level, [self.issues[k] for k in mine]):
             return False
@@ -151,8 +160,7 @@ class Once(Views):
         if not self.stack:
             self.fits = True
             if self.watched is not None:
-                which = np.array(self.which)
-                self.watched.remember(self, list(self.issues), self.layout(lambda p: 0)[0](which),
+                self.watched.remember(self, list(self.issues), words(self.issues, self.which),
                                       self.which)
         return True
 
@@ -222,7 +230,10 @@ class Once(Views):
         rows = np.array(tr.rows[level.rows:], np.int64)
         starts = np.array(tr.starts[level.starts:], np.int64)
         which = self.which[level.issues:]
-        role, move = self.words(np.array(which), lambda p: p.moves.get(level.watch, 0))
+        local = {i: n for n, i in enumerate(mine)}
+        ran = [self.issues[i] for i in mine]
+        place = words(ran, [local[i] for i in which])
+        role, move = (x[place] for x in _layout(ran, level.watch))
         step = np.where(role == _OFFSET, move, 0)
         step[(role == _NODE) & (rows >= level.nodes)] = nodes
         step[(role == _STORAGE) & (rows >= level.storages)] = made
@@ -250,39 +261,10 @@ class Once(Views):
         m.loop_open += [False] * (loops * count)
         self.which += which * count
         self.numbers += numbers
-        for x in (self.issues[i] for i in mine):
+        for x in ran:
             known = m.psum_sums.get(x.places[0].storage.id)
             if known is not None and x.product:
                 known.update((at, False) for at in x.at)
-
-    def words(self, which: np.ndarray, move: Callable[[Place], int]
-              ) -> tuple[np.ndarray, np.ndarray]:
-        """Return, for each word of the rows of some instructions, what it is, and what `move` says
-        of operands where it is an offset."""
-        at, role, moves = self.layout(move)
-        return role[at(which)], moves[at(which)]
-
-    def layout(self, move: Callable[[Place], int]
-               ) -> tuple[Callable[[np.ndarray], np.ndarray], np.ndarray, np.ndarray]:
-        """Return the same for all issues, and where the words of some instructions are in it."""
-        role: list[int] = []
-        moves: list[int] = []
-        begin, width = [], []
-        for x in self.issues:
-            begin.append(len(role))
-            role += (0, 0, _NODE)
-            moves += (0,) * HEAD
-            for p in x.places:
-                role += (_STORAGE, _OFFSET)
-                moves += (0, move(p))
-            width.append(len(role) - begin[-1])
-        first, size = np.array(begin, np.int64), np.array(width, np.int64)
-
-        def at(which: np.ndarray) -> np.ndarray:
-            each = size[which]
-            ends = np.cumsum(each)
-            return np.arange(int(ends[-1])) + np.repeat(first[which] - ends + each, each)
-        return at, np.array(role, np.int64), np.array(moves, np.int64)
 
     def _kinds(self, level: Level, mine: list[int], every: np.ndarray, heads: np.ndarray
                ) -> list[int]:
@@ -308,6 +290,29 @@ class Once(Views):
         return later.reshape(-1).tolist()
 
 
+def words(ran: list[Issue], which: list[int]) -> np.ndarray:
+    """Return each word of a record as one of the rows of what has run, which lie one behind the
+    other; `which`: what of it each instruction is."""
+    width = np.array([HEAD + OPERAND * len(x.places) for x in ran], np.int64)
+    first = np.cumsum(width) - width
+    each = np.array(which, np.int64)
+    ends = np.cumsum(width[each])
+    return np.arange(int(ends[-1])) + np.repeat(first[each] - ends + width[each], width[each])
+
+
+def _layout(ran: list[Issue], watch: Watch) -> tuple[np.ndarray, np.ndarray]:
+    """Return, for each word of the rows of what has run, its role, and how far a loop moves it."""
+    role: list[int] = []
+    moves: list[int] = []
+    for x in ran:
+        role += (0, 0, _NODE)
+        moves += (0,) * HEAD
+        for p in x.places:
+            role += (_STORAGE, _OFFSET)
+            moves += (0, p.moves.get(watch, 0))
+    return np.array(role, np.int64), np.array(moves, np.int64)
+
+
 def inner(m: Machine, values: range, indices: Generator[Any, None, None], recorded: bool, once: Once
           ) -> Iterator[Any]:
     """Yield the indices of a loop that have to be executed."""
@@ -329,7 +334,7 @@ def outermost(m: Machine, values: range, indices: Generator[Any, None, None], re
         yield from inner(m, values, indices, recorded, once)
     finally:
         once.end()              # an error ends the kernel, or is caught in it
-    if not once.fits:
+    if not once.fits or len(once.which) < FEW:
         m.misfits[plan] = m.misfits.get(plan, 0) + 1
 
 

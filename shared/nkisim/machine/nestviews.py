@@ -73,6 +73,8 @@ class Views:
         self.m = m
         self.levels: list[tuple[Watch, range]] = []
         self.moving: dict[int, tuple[Tensor, Moves]] = {}       # views, by their id
+        self.movers: dict[int, set[Watch]] = {}         # of views of each storage
+        self.variables: list[Variable] = []
         self.bounds: list[Bound] = []   # of the variables that move them
 
     def _inside(self, low: int, high: int, steps: Moves, n: int) -> bool:
@@ -85,13 +87,19 @@ class Views:
             self.bounds.append(Bound(low, high, n, dict(by)))
         return low >= 0 and high < n
 
+    def note(self, view: Tensor, moves: Moves) -> None:
+        """Note how far a view is moved."""
+        self.moving[id(view)] = view, moves
+        self.movers.setdefault(view.storage.id, set()).update(moves)
+
     def places(self, ins: Instr, dst: Tensor) -> list[Place]:
         """Return the operands of an instruction, the written ones first."""
         found = []
         for t in (dst, *ins.also, *ins.srcs):
             seen = self.moving.get(id(t))
-            unknown = set() if seen is not None else {
-                w for v, moves in self.moving.values() if v.storage is t.storage for w in moves}
+            moved = self.movers.get(t.storage.id) if seen is None else None
+            unknown = {w for w in (*(w for w, _ in self.levels), *self.variables)
+                       if w in moved} if moved else set()
             found.append(Place(t, seen and seen[1], unknown, ins.row.on_partitions))
         return found
 
@@ -135,7 +143,7 @@ class Views:
             view = t[tuple(plain)]
         finally:
             self.m.nest = nest
-        self.moving[id(view)] = view, moves
+        self.note(view, moves)
         return view
 
 
