@@ -24,7 +24,7 @@ from .instruction import PLAIN, Instr
 from .loop import Loop, shuffle_seed
 from .nest import Nest, enabled
 from .nestonce import Once
-from .products import IS_HELD, NOT_YET, ON_ITS_WAY, Products, same_bytes
+from .products import NOT_YET, Products, same_bytes
 from .replay import Replays
 from .shadow import refresh_shadow
 from .tensor import Indirect, Tensor
@@ -326,10 +326,7 @@ class Machine:
             if st.readonly:
                 refuse.immutable(t)
             if st.queued and not waits:
-                if st.queued & ON_ITS_WAY:
-                    self.products.finish()
-                if st.queued and (not ins.accumulate or st.queued & IS_HELD):
-                    self.products.before_write(t)
+                self.products.before_write(t, ins.accumulate)
             if st.aliases:
                 self._unshare(st)
             st.lazy_zero = False

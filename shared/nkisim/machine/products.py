@@ -208,9 +208,12 @@ class Products:
             self._flag(t.storage, IS_OPERAND | IS_HELD)
             self._operands.append((t, t.offset, ()))
 
-    def before_write(self, t: Tensor) -> None:
-        """Compute what waits if it would notice that `t` is written."""
-        if self.uses(t):
+    def before_write(self, t: Tensor, adds: bool = False) -> None:
+        """Compute what waits if it would notice that `t` is written, or that a product `adds` to
+        it: others that wait would not."""
+        if t.storage.queued & ON_ITS_WAY:
+            self.finish()
+        if (not adds or t.storage.queued & IS_HELD) and self.uses(t):
             self.start(t.storage)
             if t.storage.queued & ON_ITS_WAY:
                 self.finish()
