@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
@@ -195,6 +196,18 @@ def test_threads_compute_products_only_where_there_are_several(monkeypatch):
     assert set(seen) == {threading.current_thread().name}
     monkeypatch.delenv(beside.VARIABLE)
     assert (sys.getswitchinterval(), beside.threads()) == (interval, blas)
+
+
+def test_two_kernels_at_the_same_time_leave_everything_as_it_was(monkeypatch):
+    """Each in a thread; the one that ends last began first, or not."""
+    monkeypatch.setenv(beside.VARIABLE, "2")
+    before = sys.getswitchinterval(), beside._threads(beside._blas())
+    inputs = whole_numbers(6, 64, 44), whole_numbers(64, 5, 128, seed=1)
+    alone = nkisim.simulate(convolution, *inputs)
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: nkisim.simulate(convolution, *inputs), range(12)))
+    assert all(x.tobytes() == alone.tobytes() for x in found)
+    assert before == (sys.getswitchinterval(), beside._threads(beside._blas()))
 
 
 def test_an_error_in_the_kernel_leaves_nothing_behind(monkeypatch):

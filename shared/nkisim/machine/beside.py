@@ -12,15 +12,18 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from ..chip.memory import Storage
     from .instruction import Instr
     from .tensor import Tensor
 
@@ -47,74 +50,100 @@ def _workers(number: int, process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(number, thread_name_prefix="nkisim")
 
 
+_lock = threading.Lock()
+_inside = 0             # how many launches have threads, in all threads
+_outside: tuple[float, Any, int] | None = None      # what the first one found
+
+
 def threads() -> int:
     """Return how many threads BLAS may use, as NKISIM_THREADS says or it is set up."""
     blas, asked = _blas(), os.environ.get(VARIABLE, "")
     if blas is None:
         return 1
-    return max(1, int(asked)) if asked.isdecimal() else \
-        max(x["num_threads"] for x in blas.info())
+    if asked.isdecimal():
+        return max(1, int(asked))
+    with _lock:
+        return _outside[2] if _outside is not None else _threads(blas)
+
+
+def _threads(blas: Any) -> int:
+    return max(x["num_threads"] for x in blas.info())
 
 
 @contextmanager
 def beside(wanted: bool) -> Iterator[Flying | None]:
     """Let BLAS use one thread for a product, and yield what computes products beside the kernel;
     None if there is but one thread, or it is not `wanted`."""
+    global _inside, _outside
     number = threads() if wanted else 1
     if number < 2:
         yield None
         return
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(min(SWITCH, interval))
+    with _lock:
+        _inside += 1
+        if _outside is None:
+            usual = _threads(_blas())
+            _outside = sys.getswitchinterval(), _blas().limit(limits=1), usual
+            sys.setswitchinterval(min(SWITCH, _outside[0]))
     try:
-        with _blas().limit(limits=1):
-            yield Flying(_workers(number, os.getpid()))
+        yield Flying(_workers(number, os.getpid()))
     finally:
-        sys.setswitchinterval(interval)
+        with _lock:
+            _inside -= 1
+            if not _inside and _outside is not None:
+                sys.setswitchinterval(_outside[0])
+                _outside[1].restore_original_limits()
+                _outside = None
 
 
 class Batch:
     """Products on their way, what waits for them, and the storages of which nobody may write
-    (`read`) or read (`due`) a part before.
+    (`read`) or read (`due`) a part before: references to those that are still there."""
 
-    `kept`: what the products use; memory goes back where it came from in the kernel's thread.
-    """
-
-    __slots__ = ("products", "held", "read", "due", "kept")
+    __slots__ = ("products", "held", "read", "due")
 
     def __init__(self, held: list[tuple[Any, Instr, Tensor]]):
         self.products: list[Future] = []
         self.held = held
-        self.read: list[Any] = []
-        self.due: list[Any] = []
-        self.kept: list[tuple] = []
+        self.read: list[ref[Storage]] = []
+        self.due: list[ref[Storage]] = []
 
     def wait(self) -> None:
         """Wait for the products."""
         for one in self.products:
             one.result()
-        self.kept.clear()
 
 
 class Flying:
-    """Products on their way, of which only so many bytes of operands are kept alive."""
+    """Products on their way, of which only so many bytes of operands are kept alive.
+
+    What they use is let go in the kernel's thread, whose memory it is (pages.py).
+    """
 
     def __init__(self, workers: ThreadPoolExecutor):
         self.workers = workers
-        self._all: deque[tuple[Future, int]] = deque()
+        self._all: deque[tuple[Future, int, tuple]] = deque()
         self._bytes = 0
 
     def start(self, batch: Batch, nbytes: int, product: list) -> None:
-        """Send a product (see `multiply`) on its way, whose operands are so many bytes of copies;
-        wait for older ones if there are too many."""
+        """Send a product (see `multiply`) on its way that keeps so many bytes alive; wait for
+        older ones if that are too many."""
         while self._all and (self._bytes + nbytes > MOST or self._all[0][0].done()):
-            one, size = self._all.popleft()
-            one.exception()                     # waits; the batch raises it
-            self._bytes -= size
-        batch.kept.append(tuple(product))
+            self._land()
+        kept = tuple(product)
         batch.products.append(self.workers.submit(multiply, product))
-        self._all.append((batch.products[-1], nbytes))
+        self._all.append((batch.products[-1], nbytes, kept))
         self._bytes += nbytes
+
+    def land(self) -> None:
+        """Wait for all of them."""
+        while self._all:
+            self._land()
+
+    def _land(self) -> None:
+        product, nbytes, _ = self._all.popleft()
+        product.exception()                     # waits; who waits for the batch raises it
+        self._bytes -= nbytes
 
 
 def multiply(product: list) -> None:

@@ -18,6 +18,7 @@ from functools import lru_cache
 from itertools import accumulate, product
 from math import prod
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -266,8 +267,8 @@ class Products:
             _run_all(held)
             return
         for _, ins, dst in held:
-            batch.due.append(dst.storage)
-            batch.read += [t.storage for t in ins.srcs]
+            batch.due.append(ref(dst.storage))
+            batch.read += [ref(t.storage) for t in ins.srcs]
         self._batches.append(batch)
         _flag(batch)
         while len(self._batches) > DEPTH:
@@ -277,17 +278,20 @@ class Products:
         """Wait for the products on their way, and run what waits for them."""
         while self._batches:
             self._end_of(self._batches.popleft())
+        if self.flying is not None:
+            self.flying.land()
 
     def land(self) -> None:
         """Wait for the products on their way, of which nobody wants to know any more."""
-        for batch in self._batches:
-            batch.wait()
+        if self.flying is not None:
+            self.flying.land()
         self._batches.clear()
 
     def _end_of(self, batch: Batch) -> None:
         batch.wait()
-        for storage in (*batch.due, *batch.read):
-            storage.queued &= ~ON_ITS_WAY
+        for known in (*batch.due, *batch.read):
+            if (storage := known()) is not None:
+                storage.queued &= ~ON_ITS_WAY
         for later in self._batches:
             _flag(later)
         _run_all(batch.held)
@@ -314,20 +318,27 @@ class Products:
         if self.flying is None:
             multiply([left, right, total, parts, ()])
             return
-        self.flying.start(batch, left.nbytes * also + right.nbytes * copied,
-                          [left, right, total, parts, copies or ()])
-        batch.due += [g.dst.storage for g in groups]
-        batch.read += [st for g, which, there in (
+        alive = left.nbytes if also else _tiles(groups, 0)      # by this product, of operands
+        alive += (right.nbytes if copied else 0) + \
+            (_tiles(groups[:1], 1) if copies or not copied else 0)
+        self.flying.start(batch, alive, [left, right, total, parts, copies or ()])
+        batch.due += [ref(g.dst.storage) for g in groups]
+        batch.read += [ref(st) for g, which, there in (
                            (groups[:1], 1, copied and not copies), (groups, 0, also))
                        if not there for x in g for st in x.storages[which]]
 
 
+def _tiles(groups: list[Group], which: int) -> int:
+    """Return how many bytes of tiles operands lie in."""
+    return sum(st.nbytes for g in groups for st in g.storages[which] if st.kind is not HBM)
+
+
 def _flag(batch: Batch) -> None:
     """Flag the storages of products on their way."""
-    for storage in batch.due:
-        storage.queued |= IS_DUE
-    for storage in batch.read:
-        storage.queued |= IS_READ
+    for flag, all_known in ((IS_DUE, batch.due), (IS_READ, batch.read)):
+        for known in all_known:
+            if (storage := known()) is not None:
+                storage.queued |= flag
 
 
 def _run_all(held: list[tuple[Callable, Instr, Tensor]]) -> None:
