@@ -247,6 +247,13 @@ def fails_and_is_caught(acc, left, right, t):
         acc += nisa.nc_matmul(left[:, t + k], right[:, t + k, 0:8])
 
 
+def is_where_it_is_put(acc, left, right, t):
+    ring = nl.copy(right)
+    for k in nl.affine_range(4):
+        ring[:, k, 0:8] = nl.copy(right[:, t + k, 0:8])
+        ring[:, k] = ring[:, t]             # nothing to do where it is the same
+
+
 def is_loaded_by_the_nest(acc, left, right, t):
     ring = nl.ndarray((P, 4, 8), dtype=nl.float32, buffer=nl.sbuf)
     a, b = t % 2, (t // 2) % 2
@@ -259,7 +266,7 @@ def is_loaded_by_the_nest(acc, left, right, t):
     leaves_the_tile, leaves_the_tile_in_a_slice, from_the_back, is_a_factor, is_a_size,
     is_a_partition, moves_the_sum, is_in_a_table, is_compared, has_a_product_that_lives_on,
     has_another_dtype, is_decided_by_the_tile, is_a_number_afterwards, fails_and_is_caught,
-    is_loaded_by_the_nest], ids=lambda b: b.__name__)
+    is_loaded_by_the_nest, is_where_it_is_put], ids=lambda b: b.__name__)
 def test_what_depends_on_a_variable_is_as_ever(monkeypatch, body):
     same(monkeypatch, kernel_of(body), *inputs())
 

@@ -422,8 +422,7 @@ class Machine:
                         self.bind(ins, value, target)
                         return
                 self.flush()
-            if value.storage is dst.storage and value.offset == dst.offset \
-                    and value.shape == dst.shape and value.strides == dst.strides:
+            if value.same_place(dst):
                 return                                  # p[i] += ...: already in place
             self.op("copy_into", dst, value)
         elif isinstance(value, (int, float, np.generic)):

@@ -92,6 +92,15 @@ class Views:
         self.moving[id(view)] = view, moves
         self.movers.setdefault(view.storage.id, set()).update(moves)
 
+    def compared(self, a: Tensor, b: Tensor) -> None:
+        """Note that something depends on whether two views of a storage begin at one place."""
+        found = [self.moving.get(id(t)) for t in (a, b)]
+        known = [seen[1] for seen in found if seen is not None]
+        for w in self.movers.get(a.storage.id, ()):
+            if len({moves.get(w, 0) for moves in known}) > 1 or len(known) < 2 and any(
+                    moves.get(w, 0) for moves in known or [{w: 1}]):
+                w.escaped = True
+
     def places(self, ins: Instr, dst: Tensor) -> list[Place]:
         """Return the operands of an instruction, the written ones first."""
         found = []
