@@ -10,7 +10,7 @@ import numpy as np
 
 from ..chip import dtypes, ops
 from ..chip.memory import HBM, PSUM, SBUF, merge_dims
-from ..errors import fail
+from ..errors import NkiError, fail
 from ..machine import refuse
 from ..machine.geometry import moved
 from ..machine.indirect import Indirect
@@ -49,6 +49,13 @@ DTYPES: dict[str, tuple[Callable[[np.dtype], bool], str]] = {
                         "a float dtype, or an integer of 8 or 16 bits"),
     "float32 or int32": (lambda dt: dt in (dtypes.FLOAT32, dtypes.INT32), "float32 or int32"),
 }
+
+
+def a_number(api: str, name: str, x: Any, takes: str, rule: str = "NKI-S09") -> NkiError:
+    """Return the error for a number where a tile of one element per partition is wanted."""
+    return fail(rule, f"{api}: {name} is a number", given=f"{name}={x}",
+                limit=f"a tile (P, 1) of {takes}",
+                hint="make one: nl.full((128, 1), value, dtype=nl.float32)")
 
 
 @dataclass(frozen=True)
@@ -118,10 +125,8 @@ class Operand:
         if self.form is OFFSET:
             return self._offset(x, api)
         if self.form is VECTOR and is_scalar(x):
-            raise fail(self.rule, f"{api}: {self.name} is a number", given=f"{self.name}={x}",
-                       limit=f"a tile (P, 1) of {DTYPES[self.dtypes][1]}"
-                             + (", or None" if self.optional else ""),
-                       hint="make one: nl.full((128, 1), value, dtype=nl.float32)")
+            raise a_number(api, self.name, x, DTYPES[self.dtypes][1]
+                           + (", or None" if self.optional else ""), self.rule)
         t = m.tile(x, self.name, PSUM in self.memories or self.copied)
         if self.anywhere and like is None:
             return t
