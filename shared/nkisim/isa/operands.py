@@ -10,7 +10,7 @@ import numpy as np
 
 from ..chip import dtypes, ops
 from ..chip.memory import HBM, PSUM, SBUF, merge_dims
-from ..errors import NkiError, fail
+from ..errors import fail
 from ..machine import refuse
 from ..machine.geometry import moved
 from ..machine.indirect import Indirect
@@ -20,6 +20,7 @@ from ..machine.tensor import Tensor
 READ, WRITE, UPDATE = "read", "write", "update"         # update: keeps what it does not write
 # a tile; one of (P, 1); what DMA moves; a tile on chip subscripted by an element of another one
 TILE, VECTOR, ACCESS, OFFSET = "tile", "vector", "access", "offset"
+TODAY = "today"
 
 #: Classes of dtypes that rows name: what is in them, and how to say so.
 DTYPES: dict[str, tuple[Callable[[np.dtype], bool], str]] = {
@@ -51,13 +52,6 @@ DTYPES: dict[str, tuple[Callable[[np.dtype], bool], str]] = {
 }
 
 
-def a_number(api: str, name: str, x: Any, takes: str, rule: str = "NKI-S09") -> NkiError:
-    """Return the error for a number where a tile of one element per partition is wanted."""
-    return fail(rule, f"{api}: {name} is a number", given=f"{name}={x}",
-                limit=f"a tile (P, 1) of {takes}",
-                hint="make one: nl.full((128, 1), value, dtype=nl.float32)")
-
-
 @dataclass(frozen=True)
 class Operand:
     """One operand, as the documentation describes it.
@@ -65,7 +59,8 @@ class Operand:
     `name` of the parameter; `role`: READ, WRITE or UPDATE; `form`: TILE, VECTOR (P, 1), ACCESS
     (a tensor or a run-time indexed access of one, for DMA) or OFFSET (on chip, with a run-time
     offset); `memories` it may lie in; `dtypes`: the class of DTYPES outside of which it is
-    refused, `documented`: the one that AWS names; `numbers`: a number will do as well;
+    refused, `documented`: the one that AWS names; `numbers`: a number will do as well, TODAY: in
+    the package nki, with a warning;
     `today`: the class in the package nki, where it is another one; `optional`: None will do;
     `like`: the operand that it has as many partitions as (a TILE as many elements, too);
     `elements`: least and most per partition, a number or a field of hw; `rule`, `dtype_rule`: what
@@ -79,7 +74,7 @@ class Operand:
     memories: tuple[str, ...] = (SBUF, PSUM)
     dtypes: str = "any"
     documented: str = "any"
-    numbers: bool = False
+    numbers: bool | str = False
     optional: bool = False
     today: str = ""
     like: str = ""
@@ -92,7 +87,7 @@ class Operand:
     def __str__(self) -> str:
         """Return what it is, in a few words, for COVERAGE.md."""
         what = {TILE: "tile", VECTOR: "(P, 1)", ACCESS: "access", OFFSET: "tile at an offset"}
-        words = [what[self.form]] + (["or number"] if self.numbers else [])
+        words = [what[self.form]] + (["or number"] if self.numbers is True else [])
         words += [f"like {self.like}"] if self.like and self.form is TILE else []
         if self.elements is not None:
             low, high = self.elements
@@ -118,15 +113,17 @@ class Operand:
         """
         if x is None and self.optional:
             return None
-        if self.numbers and is_scalar(x):
+        if self.numbers and is_scalar(x) and (self.numbers is True or m.dialect == "nki"):
             return x
         if self.form is ACCESS:
             return self._access(m, x, api, idle)
         if self.form is OFFSET:
             return self._offset(x, api)
         if self.form is VECTOR and is_scalar(x):
-            raise a_number(api, self.name, x, DTYPES[self.dtypes][1]
-                           + (", or None" if self.optional else ""), self.rule)
+            raise fail(self.rule, f"{api}: {self.name} is a number", given=f"{self.name}={x}",
+                       limit=f"a tile (P, 1) of {DTYPES[self.dtypes][1]}"
+                             + (", or None" if self.optional else ""),
+                       hint="make one: nl.full((128, 1), value, dtype=nl.float32)")
         t = m.tile(x, self.name, PSUM in self.memories or self.copied)
         if self.anywhere and like is None:
             return t

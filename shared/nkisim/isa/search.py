@@ -14,7 +14,7 @@ from ..machine.tensor import Tensor
 from . import formulas
 from .dve import in_order, lanes_of, put
 from .masks import NOTHING, PARTITIONS
-from .operands import UPDATE, WRITE, Operand, Tile, Vector, a_number, is_scalar, note_dtype
+from .operands import TODAY, UPDATE, WRITE, Operand, Tile, Vector, note_dtype
 from .table import VECTOR, instruction
 
 LONGEST = 16384         # elements per partition that a search goes through (nisa.max8)
@@ -158,8 +158,8 @@ _COMPARISONS = frozenset(("equal", "less", "less_equal", "greater", "greater_equ
                  "on_false_value=-3.4028234663852886e+38)",
              cuts=PARTITIONS, needs="range_select",
              operands=(Tile("on_true_tile", dtypes="float"),
-                       Vector("bound0", numbers=True, dtypes="float32", like="on_true_tile"),
-                       Vector("bound1", numbers=True, dtypes="float32", like="on_true_tile"),
+                       Vector("bound0", numbers=TODAY, dtypes="float32", like="on_true_tile"),
+                       Vector("bound1", numbers=TODAY, dtypes="float32", like="on_true_tile"),
                        Vector("reduce_res", WRITE, optional=True, like="on_true_tile")),
              promotes=("on_true_tile",), run=_run_range_select, cost=formulas.with_read_out,
              source="Neuron SDK 2.26 API reference: nisa.range_select")
@@ -174,9 +174,6 @@ def range_select(m: Machine, *, on_true_tile: Any, comp_op0: Any, comp_op1: Any,
     maximum.
     """
     api = "nisa.range_select"
-    for name, bound in (("bound0", bound0), ("bound1", bound1)):
-        if is_scalar(bound) and m.dialect != "nki":
-            raise a_number(api, name, bound, "float32")
     _only_max(reduce_op, api)
     comparisons = ops.resolve_alu(comp_op0), ops.resolve_alu(comp_op1)
     for op in comparisons:

@@ -78,8 +78,14 @@ def outside(m: Machine) -> Iterator[None]:
 
 
 def again(m: Machine, kind: str, nparts: int, row_bytes: int) -> Storage | None:
-    """Return the storage that an iteration before has made at this place, if there is one."""
+    """Return the storage that an iteration before has made at this place, emptied, if any."""
     known = m.body.next() if m.body is not None else None
-    fits = isinstance(known, Storage) and (known.kind, known.nparts, known.row_bytes) == (
-        kind, nparts, row_bytes)
-    return known if fits else None          # type: ignore[return-value]
+    if not isinstance(known, Storage) or (known.kind, known.nparts, known.row_bytes) != (
+            kind, nparts, row_bytes):
+        return None
+    if known.queued:
+        m.products.run()
+    known.renew()
+    m.psum_filled.discard(known.id)
+    m.psum_sums.pop(known.id, None)
+    return known

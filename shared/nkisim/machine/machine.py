@@ -115,11 +115,6 @@ class Machine:
         node = 0 if arena or shared else self.node
         known = None if arena or shared else bodies.again(self, kind, nparts, row_bytes)
         if known is not None:
-            if known.queued:
-                self.products.run()
-            known.renew()               # the same place, which nothing has written this time
-            self.psum_filled.discard(known.id)
-            self.psum_sums.pop(known.id, None)
             return known
         id = self.storages.add(kind, nparts, row_bytes, where, node, arena, readonly,
                                self.body is not None)
