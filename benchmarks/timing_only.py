@@ -81,6 +81,30 @@ def gemm() -> tuple[Callable, list[Any], dict[str, Any]]:
     return product, [np.zeros(s, ml_dtypes.bfloat16) for s in shapes], {}
 
 
+def softmax() -> tuple[Callable, list[Any], dict[str, Any]]:
+    """Return the softmax of the rows of 64 x 1024 x 512, with loops of Python."""
+    import nki
+    import nki.isa as nisa
+    import nki.language as nl
+
+    @nki.jit
+    def softmax(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        for image in range(x.shape[0]):
+            for i in range(x.shape[1] // 128):
+                tile = nl.ndarray((128, x.shape[2]), dtype=x.dtype, buffer=nl.sbuf)
+                total = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.sbuf)
+                nisa.dma_copy(dst=tile, src=x[image, i * 128:(i + 1) * 128])
+                nisa.tensor_reduce(dst=total, data=tile, op=nl.maximum, axis=1, negate=True)
+                nisa.activation(dst=tile, op=nl.exp, data=tile, bias=total)
+                nisa.tensor_reduce(dst=total, data=tile, op=nl.add, axis=1)
+                nisa.reciprocal(dst=total, data=total)
+                nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=total)
+                nisa.dma_copy(dst=out[image, i * 128:(i + 1) * 128], src=tile)
+        return out
+    return softmax, [np.zeros((64, 1024, 512), np.float32)], {}
+
+
 LARGE, SMALL = "speed_224x224_float16", "in256_out256_filter5x5_batch16_32x32_float16"
 
 
@@ -88,6 +112,8 @@ def cases() -> Iterator[tuple[str, bool, tuple[Callable, list[Any], dict[str, An
     """Yield (name, whether nests are run once, (kernel, inputs, keyword arguments))."""
     yield "vecadd, one row at a time", True, lab_case("vecadd", "tiled_25600_rows1")
     yield "GEMM 4096 x 8192 x 8192", True, gemm()
+    yield "softmax of rows, Python's range", True, softmax()
+    yield "softmax of rows, Python's range, every iteration", False, softmax()
     for name, case in (("conv2d 224 x 224 fp16, 3 x 3", LARGE),
                        ("conv2d 32 x 32 fp16, 5 x 5", SMALL)):
         yield name, True, lab_case("conv2d", case)

@@ -71,7 +71,8 @@ def test_nkisim_needs_numpy_and_ml_dtypes_only_and_knows_no_lab():
     found = foreign(ROOT / "shared" / "nkisim", allowed)
     # arrays of torch and JAX are accepted where those are, which takes an import in a function;
     # so does a plot (the extra `plot`)
-    optional = {"torch", "jax", "matplotlib"}
+    # and whatever sets the threads of BLAS (the extra `labs`)
+    optional = {"torch", "jax", "matplotlib", "threadpoolctl"}
     assert {n: bad - optional for n, bad in found.items() if bad - optional} == {}
 
 

@@ -30,6 +30,7 @@ from .errors import DIALECT, NkiError, Where, defined_at, fail, find_where, in_u
 from .isa import lower
 from .lint import level
 from .machine import allocate, plainrange
+from .machine.beside import beside
 from .machine.context import NeedsValues, current
 from .machine.cores import Cores
 from .machine.grid import grid_sizes
@@ -313,17 +314,14 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     named = {k: box.convert(v, k) for k, v in kwargs.items()}
     token, spoken = current.set(m), DIALECT.set(kernel.dialect)
     try:
-        with collector.paused(), np.errstate(all="ignore"), dtypes.precision():
+        with collector.paused(), np.errstate(all="ignore"), dtypes.precision(), \
+                beside(compute) as m.products.flying:
             result = plainrange.known_to(kernel.func)(_run_instances)(m, kernel, tensors, named)
             m.catch_up()        # nothing has read them: a kernel may return PSUM itself
             m.replays.finish()
             kernel.ended(m)
-            error = None
-            if not m.checks:
-                pass
-            elif m.cores is None:
-                error = check_loops(m)
-            else:
+            error = check_loops(m) if m.checks and m.cores is None else None
+            if m.checks and m.cores is not None:
                 _races(m)
             if compute and m.checks:    # a profile counts what does not fit as it schedules
                 check_capacity(m)
@@ -336,6 +334,7 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
         _until_it_broke(m, exc)
         raise
     finally:
+        m.products.land()
         current.reset(token)
         DIALECT.reset(spoken)
     if error is not None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nkisim.launch import launch
-from nkisim.machine import nest, nestagain
+from nkisim.machine import nest, nestagain, nestonce
 
 P = 128
 
@@ -40,6 +40,28 @@ def same(monkeypatch, kernel, *args, **kwargs):
         monkeypatch.setenv(nest.VARIABLE, "0")
         assert once == run(kernel, *args, compute=compute, **kwargs)
     return once
+
+
+def same_record(monkeypatch, kernel, *args):
+    """Assert that nests make no difference to a run without values."""
+    monkeypatch.delenv(nest.VARIABLE, raising=False)
+    once = run(kernel, *args, compute=False)
+    monkeypatch.setenv(nest.VARIABLE, "0")
+    assert once == run(kernel, *args, compute=False)
+
+
+def count(monkeypatch):
+    """Return a list to which each nest is added that has run once, with values and without."""
+    nests = []
+    go_on, end = nest.Nest.go_on, nestonce.Once.end
+
+    def ended(self):
+        end(self)
+        if self.fits and self not in nests:
+            nests.append(self)
+    monkeypatch.setattr(nest.Nest, "go_on", lambda self: (nests.append(self), go_on(self)))
+    monkeypatch.setattr(nestonce.Once, "end", ended)
+    return nests
 
 
 @pytest.fixture

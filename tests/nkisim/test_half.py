@@ -60,3 +60,15 @@ def test_any_bits_any_shape_any_strides(first, step, shape, strided):
     out = np.zeros((*shape, 2), np.float32)
     half.widen(expected, out[..., 1])
     assert same(np.ascontiguousarray(out[..., 1]), expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("small", [1, 3, 200, 5000])
+def test_a_few_numbers_below_the_normal_ones(small):
+    rng = np.random.default_rng(small)
+    x = rng.standard_normal((64, 300)).astype(np.float32) + np.float32(8)
+    at = rng.integers(0, x.size, small)
+    x.reshape(-1)[at] = rng.choice([0.0, -0.0, 1e-7, -5.9e-8, 2.98e-8, 2.99e-8, 6.1e-5, -3e-5],
+                                   small)
+    out = np.zeros((64, 600), np.float16)[:, ::2]
+    half.narrow(x, out)
+    assert same(np.ascontiguousarray(out), x.astype(np.float16))

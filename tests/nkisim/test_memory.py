@@ -426,3 +426,23 @@ def test_matmul_operands_in_psum_are_copied():
     assert (ids(direct), ids(copied)) == ([], ["NKI-M09"])
     assert copied.instructions["tensor_copy"] == direct.instructions["tensor_copy"] + 1
     np.testing.assert_array_equal(direct.outputs, copied.outputs)
+
+
+@pytest.mark.parametrize("op", [nl.exp, nl.relu, nl.gelu, nl.rsqrt, nl.sign, nl.copy, nl.softplus])
+def test_an_activation_of_a_tile_into_itself(op):
+    """It reads everything before it writes, also a part of the tile that lies beside."""
+    @nki.jit
+    def kernel(x):
+        out, apart = output((128, 16)), output((128, 12))
+        t = nl.ndarray((128, 16), np.float32)
+        t[...] = nl.load(x)
+        nl.store(apart, nisa.activation(op, t[:, 0:12], scale=0.5, bias=nl.load(x[:, 15:16])))
+        t[:, 4:16] = nisa.activation(op, t[:, 0:12], scale=0.5, bias=t[:, 15:16])
+        t[...] = nisa.activation(nl.copy, t)
+        nl.store(out, t)
+        return out, apart
+
+    x = np.abs(data(128, 16)) + np.float32(0.1)
+    out, apart = nkisim.simulate(kernel, x)
+    np.testing.assert_array_equal(out[:, :4], x[:, :4])
+    np.testing.assert_array_equal(out[:, 4:], apart)

@@ -69,3 +69,23 @@ def onto_a_memset(acc, left, right, t):
 def test_nests_of_todays_dialect_are_as_ever(monkeypatch, taken, body, least):
     same(monkeypatch, kernel_of(body), *inputs())
     assert len(taken) >= least
+
+
+def test_that_a_sum_has_been_read_is_noted(monkeypatch):
+    """The first nest reads what no product has written, the second one a sum that goes on."""
+    @nki.jit
+    def kernel(x, w):
+        out = nl.ndarray((P, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+        left = nl.ndarray((P, P), dtype=w.dtype, buffer=nl.sbuf)
+        row = nl.ndarray((P, 4, 8), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=left, src=w[:, 0])
+        acc = nl.ndarray((P, 8), dtype=nl.float32, buffer=nl.psum)
+        for n in [4, 4]:
+            for k in range(n):
+                nisa.tensor_copy(dst=row[:, k], src=acc)
+            nisa.nc_matmul(dst=acc, stationary=left, moving=row[:, 0])
+        nisa.tensor_copy(dst=row[:, 0], src=acc)
+        nisa.dma_copy(dst=out, src=row[:, 0])
+        return out
+    found = same(monkeypatch, kernel, *inputs())
+    assert any("NKI-R06" in f for f in found["findings"])

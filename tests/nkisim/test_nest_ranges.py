@@ -15,18 +15,14 @@ from hypothesis import strategies as st
 import nkisim
 from labkit import make_inputs
 from labkit.load import load_lab, load_module
-from nkisim.machine import nest
 
-from .nesting import P, data, same
+from .nesting import P, count, data, same
 
 
 @pytest.fixture
 def executed(monkeypatch):
     """Count the nests that ran once."""
-    nests = []
-    go_on = nest.Nest.go_on
-    monkeypatch.setattr(nest.Nest, "go_on", lambda self: (nests.append(self), go_on(self)))
-    return nests
+    return count(monkeypatch)
 
 
 @nki.jit

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 import nkisim
 from labkit import make_inputs
 from labkit.load import load_lab, load_module
-from nkisim.machine import nest
 
-from .nesting import P, data, kernel_with, same
+from .nesting import P, count, data, kernel_with, same
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,10 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def counted(monkeypatch):
     """Count the nests that ran once."""
-    nests = []
-    go_on = nest.Nest.go_on
-    monkeypatch.setattr(nest.Nest, "go_on", lambda self: (nests.append(self), go_on(self)))
-    return nests
+    return count(monkeypatch)
 
 
 # -- nests that run once ---------------------------------------------------------------------------

@@ -91,6 +91,29 @@ def test_nothing_is_delayed_where_the_engines_wait_for_dmas_anyway(sums, delayed
         assert plan.busy["dma"] > 0.8 * plan.end.max()
 
 
+def test_a_little_more_work_takes_a_little_longer():
+    """Also where an elementwise kernel goes from waiting for DMAs to waiting for an engine: there
+    128 columns more of some 6000 once took 80 % longer."""
+    def stream(columns):
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray((32, 128, 1024), dtype=a.dtype, buffer=nl.shared_hbm)
+            for i in nl.affine_range(32):
+                x, square, first, last = (nl.load(a[j, i]) for j in range(4))
+                y = nisa.tensor_tensor(first, nisa.activation(nl.square, square), nl.add)
+                for _ in range(2):
+                    y = nisa.tensor_tensor(y, square, nl.add)
+                if columns:
+                    y[:, :columns] = nisa.tensor_tensor(y[:, :columns], y[:, :columns], nl.add)
+                nl.store(out[i], nisa.tensor_tensor(x, nisa.tensor_tensor(y, last, nl.add),
+                                                    nl.add))
+            return out
+        return predict(kernel, ones(4, 32, 128, 1024)).body_us
+    times = [stream(columns) for columns in range(0, 1025, 128)]
+    steps = [b / a for a, b in zip(times, times[1:])]
+    assert min(steps) > 0.98 and max(steps) < 1.3
+
+
 def test_loads_are_triggered_in_the_order_of_their_use():
     @nki.jit
     def kernel(a, b):

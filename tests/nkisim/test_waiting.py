@@ -1,6 +1,10 @@
 """Instructions that wait for products run before anything can notice that they had not."""
 from __future__ import annotations
 
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
@@ -11,7 +15,7 @@ from hypothesis import strategies as st
 
 import nkisim
 from nkisim.launch import launch
-from nkisim.machine import products
+from nkisim.machine import beside, products
 
 P = 8
 DTYPES = [np.float32, np.float16]
@@ -75,11 +79,14 @@ STEP = st.tuples(st.sampled_from(WHATS), *[st.integers(0, 3)] * 3)
 
 @settings(deadline=None, max_examples=200)
 @given(program=st.lists(STEP, max_size=24), dtype=st.sampled_from(DTYPES),
-       most=st.sampled_from([2, 1024]))
-def test_any_program_gives_the_bytes_of_one_instruction_after_the_other(program, dtype, most):
+       most=st.sampled_from([2, 1024]), threads=st.sampled_from(["1", "3"]))
+def test_any_program_gives_the_bytes_of_one_instruction_after_the_other(program, dtype, most,
+                                                                        threads):
     a = whole_numbers(4, P, P, dtype=dtype)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(beside.VARIABLE, threads)
         patch.setattr(products, "MAX_HELD", most)
+        patch.setattr(products, "MAX_PRODUCTS", most + 1)
         waited = launch(steps, (a, program), {}, target="trn2", compute=True)
         patch.setattr(products, "MAX_PRODUCTS", 1)      # each is computed when it is issued
         patch.setattr("nkisim.machine.waiting.may_wait", lambda *args: False)
@@ -116,6 +123,107 @@ def test_tiles_with_the_same_moving_operand_are_one_product(monkeypatch):
     got = nkisim.simulate(tiles_of_a_product, a, b)
     assert calls == [((128, 128), (128, 96))]
     np.testing.assert_array_equal(got, a.T @ b)
+
+
+@nki.jit
+def convolution(x, w):
+    """A sum of shifted windows for each of six images, from two slots of memory in turn."""
+    out = nl.ndarray((6, 2, 64, 40), dtype=x.dtype, buffer=nl.shared_hbm)
+    slots = nl.ndarray((64, 2, 44), dtype=x.dtype, buffer=nl.sbuf)
+    weights = nl.load(w)
+    for image in nl.static_range(6):
+        slots[:, image % 2] = nl.load(x[image])
+        for m in nl.static_range(2):
+            acc = nl.zeros((64, 40), dtype=nl.float32, buffer=nl.psum)
+            for k in nl.affine_range(5):
+                acc += nisa.nc_matmul(weights[:, k, m * 64:m * 64 + 64],
+                                      slots[:, image % 2, k:k + 40])
+            nl.store(out[image, m], value=nisa.activation(nl.relu, acc, dtype=out.dtype))
+    return out
+
+
+@nki.jit
+def two_layers(x, w):
+    """relu(x.T @ w) in HBM, and from there a product of it and its own first columns."""
+    rows, cols = x.shape[1], w.shape[1]
+    hidden = nl.ndarray((rows, cols), dtype=x.dtype, buffer=nl.hbm)
+    out = nl.ndarray((cols, cols), dtype=x.dtype, buffer=nl.shared_hbm)
+    left, right = nl.load(x), nl.load(w)
+    for m in nl.static_range(rows // 32):
+        acc = nl.zeros((32, cols), dtype=nl.float32, buffer=nl.psum)
+        acc += nisa.nc_matmul(left[:, m * 32:m * 32 + 32], right)
+        nl.store(hidden[m * 32:m * 32 + 32], value=nisa.activation(nl.relu, acc, dtype=x.dtype))
+    total = nl.zeros((cols, cols), dtype=nl.float32, buffer=nl.psum)
+    for m in nl.affine_range(rows // 32):
+        tile = nl.load(hidden[m * 32:m * 32 + 32])
+        total += nisa.nc_matmul(tile, tile)
+    nl.store(out, value=nl.copy(total, dtype=out.dtype))
+    return out
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kernel, shapes", [
+    (convolution, ((6, 64, 44), (64, 5, 128))), (two_layers, ((32, 128), (32, 48))),
+    (tiles_of_a_product, ((128, 128), (128, 96)))], ids=["convolution", "layers", "tiles"])
+def test_products_beside_the_kernel_give_the_same_bytes(monkeypatch, kernel, shapes, dtype):
+    inputs = [whole_numbers(*s, seed=i, dtype=dtype) for i, s in enumerate(shapes)]
+    outputs = []
+    for threads in ("1", "2", "5"):
+        monkeypatch.setenv(beside.VARIABLE, threads)
+        outputs.append([nkisim.simulate(kernel, *inputs).tobytes() for _ in range(3)])
+    assert len({x for some in outputs for x in some}) == 1
+
+
+def test_threads_compute_products_only_where_there_are_several(monkeypatch):
+    """The number asked for is the number used; afterwards everything is as it was before."""
+    seen = []
+    real = beside.multiply
+
+    def seen_by(product):
+        seen.append(threading.current_thread().name)
+        return real(product)
+    for module in (beside, products):
+        monkeypatch.setattr(module, "multiply", seen_by)
+    monkeypatch.delenv(beside.VARIABLE, raising=False)
+    interval, blas = sys.getswitchinterval(), beside.threads()
+    inputs = whole_numbers(6, 64, 44), whole_numbers(64, 5, 128, seed=1)
+    monkeypatch.setenv(beside.VARIABLE, "2")
+    nkisim.simulate(convolution, *inputs)
+    assert seen and all(name.startswith("nkisim") for name in seen)
+    seen.clear()
+    monkeypatch.setenv(beside.VARIABLE, "1")
+    nkisim.simulate(convolution, *inputs)
+    assert set(seen) == {threading.current_thread().name}
+    monkeypatch.delenv(beside.VARIABLE)
+    assert (sys.getswitchinterval(), beside.threads()) == (interval, blas)
+
+
+def test_two_kernels_at_the_same_time_leave_everything_as_it_was(monkeypatch):
+    """Each in a thread; the one that ends last began first, or not."""
+    monkeypatch.setenv(beside.VARIABLE, "2")
+    before = sys.getswitchinterval(), beside._threads(beside._blas())
+    inputs = whole_numbers(6, 64, 44), whole_numbers(64, 5, 128, seed=1)
+    alone = nkisim.simulate(convolution, *inputs)
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: nkisim.simulate(convolution, *inputs), range(12)))
+    assert all(x.tobytes() == alone.tobytes() for x in found)
+    assert before == (sys.getswitchinterval(), beside._threads(beside._blas()))
+
+
+def test_an_error_in_the_kernel_leaves_nothing_behind(monkeypatch):
+    """A kernel that fails while products are on their way; the next one is as if alone."""
+    @nki.jit
+    def fails(x, w):
+        convolution.func(x, w)
+        raise ValueError("no")
+    monkeypatch.setenv(beside.VARIABLE, "2")
+    inputs = whole_numbers(6, 64, 44), whole_numbers(64, 5, 128, seed=1)
+    with pytest.raises(ValueError, match="no"):
+        nkisim.simulate(fails, *inputs)
+    monkeypatch.setenv(beside.VARIABLE, "1")
+    alone = nkisim.simulate(convolution, *inputs)
+    monkeypatch.setenv(beside.VARIABLE, "2")
+    assert nkisim.simulate(convolution, *inputs).tobytes() == alone.tobytes()
 
 
 @pytest.mark.parametrize("before", [True, False])

@@ -23,10 +23,11 @@ class Boxes:
     have not been written.
     """
 
-    __slots__ = ("size", "width", "left", "_rows")
+    __slots__ = ("size", "width", "left", "_rows", "_apart")
 
     def __init__(self, size: int, width: int):
         self.size, self.width, self.left = size, width, size
+        self._apart = True              # no range of columns overlaps another one
         self._rows: dict[tuple[int, int], list[int]] = {}
 
     def add(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
@@ -37,17 +38,24 @@ class Boxes:
         if box is None:
             return False
         top, bottom, lo, hi = box
-        inside = []
-        for (a, b), rows in self._rows.items():
-            if a < hi and lo < b and (a, b) != (lo, hi) and (common := _common(rows, top, bottom)):
-                if a <= lo and hi <= b and common == bottom - top:
+        rows = self._rows.get((lo, hi)) if self._apart else None
+        if rows is None:
+            inside = []
+            for (a, b), rows in self._rows.items():
+                if not (a < hi and lo < b) or (a, b) == (lo, hi):
+                    continue
+                common = _common(rows, top, bottom)
+                if common and a <= lo and hi <= b and common == bottom - top:
                     return True                         # nothing new
-                if a < lo or hi < b or rows[0] < top or bottom < rows[-1]:
+                if common and (a < lo or hi < b or rows[0] < top or bottom < rows[-1]):
                     return False
-                inside.append((a, b))                   # a part of what is written now
-        for a, b in inside:
-            self.left += _length(self._rows.pop((a, b))) * (b - a)
-        rows = self._rows.setdefault((lo, hi), [top, top])
+                if common:
+                    inside.append((a, b))               # a part of what is written now
+                else:
+                    self._apart = False
+            for a, b in inside:
+                self.left += _length(self._rows.pop((a, b))) * (b - a)
+            rows = self._rows.setdefault((lo, hi), [top, top])
         if rows[-1] == top:                             # the next one down
             rows[-1] = bottom
             self.left -= (bottom - top) * (hi - lo)

@@ -121,5 +121,8 @@ COMPILER = {
         1.9, "matmuls of 74 block sizes: those with loads of 64 KiB wait 0.1 to 0.3 us for each"),
     "compiler_load_gbps": fitted(
         100.0, "the same: with loads of 256 KiB they hardly wait; 50 to 200 fit as well"),
+    "compiler_load_idle": assumed(
+        0.15, "so that a kernel just bound by an engine is not half as fast again as one just "
+        "bound by DMAs; two records lie between"),
     "compiler_psum_share": assumed(0.5, "so that what comes later cannot take all banks"),
 }

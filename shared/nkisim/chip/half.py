@@ -16,6 +16,7 @@ _SHIFT = 13                     # mantissa bits that float16 lacks
 _MOVE = 127 - 15                # difference of the exponents' biases
 _TOO_LARGE = 0x477FE000         # bits of 65504, the largest float16, in float32
 _SUBNORMAL = (_MOVE + 1) << 23  # bits of 2 ** -14: below, a float16 has fewer bits
+_FEW = 64                       # one of so many elements: those are left to NumPy
 _HALF = 0x3F000000              # bits of 0.5, of which the last one is worth 2 ** -24
 _SMALLEST = np.array([1], np.int32).view(np.float32)
 
@@ -69,12 +70,13 @@ def _narrow(src: np.ndarray, out: np.ndarray, scratch: np.ndarray) -> None:
         np.copyto(out, src, casting="unsafe")
         return
     few = size < _SUBNORMAL
+    count = np.count_nonzero(few)
     np.right_shift(size, _SHIFT, out=other)     # half of the last bit up, or a bit less if it is 0
     np.bitwise_and(other, 1, out=other)
     other += size
     other += (1 << _SHIFT - 1) - 1 - (_MOVE << 23)
     np.right_shift(other, _SHIFT, out=other)
-    if few.any():                               # the sum has the bits, and is rounded as wanted
+    if count > src.size // _FEW:                # the sum has the bits, and is rounded as wanted
         values = size.view(np.float32)
         values += np.float32(0.5)
         size -= _HALF
@@ -83,6 +85,8 @@ def _narrow(src: np.ndarray, out: np.ndarray, scratch: np.ndarray) -> None:
     np.bitwise_and(size, -0x8000, out=size)     # the sign
     np.bitwise_or(other, size, out=other)
     np.copyto(out.view(np.int16), other, casting="unsafe")
+    if 0 < count <= src.size // _FEW:
+        np.copyto(out, src, casting="unsafe", where=few)
 
 
 __all__ = ["narrow", "widen"]

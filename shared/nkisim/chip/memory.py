@@ -59,7 +59,7 @@ class Storage:
     __slots__ = ("id", "kind", "nparts", "row_bytes", "nbytes", "_data", "init", "_mask",
                  "_origin", "grain", "_missing", "where", "readonly", "lazy_zero", "aliases",
                  "shadow", "node", "arena", "writers", "lost", "queued", "wide", "version",
-                 "loaded", "_fill", "_alike", "_rest", "_boxes")
+                 "loaded", "_fill", "_alike", "_rest", "_boxes", "__weakref__")
 
     def __init__(self, id: int, kind: str, nparts: int, row_bytes: int, grain: int, where: int,
                  node: int, arena: bool, readonly: bool):

@@ -15,14 +15,24 @@ SMALLEST = 1 << 16      # bytes: what is smaller, the allocator of the C library
 MOST = 256 << 20        # bytes that are kept, a bound on what dead storages take
 
 
+class _Block:
+    """A piece of memory; `interface` is what NumPy asks of it, which takes long to make."""
+
+    __slots__ = ("memory", "interface", "size")
+
+    def __init__(self, memory: np.ndarray):
+        self.memory, self.size = memory, memory.size
+        self.interface: dict[str, Any] = memory.__array_interface__
+
+
 class _Kept(threading.local):
     """Blocks of memory that are free, by their size; each thread has its own."""
 
     def __init__(self) -> None:
-        self.blocks: OrderedDict[int, list[np.ndarray]] = OrderedDict()
+        self.blocks: OrderedDict[int, list[_Block]] = OrderedDict()
         self.bytes = 0
 
-    def take(self, size: int) -> np.ndarray | None:
+    def take(self, size: int) -> _Block | None:
         """Return a block of so many bytes, None if there is none."""
         try:
             block = self.blocks[size].pop()
@@ -31,7 +41,7 @@ class _Kept(threading.local):
         self.bytes -= size
         return block
 
-    def give(self, block: np.ndarray) -> None:
+    def give(self, block: _Block) -> None:
         """Keep a block; what is too much goes, of sizes that were not seen for long first.
 
         It may be called at any point of these methods: by the garbage collector.
@@ -54,29 +64,34 @@ class _Lease:
 
     __slots__ = ("block", "__array_interface__")
 
-    def __init__(self, block: np.ndarray):
+    def __init__(self, block: _Block):
         self.block = block
-        self.__array_interface__: dict[str, Any] = block.__array_interface__
+        self.__array_interface__ = block.interface
 
     def __del__(self, kept: _Kept = _kept) -> None:
         kept.give(self.block)
 
 
+def _pooled(size: int) -> bool:
+    return SMALLEST <= size <= MOST
+
+
 def room(size: int) -> np.ndarray:
     """Return a flat uint8 array of so many bytes, which hold anything."""
-    if not SMALLEST <= size <= MOST:
+    if not _pooled(size):
         return np.empty(size, np.uint8)
-    block = _kept.take(size)
-    return np.asarray(_Lease(np.empty(size, np.uint8) if block is None else block))
+    return np.asarray(_Lease(_kept.take(size) or _Block(np.empty(size, np.uint8))))
 
 
 def filled(size: int, byte: int) -> np.ndarray:
     """Return a flat uint8 array of so many bytes, all of one value."""
-    if byte == 0 and not _kept.blocks.get(size):
-        return np.zeros(size, np.uint8)         # the operating system's pages are zero
-    out = room(size)
-    out.fill(byte)
-    return out
+    block = _kept.take(size) if _pooled(size) else None
+    if block is not None:
+        block.memory.fill(byte)
+        return np.asarray(_Lease(block))
+    # pages of the operating system are zero
+    made = np.full(size, byte, np.uint8) if byte else np.zeros(size, np.uint8)
+    return np.asarray(_Lease(_Block(made))) if _pooled(size) else made
 
 
 __all__ = ["filled", "room"]

@@ -23,10 +23,11 @@ def _run_activation(m: Machine, ins: Instr, dst: Tensor) -> None:
     fn, reduce_op, cmd = ins.params
     x = dtypes.as_float32(ins.srcs[0].np)
     bias, scale = ins.scalar(0, x.ndim), ins.scalar(1, x.ndim)
+    own = None                          # x, if nobody else has it
     if not (is_scalar(scale) and scale == 1.0):
-        x = x * (np.float32(scale) if is_scalar(scale) else scale)
+        x = own = x * (np.float32(scale) if is_scalar(scale) else scale)
     if bias is not None:
-        x = x + bias
+        x = np.add(x, bias, out=own)
     if fn.low != -np.inf or fn.high != np.inf:
         bad = fn.outside(x)
         if bad.any():
@@ -35,8 +36,13 @@ def _run_activation(m: Machine, ins: Instr, dst: Tensor) -> None:
                    f"[{fn.low:g}, {fn.high:g}]{' of |x|' if fn.by_magnitude else ''} for "
                    f"{int(bad.sum())} of {bad.size} elements (e.g. {float(x[bad][0]):g}); the "
                    "chip returns wrong values there without a sign", ins.line)
-    value = np.asarray(fn.fn(x))
-    put(value, dst)
+    out = dst.np
+    if dst.dtype == dtypes.FLOAT32 and out.shape == x.shape and out.flags.c_contiguous \
+            and x.flags.c_contiguous:           # NumPy may round in another way where they are not
+        value = fn.fn(x, out=out)
+    else:
+        value = np.asarray(fn.fn(x))
+        put(value, dst)
     _reduce(m, ins, value, reduce_op, cmd)
 
 

@@ -23,7 +23,8 @@ from .block import BlockTensor
 from .instruction import PLAIN, Instr
 from .loop import Loop, shuffle_seed
 from .nest import Nest, enabled
-from .products import IS_HELD, IS_RESULT, Products, same_bytes
+from .nestonce import Once
+from .products import IS_HELD, NOT_YET, ON_ITS_WAY, Products, same_bytes
 from .replay import Replays
 from .shadow import refresh_shadow
 from .tensor import Indirect, Tensor
@@ -62,7 +63,7 @@ class Machine:
         self.accepted: dict[tuple, Any] = {}              # forms of calls -> what was planned
         self.node = 0                   # loop iteration being executed
         self.top = 0                    # the node of the kernel's top level
-        self.nest: Nest | None = None   # the one whose body runs for all iterations
+        self.nest: Nest | Once | None = None    # the one whose body runs for all iterations
         self.nests = enabled()
         self.misfits: dict[Any, int] = {}       # how often one did not fit, by plan
         self.again: dict[Any, Any] = {}         # nests that have run, by plan (nestagain.py)
@@ -312,7 +313,7 @@ class Machine:
                 refuse.start_partition(t)
             if st.lazy_zero:
                 self._zero_for_real(st)
-            if st.queued & IS_RESULT and not waits:
+            if st.queued & NOT_YET and not waits:
                 waits = waiting.may_wait(self, ins, outs)
                 if not waits:
                     self.products.run()
@@ -324,8 +325,11 @@ class Machine:
             st = t.storage
             if st.readonly:
                 refuse.immutable(t)
-            if st.queued and not waits and (not ins.accumulate or st.queued & IS_HELD):
-                self.products.before_write(t)
+            if st.queued and not waits:
+                if st.queued & ON_ITS_WAY:
+                    self.products.finish()
+                if st.queued and (not ins.accumulate or st.queued & IS_HELD):
+                    self.products.before_write(t)
             if st.aliases:
                 self._unshare(st)
             st.lazy_zero = False

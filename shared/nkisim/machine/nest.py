@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -30,12 +30,12 @@ import numpy as np
 from ..chip.memory import FULLY, HBM, PSUM, SBUF, free_range
 from ..errors import NkiError
 from ..trace.trace import KIND
-from . import nestagain
+from . import nestagain, nestonce
 from .context import current
 from .loopindex import Compared, LoopIndex, Watch
 from .nestplan import Plan, plan_of
-from .nestrecord import Form, Line, Steps, unrolled
-from .nestvalues import Issue, copied, is_known, make, operand_of_all, same_bytes
+from .nestrecord import Form, Line, Steps, Unrolled, unrolled
+from .nestvalues import Issue, Sum, copied, is_known, make, operand_of_all, same_bytes
 from .nestviews import Variable, Views
 from .products import of_each_sum
 
@@ -57,9 +57,10 @@ class Nest(Views):
     `watched`: the variables that are watched meanwhile, if it is of use to know what they do.
     """
 
-    def __init__(self, m: Machine, plan: Plan, watched: nestagain.Watched | None = None):
+    def __init__(self, m: Machine, plan: Plan, watched: nestagain.Watched | None):
         super().__init__(m)
         self.depth, self.watched = plan.depth, watched
+        self.variables = [] if watched is None else watched.variables
         self.recorded: list[bool] = []  # which of them are in the record
         self.adds: Compared | None = None       # when the next product does
         self.issues: list[Issue] = []   # what the body has issued
@@ -272,7 +273,7 @@ class Nest(Views):
         record.append(tr, self.rows, self.storages, self.loops, self.nodes, self.parent)
         m.loop_open += [False] * len(record.inner)
         if self.watched is not None:
-            self.watched.remember(self, record)
+            self._remember(self.watched, record)
         for x in self.issues:
             if x.product:
                 self._sums_written(x)
@@ -296,6 +297,15 @@ class Nest(Views):
                                          and left.source is right.source)
             m.products.add_all((a, b), x.dst, counts, (x.moves[0], by, by_right),
                                x.adds is not None)
+
+    def _remember(self, watched: nestagain.Watched, record: Unrolled) -> None:
+        """Remember a nest of nothing but products."""
+        if self.made or not all(x.product for x in self.issues):
+            watched.look.history.unused += 1
+            return
+        watched.remember(self, [x.line(self, self.counts) for x in self.issues], record.every,
+                         list(range(len(self.issues))),
+                         [Sum(x, self.counts) for x in self.issues], record.runs)
 
     def _adds_later(self, x: Issue) -> bool:
         """Tell whether a product that overwrites adds to a sum in later iterations."""
@@ -376,16 +386,23 @@ class Start:
 
     def run(self, m: Machine, loop: Loop | Unrecorded) -> Iterator[Any]:
         """Yield the indices of the outermost loop that have to be executed."""
-        if self.known is not None and self.look is not None and self.known.append(m, self.look):
+        look, plan, frame = self.look, self.plan, self.frame
+        if self.known is not None and look is not None and self.known.append(m, look):
             return iter(())
-        return outermost(m, loop, self.plan, self.look, self.frame)
+        watch = None if look is None else lambda: nestagain.Watched(look, plan, frame)
+        if m.compute:
+            return outermost(m, loop, plan, watch)
+        return nestonce.outermost(m, loop.values, loop.iterations(),
+                                  loop.__class__ is not Unrecorded, plan, watch)
 
 
 def start(m: Machine, frame: FrameType, values: range) -> Start | None:
     """Return the nest that begins with a loop in a frame, None if there is none."""
     if not m.nests or m.shuffle is not None or m.watch is not None or m.cores is not None:
         return None
-    plan = plan_of(frame)
+    if not m.compute and (m.pending is not None or m.body is not None or m.direct):
+        return None
+    plan = plan_of(frame, not m.compute)
     if plan is None or m.misfits.get(plan, 0) >= TRIES \
             or plan.depth == 1 and len(values) < FEWEST:
         return None
@@ -396,16 +413,15 @@ def start(m: Machine, frame: FrameType, values: range) -> Start | None:
     return made
 
 
-def outermost(m: Machine, loop: Loop | Unrecorded, plan: Plan, look: nestagain.Look | None,
-              frame: FrameType) -> Iterator[Any]:
-    """Yield the indices of a nest's outermost loop that have to be executed."""
+def outermost(m: Machine, loop: Loop | Unrecorded, plan: Plan,
+              watch: Callable[[], nestagain.Watched] | None) -> Iterator[Any]:
+    """Yield the indices of a nest's outermost loop that have to be executed. `watch` begins to
+    watch variables meanwhile."""
     if m.pending is not None:
         m.flush()
-    nest = m.nest = Nest(m, plan, None if look is None else
-                         nestagain.Watched(look, plan, frame))
-    del frame
+    nest = m.nest = Nest(m, plan, None if watch is None else watch())
     try:
-        yield from inner(m, loop, nest)
+        yield from _inner(m, loop, nest)
     finally:
         if m.nest is nest:              # an error ends the kernel, or is caught in it
             nest.end(False)
@@ -415,8 +431,16 @@ def outermost(m: Machine, loop: Loop | Unrecorded, plan: Plan, look: nestagain.L
         m.misfits[plan] = m.misfits.get(plan, 0) + (TRIES if nest.never else 1)
 
 
-def inner(m: Machine, loop: Loop | Unrecorded, nest: Nest) -> Iterator[Any]:
-    """Yield the indices of a loop of a nest that have to be executed."""
+def inner(m: Machine, loop: Loop | Unrecorded, nest: Nest | nestonce.Once) -> Iterator[Any]:
+    """Return the indices of a loop of a nest that have to be executed."""
+    if isinstance(nest, nestonce.Once):
+        return nestonce.inner(m, loop.values, loop.iterations(), loop.__class__ is not Unrecorded,
+                              nest)
+    return _inner(m, loop, nest)
+
+
+def _inner(m: Machine, loop: Loop | Unrecorded, nest: Nest) -> Iterator[Any]:
+    """Yield them, where the innermost loop ends the first iteration of all."""
     indices = loop.iterations()
     for k, index in enumerate(indices):
         yield index if k else nest.level(loop)

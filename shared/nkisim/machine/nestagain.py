@@ -15,27 +15,27 @@ wait with their new operands (nestvalues.Sum).
 from __future__ import annotations
 
 import inspect
+from enum import Enum
 from types import FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..chip.memory import HBM, PSUM, Buffer
+from ..chip.memory import PSUM, Buffer, Storage
 from ..errors import user_frame
-from ..trace.trace import Storages
-from .loopindex import LoopIndex
+from ..trace.trace import NODE, Storages
+from .loopindex import LoopIndex, Watch
 from .nestplan import Plan, found
-from .nestrecord import NODE_OF_STORAGE, Unrolled
+from .nestrecord import NODE_OF_STORAGE
 from .nestvalues import Sum, has_room
-from .nestviews import Moves, Variable
-from .products import of_each_sum
+from .nestviews import Moves, Place, Ran, Variable
 from .tensor import Tensor
 from .tracedonce import set_variables
 
 if TYPE_CHECKING:
     from .machine import Machine
     from .nest import Nest
-    from .nestvalues import Issue
+    from .nestonce import Once
 
 UNUSED = 12             # nests at one place that are remembered in vain, before none is any more
 #: types of values that are what they are equal to
@@ -87,7 +87,7 @@ class Look:
                     return None
                 numbers[path[0]] = x.value
                 continue
-            if kind in _VALUES or isinstance(x, (np.dtype, np.integer, type)):
+            if kind in _VALUES or isinstance(x, (np.dtype, np.integer, np.ufunc, Enum, type)):
                 key += (kind, x)
                 continue
             if kind is float:
@@ -157,14 +157,19 @@ class Watched:
             set_variables(self.frame, self.before)
         del self.frame
 
-    def remember(self, nest: Nest, record: Unrolled) -> None:
-        """Remember a nest that has run, for others that look the same."""
+    def remember(self, run: Nest | Once, ran: list[Ran], every: np.ndarray, which: list[int],
+                 products: list[Sum] | None = None, runs: list[int] | None = None) -> None:
+        """Remember loops that have run, for others that look the same.
+
+        `ran`: their instructions; `which`: that of each in the record; `every`: each word of the
+        record as one of what has run; with values, `products`, and how often each `runs`.
+        """
         look, history = self.look, self.look.history
         history.unused += 1
         if look.key(self.plan) is None:
             return
-        made = Again(nest, look, record)
-        fits = made.fits(nest, look)
+        made = Again(run, look, every, products or [], runs or [])
+        fits = made.fits(run, look, ran, which)
         escaped = {w.name for w in self.variables if w.escaped}
         if escaped:                                     # what is known does not say what they were
             history.places -= escaped
@@ -176,91 +181,85 @@ class Watched:
 
 
 class Operand:
-    """An operand of a nest's first iteration: the place of its tile in `Look.tiles`, -1 for one
-    that the nest makes; what moves it, and how far it may begin from its storage's begin."""
+    """An operand in the first iteration: the place of its tile in `Look.tiles`, MADE or STAYS for
+    others; what moves it, and how far it may begin from its storage's begin."""
 
     __slots__ = ("tile", "offset", "steps", "limit")
+    MADE, STAYS = -1, -2            # by the nest; a constant of the machine
 
-    def __init__(self, tile: int, t: Tensor, steps: dict[str, int], on_partitions: bool):
-        self.tile, self.offset, self.steps = tile, t.offset, tuple(steps.items())
-        self.limit = t.storage.row_bytes if on_partitions and t.kind is not HBM else 0
+    def __init__(self, tile: int, p: Place):
+        self.tile, self.offset, self.limit = tile, p.offset, p.limit
+        self.steps = tuple(_named(p.moves).items())
 
 
 class Again:
     """The record of a nest, to be had again."""
 
-    def __init__(self, nest: Nest, look: Look, record: Unrolled):
-        tr = nest.m.trace
+    def __init__(self, run: Nest | Once, look: Look, every: np.ndarray, products: list[Sum],
+                 runs: list[int]):
+        tr = run.m.trace
         width = Storages.WIDTH
         self.numbers = look.numbers
         self.tiles = [(t.storage.id, t.offset) for t in look.tiles]
-        self.begin = nest.storages, nest.nodes, nest.loops
-        self.rows = np.array(tr.rows[nest.rows:], np.int64)
-        self.starts = np.array(tr.starts[nest.starts:], np.int64) - nest.rows
-        self.every = record.every
-        self.storages = np.array(tr.storages.data[nest.storages * width:],
+        self.begin = run.storages, run.nodes, run.loops, run.parent
+        self.rows = np.array(tr.rows[run.rows:], np.int64)
+        self.starts = np.array(tr.starts[run.starts:], np.int64) - run.rows
+        self.every, self.products, self.runs = every, products, runs
+        self.storages = np.array(tr.storages.data[run.storages * width:],
                                  np.int64).reshape(-1, width)
-        self.parent = np.array(tr.node_parent[nest.nodes:], np.int64)
-        self.outer = self.parent < nest.nodes
-        self.loop = np.array(tr.node_loop[nest.nodes:], np.int64)
-        self.iteration = tr.node_iter[nest.nodes:].tobytes()
-        self.loops = tr.loop_kind[nest.loops:], tr.loop_line[nest.loops:]
-        self.operands: list[list[Operand]] = []
+        self.inside = self.storages[:, NODE_OF_STORAGE] >= run.nodes
+        self.parent = np.array(tr.node_parent[run.nodes:], np.int64)
+        self.outer = self.parent < run.nodes
+        self.loop = np.array(tr.node_loop[run.nodes:], np.int64)
+        self.iteration = tr.node_iter[run.nodes:].tobytes()
+        self.loops = tr.loop_kind[run.loops:], tr.loop_line[run.loops:]
+        self.operands: list[tuple[bool, list[Operand]]] = []    # in a loop of the record?
         self.bounds: list[tuple[int, int, int, list[tuple[str, int]]]] = []
-        self.written: list[int] = []            # places of tiles
+        self.written: set[int] = set()          # places of tiles
         self.read: set[int] = set()
         self.sums: dict[int, dict[int, bool]] = {}      # of tiles: where the products go
-        self.products: list[Sum] = []           # in a run with values: one for each line
-        self.runs = record.runs
 
-    def fits(self, nest: Nest, look: Look) -> bool:
+    def fits(self, run: Nest | Once, look: Look, ran: list[Ran], which: list[int]) -> bool:
         """Add how variables move operands; tell whether nothing else depends on them."""
-        m, at = nest.m, {t.storage.id: k for k, t in enumerate(look.tiles)}
-        loaded: dict[int, dict[str, int]] = {}
-        moved: set[Variable] = set()            # variables on which more depends
-        strays = {t.storage.id for t, moves in nest.moving.values() if _named(moves)}
-        for x in nest.issues:
+        m, at = run.m, {t.storage.id: k for k, t in enumerate(look.tiles)}
+        constants = {t.storage.id for t in m.constants.values()}
+        heads = dict(zip(reversed(which), reversed(self.starts[:len(which)].tolist())))
+        moved: set[Watch] = set()               # variables on which more depends
+        for number, x in enumerate(ran):
             mine: list[Operand] = []
-            for k, t in enumerate((x.dst, *x.ins.srcs)):
-                st, new = t.storage, t.storage.id >= nest.storages
-                seen = nest.moving.get(id(t))
-                if seen is None and st.id in strays or not new and st.id not in at:
+            for k, p in enumerate(x.places):
+                st = p.storage
+                place = Operand.MADE if st.id >= run.storages else \
+                    Operand.STAYS if st.id in constants else at.get(st.id)
+                if place is None or any(type(w) is Variable for w in p.unknown) \
+                        or p.limit and p.offset >= p.limit:
                     return False
-                steps = _named(seen[1]) if seen is not None else {}
-                place = -1 if new else at[st.id]
-                mine.append(Operand(place, t, steps, x.ins.row.on_partitions))
-                if mine[-1].limit and t.offset >= mine[-1].limit:
-                    return False
-                if new:
+                mine.append(Operand(place, p))
+                if place < 0:
                     continue
-                if k:
+                if k < x.outs:
+                    if not self._writes(m, x, place, st):
+                        return False
+                    if x.ins.row.check is not None:
+                        moved.update(w for w in p.moves if type(w) is Variable)
+                else:
                     self.read.add(place)
-                elif not self._writes(m, x, place, nest.counts):
-                    return False
-                if not k and not x.product:
-                    loaded[st.id] = steps
-                elif x.product and (loaded.get(st.id, steps) if k else {}) != steps:
-                    moved |= _variables(nest, st.id)
-            self.operands.append(mine)
-            if m.compute:
-                if not x.product or len(nest.made):
-                    return False
-                self.products.append(Sum(x, nest.counts))
-        self.bounds = [(b.low, b.high, b.n, list(steps.items())) for b in nest.bounds
+                    if st.id in m.psum_sums:
+                        return False
+            self.operands.append((int(self.rows[heads[number] + NODE]) >= run.nodes, mine))
+        self.bounds = [(b.low, b.high, b.n, list(steps.items())) for b in run.bounds
                        if (steps := _named(b.steps))]
         for w in moved:
             w.escaped = True
         return not moved
 
-    def _writes(self, m: Machine, x: Issue, place: int, counts: tuple[int, ...]) -> bool:
+    def _writes(self, m: Machine, x: Ran, place: int, st: Storage) -> bool:
         """Note that a tile is written; tell whether that leaves nothing for later."""
-        st = x.dst.storage
-        self.written.append(place)
-        if st.aliases and any(ref() is not None for ref in st.aliases) or st.id in m.psum_filled:
+        self.written.add(place)
+        if st.id in m.psum_filled or st.kind is PSUM and not x.product or lives_on(st):
             return False
         if x.product and st.id in m.psum_sums:
-            self.sums.setdefault(place, {}).update(
-                (x.dst.offset + by, False) for _, by in of_each_sum(counts[:x.loops], x.moves[0]))
+            self.sums.setdefault(place, {}).update((at, False) for at in x.at)
         return True
 
     def _may(self, m: Machine, tiles: list[Tensor], by: dict[str, int]) -> bool:
@@ -274,12 +273,12 @@ class Again:
             if t.storage.node and not is_open[node_loop[t.storage.node]]:
                 return False
         for k in self.read:
-            if tiles[k].storage.lazy_zero:
+            st = tiles[k].storage
+            if st.lazy_zero or st.id in m.psum_sums:        # it is noted that a sum has been read
                 return False
         for k in self.written:
             st = tiles[k].storage
-            if st.readonly or st.id in m.psum_filled \
-                    or st.aliases and any(ref() is not None for ref in st.aliases):
+            if st.readonly or st.id in m.psum_filled or lives_on(st):
                 return False
             known = m.psum_sums.get(st.id)
             if known and any(known.values()):
@@ -292,15 +291,16 @@ class Again:
         by = {name: x - self.numbers[name] for name, x in look.numbers.items()}
         if not self._may(m, tiles, by):
             return False
-        storages, nodes, loops = self.begin
+        storages, nodes, loops, parent = self.begin
+        outside = m.node - parent
         made, node = len(tr.storages) - storages, len(tr.node_loop) - nodes
         moves = [(t.storage.id - id, t.offset - offset)
                  for t, (id, offset) in zip(tiles, self.tiles)]
-        moves.append((made, 0))                         # of tiles that the nest makes: [-1]
+        moves += [(0, 0), (made, 0)]                    # Operand.STAYS, Operand.MADE
         shift: list[int] = []
         begins: list[list[int]] = []                    # of the operands of each line
-        for line in self.operands:
-            shift += (0, 0, node)
+        for inside, line in self.operands:
+            shift += (0, 0, node if inside else outside)
             begins.append([])
             for x in line:
                 storage, move = moves[x.tile]
@@ -311,19 +311,19 @@ class Again:
                 shift += (storage, move)
                 begins[-1].append(x.offset + move)
         values = [p.at(m, [tiles[x.tile].storage for x in line], here)
-                  for p, line, here in zip(self.products, self.operands, begins)]
+                  for p, (_, line), here in zip(self.products, self.operands, begins)]
         if m.compute and not (all(v.known(m) for v in values) and has_room(m, values)):
             return False
         tr.starts.frombytes((self.starts + len(tr.rows)).tobytes())
         tr.rows.frombytes((self.rows + np.array(shift, np.int64)[self.every]).tobytes())
         if len(self.storages):
             new = self.storages.copy()
-            new[:, NODE_OF_STORAGE] += node
+            new[:, NODE_OF_STORAGE] += np.where(self.inside, node, outside)
             tr.storages.data.frombytes(new.tobytes())
         if len(self.parent):
-            parent = self.parent + node
-            parent[self.outer] = m.node
-            tr.node_parent.frombytes(parent.tobytes())
+            parents = self.parent + node
+            parents[self.outer] = m.node
+            tr.node_parent.frombytes(parents.tobytes())
             tr.node_loop.frombytes((self.loop + (len(tr.loop_kind) - loops)).tobytes())
             tr.node_iter.frombytes(self.iteration)
             kinds, lines = self.loops
@@ -341,16 +341,15 @@ class Again:
         return True
 
 
+def lives_on(st: Storage) -> bool:
+    """Tell whether a result that was put into a storage is still in use by a name of its own."""
+    return bool(st.aliases) and any(ref() is not None for ref in st.aliases)
+
+
 def _named(moves: Moves) -> dict[str, int]:
     """Return how far each variable moves a view, of those that do nothing else."""
     return {w.name: s for w, s in moves.items()         # type: ignore[attr-defined]
             if type(w) is Variable and s and not w.escaped}
 
 
-def _variables(nest: Nest, storage: int) -> set[Variable]:
-    """Return the variables that move views of a storage."""
-    return {w for t, moves in nest.moving.values() if t.storage.id == storage
-            for w in moves if type(w) is Variable}
-
-
-__all__ = ["Again", "Look", "Watched", "look"]
+__all__ = ["Again", "Look", "Watched", "lives_on", "look"]

@@ -17,7 +17,8 @@ import functools
 import inspect
 import linecache
 from dataclasses import dataclass, field
-from types import CodeType, FrameType, ModuleType
+from enum import Enum
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,10 @@ from .tensor import Tensor
 _RANGES = ("affine_range", "sequential_range", "static_range", "range")
 #: functions besides instructions: they make indices, tiles, and products of tiles
 _FUNCTIONS = ("ds", "arange", "ParDim", "ndarray", "matmul")
+#: where the functions of the languages are, and those that do more than issue instructions
+_LANGUAGES = ("nkisim.language.", "nkisim.isa.")
+_REMEMBERS = {"device_print", "dropout", "dynamic_range", "fori_loop", "loop_reduce", "no_reorder",
+              "rand", "random_seed", "shared_constant", "shared_identity_matrix", "while_loop"}
 _LOOKS_AROUND = {"locals", "vars", "eval", "exec", "globals"}   # who may read any variable
 _EXPRESSION = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Subscript, ast.Slice, ast.Tuple,
                ast.operator, ast.unaryop, ast.expr_context)
@@ -61,6 +66,8 @@ class Plan:
         """Return all dotted names, in an order that stays."""
         return tuple(sorted(self.ranges | self.calls | self.values | self.sums))
 
+    wide: bool = False              # loops that run once in a run without values (nestonce.py)
+
     def holds(self, frame: FrameType) -> bool:
         """Tell whether the names are, in a frame, what the plan needs them to be."""
         variables, known = frame.f_locals, frame.f_globals
@@ -68,8 +75,10 @@ class Plan:
         def at(path: tuple[str, ...]) -> Any:
             return found(path, variables if path[0] in variables else known)
         fine = all(_is_ours(at(path), _RANGES) for path in self.ranges) \
-            and all(_is_ours(at(path), _FUNCTIONS) for path in self.calls) \
-            and all(_is_plain(at(path)) for path in self.values) \
+            and all(_is_ours(at(path), _FUNCTIONS) or self.wide and _is_known(at(path))
+                    for path in self.calls) \
+            and all(_is_plain(at(path)) or self.wide and _is_known(at(path), True)
+                    for path in self.values) \
             and all(type(at(path)) is Tensor for path in self.sums)
         if type(variables) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
             variables.clear()           # a copy that the frame keeps: tiles would live on in it
@@ -101,6 +110,16 @@ def _is_ours(function: Any, names: tuple[str, ...]) -> bool:
              or names is _FUNCTIONS and hasattr(function, "row"))
 
 
+def _is_known(x: Any, as_value: bool = False) -> bool:
+    """Tell whether something is a function of ours that keeps nothing to itself; as a value, it
+    may be an operator of NumPy or a member of an enum."""
+    if as_value and (isinstance(x, np.ufunc) or isinstance(x, Enum) and _from_us(x)):
+        return True
+    module = getattr(x, "__module__", None) or ""
+    return isinstance(x, FunctionType) and module.startswith(_LANGUAGES) \
+        and x.__name__ not in _REMEMBERS
+
+
 def _is_plain(value: Any) -> bool:
     """Tell whether reading, adding and subscripting a value has no effect that we do not see."""
     return type(value) in PLAIN or isinstance(value, (np.integer, np.dtype, MGrid)) \
@@ -108,25 +127,28 @@ def _is_plain(value: Any) -> bool:
         or isinstance(value, type) and issubclass(value, np.generic)
 
 
-#: by code and place, which stay alive here
-_plans: dict[tuple[int, int], tuple[CodeType, Plan | None]] = {}
+#: by code, place and whether it is wide; the code stays alive here
+_plans: dict[tuple[int, int, bool], tuple[CodeType, Plan | None]] = {}
 
 
-def plan_of(frame: FrameType) -> Plan | None:
-    """Return the plan of the nest whose outermost `for` now asks for its iterator in a frame."""
+def plan_of(frame: FrameType, wide: bool = False) -> Plan | None:
+    """Return the plan of the nest whose outermost `for` now asks for its iterator in a frame.
+
+    `wide`: any instructions, and any number of loops in a loop.
+    """
     code, at = frame.f_code, frame.f_lasti
-    known = _plans.get((id(code), at))              # hashing the code itself would take long
+    known = _plans.get((id(code), at, wide))        # hashing the code itself would take long
     if known is None:
-        known = _plans[id(code), at] = code, _find(code, frame.f_lineno)
+        known = _plans[id(code), at, wide] = code, _find(code, frame.f_lineno, wide)
     return known[1]
 
 
-def _find(code: CodeType, line: int) -> Plan | None:
+def _find(code: CodeType, line: int, wide: bool) -> Plan | None:
     function = _function(code)
     if function is None:
         return None
     heads = [n for n in ast.walk(function) if isinstance(n, ast.For) and n.iter.lineno == line]
-    return _plan(heads[0], function, code) if len(heads) == 1 else None
+    return _plan(heads[0], function, code, wide) if len(heads) == 1 else None
 
 
 @functools.lru_cache(maxsize=16)
@@ -164,34 +186,32 @@ def _nested(outer: CodeType, code: CodeType) -> CodeType | None:
     return None
 
 
-def _plan(head: ast.For, function: ast.AST, code: CodeType) -> Plan | None:
-    plan, node = Plan(), head
+def _plan(head: ast.For, function: ast.AST, code: CodeType, wide: bool) -> Plan | None:
+    plan = Plan(wide=wide)
     own: set[str] = set()               # names that the nest gives values to
-    while True:
-        call, target = node.iter, node.target
-        path = _path(call.func) if isinstance(call, ast.Call) and not call.keywords else None
-        if path is None or path[-1] not in _RANGES or not isinstance(target, ast.Name) \
-                or node.orelse:
-            return None
-        plan.depth += 1
-        plan.ranges.add(path)
-        own.add(target.id)
-        assert isinstance(call, ast.Call)
-        last = node.body[-1]
-        inner = last if isinstance(last, ast.For) else None
-        if not all(_reads(plan, e) for e in call.args) \
-                or not all(_is_simple(s, plan, own) for s in node.body[:-1 if inner else None]):
-            return None
-        if inner is None:
-            break
-        node = inner
-    if not plan.calls or not all(_only_inside(name, function, code) for name in own):
+    if not _is_loop(head, plan, own) or not plan.calls \
+            or not all(_only_inside(name, function, code) for name in own):
         return None
     plan.values = {path for path in plan.values if path[0] not in own}
     plan.sums = {path for path in plan.sums if path[0] not in own}
     plan.places = {name for name in _places(head, own)
                    if name in code.co_varnames and name not in code.co_cellvars}
     return plan
+
+
+def _is_loop(node: ast.For, plan: Plan, own: set[str]) -> bool:
+    """Tell whether a loop is one of a nest's, and note what it needs and binds."""
+    call, target = node.iter, node.target
+    path = _path(call.func) if isinstance(call, ast.Call) and not call.keywords else None
+    if path is None or path[-1] not in _RANGES or not isinstance(target, ast.Name) or node.orelse:
+        return False
+    plan.depth += 1
+    plan.ranges.add(path)
+    own.add(target.id)
+    assert isinstance(call, ast.Call)
+    return all(_reads(plan, e) for e in call.args) and all(
+        _is_loop(s, plan, own) if isinstance(s, ast.For) and (plan.wide or s is node.body[-1])
+        else _is_simple(s, plan, own) for s in node.body)
 
 
 def _places(head: ast.For, own: set[str]) -> set[str]:
@@ -229,7 +249,8 @@ def _is_simple(s: ast.stmt, plan: Plan, own: set[str]) -> bool:
     """Tell whether a statement is one of a nest's, and note what it needs and binds."""
     if isinstance(s, ast.If):
         return not s.orelse and _reads(plan, s.test, True) \
-            and all(_is_simple(x, plan, own) for x in s.body)
+            and all(_is_loop(x, plan, own) if plan.wide and isinstance(x, ast.For)
+                    else _is_simple(x, plan, own) for x in s.body)
     if isinstance(s, ast.Expr):
         return isinstance(s.value, (ast.Call, ast.Constant)) and _reads(plan, s.value)
     if isinstance(s, ast.Assign):
@@ -269,7 +290,8 @@ def _reads(plan: Plan, e: ast.expr, truth: bool = False) -> bool:
     if isinstance(e, (ast.Compare, ast.BoolOp)):
         plain = isinstance(e, ast.BoolOp) or all(isinstance(op, _ORDER) for op in e.ops)
         return truth and plain and all(_reads(plan, x, True) for x in parts)
-    return isinstance(e, _EXPRESSION) and all(_reads(plan, x, truth) for x in parts)
+    return (isinstance(e, _EXPRESSION) or plan.wide and isinstance(e, ast.List)) \
+        and all(_reads(plan, x, truth) for x in parts)
 
 
 def _path(node: ast.expr) -> tuple[str, ...] | None:

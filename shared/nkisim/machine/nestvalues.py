@@ -10,7 +10,8 @@ import numpy as np
 from ..chip.memory import SBUF, Storage, contiguous_strides
 from .loopindex import Compared
 from .nestrecord import Steps
-from .products import IS_RESULT, of_each_sum, same_bytes
+from .nestviews import Ran, Views
+from .products import NOT_YET, of_each_sum, same_bytes
 from .shadow import refresh_shadow
 from .tensor import Tensor
 
@@ -40,6 +41,11 @@ class Issue:
     def moves_in(self, depth: int) -> tuple[Steps, ...]:
         """Return how far all loops of the nest move its operands."""
         return tuple((*steps, *(0,) * (depth - self.loops)) for steps in self.moves)
+
+    def line(self, views: Views, counts: tuple[int, ...]) -> Ran:
+        """Return the instruction without its operands."""
+        at = [self.dst.offset + by for _, by in of_each_sum(counts[:self.loops], self.moves[0])]
+        return Ran(self.ins, views.places(self.ins, self.dst), at)
 
     @property
     def source(self) -> Storage:
@@ -101,7 +107,7 @@ class Sum:
     def wait(self, m: Machine, runs: int) -> None:
         """Let the products of all iterations wait; there are `runs` of them."""
         dst, a, b = self.operands
-        if (a.storage.queued | b.storage.queued) & IS_RESULT:
+        if (a.storage.queued | b.storage.queued) & NOT_YET:
             m.products.run()
         dst.storage.version += runs
         for t in self.sums():

@@ -3,11 +3,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..chip.memory import HBM
+import numpy as np
+
+from ..chip.memory import HBM, Storage
 from .index import Index, Slice
 from .loopindex import LoopIndex, Watch
 
 if TYPE_CHECKING:
+    from .instruction import Instr
     from .machine import Machine
     from .tensor import Tensor
 
@@ -39,6 +42,30 @@ class Bound:
         self.low, self.high, self.n, self.steps = low, high, n, steps
 
 
+class Place:
+    """An operand in the first iteration. `moves`: how far each loop and variable moves it;
+    `unknown`: what moves it nobody knows how far; `limit`: the bytes of a partition, if it has to
+    begin in the first one."""
+
+    __slots__ = ("storage", "offset", "moves", "limit", "unknown")
+
+    def __init__(self, t: Tensor, moves: Moves | None, unknown: set[Watch], on_partitions: bool):
+        self.storage: Storage = t.storage
+        self.offset, self.moves, self.unknown = t.offset, moves or {}, unknown
+        self.limit = t.storage.row_bytes if on_partitions and t.kind is not HBM else 0
+
+
+class Ran:
+    """An instruction of a first iteration, without its operands: who holds a result keeps it alive.
+
+    The first `outs` of its `places` are written; `at`: where the result begins, in all iterations.
+    """
+
+    def __init__(self, ins: Instr, places: list[Place], at: list[int]):
+        self.ins, self.places, self.at = ins.pattern(), places, at
+        self.outs, self.product = 1 + len(ins.also), ins.row.accumulates
+
+
 class Views:
     """The views of a nest; the base of Nest."""
 
@@ -46,6 +73,8 @@ class Views:
         self.m = m
         self.levels: list[tuple[Watch, range]] = []
         self.moving: dict[int, tuple[Tensor, Moves]] = {}       # views, by their id
+        self.movers: dict[int, set[Watch]] = {}         # of views of each storage
+        self.variables: list[Variable] = []
         self.bounds: list[Bound] = []   # of the variables that move them
 
     def _inside(self, low: int, high: int, steps: Moves, n: int) -> bool:
@@ -57,6 +86,28 @@ class Views:
         if by:
             self.bounds.append(Bound(low, high, n, dict(by)))
         return low >= 0 and high < n
+
+    def note(self, view: Tensor, moves: Moves) -> None:
+        """Note how far a view is moved."""
+        self.moving[id(view)] = view, moves
+        self.movers.setdefault(view.storage.id, set()).update(moves)
+
+    def places(self, ins: Instr, dst: Tensor) -> list[Place]:
+        """Return the operands of an instruction, the written ones first."""
+        found = []
+        for t in (dst, *ins.also, *ins.srcs):
+            seen = self.moving.get(id(t))
+            moved = self.movers.get(t.storage.id) if seen is None else None
+            unknown = {w for w in (*(w for w, _ in self.levels), *self.variables)
+                       if w in moved} if moved else set()
+            found.append(Place(t, seen and seen[1], unknown, ins.row.on_partitions))
+        return found
+
+    def defer(self, a: np.ndarray, b: np.ndarray) -> None:
+        """Take the operands of the product that is being computed, if it is to wait."""
+
+    def follow(self, t: Tensor, view: Tensor) -> None:
+        """Take note of a view that numbers have made of another one."""
 
     def view(self, t: Tensor, keys: tuple) -> Tensor | None:
         """Return what subscripts mean, noting how far the loops move it; None if that is unclear.
@@ -92,7 +143,7 @@ class Views:
             view = t[tuple(plain)]
         finally:
             self.m.nest = nest
-        self.moving[id(view)] = view, moves
+        self.note(view, moves)
         return view
 
 
@@ -138,4 +189,4 @@ def _parts(x: Any) -> tuple[Any, Moves]:
         if type(x) is LoopIndex else (x, {})
 
 
-__all__ = ["Bound", "Moves", "Variable", "Views"]
+__all__ = ["Bound", "Moves", "Place", "Ran", "Variable", "Views"]

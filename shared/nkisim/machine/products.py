@@ -12,25 +12,30 @@ several banks are computed together then, with the operands that they have in co
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import accumulate, product
 from math import prod
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..chip import dtypes
+from ..chip import dtypes, pages
 from ..chip.memory import HBM, contiguous_strides, free_range, merge_dims
+from .beside import DEPTH, Batch, Flying, multiply
 from .shadow import as_f32
 from .tensor import Tensor
 
 if TYPE_CHECKING:
     from .instruction import Instr
 
-#: Storage.queued: what waits there is a result, an operand, or what an instruction that waits uses
-IS_RESULT, IS_OPERAND, IS_HELD = 1, 2, 4
+#: Storage.queued: what waits there is a result, an operand, or what an instruction that waits uses;
+#: products on their way write there, or read there
+IS_RESULT, IS_OPERAND, IS_HELD, IS_DUE, IS_READ = 1, 2, 4, 8, 16
+NOT_YET, ON_ITS_WAY = IS_RESULT | IS_DUE, IS_DUE | IS_READ
 MAX_ROWS = 8192                         # of a stacked operand: 16 MB for 512 columns
 MAX_COLUMNS = 512                       # of stationary operands beside each other
 MAX_PRODUCTS = 1024                     # waiting altogether, as they keep their operands alive
@@ -49,12 +54,13 @@ class Group:
     each loop.
     """
 
-    __slots__ = ("dst", "opens", "rows", "operands", "places")
+    __slots__ = ("dst", "opens", "rows", "operands", "places", "storages")
 
     def __init__(self, dst: Tensor, opens: bool = False):
         self.dst, self.opens, self.rows = dst, opens, 0
         self.operands: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
         self.places: tuple[list[tuple], list[tuple]] = ([], [])
+        self.storages: tuple[set[Any], set[Any]] = (set(), set())
 
 
 class Products:
@@ -67,7 +73,8 @@ class Products:
         self._in_use: dict[int, tuple[int, int]] = {}   # operands: bytes, by storage
         self._held: list[tuple[Callable, Instr, Tensor]] = []
         self._count = self._alone = 0
-        self._total = np.empty(0, np.float32)           # scratch
+        self.flying: Flying | None = None       # products are computed beside the kernel
+        self._batches: deque[Batch] = deque()   # of those on their way
         self._stacks = Stacks(MAX_KEPT), Stacks(0)      # of stationary and of moving operands
 
     def add(self, stationary: np.ndarray, moving: np.ndarray, operands: tuple[Tensor, ...],
@@ -87,6 +94,8 @@ class Products:
         `moves`: how many bytes each moves the sum, the stationary and the moving operand. The first
         one of each sum may be one that `opens` it.
         """
+        if dst.storage.queued & ON_ITS_WAY:
+            self.finish()
         if dst.storage.queued & IS_HELD or opens and dst.storage.queued:
             if any(self.uses(_at(dst, dst.offset + by))
                    for _, by in of_each_sum(counts, moves[0])):
@@ -157,16 +166,20 @@ class Products:
                dst: Tensor, number: int, rows: int, offsets: tuple[int, ...],
                forms: tuple, opens: bool) -> None:
         if self._count + number > MAX_PRODUCTS or self._waiting(dst) + rows > MAX_ROWS:
-            self.run()
+            self.start()
+            if dst.storage.queued & ON_ITS_WAY:         # one sum is added up in order
+                self.finish()
         key = _result(dst)
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = Group(dst, opens or _replaces_zeros(dst))
             self._flag(dst.storage, IS_RESULT)
         of_left = None
-        for t, a, arrays, places, offset, form in zip(operands, values, group.operands,
-                                                      group.places, offsets, forms or ((), ())):
+        for t, a, arrays, places, storages, offset, form in zip(
+                operands, values, group.operands, group.places, group.storages, offsets,
+                forms or ((), ())):
             st = t.storage
+            storages.add(st)
             if not st.queued:
                 self._flag(st, IS_OPERAND)
             arrays.append(a)
@@ -188,7 +201,7 @@ class Products:
     def hold(self, run: Callable[[Instr, Tensor], None], ins: Instr, dst: Tensor) -> None:
         """Call run(ins, dst) after the products that wait: the instruction reads their results."""
         if len(self._held) >= MAX_HELD:
-            self.run()
+            self.start()
         self._held.append((run, ins, dst))
         self._flag(dst.storage, IS_RESULT | IS_HELD)
         for t in ins.srcs:
@@ -198,11 +211,18 @@ class Products:
     def before_write(self, t: Tensor) -> None:
         """Compute what waits if it would notice that `t` is written."""
         if self.uses(t):
-            self.run()
+            self.start(t.storage)
+            if t.storage.queued & ON_ITS_WAY:
+                self.finish()
 
     def uses(self, t: Tensor) -> bool:
-        """Tell whether what waits would notice that a part of a flagged storage is written."""
+        """Tell whether what waits would notice that a part of a flagged storage is written.
+
+        What is on its way is there first.
+        """
         storage: Any = t.storage
+        if storage.queued & ON_ITS_WAY:
+            self.finish()
         lo, hi = _bytes(t, t.offset)
         if storage.queued & IS_RESULT:
             waiting = [_bytes(dst, dst.offset) for dst in self._results() if dst.storage is storage]
@@ -223,20 +243,60 @@ class Products:
         yield from (dst for _, _, dst in self._held)
 
     def run(self) -> None:
-        """Compute everything that waits, results with the same moving operands together."""
+        """Compute everything that waits."""
+        self.start()
+        self.finish()
+
+    def start(self, written: Any = None) -> None:
+        """Compute the products that wait, results with the same moving operands together, or send
+        them on their way; what they read may change from now on but where it is flagged, which is
+        not in the storage that is to be `written`."""
         groups, self._groups, self._count = self._groups, {}, 0
         held, self._held = self._held, []
         for storage in self._flagged:
-            storage.queued = 0
+            storage.queued &= ON_ITS_WAY
         self._flagged = []
         self._operands = []
         self._in_use.clear()
+        if not groups and not held:
+            return
+        batch = Batch(held)
         for alike in _with_same(groups.values(), 1):
-            self._compute(alike)
-        for run, ins, dst in held:
-            run(ins, dst)
+            self._compute(alike, batch, written)
+        if self.flying is None and not self._batches:
+            _run_all(held)
+            return
+        for _, ins, dst in held:
+            batch.due.append(ref(dst.storage))
+            batch.read += [ref(t.storage) for t in ins.srcs]
+        self._batches.append(batch)
+        _flag(batch)
+        while len(self._batches) > DEPTH:
+            self._end_of(self._batches.popleft())
 
-    def _compute(self, groups: list[Group]) -> None:
+    def finish(self) -> None:
+        """Wait for the products on their way, and run what waits for them."""
+        while self._batches:
+            self._end_of(self._batches.popleft())
+        if self.flying is not None:
+            self.flying.land()
+
+    def land(self) -> None:
+        """Wait for the products on their way, of which nobody wants to know any more."""
+        if self.flying is not None:
+            self.flying.land()
+        self._batches.clear()
+
+    def _end_of(self, batch: Batch) -> None:
+        batch.wait()
+        for known in (*batch.due, *batch.read):
+            if (storage := known()) is not None:
+                storage.queued &= ~ON_ITS_WAY
+        for later in self._batches:
+            _flag(later)
+        _run_all(batch.held)
+
+    def _compute(self, groups: list[Group], batch: Batch, written: Any) -> None:
         """Add the products of groups with the same moving operands to their results.
 
         Their stationary operands lie beside each other in one product of stacked operands.
@@ -244,21 +304,47 @@ class Products:
         outs = [g.dst.np for g in groups]
         ends = list(accumulate(out.shape[0] for out in outs))
         m, n = ends[-1], outs[0].size // outs[0].shape[0]
-        lefts, rights = self._stacks
-        right = rights.of(groups[:1], 1, [n])
-        left = lefts.of(groups, 0, [out.shape[0] for out in outs])
+        copies: list[tuple] | None = None
+        if self.flying is not None and written not in groups[0].storages[1]:
+            copies = []
+        right, copied = self._stacks[1].of(groups[:1], 1, [n], copies)
+        left, also = self._stacks[0].of(groups, 0, [out.shape[0] for out in outs])
+        parts = [(out, start, end, group.opens)
+                 for group, out, start, end in zip(groups, outs, [0, *ends], ends)]
         if len(groups) == 1 and groups[0].opens and outs[0].flags.c_contiguous:
-            np.matmul(left.T, right, out=outs[0].reshape(m, n))
+            total, parts = outs[0].reshape(m, n), []
+        else:
+            total = _room(m, n)
+        if self.flying is None:
+            multiply([left, right, total, parts, ()])
             return
-        if self._total.size < m * n:
-            self._total = np.empty(m * n, np.float32)
-        total = np.matmul(left.T, right, out=self._total[:m * n].reshape(m, n))
-        for group, out, start, end in zip(groups, outs, [0, *ends], ends):
-            value = total[start:end].reshape(out.shape)
-            if group.opens:
-                out[...] = value
-            else:
-                out += value
+        alive = left.nbytes if also else _tiles(groups, 0)      # by this product, of operands
+        alive += (right.nbytes if copied else 0) + \
+            (_tiles(groups[:1], 1) if copies or not copied else 0)
+        self.flying.start(batch, alive, [left, right, total, parts, copies or ()])
+        batch.due += [ref(g.dst.storage) for g in groups]
+        batch.read += [ref(st) for g, which, there in (
+                           (groups[:1], 1, copied and not copies), (groups, 0, also))
+                       if not there for x in g for st in x.storages[which]]
+
+
+def _tiles(groups: list[Group], which: int) -> int:
+    """Return how many bytes of tiles operands lie in."""
+    return sum(st.nbytes for g in groups for st in g.storages[which] if st.kind is not HBM)
+
+
+def _flag(batch: Batch) -> None:
+    """Flag the storages of products on their way."""
+    for flag, all_known in ((IS_DUE, batch.due), (IS_READ, batch.read)):
+        for known in all_known:
+            if (storage := known()) is not None:
+                storage.queued |= flag
+
+
+def _run_all(held: list[tuple[Callable, Instr, Tensor]]) -> None:
+    """Run the instructions that have waited."""
+    for run, ins, dst in held:
+        run(ins, dst)
 
 
 def _replaces_zeros(dst: Tensor) -> bool:
@@ -297,45 +383,48 @@ class Stacks:
         self.most = most                    # bytes; the last one is kept in any case
         self._kept: dict[tuple, np.ndarray] = {}
         self._bytes = 0
-        self._spare = np.empty(0, np.float32)
 
-    def of(self, groups: list[Group], which: int, columns: list[int]) -> np.ndarray:
+    def of(self, groups: list[Group], which: int, columns: list[int],
+           copies: list[tuple] | None = None) -> tuple[np.ndarray, bool]:
         """Return operands of groups as one matrix: those of a group below each other, the groups
-        beside each other, with so many columns each. What was copied last stays valid."""
+        beside each other, with so many columns each; and whether that is a copy of them. What is
+        to be copied is added to `copies`, (to, from), if there are any: then it is not kept."""
         parts, places = groups[0].operands[which], groups[0].places[which]
         if len(groups) == len(parts) == 1:
             a, shape = parts[0], (parts[0].size // columns[0], columns[0])
             if not places[0][-1]:
-                return a.reshape(shape)
+                matrix = a.reshape(shape)
+                return matrix, not np.may_share_memory(matrix, a)
             strides = merge_dims(a.shape, a.strides, shape)
             if strides is not None:             # rows below each other as they are
-                return as_strided(a, shape, strides)
+                return as_strided(a, shape, strides), False
         key = tuple(tuple(g.places[which]) for g in groups)
         stacked = self._kept.get(key)
         if stacked is None:
             rows = sum(part.size for part in parts) // columns[0]
-            stacked = self._kept[key] = self._room(rows, sum(columns))
+            if copies is None:
+                stacked = self._kept[key] = self._room(rows, sum(columns))
+            else:
+                stacked = _room(rows, sum(columns))
             right = 0
             for group, width in zip(groups, columns):
                 left, right, end = right, right + width, 0
                 for part in group.operands[which]:
                     top, end = end, end + part.size // width
-                    stacked[top:end, left:right].reshape(part.shape)[...] = part
-        return stacked
+                    to = stacked[top:end, left:right].reshape(part.shape)
+                    if copies is None:
+                        to[...] = part
+                    else:
+                        copies.append((to, part))
+        return stacked, True
 
     def _room(self, rows: int, columns: int) -> np.ndarray:
-        """Return memory for a matrix: of the one kept longest if they take too much, else new."""
-        size = rows * columns
-        while self._kept and self._bytes + 4 * size > self.most:
-            self._spare = self._kept.pop(next(iter(self._kept))).reshape(-1)
-            self._bytes -= self._spare.nbytes
-            if self._spare.base is not None:                # the whole of what it is a part of
-                self._spare = self._spare.base
-        self._bytes += 4 * size
-        if self._spare.size < size:
-            self._spare = np.empty(size, np.float32)
-        flat, self._spare = self._spare, np.empty(0, np.float32)
-        return flat[:size].reshape(rows, columns)
+        """Return memory for a matrix; those kept longest go if they take too much."""
+        size = 4 * rows * columns
+        while self._kept and self._bytes + size > self.most:
+            self._bytes -= self._kept.pop(next(iter(self._kept))).nbytes
+        self._bytes += size
+        return _room(rows, columns)
 
 
 def _place(t: Tensor, offset: int, form: tuple) -> tuple:
@@ -357,6 +446,11 @@ def same_bytes(src: Tensor, tile: Tensor) -> bool:
     return src.dtype == tile.dtype and item == 4 and dtypes.PRECISE.get() \
         and all(n == 1 or a == b == c for n, a, b, c in zip(
             src.shape[1:], rows, src.strides[1:], tile.strides[1:]))
+
+
+def _room(rows: int, columns: int) -> np.ndarray:
+    """Return a float32 matrix that holds anything."""
+    return pages.room(4 * rows * columns).view(np.float32).reshape(rows, columns)
 
 
 def _result(dst: Tensor) -> tuple:
@@ -393,4 +487,5 @@ def _bytes(t: Tensor, offset: int, form: tuple = ()) -> tuple[int, int]:
                       (t.strides[0], *steps, *t.strides[1:]), t.dtype.itemsize)
 
 
-__all__ = ["IS_HELD", "IS_OPERAND", "IS_RESULT", "Products", "of_each_sum", "same_bytes"]
+__all__ = ["IS_HELD", "IS_OPERAND", "IS_RESULT", "NOT_YET", "ON_ITS_WAY", "Products",
+           "of_each_sum", "same_bytes"]

@@ -97,7 +97,7 @@ class Tensor:
             st = self.settle().storage
             assert st is not None
             if st.wide is None and dtypes.PRECISE.get():
-                held = dtypes.storage(self.dtype)
+                held = dtypes.FLOAT32 if self.dtype == dtypes.TFLOAT32 else self.dtype
                 data = st.data if self.oob is not None else \
                     st.data_of(self.offset, self.shape, self.strides, held.itemsize)
                 a = self._np = np.ndarray(self.shape, held, data, self.offset, self.strides)
@@ -133,7 +133,11 @@ class Tensor:
             return self
         keys = key if type(key) is tuple or issubclass(type(key), tuple) else (key,)
         view = self.part(keys)
-        return self._subscript(keys) if view is None else view
+        if view is None:
+            return self._subscript(keys)
+        if self.m.nest is not None:
+            self.m.nest.follow(self, view)
+        return view
 
     def part(self, keys: tuple) -> Tensor | None:
         """Return the view that integers and slices inside of the tensor mean; None for others."""
@@ -185,6 +189,8 @@ class Tensor:
         t = Tensor(self.m, self.storage, offset, shape, strides, dtype or self.dtype, nblock,
                    self.kind)
         t.owner, t.oob = self.owner, oob
+        if self.m.nest is not None:
+            self.m.nest.follow(self, t)
         return t
 
     def narrow(self, box: list[tuple[int, int]]) -> Tensor:

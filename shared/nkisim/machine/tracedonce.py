@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import dis
+import inspect
 import sys
 from collections.abc import Iterator
 from types import CodeType, FrameType
@@ -76,6 +77,7 @@ def numbers(m: Machine, frame: FrameType, names: dict[str, int]) -> dict[str, An
              if name in held and isinstance(held[name], _NUMBERS)}
     if not found and all(name in held for name in names):   # 3.13 has no set of its names
         m.tile_loops.add(head)
+    _forget(frame, held)
     return found
 
 
@@ -102,6 +104,16 @@ def _restore(m: Machine, frame: FrameType, names: dict[str, int], before: dict[s
         held[name] = before[name]
     if moved and sys.version_info < (3, 13):    # since 3.13, f_locals writes through (PEP 667)
         ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+    _forget(frame, held)
+
+
+def _forget(frame: FrameType, held: Any) -> None:
+    """Let go of what `f_locals` gave: before Python 3.13 a copy that a function's frame keeps.
+
+    Tiles in it would live on, and whether a result is still in use decides what is recorded.
+    """
+    if type(held) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        held.clear()
 
 
 def set_variables(frame: FrameType, values: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from ..chip.memory import HBM, free_range
 from ..errors import NkiError
 from .instruction import Instr
 from .loop import keeps_order
-from .products import IS_RESULT
+from .products import NOT_YET
 from .shadow import refresh_shadow
 from .tensor import Tensor
 
@@ -87,7 +87,7 @@ class Transfers:
     def _perform(self, one: UnderWay) -> None:
         """Move the bytes now; that they are written has been noted when the DMA was issued."""
         m = self.m
-        if any(t.storage.queued & IS_RESULT for t in one.ins.srcs):
+        if any(t.storage.queued & NOT_YET for t in one.ins.srcs):
             m.products.run()
         for t in one.outs:
             if t.storage.queued:

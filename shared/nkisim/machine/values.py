@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .products import IS_RESULT
+from .products import NOT_YET
 from .tensor import Tensor
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class TileValues:
             return
         self._left -= 1
         self._elements -= dst.size
-        if dst.storage.queued & IS_RESULT:      # type: ignore[union-attr]
+        if dst.storage.queued & NOT_YET:      # type: ignore[union-attr]
             m.products.run()
         self._rows.append(summarize(dst.np, len(m.trace) - 1))
 

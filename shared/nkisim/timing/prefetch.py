@@ -49,17 +49,20 @@ def leads(deps: Dependencies, kinds: Sequence[Kind], works: list[cost.Work | Non
     It is the last one of the engine that uses the load first which begins the estimated time of
     the load before that use, if the engine did nothing but work; loads that come before it in the
     program wait for nobody. Nor does any load of a kernel whose DMAs take longer than its engines:
-    there the engines are late, and each load is due. (Spills are not in that schedule yet.)
+    there the engines are late, and each load is due. The nearer a kernel is to that, the longer
+    loads are taken to need. (Spills are not in that schedule yet.)
     """
     t = hw.timing
     busy = np.array([w.interval_us if w else 0.0 for w in works] or [0.0])[deps.kind]
     moved = np.array([x.nbytes if x and k.row not in spill.ROWS else 0
                       for k, x in zip(kinds, transfers)] or [0])[deps.kind].sum() / 1e3
     most = np.bincount(deps.queue[deps.queue < LOADS], busy[deps.queue < LOADS]).max(initial=0.0)
-    if moved / (hw.dma_engines * t.dma_engine_gbps) > most:
+    moving = moved / (hw.dma_engines * t.dma_engine_gbps)
+    if moving >= most:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     needs = np.array([t.compiler_load_us + x.nbytes / t.compiler_load_gbps / 1e3 if x else 0.0
                       for x in transfers] or [0.0])[deps.kind]
+    needs *= max(1.0, t.compiler_load_idle / (1.0 - moving / most))     # of the DMAs' time
     loads, users = _first_uses(deps)
     found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
     for q in range(LOADS):                              # each compute engine

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from struct import Struct
 from types import CodeType
 from typing import Any, NamedTuple
@@ -243,6 +243,7 @@ class Trace:
     def __init__(self) -> None:
         self.kinds: list[Kind] = []
         self._kind_ids: dict[tuple, int] = {}
+        self._last: dict[Any, tuple[tuple, int]] = {}       # pattern -> form and kind, last seen
         self.storages = Storages()
         self.lines: list[Where] = []
         self._line_ids: dict[tuple[int, int], int] = {}     # (id of a code object, offset) ->
@@ -317,10 +318,15 @@ class Trace:
         if like is None or not outs:
             return self._kind(ins, operands, outs)
         x = operands[0]
-        key = (like, ins.accumulate, ins.inplace, x.kind, x.dtype.num, x.shape, strides)
+        form = (ins.accumulate, ins.inplace, x.kind, x.dtype, x.shape, strides)
+        last = self._last.get(like)             # hashing the form would take longer
+        if last is not None and last[0] == form:
+            return last[1]
+        key = (like, *form)
         got = self._kind_ids.get(key)
         if got is None:
             got = self._kind_ids[key] = self._kind(ins, operands, outs)
+        self._last[like] = form, got
         return got
 
     def _kind(self, ins: Any, operands: tuple, outs: int) -> int:
@@ -343,6 +349,17 @@ class Trace:
         kind = self._kind(ins, outs + ins.srcs, len(outs))
         ins.accumulate = not ins.accumulate
         return kind
+
+    def adding(self, kind: int) -> int:
+        """Return the id of the kind that adds where another one overwrites, or the reverse."""
+        k = self.kinds[kind]
+        key = (k.row, k.engine, not k.accumulate, k.inplace, k.outputs, k.masked, k.form,
+               *[v for p in k.operands for v in (p.kind, p.dtype.num, p.shape, p.strides)])
+        other = self._kind_ids.get(key)
+        if other is None:
+            other = self._kind_ids[key] = len(self.kinds)
+            self.kinds.append(replace(k, accumulate=not k.accumulate))
+        return other
 
     def __len__(self) -> int:
         return len(self.starts)

@@ -168,8 +168,11 @@ class NkiTensor(NKIObject):
         t, keys = self._t, key if type(key) is tuple else (key,)
         if t.__class__ is Tensor and t.pending is None:
             new = t.part(keys)
-            if new is None and t.m.nest is not None:
-                new = t.m.nest.view(t, keys)
+            if t.m.nest is not None:
+                if new is None:
+                    new = t.m.nest.view(t, keys)
+                else:
+                    t.m.nest.follow(t, new)
             if new is not None and new.shape:
                 return self._like(new)
         t = self._plain("a subscript")

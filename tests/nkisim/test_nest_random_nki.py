@@ -1,0 +1,124 @@
+"""The same as test_nest_random.py in the dialect of today, in which sums in PSUM have a state."""
+from __future__ import annotations
+
+import linecache
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from .nesting import count, same_record
+
+ROWS, WIDTH = 64, 32
+SOURCE = """
+def kernel(x):
+    out = nl.ndarray(({rows}, {width}), dtype=x.dtype, buffer=nl.shared_hbm)
+    i = j = k = 0
+    a, b, size = 1, 2, 4
+    ring = nl.ndarray((8, 4, 32), dtype=x.dtype, buffer=nl.sbuf)
+    acc = nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.psum)
+    wide = nl.ndarray((8, 4, 8), dtype=nl.float32, buffer=nl.psum)
+    old = nl.ndarray((8, 32), dtype=x.dtype, buffer=nl.sbuf)
+    new = nl.ndarray((8, 32), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=old, src=x[0:8])
+    table = (1, 0, 3, 2, 1, 0, 2, 1)
+{body}
+    nisa.tensor_copy(dst=new[:, 0:8], src=acc)
+    nisa.tensor_copy(dst=new[:, 0:8], src=wide[:, a])
+    nisa.dma_copy(dst=out[0:8], src=new)
+    return out
+"""
+
+_index = st.sampled_from(["i", "j", "k", "a", "b", "2*i", "i + j", "i + k", "a + j", "3 - i", "b*j",
+                          "i*j", "table[i]", "table[a]", "i % 2", "0", "1"])
+_row = st.builds("{}*({})".format, st.integers(1, 8), _index)
+_slot = st.one_of(_index, st.builds("({}) % 4".format, _index))
+_tile = st.one_of(st.sampled_from(["old", "new", "t"]), st.builds("ring[:, {}]".format, _slot))
+_place = st.one_of(st.sampled_from(["new", "old", "t"]), st.builds("ring[:, {}]".format, _slot))
+_sum = st.one_of(st.just("acc"), st.builds("wide[:, {}]".format, _slot))
+_new = "t = nl.ndarray((8, 32), dtype=x.dtype, buffer=nl.sbuf); "
+_onto = st.sampled_from(["", "", ", accumulate=True", ", accumulate=False", ", accumulate=(i > 0)",
+                         ", accumulate=(i + j > 0)", ", accumulate=(j != 1)", ", accumulate=a > 1"])
+_line = st.one_of(
+    st.builds("{}nisa.dma_copy(dst=t, src=x[{}:{} + 8])".format, st.just(_new), st.just("8*i"),
+              st.just("8*i")),
+    st.builds("{}nisa.tensor_copy(dst=t, src={}); nisa.dma_copy(dst=out[{}:{} + 8], src=t)".format,
+              st.just(_new), st.sampled_from(["old", "new"]), st.just("4*j"), st.just("4*j")),
+    st.builds("nisa.activation(dst={}, op=nl.exp, data={})".format, _place,
+              st.sampled_from(["old", "new"])),
+    st.builds("nisa.tensor_tensor(dst={}, data1={}, data2=old, op=nl.add)".format, _place,
+              st.sampled_from(["old", "new"])),
+    st.builds("nisa.dma_copy(dst=out[{0}:{0} + 8], src={1})".format, _row,
+              st.sampled_from(["old", "new"])),
+    st.builds("nisa.dma_copy(dst={1}, src=x[nl.ds({0}, 8)])".format, _row, _place),
+    st.builds("nisa.nc_matmul(dst={}, stationary=old[:, {}:{} + 8], moving=new[:, 0:8]{})".format,
+              _sum, st.just("i"), st.just("i"), _onto),
+    st.builds("nisa.nc_matmul({}, ring[:, {}, 0:8], new[:, 0:8]{})".format, _sum, _slot, _onto),
+    st.builds("p = nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.psum); "
+              "nisa.nc_matmul(p, old[:, {0}:{0} + 8], new[:, 0:8]); "
+              "nisa.tensor_copy(ring[:, {1}, 0:8], p)".format, _index, _slot),
+    st.builds("nisa.tensor_copy(dst=new[:, 0:8], src={})".format, _sum),
+    st.builds("nisa.memset(dst={}, value=0.0)".format, _sum),
+    st.sampled_from(["size = 4 + a", "s = i + 1", "a = i",
+                     "v = old[:, i:i + 8]; nisa.tensor_copy(ring[:, j % 4, 0:8], v[:, 0:8])"]))
+
+
+def _indent(lines):
+    return ["    " + line for line in lines]
+
+
+def _block(head, lines):
+    return [head + ":", *_indent(lines)]
+
+
+_head = st.builds("{}({})".format,
+                  st.sampled_from(["range", "nl.affine_range", "nl.sequential_range",
+                                   "nl.static_range"]),
+                  st.sampled_from(["1", "2", "3", "4", "5", "1, 4", "size", "a + 2", "6, 0, -2"]))
+
+
+def _loops(names):
+    """Return lines of loops over the first of some names, and of others in it."""
+    line = _line.map(lambda x: [x])
+    parts = [line, line, line, st.builds(_block, st.sampled_from(["if a > 1", "if i == 1"]), line)]
+    if names[1:]:
+        parts.append(_loops(names[1:]))
+    body = st.lists(st.one_of(parts), min_size=1, max_size=4).map(lambda x: sum(x, []))
+    return st.builds(_block, _head.map(lambda x: f"for {names[0]} in {x}"), body)
+
+
+_kernels = st.lists(_loops(["i", "j", "k"]), min_size=1, max_size=2).map(
+    lambda loops: SOURCE.format(rows=ROWS, width=WIDTH, body="\n".join(_indent(sum(loops, [])))))
+
+
+def compiled(source):
+    """Return the kernel, with a source that can be read."""
+    name = f"<random {hash(source)}>"
+    linecache.cache[name] = len(source), None, source.splitlines(True), name
+    names = {"nl": nl, "nisa": nisa}
+    exec(compile(source, name, "exec"), names)
+    return nki.jit(names["kernel"])
+
+
+@settings(deadline=None, max_examples=100,
+          suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(_kernels)
+def test_random_kernels(monkeypatch, source):
+    same_record(monkeypatch, compiled(source), np.ones((ROWS, WIDTH), np.float32))
+
+
+def test_loops_of_random_kernels_run_once_now_and_then(monkeypatch):
+    """Else the test above would say nothing."""
+    nests = count(monkeypatch)
+
+    @settings(max_examples=120, database=None, derandomize=True, deadline=None)
+    @given(_kernels)
+    def run(source):
+        with pytest.MonkeyPatch.context() as patch:
+            same_record(patch, compiled(source), np.ones((ROWS, WIDTH), np.float32))
+    run()
+    assert len(nests) > 10
