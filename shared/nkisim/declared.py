@@ -39,4 +39,5 @@ def _operand(o: Operand) -> dict[str, Any]:
              if DTYPES[o.dtypes][0](dt) and DTYPES[o.documented][0](dt))
     low, high = o.elements or (0, "")
     return {"name": o.name, "role": o.role, "form": o.form, "dtype": next(taken, ""),
-            "numbers": o.numbers, "optional": o.optional, "width": low if low == high else None}
+            "numbers": o.numbers is True, "optional": o.optional,
+            "width": low if low == high else None}

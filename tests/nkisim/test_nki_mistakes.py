@@ -223,3 +223,25 @@ def test_an_error_about_a_kernel_names_its_def_and_not_its_decorator():
     with pytest.raises(NkiError, match="NKI-O02") as caught:
         nkisim.run(kernel, X)
     assert caught.value.where.text == "def kernel(x):"
+
+
+@pytest.mark.parametrize("low", [0.0, 3, 40.5])
+def test_a_number_as_a_bound_of_range_select(low):
+    """Published kernels that run on a chip pass bound0=0.0, where AWS documents a tile."""
+    def kernel(x, low, bare):
+        t, u, high = tile(x), new(128, 512), new(128, 1)
+        nisa.memset(high, 100.0)
+        bound = low
+        if not bare:
+            bound = new(128, 1)
+            nisa.memset(bound, low)
+        nisa.range_select(u, t, nl.greater_equal, nl.less, bound, high)
+        out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, u)
+        return out
+    bare = nkisim.run(nki.jit(kernel), X.copy(), low, True, target="trn2")
+    whole = nkisim.run(nki.jit(kernel), X.copy(), low, False, target="trn2")
+    assert (bare.outputs == whole.outputs).all()
+    assert ((bare.outputs == 1).sum(1) == 100 - np.ceil(low)).all()
+    assert [f.severity for f in bare.findings if f.id == "NKI-R14"] == ["warning"]
+    assert "NKI-R14" not in {f.id for f in whole.findings}

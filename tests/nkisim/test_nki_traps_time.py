@@ -244,6 +244,82 @@ def test_loops_in_loops_of_the_device_make_their_tiles_once():
     np.testing.assert_allclose(through(body, x), 6 * np.exp(x) + 3 * x, rtol=1e-5)
 
 
+@pytest.mark.parametrize("loop", ["fori", "while", "dynamic", "python"])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_sum_that_the_body_of_a_loop_makes_begins_anew(loop, parts):
+    """A tile that a body makes is a new one each time: its first product overwrites."""
+    @nki.jit
+    def kernel(x, w):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        weights = nl.load(w)
+
+        def step(i):
+            at = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+            if loop == "python":
+                nisa.memset(at, i)
+            else:
+                nisa.register_store(at, i)
+            t = nl.ndarray((64, 256), dtype=x.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(t, x.ap([[256, 64], [1, 256]], scalar_offset=at, indirect_dim=0))
+            total = nl.ndarray((64, 256), dtype=nl.float32, buffer=nl.psum)
+            for k in range(parts):
+                nisa.nc_matmul(total, weights[64 // parts * k:64 // parts * (k + 1), :],
+                               t[64 // parts * k:64 // parts * (k + 1), :])
+            u = nl.ndarray((64, 256), dtype=x.dtype, buffer=nl.sbuf)
+            nisa.tensor_copy(u, total)
+            nisa.dma_copy(out.ap([[256, 64], [1, 256]], scalar_offset=at, indirect_dim=0), u)
+        if loop == "fori":
+            nl.fori_loop(0, 3, step)
+        elif loop == "while":
+            left = nisa.register_alloc(3)
+
+            def down(r):
+                tile, one = (nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf) for _ in range(2))
+                nisa.register_store(tile, r)
+                nisa.tensor_scalar(one, tile, op0=nl.subtract, operand0=1)
+                now = nisa.register_alloc()
+                nisa.register_load(now, one)
+                step(now)
+                return now
+            nl.while_loop(left, down)
+        else:
+            for i in nl.dynamic_range(3) if loop == "dynamic" else range(3):
+                step(i)
+        return out
+    x, w = array(3, 64, 256), array(64, 64)
+    run = nkisim.run(kernel, x, w)
+    np.testing.assert_allclose(run.outputs, np.einsum("km,ikn->imn", w, x), rtol=1e-4, atol=1e-4)
+    assert "NKI-N09" not in {f.id for f in run.findings}
+
+
+def test_a_sum_that_is_made_before_a_loop_goes_on_in_it():
+    def body(x):
+        t, total = nl.load(x), nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.psum)
+        nl.fori_loop(0, 3, lambda i: nisa.nc_matmul(total, t, t))
+        out = nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(out, total)
+        return out
+    x = array(8, 8)
+    np.testing.assert_allclose(through(body, x), 3 * (x.T @ x), rtol=1e-4, atol=1e-5)
+
+
+def test_what_an_iteration_before_has_left_in_a_tile_is_not_there():
+    """The first iteration writes a tile, the second one reads it before it does."""
+    def body(x):
+        out, first = nl.ndarray((4, 8), dtype=nl.float32), [True]
+
+        def step(i):
+            t = nl.ndarray((4, 8), dtype=nl.float32)
+            if first:
+                first.clear()
+                nisa.dma_copy(dst=t, src=x)
+            nisa.tensor_copy(out, t)
+        nl.fori_loop(0, 2, step)
+        return out
+    with pytest.raises(NkiError, match="NKI-U01"):
+        through(body, array(4, 8))
+
+
 def test_a_loop_of_the_device_may_be_between_meetings():
     @nki.jit
     def kernel(x):

@@ -167,6 +167,14 @@ class Storage:
         """Make every byte zero, which takes no time until one is looked at."""
         self._data, self._fill, self.init, self.wide, self._rest = None, 0, FULLY, None, False
 
+    def renew(self) -> None:
+        """Forget what has been written: the next iteration of a loop makes this tile again."""
+        self._data, self._fill, self._rest, self.init, self.wide = None, POISON, False, NEVER, None
+        self._boxes = self._mask = self._origin = None
+        self._alike, self._missing, self.lazy_zero = False, 0, False
+        self.shadow = self.loaded = self.aliases = None
+        self.version += 1
+
     @property
     def untouched(self) -> bool:
         """Tell whether all bytes are zero because nobody has looked at them since `zero`."""

@@ -20,6 +20,7 @@ from ..machine.tensor import Tensor
 READ, WRITE, UPDATE = "read", "write", "update"         # update: keeps what it does not write
 # a tile; one of (P, 1); what DMA moves; a tile on chip subscripted by an element of another one
 TILE, VECTOR, ACCESS, OFFSET = "tile", "vector", "access", "offset"
+TODAY = "today"
 
 #: Classes of dtypes that rows name: what is in them, and how to say so.
 DTYPES: dict[str, tuple[Callable[[np.dtype], bool], str]] = {
@@ -58,7 +59,8 @@ class Operand:
     `name` of the parameter; `role`: READ, WRITE or UPDATE; `form`: TILE, VECTOR (P, 1), ACCESS
     (a tensor or a run-time indexed access of one, for DMA) or OFFSET (on chip, with a run-time
     offset); `memories` it may lie in; `dtypes`: the class of DTYPES outside of which it is
-    refused, `documented`: the one that AWS names; `numbers`: a number will do as well;
+    refused, `documented`: the one that AWS names; `numbers`: a number will do as well, TODAY: in
+    the package nki, with a warning;
     `today`: the class in the package nki, where it is another one; `optional`: None will do;
     `like`: the operand that it has as many partitions as (a TILE as many elements, too);
     `elements`: least and most per partition, a number or a field of hw; `rule`, `dtype_rule`: what
@@ -72,7 +74,7 @@ class Operand:
     memories: tuple[str, ...] = (SBUF, PSUM)
     dtypes: str = "any"
     documented: str = "any"
-    numbers: bool = False
+    numbers: bool | str = False
     optional: bool = False
     today: str = ""
     like: str = ""
@@ -85,7 +87,7 @@ class Operand:
     def __str__(self) -> str:
         """Return what it is, in a few words, for COVERAGE.md."""
         what = {TILE: "tile", VECTOR: "(P, 1)", ACCESS: "access", OFFSET: "tile at an offset"}
-        words = [what[self.form]] + (["or number"] if self.numbers else [])
+        words = [what[self.form]] + (["or number"] if self.numbers is True else [])
         words += [f"like {self.like}"] if self.like and self.form is TILE else []
         if self.elements is not None:
             low, high = self.elements
@@ -111,7 +113,7 @@ class Operand:
         """
         if x is None and self.optional:
             return None
-        if self.numbers and is_scalar(x):
+        if self.numbers and is_scalar(x) and (self.numbers is True or m.dialect == "nki"):
             return x
         if self.form is ACCESS:
             return self._access(m, x, api, idle)

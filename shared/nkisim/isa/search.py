@@ -14,7 +14,7 @@ from ..machine.tensor import Tensor
 from . import formulas
 from .dve import in_order, lanes_of, put
 from .masks import NOTHING, PARTITIONS
-from .operands import UPDATE, WRITE, Operand, Tile, Vector, note_dtype
+from .operands import TODAY, UPDATE, WRITE, Operand, Tile, Vector, note_dtype
 from .table import VECTOR, instruction
 
 LONGEST = 16384         # elements per partition that a search goes through (nisa.max8)
@@ -142,7 +142,8 @@ def select_reduce(m: Machine, *, dst: Any, predicate: Any, on_true: Any, on_fals
 def _run_range_select(m: Machine, ins: Instr, dst: Tensor) -> None:
     op0, op1, start, cmd = ins.params
     x = dtypes.as_float32(ins.srcs[0].np)
-    value = semantics.range_select(x, op0, op1, ins.srcs[1].np, ins.srcs[2].np, start, _MIN)
+    bound0, bound1 = (np.float32(ins.scalar(k, x.ndim)) for k in (0, 1))
+    value = semantics.range_select(x, op0, op1, bound0, bound1, start, _MIN)
     put(value, dst)
     if cmd or ins.also:
         _reduce_max(m, ins, value, cmd)
@@ -157,8 +158,8 @@ _COMPARISONS = frozenset(("equal", "less", "less_equal", "greater", "greater_equ
                  "on_false_value=-3.4028234663852886e+38)",
              cuts=PARTITIONS, needs="range_select",
              operands=(Tile("on_true_tile", dtypes="float"),
-                       Vector("bound0", dtypes="float32", like="on_true_tile"),
-                       Vector("bound1", dtypes="float32", like="on_true_tile"),
+                       Vector("bound0", numbers=TODAY, dtypes="float32", like="on_true_tile"),
+                       Vector("bound1", numbers=TODAY, dtypes="float32", like="on_true_tile"),
                        Vector("reduce_res", WRITE, optional=True, like="on_true_tile")),
              promotes=("on_true_tile",), run=_run_range_select, cost=formulas.with_read_out,
              source="Neuron SDK 2.26 API reference: nisa.range_select")
@@ -168,8 +169,9 @@ def range_select(m: Machine, *, on_true_tile: Any, comp_op0: Any, comp_op1: Any,
                  mask: Any = None, dtype: Any = None) -> Instr:
     """Keep the elements whose flattened position passes two comparisons, else fp32.min.
 
-    NeuronCore-v3 and newer. `bound0`, `bound1` are float32 tiles (P, 1). `on_false_value` can
-    only be the least float32, and the reduction only a maximum.
+    NeuronCore-v3 and newer. `bound0`, `bound1` are float32 tiles (P, 1), in the package nki numbers
+    as well (NKI-R14). `on_false_value` can only be the least float32, and the reduction only a
+    maximum.
     """
     api = "nisa.range_select"
     _only_max(reduce_op, api)

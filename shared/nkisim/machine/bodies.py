@@ -14,12 +14,19 @@ if TYPE_CHECKING:
 class Body:
     """What the body of a loop allocates, in its order; every iteration gets the same.
 
-    The compiler emits a body once, so its n-th allocation is the same one in all iterations.
+    The compiler emits a body once, so its n-th allocation is the same one in all iterations. What
+    it holds ends with the iteration: its first product overwrites, and reading it before it is
+    written is found.
     `made`: storages, and bodies of loops in it; `at`: the place in this iteration.
     """
 
     def __init__(self) -> None:
         self.made: list[Storage | Body] = []
+        self.at = 0
+
+    def begin(self, m: Machine) -> None:
+        """Begin an iteration: what the one before has left to do is done in its place."""
+        m.flush()
         self.at = 0
 
     def next(self) -> Storage | Body | None:
@@ -30,7 +37,7 @@ class Body:
 
 @contextmanager
 def loop(m: Machine) -> Iterator[Body]:
-    """Enter a loop of the device; its caller sets `at` to 0 before each iteration."""
+    """Enter a loop of the device; its caller calls `begin` before each iteration."""
     outer, tr, parent = m.body, m.trace, m.node
     known = outer.next() if outer is not None else None
     body = known if isinstance(known, Body) else Body()
@@ -71,8 +78,14 @@ def outside(m: Machine) -> Iterator[None]:
 
 
 def again(m: Machine, kind: str, nparts: int, row_bytes: int) -> Storage | None:
-    """Return the storage that an iteration before has made at this place, if there is one."""
+    """Return the storage that an iteration before has made at this place, emptied, if any."""
     known = m.body.next() if m.body is not None else None
-    fits = isinstance(known, Storage) and (known.kind, known.nparts, known.row_bytes) == (
-        kind, nparts, row_bytes)
-    return known if fits else None          # type: ignore[return-value]
+    if not isinstance(known, Storage) or (known.kind, known.nparts, known.row_bytes) != (
+            kind, nparts, row_bytes):
+        return None
+    if known.queued:
+        m.products.run()
+    known.renew()
+    m.psum_filled.discard(known.id)
+    m.psum_sums.pop(known.id, None)
+    return known

@@ -54,7 +54,7 @@ class Trial:
 
     # -- operands --------------------------------------------------------------------------------
     def _is_tile(self, operand: Operand) -> bool:
-        if operand.optional or operand.numbers:
+        if operand.optional or operand.numbers is True:
             return self.sample.args.get(operand.name) is TILE
         return True
 

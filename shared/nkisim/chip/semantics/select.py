@@ -27,13 +27,14 @@ def range_select(on_true: Array, comp_op0: AluOp, comp_op1: AluOp, bound0: Array
                  range_start: int = 0, on_false: float | np.floating = FP32_MIN) -> Array:
     """Keep the elements whose position passes two comparisons: nki.isa.range_select.
 
-    on_true (P, F...); bound0, bound1 float32 (P, 1). The position is range_start plus the index
-    in the flattened free dimensions, compared in float32. Returns float32; elsewhere `on_false`.
+    on_true (P, F...); bound0, bound1 float32 (P, 1) or numbers. The position is range_start plus
+    the index in the flattened free dimensions, compared in float32. Returns float32; elsewhere
+    `on_false`.
     """
     position = np.arange(range_start, range_start + on_true[0].size).astype(np.float32)
     position = position.reshape(1, *on_true.shape[1:])
     inside = (comp_op0.fn(position, per_partition(bound0, on_true.ndim)) != 0)
-    inside &= (comp_op1.fn(position, per_partition(bound1, on_true.ndim)) != 0)
+    inside = inside & (comp_op1.fn(position, per_partition(bound1, on_true.ndim)) != 0)
     return np.where(inside, as_float32(on_true), np.float32(on_false))
 
 

@@ -271,7 +271,7 @@ def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> Iterator[Virtu
 def _iterations(m: Machine, values: range) -> Iterator[VirtualRegister]:
     with bodies.loop(m) as body:
         for i in values:
-            body.at = 0
+            body.begin(m)
             yield VirtualRegister(i, frozen=True)
 
 
@@ -283,7 +283,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable, step: Any = 1) -> None
         raise fail("NKI-L03", "nl.fori_loop has a step that is not positive", given=f"{by}")
     with bodies.loop(m) as body:
         for i in range(_value(lower, "lower"), _value(upper, "upper"), by):
-            body.at = 0
+            body.begin(m)
             body_fun(VirtualRegister(i))
 
 
@@ -300,7 +300,7 @@ def while_loop(init: Any, body_fun: Callable) -> None:
                            hint="end the body with: return r")
             if not r.value:
                 return
-            body.at = 0
+            body.begin(m)
             r = body_fun(VirtualRegister(r.value))
 
 

@@ -116,6 +116,13 @@ def _unequal(m: Machine, given: dict[str, Any]) -> str | None:
     return None
 
 
+def _number_as_bound(m: Machine, given: dict[str, Any]) -> str | None:
+    for name in ("bound0", "bound1"):
+        if name in given and given[name].__class__ is not Tensor:
+            return f"{name}={given[name]} is a number"
+    return None
+
+
 TABLE: tuple[Refusal, ...] = (
     Refusal("NKI-R01", "NCC_IBIR229", "warning", "The tiles of an instruction fit in SBUF together",
             _too_much_together, frozenset(),
@@ -161,6 +168,11 @@ TABLE: tuple[Refusal, ...] = (
             "repeat by a view.",
             "nisa.tensor_scalar(dst, data, op0=nl.add, operand0=column), or "
             "column.broadcast(1, n) in its place"),
+    Refusal("NKI-R14", "API reference 0.6", "warning", "The bounds of range_select are tiles",
+            _number_as_bound, frozenset(("range_select",)),
+            "Documented are tiles of one float32 per partition. Published kernels that have run on "
+            "a chip give a number: it is taken for that of all partitions.",
+            "nisa.memset a tile (P, 1) of float32, and give that"),
 )
 OPEN = Refusal(
     "NKI-R06", "NCC_ISCH714", "note", "A sum in PSUM is read when it is complete",
@@ -240,5 +252,6 @@ def _say(m: Machine, row: Refusal, what: str, line: int) -> None:
         return
     if asked == "strict" and row.severity == "warning":
         raise fail(row.id, what, name=row.code if row.code.startswith("err_") else "")
-    m.find(row.id, row.severity, f"{what}: the compiler has refused that ({row.code}). "
-           f"Try: {row.remedy}", line)
+    said = ("another form is documented" if row.code.startswith("API")
+            else "the compiler has refused that")
+    m.find(row.id, row.severity, f"{what}: {said} ({row.code}). Try: {row.remedy}", line)
