@@ -73,6 +73,7 @@ class Products:
         self._in_use: dict[int, tuple[int, int]] = {}   # operands: bytes, by storage
         self._held: list[tuple[Callable, Instr, Tensor]] = []
         self._count = self._alone = 0
+        self._left: Any = None          # stacked operands of the last product
         self.flying: Flying | None = None       # products are computed beside the kernel
         self._batches: deque[Batch] = deque()   # of those on their way
         self._stacks = Stacks(MAX_KEPT), Stacks(0)      # of stationary and of moving operands
@@ -321,19 +322,17 @@ class Products:
         if self.flying is None:
             multiply([left, right, total, parts, ()])
             return
-        alive = left.nbytes if also else _tiles(groups, 0)      # by this product, of operands
-        alive += (right.nbytes if copied else 0) + \
-            (_tiles(groups[:1], 1) if copies or not copied else 0)
-        self.flying.start(batch, alive, [left, right, total, parts, copies or ()])
+        moving = right.nbytes if copied else 0                  # what the product keeps alive
+        if copies or not copied and any(st.kind is not HBM for st in groups[0].storages[1]):
+            moving += right.nbytes
+        if also and left is not self._left:
+            moving += left.nbytes
+        self._left = left
+        self.flying.start(batch, moving, [left, right, total, parts, copies or ()])
         batch.due += [ref(g.dst.storage) for g in groups]
         batch.read += [ref(st) for g, which, there in (
                            (groups[:1], 1, copied and not copies), (groups, 0, also))
                        if not there for x in g for st in x.storages[which]]
-
-
-def _tiles(groups: list[Group], which: int) -> int:
-    """Return how many bytes of tiles operands lie in."""
-    return sum(st.nbytes for g in groups for st in g.storages[which] if st.kind is not HBM)
 
 
 def _flag(batch: Batch) -> None:
