@@ -332,8 +332,8 @@ Try: take barriers out of conditions on nl.program_id(0).
 NKI-N11 | - | Edges go between instructions that are there
 kernel.with_schedule([(consumer, producer)]) names instructions by their name= argument, and instr.depends_on(other) takes what a call of nisa returns. An edge only restricts what the compiler may move; it changes no result. One that names nothing has no effect on the chip, and nobody says so.
 Try: nisa.activation(..., name="act0"), and the same name in the pair.
-NKI-K15 | - | NKISIM_SHUFFLE is a number
-With NKISIM_SHUFFLE=7 the iterations of affine_range and the instances of a grid run in an order that the seed 7 chooses, and a DMA takes effect only when something waits for it: what touches the same bytes, in the same iteration or after the loop. A kernel whose result depends on the order then gives other numbers, the same ones each time.
+NKI-K15 | - | NKISIM_SHUFFLE and NKISIM_THREADS are numbers
+With NKISIM_SHUFFLE=7 the iterations of affine_range and the instances of a grid run in an order that the seed 7 chooses, and a DMA takes effect only when something waits for it: what touches the same bytes, in the same iteration or after the loop. A kernel whose result depends on the order then gives other numbers, the same ones each time. NKISIM_THREADS=2 computes matrix products in two threads beside the kernel; 1 in the kernel's own.
 Try: NKISIM_SHUFFLE=1 python script.py.
 NKI-K16 | - | NKISIM_CHECKS is teach, strict or off
 NKISIM_CHECKS says how strictly findings are taken: teach (the default) reports them, strict ends a run with the first error or warning that no comment has turned off, off looks for none, which is a little faster. What no chip can do is an error in all of them.

@@ -198,6 +198,13 @@ def test_threads_compute_products_only_where_there_are_several(monkeypatch):
     assert (sys.getswitchinterval(), beside.threads()) == (interval, blas)
 
 
+@pytest.mark.parametrize("asked", ["many", "0", "-2", "1.5"])
+def test_a_number_of_threads_that_is_none(monkeypatch, asked):
+    monkeypatch.setenv(beside.VARIABLE, asked)
+    with pytest.raises(nkisim.NkiError, match=f"NKI-K15.*NKISIM_THREADS={asked}"):
+        nkisim.simulate(convolution, whole_numbers(6, 64, 44), whole_numbers(64, 5, 128))
+
+
 def test_two_kernels_at_the_same_time_leave_everything_as_it_was(monkeypatch):
     """Each in a thread; the one that ends last began first, or not."""
     monkeypatch.setenv(beside.VARIABLE, "2")

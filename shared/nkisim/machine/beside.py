@@ -22,6 +22,8 @@ from weakref import ref
 
 import numpy as np
 
+from ..errors import fail
+
 if TYPE_CHECKING:
     from ..chip.memory import Storage
     from .instruction import Instr
@@ -56,12 +58,19 @@ _outside: tuple[float, Any, int] | None = None      # what the first one found
 
 
 def threads() -> int:
-    """Return how many threads BLAS may use, as NKISIM_THREADS says or it is set up."""
-    blas, asked = _blas(), os.environ.get(VARIABLE, "")
+    """Return how many threads BLAS may use, as NKISIM_THREADS says or it is set up.
+
+    Raises NkiError if NKISIM_THREADS is no number from 1 on.
+    """
+    asked = os.environ.get(VARIABLE, "")
+    if asked and not (asked.isdecimal() and int(asked)):
+        raise fail("NKI-K15", f"{VARIABLE} is no number of threads",
+                   given=f"{VARIABLE}={asked}").nowhere()
+    blas = _blas()
     if blas is None:
         return 1
-    if asked.isdecimal():
-        return max(1, int(asked))
+    if asked:
+        return int(asked)
     with _lock:
         return _outside[2] if _outside is not None else _threads(blas)
 
