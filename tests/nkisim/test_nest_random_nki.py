@@ -1,8 +1,6 @@
 """The same as test_nest_random.py in the dialect of today, in which sums in PSUM have a state."""
 from __future__ import annotations
 
-import linecache
-
 import nki
 import nki.isa as nisa
 import nki.language as nl
@@ -12,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from .nesting import count, same_record
+from .random_loops import compiled, kernels
 
 ROWS, WIDTH = 64, 32
 SOURCE = """
@@ -66,49 +65,20 @@ _line = st.one_of(
     st.sampled_from(["size = 4 + a", "s = i + 1", "a = i",
                      "v = old[:, i:i + 8]; nisa.tensor_copy(ring[:, j % 4, 0:8], v[:, 0:8])"]))
 
-
-def _indent(lines):
-    return ["    " + line for line in lines]
+_kernels = kernels(SOURCE, _line, rows=ROWS, width=WIDTH)
 
 
-def _block(head, lines):
-    return [head + ":", *_indent(lines)]
-
-
-_head = st.builds("{}({})".format,
-                  st.sampled_from(["range", "nl.affine_range", "nl.sequential_range",
-                                   "nl.static_range"]),
-                  st.sampled_from(["1", "2", "3", "4", "5", "1, 4", "size", "a + 2", "6, 0, -2"]))
-
-
-def _loops(names):
-    """Return lines of loops over the first of some names, and of others in it."""
-    line = _line.map(lambda x: [x])
-    parts = [line, line, line, st.builds(_block, st.sampled_from(["if a > 1", "if i == 1"]), line)]
-    if names[1:]:
-        parts.append(_loops(names[1:]))
-    body = st.lists(st.one_of(parts), min_size=1, max_size=4).map(lambda x: sum(x, []))
-    return st.builds(_block, _head.map(lambda x: f"for {names[0]} in {x}"), body)
-
-
-_kernels = st.lists(_loops(["i", "j", "k"]), min_size=1, max_size=2).map(
-    lambda loops: SOURCE.format(rows=ROWS, width=WIDTH, body="\n".join(_indent(sum(loops, [])))))
-
-
-def compiled(source):
-    """Return the kernel, with a source that can be read."""
-    name = f"<random {hash(source)}>"
-    linecache.cache[name] = len(source), None, source.splitlines(True), name
-    names = {"nl": nl, "nisa": nisa}
-    exec(compile(source, name, "exec"), names)
-    return nki.jit(names["kernel"])
+def checked(patch, source):
+    """Assert that a kernel's record is that of a run of all iterations."""
+    kernel = compiled(source, nki, nl=nl, nisa=nisa)
+    same_record(patch, kernel, np.ones((ROWS, WIDTH), np.float32))
 
 
 @settings(deadline=None, max_examples=100,
           suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(_kernels)
 def test_random_kernels(monkeypatch, source):
-    same_record(monkeypatch, compiled(source), np.ones((ROWS, WIDTH), np.float32))
+    checked(monkeypatch, source)
 
 
 def test_loops_of_random_kernels_run_once_now_and_then(monkeypatch):
@@ -119,6 +89,6 @@ def test_loops_of_random_kernels_run_once_now_and_then(monkeypatch):
     @given(_kernels)
     def run(source):
         with pytest.MonkeyPatch.context() as patch:
-            same_record(patch, compiled(source), np.ones((ROWS, WIDTH), np.float32))
+            checked(patch, source)
     run()
     assert len(nests) > 10

@@ -1,0 +1,44 @@
+"""Random kernels of loops in loops, in either dialect."""
+from __future__ import annotations
+
+import linecache
+
+from hypothesis import strategies as st
+
+
+def _indent(lines):
+    return ["    " + line for line in lines]
+
+
+def _block(head, lines):
+    return [head + ":", *_indent(lines)]
+
+
+_head = st.builds("{}({})".format,
+                  st.sampled_from(["range", "nl.affine_range", "nl.sequential_range",
+                                   "nl.static_range"]),
+                  st.sampled_from(["1", "2", "3", "4", "5", "1, 4", "size", "a + 2", "6, 0, -2"]))
+
+
+def _loops(names, one):
+    """Return lines of loops over the first of some names, and of others in it, of `one` line."""
+    line = one.map(lambda x: [x])
+    parts = [line, line, line, st.builds(_block, st.sampled_from(["if a > 1", "if i == 1"]), line)]
+    if names[1:]:
+        parts.append(_loops(names[1:], one))
+    body = st.lists(st.one_of(parts), min_size=1, max_size=4).map(lambda x: sum(x, []))
+    return st.builds(_block, _head.map(lambda x: f"for {names[0]} in {x}"), body)
+
+
+def kernels(source, one, **sizes):
+    """Return sources of kernels: `source` with a body of loops, whose lines are of `one`."""
+    return st.lists(_loops(["i", "j", "k"], one), min_size=1, max_size=2).map(
+        lambda loops: source.format(**sizes, body="\n".join(_indent(sum(loops, [])))))
+
+
+def compiled(source, nki, **names):
+    """Return the kernel, with a source that can be read."""
+    file = f"<random {hash(source)}>"
+    linecache.cache[file] = len(source), None, source.splitlines(True), file
+    exec(compile(source, file, "exec"), names)
+    return nki.jit(names["kernel"])
