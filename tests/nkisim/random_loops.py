@@ -3,7 +3,12 @@ from __future__ import annotations
 
 import linecache
 
+import numpy as np
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from .nesting import count, same_record
 
 
 def _indent(lines):
@@ -42,3 +47,21 @@ def compiled(source, nki, **names):
     linecache.cache[file] = len(source), None, source.splitlines(True), file
     exec(compile(source, file, "exec"), names)
     return nki.jit(names["kernel"])
+
+
+def times_run_once(monkeypatch, sources, check):
+    """Return how often loops of such kernels are executed once, in the same examples each time."""
+    nests = count(monkeypatch)
+
+    @settings(max_examples=120, database=None, derandomize=True, deadline=None)
+    @given(sources)
+    def run(source):
+        with pytest.MonkeyPatch.context() as patch:
+            check(patch, source)
+    run()
+    return len(nests)
+
+
+def same_as_one_by_one(patch, kernel, *shape):
+    """Assert that a kernel's record is that of a run of all iterations."""
+    same_record(patch, kernel, np.ones(shape, np.float32))

@@ -4,13 +4,10 @@ from __future__ import annotations
 import nki
 import nki.isa as nisa
 import nki.language as nl
-import numpy as np
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from .nesting import count, same_record
-from .random_loops import compiled, kernels
+from .random_loops import compiled, kernels, same_as_one_by_one, times_run_once
 
 ROWS, WIDTH = 64, 32
 SOURCE = """
@@ -65,13 +62,12 @@ _line = st.one_of(
     st.sampled_from(["size = 4 + a", "s = i + 1", "a = i",
                      "v = old[:, i:i + 8]; nisa.tensor_copy(ring[:, j % 4, 0:8], v[:, 0:8])"]))
 
+
 _kernels = kernels(SOURCE, _line, rows=ROWS, width=WIDTH)
 
 
 def checked(patch, source):
-    """Assert that a kernel's record is that of a run of all iterations."""
-    kernel = compiled(source, nki, nl=nl, nisa=nisa)
-    same_record(patch, kernel, np.ones((ROWS, WIDTH), np.float32))
+    same_as_one_by_one(patch, compiled(source, nki, nl=nl, nisa=nisa), ROWS, WIDTH)
 
 
 @settings(deadline=None, max_examples=100,
@@ -83,12 +79,4 @@ def test_random_kernels(monkeypatch, source):
 
 def test_loops_of_random_kernels_run_once_now_and_then(monkeypatch):
     """Else the test above would say nothing."""
-    nests = count(monkeypatch)
-
-    @settings(max_examples=120, database=None, derandomize=True, deadline=None)
-    @given(_kernels)
-    def run(source):
-        with pytest.MonkeyPatch.context() as patch:
-            checked(patch, source)
-    run()
-    assert len(nests) > 10
+    assert times_run_once(monkeypatch, _kernels, checked) > 10

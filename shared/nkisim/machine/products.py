@@ -322,13 +322,13 @@ class Products:
         if self.flying is None:
             multiply([left, right, total, parts, ()])
             return
-        moving = right.nbytes if copied else 0                  # what the product keeps alive
+        alive = right.nbytes if copied else 0       # bytes that there are for this product alone
         if copies or not copied and any(st.kind is not HBM for st in groups[0].storages[1]):
-            moving += right.nbytes
+            alive += right.nbytes                   # the tiles that it is copied from, or is
         if also and left is not self._left:
-            moving += left.nbytes
+            alive += left.nbytes
         self._left = left
-        self.flying.start(batch, moving, [left, right, total, parts, copies or ()])
+        self.flying.start(batch, alive, [left, right, total, parts, copies or ()])
         batch.due += [ref(g.dst.storage) for g in groups]
         batch.read += [ref(st) for g, which, there in (
                            (groups[:1], 1, copied and not copies), (groups, 0, also))
