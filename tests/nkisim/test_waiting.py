@@ -201,8 +201,9 @@ def test_threads_compute_products_only_where_there_are_several(monkeypatch):
 @pytest.mark.parametrize("asked", ["many", "0", "-2", "1.5"])
 def test_a_number_of_threads_that_is_none(monkeypatch, asked):
     monkeypatch.setenv(beside.VARIABLE, asked)
-    with pytest.raises(nkisim.NkiError, match=f"NKI-K15.*NKISIM_THREADS={asked}"):
+    with pytest.raises(nkisim.NkiError, match=f"NKI-K15.*NKISIM_THREADS={asked}") as caught:
         nkisim.simulate(convolution, whole_numbers(6, 64, 44), whole_numbers(64, 5, 128))
+    assert "NKISIM_THREADS=2" in caught.value.hint and "SHUFFLE" not in str(caught.value)
 
 
 def test_two_kernels_at_the_same_time_leave_everything_as_it_was(monkeypatch):

@@ -65,7 +65,8 @@ def threads() -> int:
     asked = os.environ.get(VARIABLE, "")
     if asked and not (asked.isdecimal() and int(asked)):
         raise fail("NKI-K15", f"{VARIABLE} is no number of threads",
-                   given=f"{VARIABLE}={asked}").nowhere()
+                   given=f"{VARIABLE}={asked}", limit="a number from 1 on",
+                   hint=f"{VARIABLE}=2, or leave it unset: as many as NumPy's BLAS uses").nowhere()
     blas = _blas()
     if blas is None:
         return 1
