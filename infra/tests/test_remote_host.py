@@ -33,7 +33,7 @@ DRIVER = (
 class Desk:
     """Hold a student's repository, and what their SSH configuration adds for the tests."""
 
-    def __init__(self, work: Path, folder: ClassFolder, address: str) -> None:
+    def __init__(self, work: Path, folder: ClassFolder, cloud: LabCloud, address: str) -> None:
         self.host = LocalHost(work, "machine", address=address, account="ubuntu")
         self.repo = work / "repo"
         self.repo.mkdir()
@@ -45,7 +45,8 @@ class Desk:
         config = work / "ssh-config"
         text = f"Host *\n  Port {self.host.port}\n  IdentityFile {self.host.key}\n"
         config.write_text(text + "  IdentitiesOnly yes\n  IdentityAgent none\n  ControlMaster no\n")
-        self.env = {
+        self.cloud = cloud
+        self._env = {
             **os.environ,
             "PYTHONPATH": f"{ROOT / 'shared'}:{INFRA}",
             "LABKIT_SSH_CONFIG": str(config),
@@ -54,6 +55,11 @@ class Desk:
             "LABKIT_STUDENT": "alice",
             "TMPDIR": str(work),
         }
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Return the environment, with the fake cloud's time: not that of the day of the test."""
+        return {**self._env, "CLASSROOM_NOW": self.cloud.post("now")["now"]}
 
     def run(self, *args: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -79,7 +85,7 @@ def desk(
     folder.write(elastic_ip=True)  # the fake gives addresses of the loopback interface
     classroom("provision", folder.file)
     (alice,) = classroom("hosts", folder.file, limit=["alice"])["machines"]
-    made = Desk(tmp_path_factory.mktemp("desk"), folder, alice["ip"])
+    made = Desk(tmp_path_factory.mktemp("desk"), folder, cloud, alice["ip"])
     yield made
     made.host.stop()
 
@@ -106,7 +112,6 @@ def test_auto_starts_the_students_own_machine_and_stops_it_again(
     cloud.post("advance", seconds=16 * 60)
     classroom("stop", folder.file)
     before = classroom("hosts", folder.file)["machines"]
-    desk.env["CLASSROOM_NOW"] = ""
     done = desk.run("--host", "auto")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "starting alice" in done.stderr and "stopping alice" in done.stderr
@@ -128,7 +133,6 @@ def test_a_machine_stays_on_while_a_run_goes_on_and_is_stopped_by_the_call_that_
 ) -> None:
     cloud.post("advance", seconds=16 * 60)
     classroom("stop", folder.file)
-    desk.env["CLASSROOM_NOW"] = ""
     (desk.repo / "job.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(6)\n")
     first = subprocess.Popen(
         [sys.executable, "-c", DRIVER, "--backend", "sim", "--host", "auto"],
@@ -149,7 +153,6 @@ def test_a_machine_stays_on_while_a_run_goes_on_and_is_stopped_by_the_call_that_
 def test_all_is_a_table_and_one_dead_machine_does_not_stop_the_rest(
     desk: Desk, folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
-    desk.env["CLASSROOM_NOW"] = ""
     done = desk.run("--host", "all")
     lines = {line.split()[0]: line for line in done.stderr.splitlines() if line.strip()}
     assert "passed" in lines["alice"] and "could not run" in lines["bob"], done.stderr
