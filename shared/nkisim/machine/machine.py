@@ -114,15 +114,18 @@ class Machine:
                     where: int = -1, arena: bool = False, readonly: bool = False,
                     shared: bool = False) -> Storage:
         """Create the bytes of a tensor; `shared` by the instances of a grid."""
-        node = 0 if arena or shared else self.node
-        known = None if arena or shared else bodies.again(self, kind, nparts, row_bytes)
-        if known is not None:
-            return known
+        body, node = self.body, self.node
+        if arena or shared:
+            body, node = None, 0
+        if body is not None:
+            known = bodies.again(self, body, kind, nparts, row_bytes)
+            if known is not None:
+                return known
         id = self.storages.add(kind, nparts, row_bytes, where, node, arena, readonly,
                                self.body is not None)
         made = Storage(id, kind, nparts, row_bytes, grain, where, node, arena, readonly)
-        if self.body is not None and not (arena or shared):
-            self.body.made[self.body.at - 1:] = [made]
+        if body is not None:
+            body.made[body.at - 1:] = [made]
         return made
 
     def result_tile(self, shape: tuple[int, ...], dtype: np.dtype, kind: str,

@@ -213,10 +213,12 @@ class Storages:
     def add(self, kind: str, nparts: int, row_bytes: int, where: int, node: int, arena: bool,
             readonly: bool, fixed: bool = False) -> int:
         """Append a storage and return its id."""
-        n = len(self)
-        self.data.frombytes(self._PACK(
+        data = self.data
+        n = len(data) // self.WIDTH
+        data.frombytes(self._PACK(
             self.CODE[kind], nparts, row_bytes, where, node,
-            self.ARENA * arena + self.READONLY * readonly + self.FIXED * fixed))
+            arena * self.ARENA + readonly * self.READONLY + fixed * self.FIXED
+            if arena or readonly or fixed else 0))
         return n
 
     def set_readonly(self, i: int) -> None:
