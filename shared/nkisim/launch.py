@@ -234,17 +234,12 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
         with collector.paused(), np.errstate(all="ignore"), dtypes.precision(), \
                 beside(compute) as m.products.flying:
             result = plainrange.known_to(kernel.func)(_run_instances)(m, kernel, tensors, named)
-            m.catch_up()        # nothing has read them: a kernel may return PSUM itself
             m.replays.finish()
             kernel.ended(m)
-            error = check_loops(m) if m.checks and m.cores is None else None
-            if m.checks and m.cores is not None:
-                _races(m)
-            if compute and m.checks:    # a profile counts what does not fit as it schedules
-                check_capacity(m)
-                check_placed(m)
-                if m.dialect == "beta1":    # the package nki says it as it is issued
-                    check_sums(m)
+            m.products.start()
+            error, said, unread = _looked_through(m, kernel, box)   # while products are computed
+            m.catch_up()        # nothing has read them: a kernel may return PSUM itself
+            m.findings += said
     except Exception as exc:
         if not m.replays.trusts(exc):
             raise Diverged from exc
@@ -258,9 +253,8 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
         _until_it_broke(m, error)
         raise error
     handed = outputs(m, kernel, box, result) if compute else None
-    if m.checks and compute and all(f.severity == "note" for f in m.findings):
-        m.findings += unread_inputs(m.trace, [(name, t) for name, _, t, _ in box.inputs],
-                                    place_of(kernel))
+    if all(f.severity == "note" for f in m.findings):
+        m.findings += unread
     findings = kept(m.findings) if m.checks else []
     if strictness == strict.STRICT and (error := strict.as_error(findings)) is not None:
         _until_it_broke(m, error)
@@ -270,6 +264,32 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     if _watchers:
         _watchers[-1].append(run.findings)
     return run
+
+
+def _looked_through(m: Machine, kernel: Kernel, box: Arguments
+                    ) -> tuple[NkiError | None, list[Finding], list[Finding]]:
+    """Return the error and the findings of the passes over the record, and of those what is of
+    interest where nothing worse is found."""
+    if not m.checks:
+        return None, [], []
+    before = len(m.findings)
+    error = None
+    if m.cores is None:
+        error = check_loops(m)
+    else:
+        _races(m)
+    unread = []
+    if m.compute:                       # a profile counts what does not fit as it schedules
+        check_capacity(m)
+        check_placed(m)
+        if m.dialect == "beta1":        # the package nki says it as it is issued
+            check_sums(m)
+        if error is None and all(f.severity == "note" for f in m.findings):
+            unread = unread_inputs(m.trace, [(name, t) for name, _, t, _ in box.inputs],
+                                   place_of(kernel))
+    said = m.findings[before:]
+    del m.findings[before:]
+    return error, said, unread
 
 
 def _let_go(m: Machine) -> None:
