@@ -16,7 +16,7 @@ from ..checks.finding import Finding
 from ..chip import dtypes
 from ..chip.hw import NeuronCore
 from ..chip.memory import FULLY, HBM, NEVER, PARTLY, PSUM, SBUF, Storage, contiguous_strides
-from ..errors import NkiError, fail
+from ..errors import NkiError, fail, user_frame
 from ..trace.trace import Trace
 from . import arena, bodies, limits, masked, refuse, waiting
 from .block import BlockTensor
@@ -93,7 +93,8 @@ class Machine:
     # -- places ------------------------------------------------------------------
     def here(self) -> int:
         """Return the line id of the user's current line."""
-        return self.trace.line(sys._getframe(1))
+        frame = user_frame(sys._getframe(1))
+        return -1 if frame is None else self.trace.line(frame)
 
     def find(self, id: str, severity: str, text: str, where: int = -1, other: int = -1) -> None:
         """Add a finding, once per rule and pair of lines."""
