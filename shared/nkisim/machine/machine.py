@@ -24,10 +24,10 @@ from .instruction import PLAIN, Instr
 from .loop import Loop, shuffle_seed
 from .nest import Nest, enabled
 from .nestonce import Once
-from .products import NOT_YET, Products, same_bytes
+from .products import NOT_YET, Products
 from .replay import Replays
 from .shadow import refresh_shadow
-from .tensor import Indirect, Tensor
+from .tensor import Indirect, Tensor, same_bytes
 from .transfers import Transfers
 from .undefined import Undefined
 from .values import TileValues
