@@ -393,8 +393,8 @@ class Machine:
                 arena.note_write(t, ins.line)
 
     def _zero_for_real(self, st: Storage) -> None:
-        """Issue the memset of zeros in PSUM that something else than a matmul reads: where they were
-        made, for no iteration of a loop around the read has made them."""
+        """Issue the memset of zeros in PSUM that something else than a matmul reads: where they
+        were made, for no iteration of a loop around the read has made them."""
         st.lazy_zero = False
         n = st.row_bytes // 4
         t = Tensor(self, st, 0, (st.nparts, n), (st.row_bytes, 4), dtypes.FLOAT32, 0, PSUM)
