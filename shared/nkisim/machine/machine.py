@@ -16,7 +16,7 @@ from ..checks.finding import Finding
 from ..chip import dtypes
 from ..chip.hw import NeuronCore
 from ..chip.memory import FULLY, HBM, NEVER, PARTLY, PSUM, SBUF, Storage, contiguous_strides
-from ..errors import NkiError, fail
+from ..errors import NkiError, fail, user_frame
 from ..trace.trace import Trace
 from . import arena, bodies, limits, masked, refuse, waiting
 from .block import BlockTensor
@@ -24,10 +24,10 @@ from .instruction import PLAIN, Instr
 from .loop import Loop, shuffle_seed
 from .nest import Nest, enabled
 from .nestonce import Once
-from .products import NOT_YET, Products, same_bytes
+from .products import NOT_YET, Products
 from .replay import Replays
 from .shadow import refresh_shadow
-from .tensor import Indirect, Tensor
+from .tensor import Indirect, Tensor, same_bytes
 from .transfers import Transfers
 from .undefined import Undefined
 from .values import TileValues
@@ -93,7 +93,8 @@ class Machine:
     # -- places ------------------------------------------------------------------
     def here(self) -> int:
         """Return the line id of the user's current line."""
-        return self.trace.line(sys._getframe(1))
+        frame = user_frame(sys._getframe(1))
+        return -1 if frame is None else self.trace.line(frame)
 
     def find(self, id: str, severity: str, text: str, where: int = -1, other: int = -1) -> None:
         """Add a finding, once per rule and pair of lines."""
@@ -393,13 +394,15 @@ class Machine:
                 arena.note_write(t, ins.line)
 
     def _zero_for_real(self, st: Storage) -> None:
-        """Issue the memset of zeros in PSUM that something else than a matmul reads."""
+        """Issue the memset of zeros in PSUM that something else than a matmul reads: where they
+        were made, for no iteration of a loop around the read has made them."""
         st.lazy_zero = False
         n = st.row_bytes // 4
         t = Tensor(self, st, 0, (st.nparts, n), (st.row_bytes, 4), dtypes.FLOAT32, 0, PSUM)
-        pending, self.pending = self.pending, None
+        here = self.pending, self.node
+        self.pending, self.node = None, st.node
         self.op("fill", t, 0.0)
-        self.pending = pending
+        self.pending, self.node = here
 
     # -- assignment ------------------------------------------------------------------
     def assign(self, dst: Any, value: Any) -> None:

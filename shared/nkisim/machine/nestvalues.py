@@ -11,9 +11,9 @@ from ..chip.memory import SBUF, Storage, contiguous_strides
 from .loopindex import Compared
 from .nestrecord import Steps
 from .nestviews import Ran, Views
-from .products import NOT_YET, of_each_sum, same_bytes
+from .products import NOT_YET, of_each_sum
 from .shadow import refresh_shadow
-from .tensor import Tensor
+from .tensor import Tensor, same_bytes
 
 if TYPE_CHECKING:
     from .instruction import Instr
@@ -99,9 +99,10 @@ class Sum:
                 for _, by in of_each_sum(self.counts, self.moves[0])]
 
     def known(self, m: Machine) -> bool:
-        """Tell whether all that the products read has been written."""
+        """Tell whether all that the products read has been written, and no other sum is met."""
         return all(is_known(t, moves, self.counts)
                    for t, moves in zip(self.operands[1:], self.moves[1:])) \
+            and not any(m.products.meets(t) for t in self.sums()) \
             and (self.opens or all(is_known(t, (), ()) for t in self.sums()))
 
     def wait(self, m: Machine, runs: int) -> None:
@@ -172,4 +173,4 @@ def operand_of_all(t: Tensor, moves: Steps, load: Issue | None, counts: tuple[in
         (*(a + b for a, b in zip(outer, steps)), *rest)
 
 
-__all__ = ["Issue", "Sum", "copied", "has_room", "is_known", "make", "operand_of_all", "same_bytes"]
+__all__ = ["Issue", "Sum", "copied", "has_room", "is_known", "make", "operand_of_all"]

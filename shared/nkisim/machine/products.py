@@ -23,10 +23,11 @@ from weakref import ref
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..chip import dtypes, pages
-from ..chip.memory import HBM, contiguous_strides, free_range, merge_dims
+from ..chip import pages
+from ..chip.memory import HBM, free_range, merge_dims
 from .beside import DEPTH, Batch, Flying, multiply
 from .shadow import as_f32
+from .sums import Sums
 from .tensor import Tensor
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Products:
 
     def __init__(self) -> None:
         self._groups: dict[tuple, Group] = {}
+        self._sums = Sums()             # where the results of groups lie
         self._flagged: list[Any] = []
         self._operands: list[tuple[Tensor, int, tuple]] = []    # not yet in _in_use
         self._in_use: dict[int, tuple[int, int]] = {}   # operands: bytes, by storage
@@ -158,6 +160,11 @@ class Products:
             and all(self._waiting(dst) + each * rows <= MAX_ROWS
                     for sums, each, rows in more for dst in sums)
 
+    def meets(self, dst: Tensor) -> bool:
+        """Tell whether products wait for another sum that has bytes in common with this one."""
+        return bool(dst.storage.queued & IS_RESULT) and _result(dst) not in self._groups \
+            and self._sums.meet(dst)
+
     def _waiting(self, dst: Tensor) -> int:
         """Return how many rows of operands wait for a sum."""
         group = self._groups.get(_result(dst))
@@ -173,6 +180,9 @@ class Products:
         key = _result(dst)
         group = self._groups.get(key)
         if group is None:
+            if self.meets(dst):         # what both add to, groups would in any order, or at once
+                self.run()
+            self._sums.add(dst)
             group = self._groups[key] = Group(dst, opens or _replaces_zeros(dst))
             self._flag(dst.storage, IS_RESULT)
         of_left = None
@@ -256,6 +266,7 @@ class Products:
         them on their way; what they read may change from now on but where it is flagged, which is
         not in the storage that is to be `written`."""
         groups, self._groups, self._count = self._groups, {}, 0
+        self._sums.clear()
         held, self._held = self._held, []
         for storage in self._flagged:
             storage.queued &= ON_ITS_WAY
@@ -441,15 +452,6 @@ def _place(t: Tensor, offset: int, form: tuple) -> tuple:
     return st.id, offset, t.shape, t.strides, t.dtype.num, st.version, form
 
 
-def same_bytes(src: Tensor, tile: Tensor) -> bool:
-    """Tell whether the rows of a tile are bytes as they lie in HBM."""
-    item = src.dtype.itemsize
-    rows = contiguous_strides(src.shape[1:], item)
-    return src.dtype == tile.dtype and item == 4 and dtypes.PRECISE.get() \
-        and all(n == 1 or a == b == c for n, a, b, c in zip(
-            src.shape[1:], rows, src.strides[1:], tile.strides[1:]))
-
-
 def _room(rows: int, columns: int) -> np.ndarray:
     """Return a float32 matrix that holds anything."""
     return pages.room(4 * rows * columns).view(np.float32).reshape(rows, columns)
@@ -457,7 +459,7 @@ def _room(rows: int, columns: int) -> np.ndarray:
 
 def _result(dst: Tensor) -> tuple:
     """Return what tells a sum from others."""
-    return dst.storage.id, dst.offset, dst.shape
+    return dst.storage.id, dst.offset, dst.shape, dst.strides
 
 
 def _at(dst: Tensor, offset: int) -> Tensor:
@@ -490,4 +492,4 @@ def _bytes(t: Tensor, offset: int, form: tuple = ()) -> tuple[int, int]:
 
 
 __all__ = ["IS_HELD", "IS_OPERAND", "IS_RESULT", "NOT_YET", "ON_ITS_WAY", "Products",
-           "of_each_sum", "same_bytes"]
+           "of_each_sum"]

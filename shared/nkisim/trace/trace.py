@@ -7,6 +7,7 @@ each operand starts. Checks, hazards and the schedule are passes over this.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -32,6 +33,28 @@ _PACK = {n: Struct(f"{HEAD + OPERAND * n}q").pack for n in (2, 3)}
 def operand_at(start: Any, number: Any) -> Any:
     """Return where in `rows` operand `number` of the instruction at `start` is (or arrays)."""
     return start + HEAD + OPERAND * number
+
+
+#: where the lines of a long function begin, by its code, which stays alive here
+_line_starts: dict[int, tuple[CodeType, list[int], list[int]]] = {}
+_LONG = 8192            # bytes of a code's table of lines from which on it is read once, as a whole
+
+
+def _line_number(frame: Any) -> int:
+    """Return `frame.f_lineno`. Python reads the table of lines from its start each time, which
+    takes long where thousands of instructions are written out."""
+    code = frame.f_code
+    if len(code.co_linetable) < _LONG:
+        return frame.f_lineno
+    known = _line_starts.get(id(code))
+    if known is None:
+        starts, lines = [0], [code.co_firstlineno]
+        for start, _, line in code.co_lines():
+            if line is not None and line != lines[-1]:
+                starts.append(start)
+                lines.append(line)
+        known = _line_starts[id(code)] = code, starts, lines
+    return known[2][bisect_right(known[1], frame.f_lasti) - 1]
 
 
 @dataclass(frozen=True)
@@ -247,7 +270,7 @@ class Trace:
         self.storages = Storages()
         self.lines: list[Where] = []
         self._line_ids: dict[tuple[int, int], int] = {}     # (id of a code object, offset) ->
-        self._codes: list[CodeType] = []                    # kept, so that ids stay unique
+        self._codes: dict[int, CodeType] = {}               # kept, so that ids stay unique
         self._place_ids: dict[Where, int] = {}
         # as the constants at the top of this file say; `instructions` and `operands` read it
         self.rows = array("q")
@@ -275,8 +298,9 @@ class Trace:
                 return -1
             if user is not frame:
                 return self.line(user)
-            got = self._line_ids[key] = self.line_of(frame.f_code, frame.f_lineno)
-            self._codes.append(frame.f_code)
+            code = frame.f_code
+            got = self._line_ids[key] = self.line_of(code, _line_number(frame))
+            self._codes[id(code)] = code
         return got
 
     def line_of(self, code: CodeType, lineno: int) -> int:
