@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import banner, collector, uncaught
+from .checks import clean
 from .checks import level as strict
 from .checks.capacity import check_capacity, check_placed
 from .checks.finding import Finding
@@ -272,8 +273,11 @@ def _looked_through(m: Machine, kernel: Kernel, box: Arguments
     interest where nothing worse is found."""
     if not m.checks:
         return None, [], []
-    before = len(m.findings)
-    error = None
+    inputs = [(name, t) for name, _, t, _ in box.inputs]
+    look = clean.look_of(m, (t for _, t in inputs)) if not m.findings and m.cores is None else None
+    if look is not None and clean.is_clean(look):
+        return None, [], []
+    before, error = len(m.findings), None
     if m.cores is None:
         error = check_loops(m)
     else:
@@ -285,10 +289,11 @@ def _looked_through(m: Machine, kernel: Kernel, box: Arguments
         if m.dialect == "beta1":        # the package nki says it as it is issued
             check_sums(m)
         if error is None and all(f.severity == "note" for f in m.findings):
-            unread = unread_inputs(m.trace, [(name, t) for name, _, t, _ in box.inputs],
-                                   place_of(kernel))
+            unread = unread_inputs(m.trace, inputs, place_of(kernel))
     said = m.findings[before:]
     del m.findings[before:]
+    if look is not None and error is None and not said and not unread:
+        clean.remember(look)
     return error, said, unread
 
 
