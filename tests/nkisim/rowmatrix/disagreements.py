@@ -12,11 +12,7 @@ import pytest
 
 MATRIX: dict[str, str] = {}
 
-ARGUMENTS: dict[str, str] = {
-    "what engines lack is noted by operator, not by generation":
-        """
-        tensor_scalar-scalar-engine-trn1""",
-}
+ARGUMENTS: dict[str, str] = {}
 
 
 def marks_of(name: str) -> list:
