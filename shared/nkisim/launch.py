@@ -301,6 +301,7 @@ def _let_go(m: Machine) -> None:
     """Keep the record of a launch, and nothing of what only its kernel needs: the next one uses
     that memory, without a garbage collector that would have to find it."""
     m.products = Products()
+    del m.undefined                     # which knows the machine
     for used in (m.again, m.accepted, m.constants, m.arenas, m.shared, m.sites):
         used.clear()
 

@@ -242,7 +242,7 @@ def two_products(a, b, again):
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_a_launch_leaves_no_memory_to_the_garbage_collector(monkeypatch, threads, dtype):
-    """Neither tiles nor the arrays that came in, whether the run is kept or not."""
+    """Neither tiles nor the arrays that came in, and without the run nothing at all."""
     monkeypatch.setenv("NKISIM_THREADS", threads)
     a, b = np.ones((128, 4, 128), dtype), np.ones((128, 4, 512), dtype)
     nkisim.run(two_products, a, b, 3)
@@ -256,5 +256,8 @@ def test_a_launch_leaves_no_memory_to_the_garbage_collector(monkeypatch, threads
         del a
         assert left == [] and held() is None
         assert (run.outputs == 2 * 512).all()
+        machine = weakref.ref(run.machine)
+        del run
+        assert machine() is None
     finally:
         gc.enable()
