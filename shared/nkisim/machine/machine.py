@@ -230,8 +230,6 @@ class Machine:
         """Before `st` changes, give results that were bound to it and still live a copy."""
         alive = [t for ref in st.aliases if (t := ref()) is not None]
         st.aliases = None
-        if not alive:
-            return
         if st.queued or self.transfers is not None:
             self.catch_up()
         for t in alive:
@@ -278,6 +276,10 @@ class Machine:
                 self.undefined.spoil(outs, origins)
             if self.watch is not None:
                 self.watch.note(self, dst)
+        else:                           # what is held is still in use, and that is recorded
+            ins.srcs, ins.dst = (), None
+            if ins.also:
+                ins.also = ()
 
     def effect(self, ins: Instr) -> None:
         """Check, record and execute an instruction that writes no tensor: it sets a state."""
@@ -328,8 +330,12 @@ class Machine:
                 refuse.immutable(t)
             if st.queued and not waits:
                 self.products.before_write(t, ins.accumulate)
-            if st.aliases:
-                self._unshare(st)
+            if st.aliases is not None:
+                for ref in st.aliases:
+                    if ref() is not None:
+                        self._unshare(st)
+                        break
+                st.aliases = None
             st.lazy_zero = False
 
     def _check_reads(self, ins: Instr, dst: Tensor) -> list[np.ndarray] | None:
