@@ -375,6 +375,10 @@ class Row:
 
     def _can_do(self, m: Machine, engine: str, form: Any) -> None:
         """Note operators that the engine that is asked for is not documented to have."""
+        if engine == SCALAR and not m.hw.act_arithmetic:
+            m.find("NKI-E13", "note", f"{self.api} is asked of the {engine} engine, which is "
+                   f"documented to do it on NeuronCore-v3 and newer only, not on {m.hw.name}",
+                   m.here())
         there = self.engine_ops[engine]
         for op in form:
             if op and op not in there:

@@ -402,3 +402,12 @@ def new_tensor(m: Machine, storage: Storage, shape: tuple[int, ...], dtype: np.d
                kind: str = HBM) -> Tensor:
     """Return a row-major tensor over a whole HBM storage."""
     return Tensor(m, storage, 0, shape, contiguous_strides(shape, dtype.itemsize), dtype, 0, kind)
+
+
+def same_bytes(src: Tensor, tile: Tensor) -> bool:
+    """Tell whether the rows of a tile are bytes as they lie in HBM."""
+    item = src.dtype.itemsize
+    rows = contiguous_strides(src.shape[1:], item)
+    return src.dtype == tile.dtype and item == 4 and dtypes.PRECISE.get() \
+        and all(n == 1 or a == b == c for n, a, b, c in zip(
+            src.shape[1:], rows, src.strides[1:], tile.strides[1:]))
