@@ -262,7 +262,19 @@ class Machine:
         waits = self._before_reads(ins, outs)
         if ins.row.check is not None:
             ins.row.check(self, ins, dst)
-        self._before_writes(ins, outs, waits)
+        for t in outs:
+            st = t.storage
+            if st.readonly:
+                refuse.immutable(t)
+            if st.queued and not waits:
+                self.products.before_write(t, ins.accumulate)
+            if st.aliases is not None:              # what others still want of the bytes
+                for ref in st.aliases:
+                    if ref() is not None:
+                        self._unshare(st)
+                        break
+                st.aliases = None
+            st.lazy_zero = False
         self.trace.record(ins, outs, ins.line, self.node)
         if waits:
             waiting.hold(self, ins, dst)
@@ -296,6 +308,8 @@ class Machine:
                     arena.check_owner(self, s, ins.line)
             self.undefined.refuse(ins)
             ins.row.run(self, ins, None)
+        else:
+            ins.srcs = ()
 
     def _before_reads(self, ins: Instr, outs: tuple[Tensor, ...]) -> bool:
         """Refuse accesses that leave their tensors; compute what has been put off and is read.
@@ -324,22 +338,6 @@ class Machine:
                 if not waits:
                     self.products.run()
         return waits
-
-    def _before_writes(self, ins: Instr, outs: tuple[Tensor, ...], waits: bool) -> None:
-        """Refuse writes into inputs; save what others still want of the bytes."""
-        for t in outs:
-            st = t.storage
-            if st.readonly:
-                refuse.immutable(t)
-            if st.queued and not waits:
-                self.products.before_write(t, ins.accumulate)
-            if st.aliases is not None:
-                for ref in st.aliases:
-                    if ref() is not None:
-                        self._unshare(st)
-                        break
-                st.aliases = None
-            st.lazy_zero = False
 
     def _check_reads(self, ins: Instr, dst: Tensor) -> list[np.ndarray] | None:
         """Look for reads of what somebody else owns by now, and of what nobody has written.
