@@ -35,6 +35,9 @@ _FUNCTIONS = ("ds", "arange", "ParDim", "ndarray", "matmul")
 _LANGUAGES = ("nkisim.language.", "nkisim.isa.")
 _REMEMBERS = {"device_print", "dropout", "dynamic_range", "fori_loop", "loop_reduce", "no_reorder",
               "rand", "random_seed", "shared_constant", "shared_identity_matrix", "while_loop"}
+#: what tensors have that makes another view of them, or a copy
+_METHODS = {"astype", "broadcast", "broadcast_to", "expand_dim", "expand_dims", "flatten_dims",
+            "permute", "reshape", "reshape_dim", "select", "slice", "squeeze_dim"}
 _LOOKS_AROUND = {"locals", "vars", "eval", "exec", "globals"}   # who may read any variable
 _EXPRESSION = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Subscript, ast.Slice, ast.Tuple,
                ast.operator, ast.unaryop, ast.expr_context)
@@ -193,6 +196,8 @@ def _plan(head: ast.For, function: ast.AST, code: CodeType, wide: bool) -> Plan 
             or not all(_only_inside(name, function, code) for name in own):
         return None
     plan.values = {path for path in plan.values if path[0] not in own}
+    plan.calls = {path for path in plan.calls if not (
+        wide and path[0] in own and len(path) == 2 and path[1] in _METHODS)}
     plan.sums = {path for path in plan.sums if path[0] not in own}
     plan.places = {name for name in _places(head, own, _how_often(function, code))
                    if name in code.co_varnames and name not in code.co_cellvars}
@@ -298,9 +303,13 @@ def _reads(plan: Plan, e: ast.expr, truth: bool = False) -> bool:
     """
     if isinstance(e, ast.Call):
         path = _path(e.func)
-        if path is None or any(k.arg is None for k in e.keywords):
+        if any(k.arg is None for k in e.keywords):
             return False
-        plan.calls.add(path)
+        if path is not None:
+            plan.calls.add(path)
+        elif not (plan.wide and isinstance(e.func, ast.Attribute) and e.func.attr in _METHODS
+                  and _reads(plan, e.func.value)):          # tile[:, k].reshape(...)
+            return False
         return all(_reads(plan, x) for x in e.args) \
             and all(_reads(plan, k.value, k.arg == "accumulate") for k in e.keywords)
     if isinstance(e, (ast.Name, ast.Attribute)):
