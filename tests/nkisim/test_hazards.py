@@ -376,3 +376,23 @@ def test_a_core_that_does_not_wait_for_the_other(waits):
     if found:
         assert found[0].severity == "warning" and "core_barrier" in found[0].text
         assert "a core reads" in found[0].text and "sequential_range" not in found[0].text
+
+
+@nki.jit
+def zeros_in_psum(x, inside):
+    """Add zeros in PSUM, which no product is added to, in the iterations of a loop."""
+    out = hbm(128, 64)
+    acc = nl.zeros((128, 64), nl.float32, buffer=nl.psum)
+    tile = nl.load(x)
+    if not inside:
+        nl.store(out, nl.add(tile, acc))
+    for i in nl.affine_range(4):
+        nl.store(out[:, i * 16:i * 16 + 16], nl.add(tile[:, i * 16:i * 16 + 16], acc[:, 0:16]))
+    return out
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_zeros_in_psum_are_made_where_they_are_declared(inside):
+    x = data(128, 64)
+    run = nkisim.run(zeros_in_psum, x, inside)
+    assert not run.findings and np.array_equal(run.outputs, x)

@@ -238,3 +238,42 @@ def test_stacks_stay_within_their_memory():
         assert (got == np.concatenate(parts)).all()
         assert copied and got is stacks.of([group], 0, [500])[0]
         assert sum(x.nbytes for x in stacks._kept.values()) <= 1 << 20
+
+
+#: rows and columns of a sum that two products are added to, in this order
+OVERLAPS = [((slice(0, 8), slice(0, 4)), (slice(0, 32), slice(0, 16))),
+            ((slice(0, 32), slice(0, 16)), (slice(0, 8), slice(0, 4))),
+            ((slice(0, 32), slice(0, 8)), (slice(0, 32), slice(4, 12))),
+            ((slice(0, 32), slice(0, 8)), (slice(0, 32), slice(0, 16, 2))),
+            ((slice(0, 32), slice(0, 16, 2)), (slice(0, 32), slice(0, 8)))]
+
+
+@nki.jit
+def into_each_other(a, b, parts, times):
+    """Add a product to each of some parts of a sum, which have bytes in common, several times."""
+    out = nl.ndarray((32, 16), dtype=nl.float32, buffer=nl.shared_hbm)
+    acc = nl.zeros((32, 16), dtype=nl.float32, buffer=nl.psum)
+    other = nl.zeros((32, 16), dtype=nl.float32, buffer=nl.psum)
+    stationary, moving = nl.load(a), nl.load(b)
+    other += nisa.nc_matmul(stationary, moving)
+    for _ in range(times):
+        for rows, columns in parts:
+            acc[rows, columns] += nisa.nc_matmul(stationary[:, rows], moving[:, columns])
+    nl.store(out, value=nl.subtract(nl.copy(acc), nl.copy(other)))
+    return out
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+@pytest.mark.parametrize("nests", ["1", "0"])
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("parts", OVERLAPS)
+def test_sums_that_have_bytes_in_common(monkeypatch, parts, times, nests, threads):
+    monkeypatch.setenv("NKISIM_NESTS", nests)
+    monkeypatch.setenv("NKISIM_THREADS", threads)
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((64, 32), (64, 16)))
+    whole = a.T @ b
+    want = -whole
+    for part in parts:
+        want[part] += times * whole[part]
+    assert np.array_equal(nkisim.simulate(into_each_other, a, b, parts, times), want)

@@ -18,7 +18,6 @@ iterations then run one by one. The variable NKISIM_NESTS=0 makes all loops do s
 """
 from __future__ import annotations
 
-import itertools
 import math
 import os
 from collections.abc import Callable, Generator, Iterator
@@ -35,9 +34,11 @@ from .context import current
 from .loopindex import Compared, LoopIndex, Watch
 from .nestplan import Plan, plan_of
 from .nestrecord import Form, Line, Steps, Unrolled, unrolled
-from .nestvalues import Issue, Sum, copied, is_known, make, operand_of_all, same_bytes
+from .nestvalues import Issue, Sum, copied, is_known, make, operand_of_all
 from .nestviews import Variable, Views
 from .products import of_each_sum
+from .sums import Sums
+from .tensor import same_bytes
 
 if TYPE_CHECKING:
     from .instruction import Instr
@@ -230,35 +231,33 @@ class Nest(Views):
         """Tell whether each sum lies by itself, as its instruction demands it, and how many come
         from where does not matter."""
         m = self.m
-        places: dict[int, list[tuple[int, int]]] = {}
+        places = Sums()
         waiting = []
         for x in self.issues:
             if not x.product:
                 continue
             dst, check = x.dst, x.ins.row.check
             counts = self.counts[:x.loops]
-            lo, hi = free_range(0, dst.shape, dst.strides, dst.dtype.itemsize)
             sums = []
             for _, by in of_each_sum(counts, x.moves[0]):
                 sums.append(dst.like(dst.offset + by, dst.shape, dst.strides, 0, None))
-                places.setdefault(dst.storage.id, []).append((dst.offset + by, hi - lo))
-                if not self._may_add(sums[-1], x.adds is not None):
+                if places.meet(sums[-1]) or not self._may_add(sums[-1], x.adds is not None):
                     return False
+                places.add(sums[-1])
                 try:
                     if by and check is not None:
                         check(m, x.ins, sums[-1])
                 except NkiError:
                     return False
             waiting.append((sums, math.prod(counts) // len(sums), x.ins.srcs[0].shape[0]))
-        return all(at + size <= after for found in places.values()
-                   for (at, size), (after, _) in itertools.pairwise(sorted(found))) \
-            and (len(waiting) < 2 or not m.compute or m.products.has_room(waiting))
+        return len(waiting) < 2 or not m.compute or m.products.has_room(waiting)
 
     def _may_add(self, dst: Tensor, opens: bool) -> bool:
         """Tell whether products can be added to a sum without anything to be said about it."""
         m, st = self.m, dst.storage
-        return opens or not m.psum_sums.get(st.id, {}).get(dst.offset) and (
-            not m.compute or is_known(dst, (), ()))
+        return not m.products.meets(dst) and (
+            opens or not m.psum_sums.get(st.id, {}).get(dst.offset) and (
+                not m.compute or is_known(dst, (), ())))
 
     def go_on(self) -> None:
         """Append the record of all iterations but the first, and do what they do."""

@@ -23,10 +23,11 @@ from weakref import ref
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..chip import dtypes, pages
-from ..chip.memory import HBM, contiguous_strides, free_range, merge_dims
+from ..chip import pages
+from ..chip.memory import HBM, free_range, merge_dims
 from .beside import DEPTH, Batch, Flying, multiply
-from .shadow import as_f32
+from .shadow import repeated
+from .sums import Sums
 from .tensor import Tensor
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Products:
 
     def __init__(self) -> None:
         self._groups: dict[tuple, Group] = {}
+        self._sums = Sums()             # where the results of groups lie
         self._flagged: list[Any] = []
         self._operands: list[tuple[Tensor, int, tuple]] = []    # not yet in _in_use
         self._in_use: dict[int, tuple[int, int]] = {}   # operands: bytes, by storage
@@ -98,15 +100,10 @@ class Products:
         if dst.storage.queued & ON_ITS_WAY:
             self.finish()
         if dst.storage.queued & IS_HELD or opens and dst.storage.queued:
-            if any(self.uses(_at(dst, dst.offset + by))
-                   for _, by in of_each_sum(counts, moves[0])):
+            if any(map(self.uses, results_of(dst, counts, moves[0]))):
                 self.run()
-        both = []
-        for t, steps in zip(operands, moves[1:]):
-            a, item = as_f32(t), t.dtype.itemsize
-            strides = tuple(s // item * a.itemsize for s in steps)
-            both.append(as_strided(a, (*counts, *a.shape), (*strides, *a.strides)))
-        self._split(tuple(both), operands, dst, counts,
+        self._split(tuple([repeated(t, steps, counts) for t, steps in zip(operands, moves[1:])]),
+                    operands, dst, counts,
                     (dst.offset, operands[0].offset, operands[1].offset), moves, opens)
 
     def _split(self, values: tuple[np.ndarray, ...], operands: tuple[Tensor, ...],
@@ -114,14 +111,18 @@ class Products:
                moves: tuple[tuple[int, ...], ...], opens: bool) -> None:
         """Queue products so that as many wait together as if they had come one by one."""
         rows = values[0].shape[len(counts)]
-        results = [_at(dst, offsets[0] + by) for _, by in of_each_sum(counts, moves[0])]
+        results = results_of(_at(dst, offsets[0]), counts, moves[0])
         each = prod(counts) // len(results)
         if counts and not self.has_room([(results, each, rows)]):
             self._parts(values, operands, dst, counts, offsets, moves, opens)
             return
         rest = [d for d, step in enumerate(moves[0]) if not step]
         left = tuple(counts[d] for d in rest)
-        forms = tuple((left, tuple(steps[d] for d in rest)) for steps in moves[1:]) if rest else ()
+        forms = tuple([(left, tuple([steps[d] for d in rest])) for steps in moves[1:]]) \
+            if rest else ()
+        if len(results) == 1:
+            self._queue(values, operands, results[0], each, each * rows, offsets[1:], forms, opens)
+            return
         for (at, _), result in zip(of_each_sum(counts, moves[0]), results):
             where = tuple(o + sum(n * step for n, step in zip(at, steps) if type(n) is int)
                           for o, steps in zip(offsets[1:], moves[1:]))
@@ -138,9 +139,8 @@ class Products:
 
             def too_many(number: int, at: int = here[0]) -> bool:
                 part = (number, *counts[1:])
-                sums = of_each_sum(part, moves[0])
-                return not self.has_room([([_at(dst, at + by) for _, by in sums],
-                                           prod(part) // len(sums), rows)])
+                sums = results_of(_at(dst, at), part, moves[0])
+                return not self.has_room([(sums, prod(part) // len(sums), rows)])
             some = bisect_left(range(1, counts[0] - done + 1), True, key=too_many)
             if some:
                 self._split(tuple(v[done:done + some] for v in values), operands, dst,
@@ -158,6 +158,11 @@ class Products:
             and all(self._waiting(dst) + each * rows <= MAX_ROWS
                     for sums, each, rows in more for dst in sums)
 
+    def meets(self, dst: Tensor) -> bool:
+        """Tell whether products wait for another sum that has bytes in common with this one."""
+        return bool(dst.storage.queued & IS_RESULT) and _result(dst) not in self._groups \
+            and self._sums.meet(dst)
+
     def _waiting(self, dst: Tensor) -> int:
         """Return how many rows of operands wait for a sum."""
         group = self._groups.get(_result(dst))
@@ -173,6 +178,9 @@ class Products:
         key = _result(dst)
         group = self._groups.get(key)
         if group is None:
+            if self.meets(dst):         # what both add to, groups would in any order, or at once
+                self.run()
+            self._sums.add(dst)
             group = self._groups[key] = Group(dst, opens or _replaces_zeros(dst))
             self._flag(dst.storage, IS_RESULT)
         of_left = None
@@ -256,6 +264,7 @@ class Products:
         them on their way; what they read may change from now on but where it is flagged, which is
         not in the storage that is to be `written`."""
         groups, self._groups, self._count = self._groups, {}, 0
+        self._sums.clear()
         held, self._held = self._held, []
         for storage in self._flagged:
             storage.queued &= ON_ITS_WAY
@@ -441,15 +450,6 @@ def _place(t: Tensor, offset: int, form: tuple) -> tuple:
     return st.id, offset, t.shape, t.strides, t.dtype.num, st.version, form
 
 
-def same_bytes(src: Tensor, tile: Tensor) -> bool:
-    """Tell whether the rows of a tile are bytes as they lie in HBM."""
-    item = src.dtype.itemsize
-    rows = contiguous_strides(src.shape[1:], item)
-    return src.dtype == tile.dtype and item == 4 and dtypes.PRECISE.get() \
-        and all(n == 1 or a == b == c for n, a, b, c in zip(
-            src.shape[1:], rows, src.strides[1:], tile.strides[1:]))
-
-
 def _room(rows: int, columns: int) -> np.ndarray:
     """Return a float32 matrix that holds anything."""
     return pages.room(4 * rows * columns).view(np.float32).reshape(rows, columns)
@@ -457,7 +457,7 @@ def _room(rows: int, columns: int) -> np.ndarray:
 
 def _result(dst: Tensor) -> tuple:
     """Return what tells a sum from others."""
-    return dst.storage.id, dst.offset, dst.shape
+    return dst.storage.id, dst.offset, dst.shape, dst.strides
 
 
 def _at(dst: Tensor, offset: int) -> Tensor:
@@ -479,6 +479,11 @@ def of_each_sum(counts: tuple[int, ...], steps: tuple[int, ...]
     return [(at, sum(n * step for n, step in zip(at, steps) if step)) for at in product(*every)]
 
 
+def results_of(dst: Tensor, counts: tuple[int, ...], steps: tuple[int, ...]) -> list[Tensor]:
+    """Return what the products of all iterations are added to; the first one to `dst`."""
+    return [_at(dst, dst.offset + by) for _, by in of_each_sum(counts, steps)]
+
+
 def _bytes(t: Tensor, offset: int, form: tuple = ()) -> tuple[int, int]:
     """Return the range of bytes of each partition that a tile lies in; `form`: in all iterations
     of loops, so many, each moving it so far."""
@@ -490,4 +495,4 @@ def _bytes(t: Tensor, offset: int, form: tuple = ()) -> tuple[int, int]:
 
 
 __all__ = ["IS_HELD", "IS_OPERAND", "IS_RESULT", "NOT_YET", "ON_ITS_WAY", "Products",
-           "of_each_sum", "same_bytes"]
+           "of_each_sum"]

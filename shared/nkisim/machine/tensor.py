@@ -152,17 +152,8 @@ class Tensor:
         """Return the view that integers and slices inside of the tensor mean; None for others."""
         if self.oob is not None:
             return None
-        kind = self.kind
-        form = (len(self.shape), self.nblock if kind is not HBM else -1, *map(type, keys))
-        found = (RESOLVERS.get(form) or resolver(form))(self, keys)
-        if found is None:
-            return None
-        t = Tensor.__new__(Tensor)      # as __init__ does
-        t.m, t.storage, t.kind, t.dtype = self.m, self.storage, kind, self.dtype
-        t.offset, t.shape, t.strides, t.nblock = found
-        t.oob = t.pending = t._np = None
-        t.owner = self.owner
-        return t
+        form = (len(self.shape), self.nblock if self.kind is not HBM else -1, *map(type, keys))
+        return (RESOLVERS.get(form) or resolver(form, Tensor))(self, keys)
 
     def _subscript(self, keys: tuple) -> Tensor:
         """Resolve the subscripts that the fast path leaves: `...`, ds, indices, past the end."""
@@ -411,3 +402,12 @@ def new_tensor(m: Machine, storage: Storage, shape: tuple[int, ...], dtype: np.d
                kind: str = HBM) -> Tensor:
     """Return a row-major tensor over a whole HBM storage."""
     return Tensor(m, storage, 0, shape, contiguous_strides(shape, dtype.itemsize), dtype, 0, kind)
+
+
+def same_bytes(src: Tensor, tile: Tensor) -> bool:
+    """Tell whether the rows of a tile are bytes as they lie in HBM."""
+    item = src.dtype.itemsize
+    rows = contiguous_strides(src.shape[1:], item)
+    return src.dtype == tile.dtype and item == 4 and dtypes.PRECISE.get() \
+        and all(n == 1 or a == b == c for n, a, b, c in zip(
+            src.shape[1:], rows, src.strides[1:], tile.strides[1:]))
