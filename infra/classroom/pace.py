@@ -6,6 +6,8 @@ gives up after some attempts; waiting before the call never has to.
 
 from __future__ import annotations
 
+import datetime as dt
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +16,12 @@ from typing import Any
 # Replaced in rehearsals on a virtual clock.
 sleep = time.sleep
 clock = time.monotonic
+
+def now() -> dt.datetime:
+    """Return the time; CLASSROOM_NOW (ISO) replaces it in rehearsals on a virtual clock."""
+    fixed = os.environ.get("CLASSROOM_NOW")
+    return dt.datetime.fromisoformat(fixed) if fixed else dt.datetime.now(dt.timezone.utc)
+
 
 LATE_SECONDS = 5  # after which a listing shows what was just made (EC2 is eventually consistent)
 # (service, operation) -> (requests at once, requests a second), for one region of one account.

@@ -22,7 +22,7 @@ from pydantic import (
     ValidationError,
 )
 
-from . import assistants, clusters, fields, machines, yamllines
+from . import assistants, clusters, fields, machines, pace, yamllines
 from . import roster as rosters
 from . import sdk as sdks
 from .problems import BadClass, Problem
@@ -406,7 +406,7 @@ def load(path: str | Path, now: dt.datetime | None = None, *, ended_ok: bool = F
     at and stopped.
     """
     path = Path(path)
-    now = now or dt.datetime.now(dt.timezone.utc)
+    now = now or pace.now()
     shown = path.name
     try:
         text = path.read_text(encoding="utf-8-sig")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import os
 import signal
 import sys
 from collections import defaultdict
@@ -34,7 +36,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name our marker."""
+    """Name our marker; let all of it be at one time, whenever the tests are run."""
+    os.environ["CLASSROOM_NOW"] = START + "+00:00"
     config.addinivalue_line("markers", "full: runs with --full only")
 
 
@@ -138,6 +141,14 @@ def folder(tmp_path: Path) -> ClassFolder:
 
 
 START = "2026-11-21T12:00:00"
+
+
+def to_the_real_time(cloud: LabCloud, folder: ClassFolder) -> None:
+    """Start the fake cloud over at the time of the day, for a class that ends in eight weeks: the
+    clocks of real hosts know no other."""
+    now = dt.datetime.now(dt.timezone.utc)
+    cloud.post("reset", at=now.strftime("%Y-%m-%dT%H:%M:%S"))
+    folder.data["teardown"] = (now + dt.timedelta(weeks=8)).date().isoformat()
 
 
 @pytest.fixture(scope="session")

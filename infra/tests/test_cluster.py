@@ -20,7 +20,7 @@ import cluster
 import cluster_grading
 import hosts
 from cluster import DEVICES, Cluster
-from conftest import INFRA, ClassFolder
+from conftest import INFRA, ClassFolder, to_the_real_time
 from labcloud.client import LabCloud
 from test_hosts import bring_up, changed, new_key, play, variables
 
@@ -125,7 +125,7 @@ def lab(kept: dict[str, Lab]) -> Lab:
 def test_a_cluster_from_class_yml_and_the_roster_twice(
     folder: ClassFolder, cloud: LabCloud, nodes: Cluster, kept: dict[str, Lab], tmp_path: Path
 ) -> None:
-    cloud.post("reset", at=time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()))
+    to_the_real_time(cloud, folder)
     keys: dict[str, Path] = {}
     for student in STUDENTS:
         keys[student], folder.keys[student] = new_key(tmp_path, student)

@@ -19,7 +19,7 @@ import yaml
 
 import hosts
 from classroom import firstboot, spec
-from conftest import INFRA, START, ClassFolder
+from conftest import INFRA, ClassFolder, to_the_real_time
 from labcloud.client import LabCloud
 
 pytestmark = pytest.mark.skipif(bool(hosts.why_not()), reason=hosts.why_not())
@@ -31,6 +31,7 @@ def play(name: str, folder: ClassFolder, cloud: LabCloud, key: Path, *more: str)
     environ = {
         **os.environ,
         **cloud.environ,
+        "CLASSROOM_NOW": cloud.post("now")["now"],
         "ANSIBLE_PRIVATE_KEY_FILE": str(key),
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_SSH_ARGS": (
@@ -148,7 +149,7 @@ def variables(setting: Setting, **more: str) -> list[str]:
 def test_three_hosts_are_configured_twice_and_the_second_time_nothing_changes(
     folder: ClassFolder, cloud: LabCloud, setting: Setting
 ) -> None:
-    cloud.post("reset", at=time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()))
+    to_the_real_time(cloud, folder)
     bring_up(folder, cloud, setting, ["idle", "busy", "device"], extras=["labs"])
     setting.hosts["busy"].ssh("sudo ln -sf /proc/stat /srv/stat")
     setting.hosts["busy"].ssh("(yes > /dev/null 2>&1 &) ; true")
@@ -258,7 +259,7 @@ def test_rotated_keys_replace_the_old_ones_on_the_machines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     setting.close()
-    cloud.post("reset", at=time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()))
+    to_the_real_time(cloud, folder)
     place = tmp_path / "keys"
     place.mkdir()
     (tmp_path / "password").write_text("a long enough password\n")
@@ -334,7 +335,7 @@ def test_a_lone_student_is_staff_and_class_in_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     setting.close()
-    cloud.post("reset", at=time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()))
+    to_the_real_time(cloud, folder)
     mine = " ".join(setting.key.with_suffix(".pub").read_text().split()[:2])
     folder.keys["me-alone"] = mine  # the same key in the roster as staff_key
     private = "git@github.com:example/private-labs.git"  # only this computer has a key for it
@@ -388,4 +389,3 @@ def test_a_machine_that_was_only_born_guards_itself(folder: ClassFolder, setting
     assert host.ended(150)
 
 
-assert START

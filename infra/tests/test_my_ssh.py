@@ -8,7 +8,6 @@ import pwd
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 
 import hosts
 from classroom import tags
-from conftest import ClassFolder, public_key
+from conftest import ClassFolder, public_key, to_the_real_time
 from function_server import FunctionServer
 from labcloud.client import LabCloud
 from test_hosts import Setting, bring_up, new_key
@@ -38,7 +37,7 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
 def test_ssh_starts_the_machine_logs_in_and_knows_it_by_its_key(
     folder: ClassFolder, cloud: LabCloud, setting: Setting, tmp_path: Path
 ) -> None:
-    cloud.post("reset", at=time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()))
+    to_the_real_time(cloud, folder)
     ssh = tmp_path / "ssh"
     ssh.mkdir(mode=0o700)
     _, public = new_key(ssh, "id_ed25519")

@@ -7,7 +7,6 @@ names, files of character devices that open; cluster.py has the same.
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 
 import cluster
 import hosts
-from conftest import ClassFolder
+from conftest import ClassFolder, to_the_real_time
 from labcloud.client import LabCloud
 from test_hosts import Setting, bring_up, changed, logs_in, new_key, play, variables
 
@@ -84,7 +83,7 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
 def test_a_shared_host_gives_each_student_a_home_a_key_and_a_core(
     folder: ClassFolder, cloud: LabCloud, setting: Setting, tmp_path: Path
 ) -> None:
-    cloud.post("reset", at=time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()))
+    to_the_real_time(cloud, folder)
     keys: dict[str, Path] = {}
     for student in ("alice", "bob", "carol", "dora"):
         keys[student], folder.keys[student] = new_key(tmp_path, student)

@@ -11,9 +11,8 @@ import os
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,9 +23,8 @@ _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
 _ours: dict[str, bool] = {}             # source file -> is it the simulator's own?
 
 
-@dataclass(frozen=True)
-class Where:
-    """A place in the user's code."""
+class Where(NamedTuple):
+    """A place in the user's code. A tuple: one is made for each line that issues instructions."""
 
     file: str
     line: int

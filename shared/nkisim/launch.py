@@ -5,7 +5,6 @@ import copy
 import functools
 import inspect
 import os
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import banner, collector, uncaught
+from .checks import clean
 from .checks import level as strict
 from .checks.capacity import check_capacity, check_placed
 from .checks.finding import Finding
@@ -25,24 +25,21 @@ from .checks.inputs import unread_inputs
 from .checks.races import between_waits
 from .checks.sums import check_sums
 from .chip import dtypes, hw
-from .chip.memory import HBM, NEVER
-from .errors import DIALECT, NkiError, Where, defined_at, fail, find_where, in_user_code, trim
+from .errors import DIALECT, NkiError, fail, find_where, in_user_code, trim
+from .handed import Arguments, outputs, place_of
 from .isa import lower
 from .lint import level
-from .machine import allocate, plainrange
+from .machine import plainrange
 from .machine.beside import beside
 from .machine.context import NeedsValues, current
 from .machine.cores import Cores
 from .machine.grid import grid_sizes
 from .machine.machine import Machine
+from .machine.products import Products
 from .machine.replay import Diverged
 from .machine.tensor import Tensor
 from .machine.values import TileValues
 from .trace.trace import Trace
-from .trace.written import written
-
-#: The annotation of a parameter that is written, as text or as the name of its type.
-_MUTABLE = re.compile(r"\bmutable(_tensor)?\b")
 
 
 @dataclass
@@ -174,85 +171,6 @@ def as_kernel(func: Any, what: str = "a kernel") -> Kernel:
     return next(filter(None, (known(func) for known in DIALECTS)), None) or Kernel(func)
 
 
-# -- arguments ----------------------------------------------------------------------------------
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """An argument of which only shape and dtype are said: nt.tensor[[rows, columns], dtype].
-
-    Launchers that measure take it in place of an array; its elements are zeros.
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-
-
-def _is_torch(x: Any) -> bool:
-    return type(x).__module__.split(".")[0] == "torch" and hasattr(x, "detach")
-
-
-def _from_torch(x: Any) -> np.ndarray:
-    """Return a torch tensor as an array; bfloat16 by way of its bits."""
-    x = x.detach().cpu().contiguous()
-    if str(x.dtype) == "torch.bfloat16":
-        import ml_dtypes
-        import torch
-        return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return x.numpy()
-
-
-def _to_torch(a: np.ndarray) -> Any:
-    import torch
-    if a.dtype.name == "bfloat16":
-        return torch.from_numpy(a.view(np.int16).copy()).view(torch.bfloat16)
-    return torch.from_numpy(a)
-
-
-def _to_jax(a: np.ndarray) -> Any:
-    from jax import numpy
-    return numpy.asarray(a)
-
-
-class _Arguments:
-    """The arguments of a launch, as HBM tensors."""
-
-    def __init__(self, m: Machine, kernel: Kernel):
-        self.m, self.kernel = m, kernel
-        self.torch = self.jax = False
-        self.old_style = kernel.mode == "trace"
-        self.inputs: list[tuple[str, np.ndarray, Tensor, bool]] = []
-        notes = getattr(kernel.func, "__annotations__", {})
-        self.mutable = {n for n, a in notes.items()
-                        if _MUTABLE.search(a if isinstance(a, str) else
-                                           getattr(a, "__name__", ""))}
-
-    def written(self) -> bool:
-        """Tell whether the kernel has written into an argument, where that makes it an output."""
-        return self.kernel.inputs_mutable and any(written(self.m.trace, t)
-                                                  for _, _, t, _ in self.inputs)
-
-    def convert(self, value: Any, name: str) -> Any:
-        """Turn arrays into tensors, inside tuples, lists and dicts as well."""
-        if isinstance(value, np.ndarray):
-            mutable = self.old_style or name in self.mutable
-            t = allocate.input_tensor(self.m, value, name, mutable, self.kernel.inputs_mutable)
-            self.inputs.append((name, value, t, mutable))
-            return self.kernel.enter(t, name, bool(self.kernel.grid))
-        if isinstance(value, TensorSpec):
-            return self.convert(np.zeros(value.shape, value.dtype), name)
-        if _is_torch(value):
-            self.torch = True
-            return self.convert(_from_torch(value), name)
-        if type(value) in (tuple, list):
-            return type(value)(self.convert(v, name) for v in value)
-        if type(value) is dict:
-            return {k: self.convert(v, name) for k, v in value.items()}
-        if type(value).__module__.split(".")[0] in ("jax", "jaxlib") and hasattr(value, "shape"):
-            self.jax = True
-            return self.convert(np.asarray(value), name)
-        return value
-
-
 def _bind(kernel: Kernel, args: tuple, kwargs: dict) -> list[str]:
     """Return the names of the positional arguments, or raise for a call that does not fit."""
     try:
@@ -309,7 +227,7 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     names = _bind(kernel, args, kwargs)
     if m.checks:
         m.findings += level.of_kernel(kernel.func, kernel.dialect)
-    box = _Arguments(m, kernel)
+    box = Arguments(m, kernel)
     tensors = [box.convert(a, n) for a, n in zip(args, names)]
     named = {k: box.convert(v, k) for k, v in kwargs.items()}
     token, spoken = current.set(m), DIALECT.set(kernel.dialect)
@@ -317,17 +235,12 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
         with collector.paused(), np.errstate(all="ignore"), dtypes.precision(), \
                 beside(compute) as m.products.flying:
             result = plainrange.known_to(kernel.func)(_run_instances)(m, kernel, tensors, named)
-            m.catch_up()        # nothing has read them: a kernel may return PSUM itself
             m.replays.finish()
             kernel.ended(m)
-            error = check_loops(m) if m.checks and m.cores is None else None
-            if m.checks and m.cores is not None:
-                _races(m)
-            if compute and m.checks:    # a profile counts what does not fit as it schedules
-                check_capacity(m)
-                check_placed(m)
-                if m.dialect == "beta1":    # the package nki says it as it is issued
-                    check_sums(m)
+            m.products.start()
+            error, said, unread = _looked_through(m, kernel, box)   # while products are computed
+            m.catch_up()        # nothing has read them: a kernel may return PSUM itself
+            m.findings += said
     except Exception as exc:
         if not m.replays.trusts(exc):
             raise Diverged from exc
@@ -340,18 +253,57 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     if error is not None:
         _until_it_broke(m, error)
         raise error
-    outputs = _outputs(m, kernel, box, result) if compute else None
-    if m.checks and compute and all(f.severity == "note" for f in m.findings):
-        m.findings += unread_inputs(m.trace, [(name, t) for name, _, t, _ in box.inputs],
-                                    place_of(kernel))
+    handed = outputs(m, kernel, box, result) if compute else None
+    if all(f.severity == "note" for f in m.findings):
+        m.findings += unread
     findings = kept(m.findings) if m.checks else []
     if strictness == strict.STRICT and (error := strict.as_error(findings)) is not None:
         _until_it_broke(m, error)
         raise error
-    run = Run(outputs, findings, m.trace, core.name, m)
+    _let_go(m)
+    run = Run(handed, findings, m.trace, core.name, m)
     if _watchers:
         _watchers[-1].append(run.findings)
     return run
+
+
+def _looked_through(m: Machine, kernel: Kernel, box: Arguments
+                    ) -> tuple[NkiError | None, list[Finding], list[Finding]]:
+    """Return the error and the findings of the passes over the record, and of those what is of
+    interest where nothing worse is found."""
+    if not m.checks:
+        return None, [], []
+    inputs = [(name, t) for name, _, t, _ in box.inputs]
+    look = clean.look_of(m, (t for _, t in inputs)) if not m.findings and m.cores is None else None
+    if look is not None and clean.is_clean(look):
+        return None, [], []
+    before, error = len(m.findings), None
+    if m.cores is None:
+        error = check_loops(m)
+    else:
+        _races(m)
+    unread = []
+    if m.compute:                       # a profile counts what does not fit as it schedules
+        check_capacity(m)
+        check_placed(m)
+        if m.dialect == "beta1":        # the package nki says it as it is issued
+            check_sums(m)
+        if error is None and all(f.severity == "note" for f in m.findings):
+            unread = unread_inputs(m.trace, inputs, place_of(kernel))
+    said = m.findings[before:]
+    del m.findings[before:]
+    if look is not None and error is None and not said and not unread:
+        clean.remember(look)
+    return error, said, unread
+
+
+def _let_go(m: Machine) -> None:
+    """Keep the record of a launch, and nothing of what only its kernel needs: the next one uses
+    that memory, without a garbage collector that would have to find it."""
+    m.products = Products()
+    del m.undefined                     # which knows the machine
+    for used in (m.again, m.accepted, m.constants, m.arenas, m.shared, m.sites):
+        used.clear()
 
 
 def _races(m: Machine) -> None:
@@ -422,78 +374,3 @@ def _run_instances(m: Machine, kernel: Kernel, args: list, kwargs: dict) -> Any:
         result = kernel.func(*args, **kwargs)
         m.flush()
     return result
-
-
-def place_of(kernel: Kernel) -> Where | None:
-    """Return where a kernel is defined: its `def`, below the decorators."""
-    return defined_at(kernel.func)
-
-
-def _outputs(m: Machine, kernel: Kernel, args: _Arguments, result: Any) -> Any:
-    """Return the kernel's outputs as arrays, after checking that they are outputs."""
-    returned: list[Tensor] = []
-    kept = {t.storage.id for _, _, t, _ in args.inputs}     # their bytes are the caller's
-
-    def array_of(x: Tensor) -> np.ndarray:
-        """Return an output's elements: its own bytes, which nothing else uses any more."""
-        a = x.np
-        if x.storage.id in kept or not a.flags.c_contiguous:
-            return np.array(a, order="C")
-        kept.add(x.storage.id)
-        return a
-
-    def convert(x: Any, what: str) -> Any:
-        if isinstance(x, (tuple, list)):
-            return type(x)(convert(v, f"{what}[{i}]") for i, v in enumerate(x))
-        if isinstance(x, dict):
-            return {k: convert(v, f"{what}[{k!r}]") for k, v in x.items()}
-        x = kernel.leave(x)
-        if not isinstance(x, Tensor):
-            raise fail("NKI-O02", f"{kernel.__name__} returns something that is not a tensor",
-                       given=f"{what} is {type(x).__name__}", limit="HBM tensors",
-                       where=place_of(kernel))
-        if x.kind is not HBM and kernel.mode == "simulation":
-            m.find("NKI-O02", "warning", f"{what} is returned from {x.kind.upper()}; on hardware "
-                   "outputs are HBM tensors, so this kernel can only be simulated")
-            m.undefined.check_output(x)
-            return np.array(x.np, order="C")
-        if x.kind is not HBM:
-            raise fail("NKI-O02", f"{kernel.__name__} returns a tensor on chip",
-                       given=f"{what}: {x!r}", limit="outputs are HBM tensors",
-                       where=place_of(kernel),
-                       hint="store it: nl.store(out, value=tile), with out in nl.shared_hbm")
-        returned.append(x)
-        m.check_bounds(x)
-        st = x.storage
-        assert st is not None
-        if st.init == NEVER:
-            made = m.trace.where(st.where)
-            raise fail("NKI-O03", f"an output of {kernel.__name__} is never written",
-                       given=f"{what}: {x!r}" + (f", created at {made}" if made else ""),
-                       where=made or place_of(kernel),
-                       hint="does the loop run at all? size // tile size is 0 when the tensor is "
-                            "smaller than a tile")
-        m.undefined.check_output(x)
-        a = array_of(x)
-        return _to_torch(a) if args.torch else _to_jax(a) if args.jax else a
-
-    if result is None:
-        if not args.old_style and not args.written():
-            raise fail("NKI-O02", f"{kernel.__name__} returns nothing", where=place_of(kernel),
-                       given="None", limit="a kernel returns its output tensors",
-                       hint="end the kernel with: return out")
-        out = None
-    else:
-        out = convert(result, "the result")
-    for name, array, t, mutable in args.inputs:
-        if kernel.inputs_mutable and array.flags.writeable and not array.flags.c_contiguous:
-            array[...] = t.np.reshape(array.shape)      # elsewhere in place
-        if not mutable:
-            continue
-        if not args.old_style and not any(r.storage is t.storage for r in returned):
-            raise fail("NKI-O06", f"mutable parameter {name} is not returned",
-                       limit="a parameter annotated nt.mutable_tensor is an output as well",
-                       where=place_of(kernel), hint=f"return {name}")
-        m.undefined.check_output(t)
-        array[...] = t.np.reshape(array.shape)
-    return out

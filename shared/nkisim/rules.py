@@ -208,7 +208,7 @@ NKI-E12 | - | What range_select puts elsewhere
 nisa.range_select writes the least float32 where the comparisons fail; there is no choice.
 Try: leave on_false_value= out.
 NKI-E13 | - | Operators of an engine
-Not every engine has every operator: the Scalar Engine multiplies and adds, GpSimd has power, rsqrt and exact 32-bit integers. What an engine lacks by its documents may be refused by the compiler, or run elsewhere.
+Not every engine has every operator: the Scalar Engine multiplies and adds (from NeuronCore-v3 on), GpSimd has power, rsqrt and exact 32-bit integers. What an engine lacks by its documents may be refused by the compiler, or run elsewhere.
 Try: leave engine= out, and the compiler picks one that can.
 NKI-L01 | err_local_variable_used_out_of_scope | A tile lives in the loop body that made it
 Loop bodies are scopes: what an iteration creates is gone with it. Create the tensor before the loop and assign inside.

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -21,8 +22,8 @@ from .timing.schedule import Schedule
 
 #: kernels are alike whose bodies lie between the same two of these, in microseconds
 SIZES = (50.0, 1000.0)
-FEW = 5                     # fewer are no neighbourhood
-SHARE = 2 / 3               # so many of the neighbours are no further off than what is said
+FEW = 4                     # families: fewer are no neighbourhood
+SHARE = 2 / 3               # of families not seen: so many are no further off than what is said
 WEIGHTY = 0.25              # of the body: what is not understood matters from there on
 
 BOUND_BY = {"tensor": "Tensor-Engine-bound", "vector": "Vector-Engine-bound",
@@ -66,21 +67,47 @@ def trust(plan: Schedule, hw: NeuronCore, dge: bool, bound: str, body_us: float)
         if hw.name == what[0] and _share(plan, hw, dge, is_it) >= WEIGHTY:
             why = f"{text} on {hw.name}"
             return Trust(f"unknown: {why}", unknown=why)
-    every = [n for n in calibration().get("neighbours", ()) if n["bound"] == bound]
-    size = _size(body_us)
-    mine = [n for n in every if n["target"] == hw.name and _size(n["body_us"]) == size]
-    where = f" of {_words(size)}"
-    if len(mine) < FEW:
-        mine = [n for n in every if _size(n["body_us"]) == size]
-    if len(mine) < FEW:
-        mine, where = every, ""
+    band = expected(calibration().get("neighbours", ()), hw.name, bound, body_us)
+    shown = f"{band.pct:.0f}" if band.pct >= 1 else "1"
+    return Trust(f"±{shown} % (like {band.like} {band.words})", round(band.pct, 1), band.like)
+
+
+@dataclass(frozen=True)
+class Band:
+    """What errors to expect: `pct`, from `like` so many kernels, in `words`."""
+
+    pct: float
+    like: int
+    words: str
+
+
+def expected(near: Iterable[dict[str, Any]], target: str, bound: str, body_us: float) -> Band:
+    """Return the error to expect of a kernel of a family that is not among its neighbours.
+
+    `near`: records with target, bound, body_us, family and error_pct. Of these the most alike that
+    are of FEW families: a family of many variants says no more than one of few. The kernel's own
+    family counts as one more, which may be anywhere: so few neighbours do not make a narrow band.
+    Without any it is 100 %.
+    """
+    every, size = list(near), _size(body_us)
     kind = BOUND_BY.get(bound, f"{bound}-bound")
-    if len(mine) < FEW:
-        return Trust(f"unknown: only {len(mine)} {kind} kernels were compared",
-                     unknown=f"{kind} kernels")
-    pct = float(np.quantile([n["error_pct"] for n in mine], SHARE))
-    shown = f"{pct:.0f}" if pct >= 1 else "1"
-    return Trust(f"±{shown} % (like {len(mine)} {kind} kernels{where})", round(pct, 1), len(mine))
+    mine, words = every, "kernels of all kinds"
+    for text, wanted in ((f"{kind} kernels of {_words(size)}", (target, bound, size)),
+                         (f"{kind} kernels of {_words(size)}", (None, bound, size)),
+                         (f"{kind} kernels", (None, bound, None))):
+        some = [n for n in every
+                if all(w in (None, is_it) for w, is_it in
+                       zip(wanted, (n["target"], n["bound"], _size(n["body_us"]))))]
+        if len({n["family"] for n in some}) >= FEW:
+            mine, words = some, text
+            break
+    if not mine:
+        return Band(100.0, 0, words)
+    members = Counter(n["family"] for n in mine)
+    by_error = sorted(mine, key=lambda n: n["error_pct"])
+    counted = np.cumsum([1 / members[n["family"]] for n in by_error])
+    place = np.searchsorted(counted, SHARE * (len(members) + 1) - 1e-9)
+    return Band(by_error[min(int(place), len(mine) - 1)]["error_pct"], len(mine), words)
 
 
 def _size(body_us: float) -> int:

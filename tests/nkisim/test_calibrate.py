@@ -12,6 +12,7 @@ import pytest
 import nkisim
 from nkisim.doors import records
 from nkisim.doors.calibrate import command, compare
+from nkisim.doors.kept import page, rounded
 from nkisim.doors.outcomes import (
     Outcome,
     by_family,
@@ -19,9 +20,7 @@ from nkisim.doors.outcomes import (
     figures,
     level,
     order,
-    page,
     rank_correlation,
-    rounded,
 )
 from nkisim.doors.records import Skipped
 from nkisim.trust import overall

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
@@ -219,3 +220,44 @@ def test_a_tile_is_transposed():
     x = np.random.default_rng(0).standard_normal((128, 512)).astype(np.float32)
     want = np.hstack([x[:, i * 128:(i + 1) * 128].T for i in range(4)])
     assert (nkisim.simulate(kernel, x) == want).all()
+
+
+# -- after a launch --------------------------------------------------------------------------------
+
+@nki.jit
+def two_products(a, b, again):
+    """a.T @ b, twice or as often as wished, in tiles of which every kind is made."""
+    out = nl.ndarray((128, 512), dtype=a.dtype, buffer=nl.shared_hbm)
+    between = nl.ndarray((128, 512), dtype=a.dtype, buffer=nl.hbm)
+    left, right = nl.load(a), nl.load(b)
+    for _ in nl.static_range(again):
+        acc = nl.zeros((128, 512), dtype=nl.float32, buffer=nl.psum)
+        for k in nl.affine_range(4):
+            acc += nisa.nc_matmul(left[:, k], right[:, k])
+        nl.store(between, value=nl.copy(acc, dtype=a.dtype))
+    nl.store(out, value=nl.multiply(nl.load(between), 2.0))
+    return out
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_a_launch_leaves_no_memory_to_the_garbage_collector(monkeypatch, threads, dtype):
+    """Neither tiles nor the arrays that came in, and without the run nothing at all."""
+    monkeypatch.setenv("NKISIM_THREADS", threads)
+    a, b = np.ones((128, 4, 128), dtype), np.ones((128, 4, 512), dtype)
+    nkisim.run(two_products, a, b, 3)
+    gc.collect()
+    before = {id(x) for x in gc.get_objects() if isinstance(x, Storage)}
+    held = weakref.ref(a)
+    gc.disable()
+    try:
+        run = nkisim.run(two_products, a, b, 3)
+        left = [x for x in gc.get_objects() if isinstance(x, Storage) and id(x) not in before]
+        del a
+        assert left == [] and held() is None
+        assert (run.outputs == 2 * 512).all()
+        machine = weakref.ref(run.machine)
+        del run
+        assert machine() is None
+    finally:
+        gc.enable()

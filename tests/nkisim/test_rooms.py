@@ -11,8 +11,8 @@ ROOMS = ("errors", "chip", "trace", "checks", "lint", "machine", "isa", "timing"
          "report", "launch", "trust", "prediction", "tuning", "language", "migrate", "api", "doors")
 #: Small modules of the root, and the room whose storey they are on.
 STOREY = {"rules": "errors", "finder": "errors", "pytest_plugin": "checks",
-          "collector": "errors", "uncaught": "errors", "banner": "launch", "declared": "api",
-          "notebook": "doors",
+          "collector": "errors", "uncaught": "errors", "banner": "launch", "handed": "launch",
+          "declared": "api", "notebook": "doors",
           "__init__": "api",
           "__main__": "doors", "data": "doors"}
 

@@ -79,3 +79,24 @@ def test_the_lowest_byte_of_a_reversed_access_is_its_last():
     assert (pattern.span(), pattern.span(free=True)) == (4096, 32)
     # two tiles of 32 bytes a partition, at most
     assert nkisim.profile(reverse, x).sbuf_peak_bytes == 64
+
+
+def test_lines_of_a_kernel_that_is_written_out():
+    """Thousands of instructions one after another, on one line and on several."""
+    body = ["t = nl.ndarray((128, 8), np.float32, buffer=nl.sbuf)", "t[...] = 0.0"]
+    for i in range(600):
+        body += [f"t[:, {i % 8}] = nl.add(t[:, 0],", f"                t[:, {i % 7}])"]
+        body += ["t[...] = nl.exp(t); t[...] = nl.exp(t)"] if i % 5 == 0 else []
+    body += ["nl.store(out, t)", "return out"]
+    text = "def written_out(x):\n out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)\n" \
+        + "".join(f" {line}\n" for line in body)
+    names = {"nl": nl, "np": np}
+    exec(compile(text, "written_out.py", "exec"), names)
+    kernel = names["written_out"]
+    assert len(kernel.__code__.co_linetable) > 8192
+    trace = nkisim.run(nki.jit(kernel), np.zeros((128, 8), np.float32)).trace
+    lines = [trace.lines[line].line for line in trace.instructions().line.tolist()]
+    source = text.splitlines()
+    calls = ("nl.add(", "nl.exp(", "0.0", "nl.store(")
+    said = [n for n, line in enumerate(source, 1) for _ in range(sum(map(line.count, calls)))]
+    assert lines == said

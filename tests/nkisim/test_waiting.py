@@ -53,6 +53,12 @@ def steps(a, program):
             tiles[i][...] = clip(nisa.tensor_tensor(tiles[j], sums[k % 3], op=nl.add), a.dtype)
         elif what == "halves":
             tiles[i][:, 0:P // 2] = clip(sums[j % 3, :, P // 2:P], a.dtype)
+        elif what == "part":            # the other columns of a tile that nobody has written
+            tile = nl.ndarray((P, P), dtype=a.dtype, buffer=nl.sbuf)
+            tile[:, 2:P] = clip(sums[j % 3, :, 2:P], a.dtype)
+            nl.store(out[i, :, 2:P], value=tile[:, 2:P])
+            tile[:, 0:2] = nl.copy(tiles[k][:, 0:2])
+            tiles[i] = tile
         elif what == "turn":
             turned = nl.ndarray((P, P), dtype=nl.float32, buffer=nl.psum)
             turned[...] = nisa.nc_transpose(tiles[j])
@@ -72,8 +78,8 @@ def steps(a, program):
     return out
 
 
-WHATS = ["add", "begin", "drain", "merge", "halves", "turn", "write", "reset", "store", "back",
-         "act"]
+WHATS = ["add", "begin", "drain", "merge", "halves", "part", "turn", "write", "reset", "store",
+         "back", "act"]
 STEP = st.tuples(st.sampled_from(WHATS), *[st.integers(0, 3)] * 3)
 
 
@@ -108,6 +114,32 @@ def tiles_of_a_product(a, b):
                                   right[64 * k:64 * k + 64])
         nl.store(out[32 * m:32 * m + 32], value=nl.copy(acc, dtype=out.dtype))
     return out
+
+
+@nki.jit
+def rows_of_a_product(a, b):
+    """The tiles of a.T @ b are drained into one tile on chip, and each is stored from there."""
+    out = nl.ndarray((4, 32, b.shape[1]), dtype=a.dtype, buffer=nl.shared_hbm)
+    left, right = nl.load(a), nl.load(b)
+    result = nl.ndarray((32, 4, b.shape[1]), dtype=a.dtype, buffer=nl.sbuf)
+    for m in nl.static_range(4):
+        acc = nl.zeros((32, b.shape[1]), dtype=nl.float32, buffer=nl.psum)
+        acc += nisa.nc_matmul(left[:, 32 * m:32 * m + 32], right)
+        result[:, m] = nl.copy(acc, dtype=out.dtype)
+        nl.store(out[m], value=result[:, m])
+    return out
+
+
+def test_what_is_written_of_a_tile_is_stored_when_its_product_is_there(monkeypatch):
+    """The store of a part reads nothing that is missing: it needs not be computed at once."""
+    calls = []
+    real = np.matmul
+    monkeypatch.setattr(np, "matmul", lambda a, b, out=None: calls.append(a.shape) or real(
+        a, b, out=out))
+    a, b = whole_numbers(128, 128), whole_numbers(128, 96, seed=1)
+    got = nkisim.simulate(rows_of_a_product, a, b)
+    assert calls == [(128, 128)]
+    np.testing.assert_array_equal(got.reshape(128, 96), a.T @ b)
 
 
 def test_tiles_with_the_same_moving_operand_are_one_product(monkeypatch):

@@ -174,6 +174,7 @@ class NeuronCore:
     dve_fast_modes: FastModes | None    # Vector Engine: several 16-bit elements a cycle
     act_resident: frozenset[str]        # functions of every activation table: never loaded
     reciprocal_with_bias: bool          # Scalar Engine: nl.reciprocal of x + bias
+    act_arithmetic: bool                # Scalar Engine: nisa.tensor_scalar (multiply, add)
     range_select: bool                  # nisa.range_select exists
     pe_transpose_bit_exact: bool        # matmul's transpose mode keeps bits and dtype
     pe_double_row: bool                 # fp8 matmuls with two rows of K a partition

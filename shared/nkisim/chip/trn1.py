@@ -41,6 +41,7 @@ FACTS = {
          "float8_e4m3": 92.0, "float8_e5m2": 92.0}, ARCH),
     "dve_fast_modes": documented(None, f"{ARCH2}: new in NeuronCore-v3"),
     "reciprocal_with_bias": documented(False, f"{ISA}.activation: not on NeuronCore-v2"),
+    "act_arithmetic": documented(False, f"{ISA}.tensor_scalar: NeuronCore-v3 and newer"),
     "range_select": documented(False, f"{ISA}.range_select: NeuronCore-v3 and newer"),
     "pe_transpose_bit_exact": documented(False, f"{ARCH2}: new in NeuronCore-v3"),
     "pe_double_row": documented(False, f"{ARCH2}: new in NeuronCore-v3"),

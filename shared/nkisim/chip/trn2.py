@@ -42,6 +42,7 @@ FACTS = {
     "dve_fast_modes": documented(
         FastModes(copy=4, strided=2, two_inputs=2), f"{ARCH2}: 2 and 4 times the rate"),
     "reciprocal_with_bias": documented(True, f"{ISA}.activation: not on NeuronCore-v2"),
+    "act_arithmetic": documented(True, f"{ISA}.tensor_scalar: NeuronCore-v3 and newer"),
     "range_select": documented(True, f"{ISA}.range_select: NeuronCore-v3 and newer"),
     "pe_transpose_bit_exact": documented(True, f"{ARCH2}: transpose mode"),
     "pe_double_row": documented(True, f"{ARCH2}: fp8 with K = 256"),

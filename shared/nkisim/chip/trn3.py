@@ -28,6 +28,7 @@ FACTS = {
         FastModes(copy=4, strided=2, two_inputs=2),
         f"{ARCH3}: 512 elements of 16 bits a cycle, 256 of others"),
     "reciprocal_with_bias": documented(True, f"{ISA}.activation: not on NeuronCore-v2"),
+    "act_arithmetic": documented(True, f"{ISA}.tensor_scalar: NeuronCore-v3 and newer"),
     "range_select": documented(True, f"{ISA}.range_select: NeuronCore-v3 and newer"),
     "small_pe_tiles": documented(True, f"{ISA}.nc_matmul: not on NeuronCore-v2"),
     "hwdge": documented(True, f"{ISA}.dma_copy: dge_mode.hwdge on NeuronCore-v3 and newer"),

@@ -25,7 +25,8 @@ from ..prediction import Profile, profile
 from ..timing import compiler as compiling
 from ..trust import calibration
 from . import fit, records
-from .outcomes import Outcome, counter_lines, lines, report, write, write_page
+from .kept import write, write_page
+from .outcomes import Outcome, counter_lines, lines, report
 from .points import Launch, beside_us
 from .records import METRICS, Record, Skipped
 
@@ -80,6 +81,7 @@ def compare(record: Record, sources: Path | None, cache: dict[str, Profile],
         if other is not None:
             out.across_us, out.across_pct = across, 100.0 * (across / record.value_us - 1.0)
         out.bound, out.instructions, out.body_us = prof.bound, len(prof.trace), prof.body_us
+        out.unknown = prof.trust.unknown
         out.counters = {name: _counter(prof, name, value)
                         for name, value in record.counters.items()}
     out.seconds = time.perf_counter() - begin

@@ -1,13 +1,10 @@
 """What became of each record of a calibration, and the figures of all of them together."""
 from __future__ import annotations
 
-import json
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +29,7 @@ class Outcome:
     family: str = ""
     variant: str = ""
     bound: str = ""
+    unknown: str = ""                   # what the prediction says that it does not understand
     instructions: int = 0
     seconds: float = 0.0                # of our own time
     body_us: float = 0.0
@@ -63,22 +61,28 @@ def _levelled(mine: list[Outcome], predicted: list[float | None]) -> list[float]
     return (100.0 * np.expm1(logs - np.median(logs))).tolist()
 
 
+def variants(outcomes: Iterable[Outcome], unseen: bool = False
+             ) -> dict[tuple[str, str, str], dict[str, list[Outcome]]]:
+    """Return records with a prediction whose order counts: by family, target and metric, then by
+    variant. `unseen`: those with `across_us`."""
+    groups: dict[tuple, dict[str, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
+    for o in outcomes:
+        if (o.across_us if unseen else o.predicted_us) is not None and o.ranked:
+            groups[o.family, o.target, o.metric][o.variant or o.id].append(o)
+    return groups
+
+
 def order(outcomes: Iterable[Outcome], unseen: bool = False) -> dict[str, int]:
     """Return how many pairs of variants, and best variants, of a family are told rightly.
 
     Pairs are those that differ by more than CLEAR; a best one is right if the one that is
     predicted to be best is within CLEAR of the one that is. `unseen`: by `across_us`.
     """
-    groups: dict[tuple, dict[str, list[tuple[float, float]]]] = \
-        defaultdict(lambda: defaultdict(list))
-    for o in outcomes:
-        us = o.across_us if unseen else o.predicted_us
-        if us is not None and o.ranked:
-            groups[o.family, o.target, o.metric][o.variant or o.id].append((o.measured_us, us))
     out = dict.fromkeys(("pairs", "pairs_right", "families", "best_right"), 0)
-    for variants in groups.values():
-        some = [(float(np.mean([m for m, _ in v])), float(np.mean([us for _, us in v])))
-                for v in variants.values()]
+    for group in variants(outcomes, unseen).values():
+        some = [(float(np.mean([o.measured_us for o in v])),
+                 float(np.mean([(o.across_us if unseen else o.predicted_us) or 0.0 for o in v])))
+                for v in group.values()]
         if len(some) < 2:
             continue
         for a, b in combinations(sorted(some), 2):
@@ -170,88 +174,6 @@ def report(outcomes: list[Outcome], twins: Iterable[Outcome] = ()) -> dict[str, 
                      for f, (n, r) in families(outcomes).items()],
         "twins": [asdict(o) for o in twins],
     }
-
-
-def write(path: Path, outcomes: list[Outcome], twins: Iterable[Outcome]) -> None:
-    """Write what a comparison of all records said: nkisim carries it as data/calibration.json.
-
-    Predictions are in microseconds, by the record's id; `twins` of kernels of ours.
-    """
-    for o in outcomes:                  # figures are those of the predictions as they are kept
-        if o.predicted_us is not None:
-            o.predicted_us = round(o.predicted_us, 4)
-            o.error_pct = 100.0 * (o.predicted_us / o.measured_us - 1.0)
-        if o.across_us is not None:
-            o.across_us = round(o.across_us, 4)
-            o.across_pct = 100.0 * (o.across_us / o.measured_us - 1.0)
-    facts = report(outcomes)
-    near = [{"target": o.target, "bound": o.bound, "body_us": round(o.body_us, 1),
-             "error_pct": round(abs(o.error_pct if o.across_pct is None else o.across_pct), 1)}
-            for o in outcomes if o.error_pct is not None and not o.relative]
-    document = {"schema": 2, "compared": facts["compared"], "skipped": facts["skipped"],
-                "median_error_pct": round(facts["median_error_pct"], 1),
-                "p90_error_pct": round(facts["p90_error_pct"], 1),
-                "across": rounded(facts["across"]), "order": facts["order"],
-                "files": [rounded(f) for f in facts["files"]],
-                "families": by_family(outcomes),
-                "predicted_us": _us(outcomes, "predicted_us"),
-                "across_us": _us(outcomes, "across_us"), "twins_us": _us(twins, "predicted_us"),
-                "neighbours": near}
-    text = json.dumps(document, indent=1)
-    text = re.sub(r"\{\s+(\"(?:target|family)\": [^{}]*?)\s+\}",     # a line each
-                  lambda m: "{" + re.sub(r"\s+", " ", m[1]) + "}", text)
-    path.write_text(text + "\n", encoding="utf-8")
-
-
-def page(facts: dict[str, Any]) -> str:
-    """Return the figures that `write` wrote, in Markdown: the residuals of docs/latency-model.md.
-    """
-    told, across = facts["order"], facts["across"]
-
-    def rate(right: int, of: int) -> str:
-        return f"{right} of {of} ({100 * right / of:.0f} %)" if of else "-"
-    out = [f"{facts['compared']} records compared, {facts['skipped']} skipped; |error|: median "
-           f"{facts['median_error_pct']} %, 90th percentile {facts['p90_error_pct']} %. Of "
-           f"{told['pairs']} pairs of variants that differ by more than {100 * CLEAR:.0f} %, "
-           f"{100 * told['pairs_right'] / told['pairs']:.0f} % are told apart rightly; the best "
-           f"variant (within {100 * CLEAR:.0f} %) of {told['best_right']} families of "
-           f"{told['families']}.", "",
-           "| records | constants | number | median % | 90th percentile % | pairs right | "
-           "best right |", "|---|---|---|---|---|---|---|"]
-    every = [(f"`{f['file']}`", f, f["across"]) for f in facts["files"]]
-    every.append(("all", {**told, "records": facts["compared"],
-                          **{k: facts[k] for k in ("median_error_pct", "p90_error_pct")}}, across))
-    for name, seen, unseen in every:
-        for f, what in ((seen, "as they are"), (unseen, "fitted without the family")):
-            if f:
-                out.append(f"| {name} | {what} | {f['records']} | {f['median_error_pct']} | "
-                           f"{f['p90_error_pct']} | {rate(f['pairs_right'], f['pairs'])} | "
-                           f"{rate(f['best_right'], f['families'])} |")
-    out += ["", "| family | records | median error % | worst error % |", "|---|---|---|---|"]
-    out += [f"| {f['family']} | {f['records']} | {f['median_error_pct']} | "
-            f"{f['worst_error_pct']} |" for f in facts["families"]]
-    return "\n".join(out)
-
-
-def write_page(path: Path, facts: dict[str, Any]) -> None:
-    """Put `page` between the marks of a Markdown file; raise ValueError where there are none."""
-    text = path.read_text("utf-8")
-    new, n = re.subn(r"(<!-- residuals -->\n).*?(\n<!-- /residuals -->)",
-                     lambda m: m[1] + page(facts) + m[2], text, flags=re.S)
-    if not n:
-        raise ValueError("it has no <!-- residuals --> ... <!-- /residuals -->")
-    path.write_text(new, "utf-8")
-
-
-def rounded(facts: dict[str, Any] | None) -> dict[str, Any]:
-    """Return figures as they are kept, with one digit; {} for none."""
-    return {k: round(v, 1) if isinstance(v, float) else rounded(v) if k == "across" else v
-            for k, v in (facts or {}).items()}
-
-
-def _us(outcomes: Iterable[Outcome], name: str) -> dict[str, float]:
-    """Return one of the predictions of each record, by its id."""
-    return {o.id: round(us, 4) for o in outcomes if (us := getattr(o, name)) is not None}
 
 
 def _table(outcomes: list[Outcome]) -> list[str]:

@@ -6,13 +6,14 @@ values depend on their position, the whole is computed and the selected elements
 """
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import fail
 from ..machine.index import Mask
-from ..machine.instruction import Access
+from ..machine.instruction import Access, Kept
 
 if TYPE_CHECKING:
     from ..machine.instruction import Instr
@@ -45,19 +46,27 @@ def apply(row: Row, ins: Instr, mask: Any) -> None:
         if narrowed is not None:
             ins.srcs = narrowed
             ins.also = tuple(t.narrow(lanes(t, box)) for t in ins.also)
-            ins.box = [(0, n) if d is None else box[d] for d, n in zip(kept, ins.shape)]
+            ins.box = [_of_result(d, n, box) for d, n in zip(kept, ins.shape)]
             return
     _select(row, ins, mask, grid, kept)
+
+
+def _of_result(d: Kept, n: int, box: Box) -> tuple[int, int]:
+    """Return what a box leaves of a result's dim: a dim of the grid, some of them flattened (the
+    box leaves a leading run of those), or none."""
+    if isinstance(d, slice):
+        return 0, math.prod(max(0, hi - lo) for lo, hi in box[d])
+    return (0, n) if d is None else box[d]
 
 
 def _cuts(row: Row, ins: Instr, grid: tuple[int, ...], box: Box) -> bool:
     """Tell whether a box may narrow the operands: values must not depend on what it cuts."""
     if isinstance(ins.form, Access) and ins.form.indirect:
         return False
-    return row.cuts == EVERYTHING or row.cuts == PARTITIONS and _leading(box[1:], grid[1:])
+    return row.cuts == EVERYTHING or row.cuts == PARTITIONS and leading(box[1:], grid[1:])
 
 
-def _leading(box: Box, grid: tuple[int, ...]) -> bool:
+def leading(box: Box, grid: tuple[int, ...]) -> bool:
     """Tell whether a box leaves a leading run of the flattened elements: no position changes."""
     cut = [d for d, (b, n) in enumerate(zip(box, grid)) if b != (0, n)]
     if not cut:
@@ -97,13 +106,14 @@ def by_lanes(row: Row, ins: Instr) -> list[bool]:
 
 
 def _select(row: Row, ins: Instr, mask: Mask, grid: tuple[int, ...],
-            kept: tuple[int | None, ...]) -> None:
+            kept: tuple[Kept, ...]) -> None:
     """Let the mask choose what is read of the grid, and what is written of the result.
 
     A reduction that skips elements (`row.skips`) writes what has any left.
     """
     values = mask.values(grid)
-    left = [d for d in kept if d is not None]
+    dims = [d if isinstance(d, int) else None for d in kept]
+    left = [d for d in dims if d is not None]
     gone = tuple(d for d in range(len(grid)) if d not in left)
     fits = bool(row.skips and row.skips(ins)) if gone else len(kept) == len(grid)
     if ins.also or not fits:
@@ -113,4 +123,4 @@ def _select(row: Row, ins: Instr, mask: Mask, grid: tuple[int, ...],
                    hint="slice the operands instead, or mask them first: nl.copy(x, mask=...)")
     ins.over = values
     written = np.asarray(values.any(axis=gone, keepdims=True)).transpose((*left, *gone))
-    ins.mask = written.reshape(tuple(1 if d is None else grid[d] for d in kept))
+    ins.mask = written.reshape(tuple(1 if d is None else grid[d] for d in dims))

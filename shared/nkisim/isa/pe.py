@@ -14,7 +14,7 @@ from ..machine.shadow import as_f32
 from ..machine.tensor import Tensor
 from . import formulas
 from .forms import Matmul
-from .masks import Box
+from .masks import Box, leading
 from .operands import Tile, per_partition
 from .table import TENSOR, VECTOR, always, instruction
 
@@ -158,13 +158,13 @@ def _transpose(m: Machine, data: Tensor, limit: int, engine: str, dtype: Any) ->
                          "make dst with buffer=nl.psum: then the Tensor Engine does it, up to "
                          "128 x 128; nisa.tensor_copy brings the result to SBUF")
     return Instr((columns, rows), data.dtype if dtype is None else dtypes.normalize(dtype),
-                 grid=data.shape, kept=(1, 0) if len(data.shape) == 2 else (None, 0))
+                 grid=data.shape, kept=(1 if len(data.shape) == 2 else slice(1, None), 0))
 
 
 def _narrow_transposed(ins: Instr, box: Box) -> tuple[Tensor, ...] | None:
     """Return the part of a tile that a mask leaves, if it is one of the transposed result."""
     (t,) = ins.srcs
-    if len(t.shape) > 2 and any(b != (0, n) for b, n in zip(box[1:], t.shape[1:])):
+    if len(t.shape) > 2 and not leading(box[1:], t.shape[1:]):
         return None                         # the free dims are flattened: no range of columns
     return (t.narrow(box),)
 

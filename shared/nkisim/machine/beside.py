@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .instruction import Instr
     from .tensor import Tensor
 
-MOST = 64 << 20         # bytes of operands that products on their way may keep alive
+MOST = 96 << 20         # bytes of operands that products on their way may keep alive
 DEPTH = 4               # batches of products on their way
 SWITCH = 1e-4           # seconds after which a thread that is done may have the interpreter
 VARIABLE = "NKISIM_THREADS"

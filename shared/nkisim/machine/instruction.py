@@ -9,6 +9,9 @@ from ..chip import dtypes
 from ..chip.memory import PSUM, SBUF
 from .tensor import Tensor
 
+#: what a dim of a result is: a dim of the grid, some of them flattened, or none of them
+Kept = int | slice | None
+
 
 class Plain(NamedTuple):
     """The form of an instruction whose cost depends on its operands alone.
@@ -48,7 +51,7 @@ class Instr:
     inplace = False             # written as dst += ...: order does not matter
     dst: Any = None             # written explicitly; None: a result tile
     grid: tuple[int, ...] | None = None         # what a mask ranges over; None: the result
-    kept: tuple[int | None, ...] | None = None  # dim of the grid that each dim is, or None
+    kept: tuple[Kept, ...] | None = None    # of each dim of the result
     #: what instructions have in common that differ at most in places and strides of operands and in
     #: what a result is written to; None: nobody knows any
     like: Any = None
@@ -57,7 +60,7 @@ class Instr:
                  srcs: tuple[Tensor, ...] | None = None, dst: Any = None, kind: str = "",
                  engine: str = "", params: Any = None, form: Any = PLAIN,
                  grid: tuple[int, ...] | None = None,
-                 kept: tuple[int | None, ...] | None = None):
+                 kept: tuple[Kept, ...] | None = None):
         self.shape: Any = shape
         self.dtype: Any = dtype
         self.srcs = srcs

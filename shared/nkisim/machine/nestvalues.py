@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..chip.memory import SBUF, Storage, contiguous_strides
+from ..chip.memory import FULLY, SBUF, Storage, contiguous_strides
 from .loopindex import Compared
 from .nestrecord import Steps
 from .nestviews import Ran, Views
-from .products import NOT_YET, of_each_sum
-from .shadow import refresh_shadow
+from .products import NOT_YET, of_each_sum, results_of
+from .shadow import make, refresh_shadow
 from .tensor import Tensor, same_bytes
 
 if TYPE_CHECKING:
@@ -76,12 +76,18 @@ class Issue:
 
 
 class Sum:
-    """A product of a nest in all iterations; `at` makes it one of other operands."""
+    """A product of a nest in all iterations; `at` makes it one of other operands.
+
+    `sums`: what the products of all iterations are added to.
+    """
+
+    __slots__ = ("operands", "counts", "moves", "opens", "adds", "sums")
 
     def __init__(self, x: Issue, counts: tuple[int, ...]):
         self.operands = x.dst, *x.ins.srcs
         self.counts, self.moves = counts[:x.loops], x.moves
         self.opens, self.adds = x.adds is not None, x.ins.accumulate
+        self.sums = results_of(x.dst, self.counts, x.moves[0])
 
     def at(self, m: Machine, storages: list[Storage], offsets: list[int]) -> Sum:
         """Return the same for operands of the same forms that lie elsewhere."""
@@ -90,20 +96,15 @@ class Sum:
                               for t, st, at in zip(self.operands, storages, offsets)])
         new.counts, new.moves = self.counts, self.moves
         new.opens, new.adds = self.opens, self.adds
+        new.sums = results_of(new.operands[0], self.counts, self.moves[0])
         return new
-
-    def sums(self) -> list[Tensor]:
-        """Return what the products of all iterations are added to."""
-        dst = self.operands[0]
-        return [dst.like(dst.offset + by, dst.shape, dst.strides, 0, None)
-                for _, by in of_each_sum(self.counts, self.moves[0])]
 
     def known(self, m: Machine) -> bool:
         """Tell whether all that the products read has been written, and no other sum is met."""
         return all(is_known(t, moves, self.counts)
                    for t, moves in zip(self.operands[1:], self.moves[1:])) \
-            and not any(m.products.meets(t) for t in self.sums()) \
-            and (self.opens or all(is_known(t, (), ()) for t in self.sums()))
+            and not any(m.products.meets(t) for t in self.sums) \
+            and (self.opens or all(is_known(t, (), ()) for t in self.sums))
 
     def wait(self, m: Machine, runs: int) -> None:
         """Let the products of all iterations wait; there are `runs` of them."""
@@ -111,7 +112,7 @@ class Sum:
         if (a.storage.queued | b.storage.queued) & NOT_YET:
             m.products.run()
         dst.storage.version += runs
-        for t in self.sums():
+        for t in self.sums:
             dst.storage.mark(t.offset, t.shape, t.strides, t.dtype.itemsize)
         m.products.add_all((a, b), dst, self.counts, self.moves, self.opens)
 
@@ -119,22 +120,16 @@ class Sum:
 def has_room(m: Machine, sums: list[Sum]) -> bool:
     """Tell whether the products of several lines can wait together."""
     return len(sums) < 2 or m.products.has_room([
-        (x.sums(), math.prod(x.counts) // len(x.sums()), x.operands[1].shape[0]) for x in sums])
+        (x.sums, math.prod(x.counts) // len(x.sums), x.operands[1].shape[0]) for x in sums])
 
 
 def is_known(t: Tensor, moves: Steps, counts: tuple[int, ...]) -> bool:
     """Tell whether all of an operand has been written, in all iterations of loops."""
     st = t.storage
-    if st.arena:
-        return False
+    if st.arena or st.init == FULLY:
+        return not st.arena
     every = make(t, moves, counts)
     return st.defined(t.offset, every.shape, every.strides, t.dtype.itemsize)
-
-
-def make(t: Tensor, moves: Steps, counts: tuple[int, ...]) -> Tensor:
-    """Return what an operand is in all iterations together: the loops are its first free dims."""
-    return Tensor(t.m, t.storage, t.offset, (t.shape[0], *counts, *t.shape[1:]),
-                  (t.strides[0], *moves, *t.strides[1:]), t.dtype, 0, t.kind)
 
 
 def copied(load: Issue, counts: tuple[int, ...], runs: int) -> None:

@@ -26,7 +26,7 @@ from numpy.lib.stride_tricks import as_strided
 from ..chip import pages
 from ..chip.memory import HBM, free_range, merge_dims
 from .beside import DEPTH, Batch, Flying, multiply
-from .shadow import as_f32
+from .shadow import repeated
 from .sums import Sums
 from .tensor import Tensor
 
@@ -100,15 +100,10 @@ class Products:
         if dst.storage.queued & ON_ITS_WAY:
             self.finish()
         if dst.storage.queued & IS_HELD or opens and dst.storage.queued:
-            if any(self.uses(_at(dst, dst.offset + by))
-                   for _, by in of_each_sum(counts, moves[0])):
+            if any(map(self.uses, results_of(dst, counts, moves[0]))):
                 self.run()
-        both = []
-        for t, steps in zip(operands, moves[1:]):
-            a, item = as_f32(t), t.dtype.itemsize
-            strides = tuple(s // item * a.itemsize for s in steps)
-            both.append(as_strided(a, (*counts, *a.shape), (*strides, *a.strides)))
-        self._split(tuple(both), operands, dst, counts,
+        self._split(tuple([repeated(t, steps, counts) for t, steps in zip(operands, moves[1:])]),
+                    operands, dst, counts,
                     (dst.offset, operands[0].offset, operands[1].offset), moves, opens)
 
     def _split(self, values: tuple[np.ndarray, ...], operands: tuple[Tensor, ...],
@@ -116,14 +111,18 @@ class Products:
                moves: tuple[tuple[int, ...], ...], opens: bool) -> None:
         """Queue products so that as many wait together as if they had come one by one."""
         rows = values[0].shape[len(counts)]
-        results = [_at(dst, offsets[0] + by) for _, by in of_each_sum(counts, moves[0])]
+        results = results_of(_at(dst, offsets[0]), counts, moves[0])
         each = prod(counts) // len(results)
         if counts and not self.has_room([(results, each, rows)]):
             self._parts(values, operands, dst, counts, offsets, moves, opens)
             return
         rest = [d for d, step in enumerate(moves[0]) if not step]
         left = tuple(counts[d] for d in rest)
-        forms = tuple((left, tuple(steps[d] for d in rest)) for steps in moves[1:]) if rest else ()
+        forms = tuple([(left, tuple([steps[d] for d in rest])) for steps in moves[1:]]) \
+            if rest else ()
+        if len(results) == 1:
+            self._queue(values, operands, results[0], each, each * rows, offsets[1:], forms, opens)
+            return
         for (at, _), result in zip(of_each_sum(counts, moves[0]), results):
             where = tuple(o + sum(n * step for n, step in zip(at, steps) if type(n) is int)
                           for o, steps in zip(offsets[1:], moves[1:]))
@@ -140,9 +139,8 @@ class Products:
 
             def too_many(number: int, at: int = here[0]) -> bool:
                 part = (number, *counts[1:])
-                sums = of_each_sum(part, moves[0])
-                return not self.has_room([([_at(dst, at + by) for _, by in sums],
-                                           prod(part) // len(sums), rows)])
+                sums = results_of(_at(dst, at), part, moves[0])
+                return not self.has_room([(sums, prod(part) // len(sums), rows)])
             some = bisect_left(range(1, counts[0] - done + 1), True, key=too_many)
             if some:
                 self._split(tuple(v[done:done + some] for v in values), operands, dst,
@@ -482,6 +480,11 @@ def of_each_sum(counts: tuple[int, ...], steps: tuple[int, ...]
     every: list[list[Any]] = [list(range(n)) if step else [slice(None)]
                               for n, step in zip(counts, steps)]
     return [(at, sum(n * step for n, step in zip(at, steps) if step)) for at in product(*every)]
+
+
+def results_of(dst: Tensor, counts: tuple[int, ...], steps: tuple[int, ...]) -> list[Tensor]:
+    """Return what the products of all iterations are added to; the first one to `dst`."""
+    return [_at(dst, dst.offset + by) for _, by in of_each_sum(counts, steps)]
 
 
 def _bytes(t: Tensor, offset: int, form: tuple = ()) -> tuple[int, int]:

@@ -30,8 +30,8 @@ def may_wait(m: Machine, ins: Instr, outs: tuple[Tensor, ...]) -> bool:
             or ins.scatters or outs[0].storage.arena \
             or any(ref() is not None for ref in outs[0].storage.aliases or ()):
         return False
-    return all(t.storage.init == FULLY and not t.storage.arena and t.kind is not HBM
-               for t in ins.srcs)
+    return all(t.kind is not HBM and not t.storage.arena and t.storage.defined(
+        t.offset, t.shape, t.strides, t.dtype.itemsize) for t in ins.srcs)
 
 
 def hold(m: Machine, ins: Instr, dst: Tensor) -> None:

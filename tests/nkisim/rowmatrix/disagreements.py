@@ -10,18 +10,9 @@ import fnmatch
 
 import pytest
 
-MATRIX: dict[str, str] = {
-    "a mask that leaves a range of the flattened free dims is refused":
-        """
-        nc_transpose-both-*-3d1 nc_transpose-free-*-3d1 nc_transpose-free_first-*-*
-        nc_transpose_dve-both-*-3d1 nc_transpose_dve-free-*-3d1 nc_transpose_dve-free_first-*-*""",
-}
+MATRIX: dict[str, str] = {}
 
-ARGUMENTS: dict[str, str] = {
-    "what engines lack is noted by operator, not by generation":
-        """
-        tensor_scalar-scalar-engine-trn1""",
-}
+ARGUMENTS: dict[str, str] = {}
 
 
 def marks_of(name: str) -> list:

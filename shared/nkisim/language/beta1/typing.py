@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...chip import dtypes
-from ...launch import TensorSpec
+from ...handed import TensorSpec
 from ...machine.limits import integer
 
 

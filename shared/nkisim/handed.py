@@ -1,0 +1,182 @@
+"""What a launch is handed and what it hands back: arrays of the host, as tensors in HBM."""
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .chip.memory import HBM, NEVER
+from .errors import Where, defined_at, fail
+from .machine import allocate
+from .machine.machine import Machine
+from .machine.tensor import Tensor
+from .trace.written import written
+
+if TYPE_CHECKING:
+    from .launch import Kernel
+
+#: The annotation of a parameter that is written, as text or as the name of its type.
+_MUTABLE = re.compile(r"\bmutable(_tensor)?\b")
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An argument of which only shape and dtype are said: nt.tensor[[rows, columns], dtype].
+
+    Launchers that measure take it in place of an array; its elements are zeros.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+def _is_torch(x: Any) -> bool:
+    return type(x).__module__.split(".")[0] == "torch" and hasattr(x, "detach")
+
+
+def _from_torch(x: Any) -> np.ndarray:
+    """Return a torch tensor as an array; bfloat16 by way of its bits."""
+    x = x.detach().cpu().contiguous()
+    if str(x.dtype) == "torch.bfloat16":
+        import ml_dtypes
+        import torch
+        return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return x.numpy()
+
+
+def _to_torch(a: np.ndarray) -> Any:
+    import torch
+    if a.dtype.name == "bfloat16":
+        return torch.from_numpy(a.view(np.int16).copy()).view(torch.bfloat16)
+    return torch.from_numpy(a)
+
+
+def _to_jax(a: np.ndarray) -> Any:
+    from jax import numpy
+    return numpy.asarray(a)
+
+
+class Arguments:
+    """The arguments of a launch, as HBM tensors."""
+
+    def __init__(self, m: Machine, kernel: Kernel):
+        self.m, self.kernel = m, kernel
+        self.torch = self.jax = False
+        self.old_style = kernel.mode == "trace"
+        self.inputs: list[tuple[str, np.ndarray, Tensor, bool]] = []
+        notes = getattr(kernel.func, "__annotations__", {})
+        self.mutable = {n for n, a in notes.items()
+                        if _MUTABLE.search(a if isinstance(a, str) else
+                                           getattr(a, "__name__", ""))}
+
+    def written(self) -> bool:
+        """Tell whether the kernel has written into an argument, where that makes it an output."""
+        return self.kernel.inputs_mutable and any(written(self.m.trace, t)
+                                                  for _, _, t, _ in self.inputs)
+
+    def convert(self, value: Any, name: str) -> Any:
+        """Turn arrays into tensors, inside tuples, lists and dicts as well."""
+        if isinstance(value, np.ndarray):
+            mutable = self.old_style or name in self.mutable
+            t = allocate.input_tensor(self.m, value, name, mutable, self.kernel.inputs_mutable)
+            self.inputs.append((name, value, t, mutable))
+            return self.kernel.enter(t, name, bool(self.kernel.grid))
+        if isinstance(value, TensorSpec):
+            return self.convert(np.zeros(value.shape, value.dtype), name)
+        if _is_torch(value):
+            self.torch = True
+            return self.convert(_from_torch(value), name)
+        if type(value) in (tuple, list):
+            return type(value)(self.convert(v, name) for v in value)
+        if type(value) is dict:
+            return {k: self.convert(v, name) for k, v in value.items()}
+        if type(value).__module__.split(".")[0] in ("jax", "jaxlib") and hasattr(value, "shape"):
+            self.jax = True
+            return self.convert(np.asarray(value), name)
+        return value
+
+
+def place_of(kernel: Kernel) -> Where | None:
+    """Return where a kernel is defined: its `def`, below the decorators."""
+    return defined_at(kernel.func)
+
+
+class Results:
+    """What a kernel returns, as arrays of the host."""
+
+    def __init__(self, m: Machine, kernel: Kernel, args: Arguments):
+        self.m, self.kernel, self.args = m, kernel, args
+        self.returned: list[Tensor] = []
+        self._kept = {t.storage.id for _, _, t, _ in args.inputs}   # their bytes are the caller's
+
+    def _array_of(self, x: Tensor) -> np.ndarray:
+        """Return an output's elements: its own bytes, which nothing else uses any more."""
+        a = x.np
+        if x.storage.id in self._kept or not a.flags.c_contiguous:
+            return np.array(a, order="C")
+        self._kept.add(x.storage.id)
+        return a
+
+    def convert(self, x: Any, what: str) -> Any:
+        """Return an output, or several, as arrays, after checking that they are outputs."""
+        m, kernel = self.m, self.kernel
+        if isinstance(x, (tuple, list)):
+            return type(x)(self.convert(v, f"{what}[{i}]") for i, v in enumerate(x))
+        if isinstance(x, dict):
+            return {k: self.convert(v, f"{what}[{k!r}]") for k, v in x.items()}
+        x = kernel.leave(x)
+        if not isinstance(x, Tensor):
+            raise fail("NKI-O02", f"{kernel.__name__} returns something that is not a tensor",
+                       given=f"{what} is {type(x).__name__}", limit="HBM tensors",
+                       where=place_of(kernel))
+        if x.kind is not HBM and kernel.mode == "simulation":
+            m.find("NKI-O02", "warning", f"{what} is returned from {x.kind.upper()}; on hardware "
+                   "outputs are HBM tensors, so this kernel can only be simulated")
+            m.undefined.check_output(x)
+            return np.array(x.np, order="C")
+        if x.kind is not HBM:
+            raise fail("NKI-O02", f"{kernel.__name__} returns a tensor on chip",
+                       given=f"{what}: {x!r}", limit="outputs are HBM tensors",
+                       where=place_of(kernel),
+                       hint="store it: nl.store(out, value=tile), with out in nl.shared_hbm")
+        self.returned.append(x)
+        m.check_bounds(x)
+        st = x.storage
+        assert st is not None
+        if st.init == NEVER:
+            made = m.trace.where(st.where)
+            raise fail("NKI-O03", f"an output of {kernel.__name__} is never written",
+                       given=f"{what}: {x!r}" + (f", created at {made}" if made else ""),
+                       where=made or place_of(kernel),
+                       hint="does the loop run at all? size // tile size is 0 when the tensor is "
+                            "smaller than a tile")
+        m.undefined.check_output(x)
+        a = self._array_of(x)
+        return _to_torch(a) if self.args.torch else _to_jax(a) if self.args.jax else a
+
+
+def outputs(m: Machine, kernel: Kernel, args: Arguments, result: Any) -> Any:
+    """Return the kernel's outputs as arrays, after checking that they are outputs."""
+    results = Results(m, kernel, args)
+    if result is None:
+        if not args.old_style and not args.written():
+            raise fail("NKI-O02", f"{kernel.__name__} returns nothing", where=place_of(kernel),
+                       given="None", limit="a kernel returns its output tensors",
+                       hint="end the kernel with: return out")
+        out = None
+    else:
+        out = results.convert(result, "the result")
+    for name, array, t, mutable in args.inputs:
+        if kernel.inputs_mutable and array.flags.writeable and not array.flags.c_contiguous:
+            array[...] = t.np.reshape(array.shape)      # elsewhere in place
+        if not mutable:
+            continue
+        if not args.old_style and not any(r.storage is t.storage for r in results.returned):
+            raise fail("NKI-O06", f"mutable parameter {name} is not returned",
+                       limit="a parameter annotated nt.mutable_tensor is an output as well",
+                       where=place_of(kernel), hint=f"return {name}")
+        m.undefined.check_output(t)
+        array[...] = t.np.reshape(array.shape)
+    return out
