@@ -15,19 +15,19 @@ import numpy as np
 from ..checks.finding import Finding
 from ..chip import dtypes
 from ..chip.hw import NeuronCore
-from ..chip.memory import FULLY, HBM, NEVER, PARTLY, PSUM, SBUF, Storage, contiguous_strides
+from ..chip.memory import FULLY, HBM, NEVER, PARTLY, PSUM, Storage, contiguous_strides
 from ..errors import NkiError, fail, user_frame
 from ..trace.trace import Trace
-from . import arena, assignment, bodies, limits, masked, refuse, waiting
+from . import arena, assignment, bodies, late, limits, masked, refuse, waiting
 from .block import BlockTensor
-from .instruction import PLAIN, Instr
+from .instruction import Instr
 from .loop import Loop, shuffle_seed
 from .nest import Nest, enabled
 from .nestonce import Once
 from .products import NOT_YET, Products
 from .replay import Replays
 from .shadow import refresh_shadow
-from .tensor import Tensor, same_bytes
+from .tensor import Tensor
 from .transfers import Transfers
 from .undefined import Undefined
 from .values import TileValues
@@ -364,22 +364,22 @@ class Machine:
         covers = (st.init != FULLY and ins.mask is None and not ins.also and 0 not in dst.strides
                   and not ins.scatters and not ins.row.merges)
         whole = covers and st.init == NEVER and dst.size * dst.dtype.itemsize == st.nbytes
-        if whole:
-            st.fresh()
-        elif covers and not ins.accumulate and self.transfers is None \
-                and all(s.storage is not st for s in ins.srcs):
-            dst.to_write()
-        try:
-            self.run(ins, dst)
-        except BaseException:
-            dst._np = None              # not written, maybe: nobody looks at it as it is
-            raise
+        moved = covers and ins.row.repeats and late.moves(ins, dst)
+        if not (moved and self.transfers is None and late.put_off(dst, ins.srcs[0])):
+            if whole:
+                st.fresh()
+            elif covers and not ins.accumulate and self.transfers is None and st not in [
+                    s.storage for s in ins.srcs]:
+                dst.to_write()
+            try:
+                self.run(ins, dst)
+            except BaseException:
+                dst._np = None          # not written, maybe: nobody looks at it as it is
+                raise
         if whole:
             st.init = FULLY
-            if ins.row.repeats and ins.form is PLAIN and ins.srcs and dst.kind is SBUF:
-                src = ins.srcs[0]
-                if same_bytes(src, dst):
-                    st.loaded = src, src.storage.version, st.version + 1
+            if moved:
+                st.loaded = ins.srcs[0], ins.srcs[0].storage.version, st.version + 1
 
     def run(self, ins: Instr, dst: Tensor) -> None:
         """Compute an instruction's result."""
