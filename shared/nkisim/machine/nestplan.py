@@ -192,7 +192,9 @@ def _nested(outer: CodeType, code: CodeType) -> CodeType | None:
 def _plan(head: ast.For, function: ast.AST, code: CodeType, wide: bool) -> Plan | None:
     plan = Plan(wide=wide)
     own: set[str] = set()               # names that the nest gives values to
-    if not _is_loop(head, plan, own) or not plan.calls \
+    stores = any(isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)
+                 for n in ast.walk(head))       # t[k] = u[k]
+    if not _is_loop(head, plan, own) or not (plan.calls or wide and stores) \
             or not all(_only_inside(name, function, code) for name in own):
         return None
     plan.values = {path for path in plan.values if path[0] not in own}
@@ -275,9 +277,9 @@ def _how_often(function: ast.AST, code: CodeType) -> dict[str, int]:
 def _is_simple(s: ast.stmt, plan: Plan, own: set[str]) -> bool:
     """Tell whether a statement is one of a nest's, and note what it needs and binds."""
     if isinstance(s, ast.If):
-        return not s.orelse and _reads(plan, s.test, True) \
+        return (plan.wide or not s.orelse) and _reads(plan, s.test, True) \
             and all(_is_loop(x, plan, own) if plan.wide and isinstance(x, ast.For)
-                    else _is_simple(x, plan, own) for x in s.body)
+                    else _is_simple(x, plan, own) for x in (*s.body, *s.orelse))
     if isinstance(s, ast.Expr):
         return isinstance(s.value, (ast.Call, ast.Constant)) and _reads(plan, s.value)
     if isinstance(s, ast.Assign):
@@ -336,6 +338,14 @@ def _path(node: ast.expr) -> tuple[str, ...] | None:
     return None
 
 
+def _binds(s: ast.stmt, name: str) -> bool:
+    """Tell whether a statement gives a variable a value, whatever way it goes."""
+    if isinstance(s, ast.If):
+        return all(any(_binds(x, name) for x in part) for part in (s.body, s.orelse))
+    return isinstance(s, ast.Assign) and any(
+        isinstance(t, ast.Name) and t.id == name for t in s.targets)
+
+
 def _only_inside(name: str, function: ast.AST, code: CodeType) -> bool:
     """Tell whether each statement that reads a variable comes after one of the same block that
     binds it: nobody sees the value that a loop leaves."""
@@ -345,13 +355,13 @@ def _only_inside(name: str, function: ast.AST, code: CodeType) -> bool:
     for block in ast.walk(function):
         if not isinstance(block, (ast.For, ast.If)):
             continue
-        bound = isinstance(block, ast.For) and isinstance(block.target, ast.Name) \
-            and block.target.id == name
-        for s in block.body:
-            if bound:
-                inside.update(map(id, ast.walk(s)))
-            bound = bound or isinstance(s, ast.Assign) and any(
-                isinstance(t, ast.Name) and t.id == name for t in s.targets)
+        for part in (block.body, block.orelse):
+            bound = isinstance(block, ast.For) and part is block.body \
+                and isinstance(block.target, ast.Name) and block.target.id == name
+            for s in part:
+                if bound:
+                    inside.update(map(id, ast.walk(s)))
+                bound = bound or _binds(s, name)
     return not any(isinstance(n, ast.Name) and (
         n.id in _LOOKS_AROUND or n.id == name and not isinstance(n.ctx, ast.Store)
         and id(n) not in inside) for n in ast.walk(function))
