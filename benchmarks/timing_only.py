@@ -4,7 +4,8 @@
 
 CPU time of this process, best of N runs: the trace (the kernel's own Python code included), the
 schedule, and what `nkisim.profile` does around them. "every iteration": as NKISIM_NESTS=0 runs a
-kernel, which is what one costs whose loops are Python's. Loops of `import nki` always are.
+kernel, which is what one costs whose loops are Python's. Loops of `import nki` always are. "written
+out": without loops, thousands of lines that run once each.
 """
 from __future__ import annotations
 
@@ -105,6 +106,28 @@ def softmax() -> tuple[Callable, list[Any], dict[str, Any]]:
     return softmax, [np.zeros((64, 1024, 512), np.float32)], {}
 
 
+def written_out(blocks: int = 250) -> tuple[Callable, list[Any], dict[str, Any]]:
+    """Return a convolution of 3 x 3 in which each instruction of each block has a line."""
+    import neuronxcc.nki as nki
+    import neuronxcc.nki.isa as nisa
+    import neuronxcc.nki.language as nl
+
+    lines = ["def convolution(x, w):",
+             f"out = nl.ndarray((128, {blocks}, 512), dtype=x.dtype, buffer=nl.shared_hbm)",
+             "taps = nl.load(w)"]
+    for b in range(blocks):
+        lines += [f"rows = nl.load(x[:, {b}])",
+                  "acc = nl.zeros((128, 16, 32), dtype=nl.float32, buffer=nl.psum)"]
+        lines += [f"acc += nisa.nc_matmul(taps[:, {3 * i + j}], "
+                  f"rows[:, {i}:{i} + 16, {j}:{j} + 32])" for i in range(3) for j in range(3)]
+        lines += ["y = nisa.activation(nl.relu, acc, dtype=x.dtype)",
+                  f"nl.store(out[:, {b}], y.reshape((128, 512)))"]
+    names: dict[str, Any] = {"nl": nl, "nisa": nisa}
+    exec(compile("\n    ".join([*lines, "return out"]), "written_out.py", "exec"), names)
+    shapes = ((128, blocks, 18, 34), (128, 9, 128))
+    return nki.jit(names["convolution"]), [np.zeros(s, np.float16) for s in shapes], {}
+
+
 LARGE, SMALL = "speed_224x224_float16", "in256_out256_filter5x5_batch16_32x32_float16"
 
 
@@ -114,6 +137,7 @@ def cases() -> Iterator[tuple[str, bool, tuple[Callable, list[Any], dict[str, An
     yield "GEMM 4096 x 8192 x 8192", True, gemm()
     yield "softmax of rows, Python's range", True, softmax()
     yield "softmax of rows, Python's range, every iteration", False, softmax()
+    yield "3 x 3 taps, written out", True, written_out()
     for name, case in (("conv2d 224 x 224 fp16, 3 x 3", LARGE),
                        ("conv2d 32 x 32 fp16, 5 x 5", SMALL)):
         yield name, True, lab_case("conv2d", case)
