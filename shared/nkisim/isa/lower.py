@@ -13,7 +13,7 @@ import numpy as np
 from ..chip import dtypes, ops
 from ..chip.memory import FULLY, HBM, PSUM, sbuf
 from ..errors import fail
-from ..machine import allocate, habits, limits
+from ..machine import allocate, assignment, habits, limits
 from ..machine.geometry import moved
 from ..machine.machine import Machine
 from ..machine.tensor import Tensor
@@ -53,7 +53,7 @@ def _copy_into(m: Machine, dst: Tensor, src: Tensor) -> None:
     src = m.tile(src, "value").settle()
     m.tile(dst, "destination")
     if src.shape != dst.shape:
-        target = m.fit(dst, src.shape)
+        target = assignment.fit(dst, src.shape)
         if target is None:
             src = broadcast_to(m, src, dst.shape)
         else:

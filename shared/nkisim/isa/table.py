@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..chip import dtypes
@@ -42,7 +43,8 @@ _MISSING = object()
 class Accepted(NamedTuple):
     """An instruction that was planned, and which of a call's tiles are its operands.
 
-    `names`: of the operand that each tile is, "" if it is none, or lies in HBM.
+    `names`: of the operand that each tile is, "" if it is none, or lies in HBM. `take`: returns
+    those that are read, of a call's tiles.
     """
 
     pattern: Instr
@@ -50,17 +52,30 @@ class Accepted(NamedTuple):
     srcs: tuple[int, ...]
     dst: int                    # -1: a result tile
     also: tuple[int, ...]
+    take: Callable[[list[Tensor]], Any]
+
+    @staticmethod
+    def of(pattern: Instr, names: tuple[str, ...], srcs: tuple[int, ...], dst: int,
+           also: tuple[int, ...]) -> Accepted:
+        """Return what is known by the places of tiles."""
+        take = itemgetter(*srcs) if len(srcs) > 1 else \
+            itemgetter(slice(srcs[0], srcs[0] + 1) if srcs else slice(0))
+        return Accepted(pattern, names, srcs, dst, also, take)
 
     def again(self, m: Machine, tiles: list[Tensor]) -> Instr:
         """Return the instruction with other tiles of the same forms."""
-        pattern, names, srcs, dst, also = self          # faster than by name
+        pattern, names, _, dst, also, take = self       # faster than by name
         node_loop, is_open = m.trace.node_loop, m.loop_open
         for x, name in zip(tiles, names):
             st = x.storage
             if (st is None or x.nblock or st.node and not is_open[node_loop[st.node]]) and name:
                 m.tile(x, name)             # says what is wrong with it, if it is
-        ins = pattern.pattern()
-        ins.srcs = tuple([tiles[i] for i in srcs])
+        if m.compute:
+            ins = pattern.pattern()
+        else:                                   # nothing keeps it once it is recorded
+            ins = pattern
+            ins.accumulate = ins.opens = ins.inplace = False
+        ins.srcs = tuple(take(tiles))
         if dst >= 0:
             ins.dst = tiles[dst]
         if also:
@@ -297,7 +312,7 @@ class Row:
             return                                  # the plan has made other operands of them
         ins.like = pattern = ins.pattern()
         pattern.like = pattern
-        m.accepted[key] = Accepted(
+        m.accepted[key] = Accepted.of(
             pattern, tuple("" if tiles[i].kind is HBM else slots[i].name for i in at),
             tuple(map(at.index, srcs)), at.index(dst) if dst >= 0 else -1,
             tuple(at.index(i) for i in slots

@@ -18,7 +18,7 @@ from ..chip.hw import NeuronCore
 from ..chip.memory import FULLY, HBM, NEVER, PARTLY, PSUM, Storage, contiguous_strides
 from ..errors import NkiError, fail, user_frame
 from ..trace.trace import Trace
-from . import arena, bodies, late, limits, masked, refuse, waiting
+from . import arena, assignment, bodies, late, limits, masked, refuse, waiting
 from .block import BlockTensor
 from .instruction import Instr
 from .loop import Loop, shuffle_seed
@@ -27,7 +27,7 @@ from .nestonce import Once
 from .products import NOT_YET, Products
 from .replay import Replays
 from .shadow import refresh_shadow
-from .tensor import Indirect, Tensor
+from .tensor import Tensor
 from .transfers import Transfers
 from .undefined import Undefined
 from .values import TileValues
@@ -230,8 +230,6 @@ class Machine:
         """Before `st` changes, give results that were bound to it and still live a copy."""
         alive = [t for ref in st.aliases if (t := ref()) is not None]
         st.aliases = None
-        if not alive:
-            return
         if st.queued or self.transfers is not None:
             self.catch_up()
         for t in alive:
@@ -278,6 +276,10 @@ class Machine:
                 self.undefined.spoil(outs, origins)
             if self.watch is not None:
                 self.watch.note(self, dst)
+        else:                           # what is held is still in use, and that is recorded
+            ins.srcs, ins.dst = (), None
+            if ins.also:
+                ins.also = ()
 
     def effect(self, ins: Instr) -> None:
         """Check, record and execute an instruction that writes no tensor: it sets a state."""
@@ -328,8 +330,12 @@ class Machine:
                 refuse.immutable(t)
             if st.queued and not waits:
                 self.products.before_write(t, ins.accumulate)
-            if st.aliases:
-                self._unshare(st)
+            if st.aliases is not None:
+                for ref in st.aliases:
+                    if ref() is not None:
+                        self._unshare(st)
+                        break
+                st.aliases = None
             st.lazy_zero = False
 
     def _check_reads(self, ins: Instr, dst: Tensor) -> list[np.ndarray] | None:
@@ -404,78 +410,8 @@ class Machine:
         self.op("fill", t, 0.0)
         self.pending, self.node = here
 
-    # -- assignment ------------------------------------------------------------------
-    def assign(self, dst: Any, value: Any) -> None:
-        """Do `dst[...] = value`."""
-        if dst.__class__ is not Tensor:
-            if isinstance(dst, Indirect) or dst.kind is HBM:
-                refuse.assigned_hbm(dst)
-            refuse.not_a_tile(dst, "destination")
-        if dst.kind is HBM:
-            refuse.assigned_hbm(dst)
-        if dst.pending is not None:
-            self.flush()
-        if value.__class__ is Tensor:
-            if value.pending is not None and self.pending is not None \
-                    and self.pending[1] is value:
-                ins = value.pending
-                if ins.can_write(dst.kind):
-                    target = self.fit(dst, ins.shape)
-                    if target is not None:
-                        self.bind(ins, value, target)
-                        return
-                self.flush()
-            if value.same_place(dst):
-                return                                  # p[i] += ...: already in place
-            self.op("copy_into", dst, value)
-        elif isinstance(value, (int, float, np.generic)):
-            if self.pending is not None:
-                self.flush()
-            self.op("fill", dst, value)
-        elif hasattr(value, "assign_to"):               # nl.loop_reduce
-            value.assign_to(self, dst)
-        else:
-            refuse.not_a_tile(value, "of the assignment")
-
-    def fit(self, dst: Tensor, shape: tuple[int, ...]) -> Tensor | None:
-        """Return `dst` seen with `shape`, None if the value must be broadcast; else raise."""
-        if dst.shape == shape:
-            return dst
-        if [n for n in dst.shape if n != 1] == [n for n in shape if n != 1]:
-            if dst.shape[0] == shape[0] or dst.kind is HBM:
-                return dst.reshape(shape)
-        lead = len(dst.shape) - len(shape)
-        padded = (shape[0],) + (1,) * lead + shape[1:] if lead >= 0 else shape
-        if lead >= 0 and all(a == b or b == 1 for a, b in zip(dst.shape, padded)):
-            return None
-        refuse.does_not_fit(dst, shape)
-
-    def accumulate(self, dst: Tensor, value: Any, op: str) -> Tensor:
-        """Do `dst += value` (or -=, *=, /=) in place."""
-        if op == "add" and isinstance(value, Tensor) and value.pending is not None \
-                and value.pending.row.accumulates and value.pending.can_write(dst.kind) \
-                and dst.pending is None and self.pending is not None \
-                and self.pending[1] is value and dst.dtype == dtypes.FLOAT32:
-            ins = value.pending
-            target = self.fit(dst, ins.shape)
-            if target is not None:
-                ins.accumulate = True
-                self.bind(ins, value, target)
-                return dst
-        if isinstance(dst, BlockTensor):
-            refuse.not_a_tile(dst, "destination")
-        if dst.kind is PSUM and dst.dtype.kind in "iu" and isinstance(value, Tensor) \
-                and value.pending is not None and value.pending.row.accumulates:
-            refuse.integer_sum(dst)
-        if self.pending is not None:
-            self.flush()
-        if dst.kind is HBM:
-            refuse.assigned_hbm(dst)
-        result = self.op(op, dst, value)
-        if result.pending is not None:
-            result.pending.inplace = True
-        self.assign(dst, result)
-        return dst
+    assign = assignment.assign              # dst[...] = value
+    accumulate = assignment.accumulate      # dst += value
 
     # -- lowering ----------------------------------------------------------------------
     def op(self, name: str, *args: Any, **kw: Any) -> Any:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from .nestonce import Once
 
 UNUSED = 12             # nests at one place that are remembered in vain, before none is any more
+#: what moves a word of a record that is had again: nothing, the rows before it ... (Again.append)
+_STAYS, _ROWS, _NODES, _OUTSIDE, _LOOPS, _PARENT, _FIRST = range(7)
 #: types of values that are what they are equal to
 _VALUES = frozenset((bool, str, tuple, type(None), type(...), FunctionType, ModuleType, Buffer,
                      type))
@@ -87,7 +89,8 @@ class Look:
                     return None
                 numbers[path[0]] = x.value
                 continue
-            if kind in _VALUES or isinstance(x, (np.dtype, np.integer, np.ufunc, Enum, type)):
+            if kind is not Tensor and (kind in _VALUES or isinstance(
+                    x, (np.dtype, np.integer, np.ufunc, Enum, type))):
                 key += (kind, x)
                 continue
             if kind is float:
@@ -204,13 +207,21 @@ class Again:
         self.begin = run.storages, run.nodes, run.loops, run.parent
         self.rows = np.array(tr.rows[run.rows:], np.int64)
         self.starts = np.array(tr.starts[run.starts:], np.int64) - run.rows
-        self.every, self.products, self.runs = every, products, runs
-        self.storages = np.array(tr.storages.data[run.storages * width:],
-                                 np.int64).reshape(-1, width)
-        self.inside = self.storages[:, NODE_OF_STORAGE] >= run.nodes
-        self.parent = np.array(tr.node_parent[run.nodes:], np.int64)
-        self.outer = self.parent < run.nodes
-        self.loop = np.array(tr.node_loop[run.nodes:], np.int64)
+        self.products, self.runs = products, runs
+        made = np.array(tr.storages.data[run.storages * width:], np.int64)
+        parent = np.array(tr.node_parent[run.nodes:], np.int64)
+        loop = np.array(tr.node_loop[run.nodes:], np.int64)
+        #: all words that are appended, and which of the words of `append` moves each
+        self.words = np.concatenate([self.starts, self.rows, made,
+                                     np.where(parent < run.nodes, 0, parent), loop])
+        of_made = np.zeros(len(made), np.int64)
+        of_made[NODE_OF_STORAGE::width] = np.where(
+            made[NODE_OF_STORAGE::width] < run.nodes, _OUTSIDE, _NODES)
+        self.moved_by = np.concatenate([
+            np.full(len(self.starts), _ROWS), every + _FIRST, of_made,
+            np.where(parent < run.nodes, _PARENT, _NODES), np.full(len(loop), _LOOPS)])
+        self.cuts = (np.cumsum([len(self.starts), len(self.rows), len(made), len(parent)])
+                     * self.words.itemsize).tolist()
         self.iteration = tr.node_iter[run.nodes:].tobytes()
         self.loops = tr.loop_kind[run.loops:], tr.loop_line[run.loops:]
         self.operands: list[tuple[bool, list[Operand]]] = []    # in a loop of the record?
@@ -297,7 +308,8 @@ class Again:
         moves = [(t.storage.id - id, t.offset - offset)
                  for t, (id, offset) in zip(tiles, self.tiles)]
         moves += [(0, 0), (made, 0)]                    # Operand.STAYS, Operand.MADE
-        shift: list[int] = []
+        # _STAYS, _ROWS, _NODES, _OUTSIDE, _LOOPS, _PARENT; and from _FIRST on those of the lines
+        shift = [0, len(tr.rows), node, outside, len(tr.loop_kind) - loops, m.node]
         begins: list[list[int]] = []                    # of the operands of each line
         for inside, line in self.operands:
             shift += (0, 0, node if inside else outside)
@@ -314,17 +326,15 @@ class Again:
                   for p, (_, line), here in zip(self.products, self.operands, begins)]
         if m.compute and not (all(v.known(m) for v in values) and has_room(m, values)):
             return False
-        tr.starts.frombytes((self.starts + len(tr.rows)).tobytes())
-        tr.rows.frombytes((self.rows + np.array(shift, np.int64)[self.every]).tobytes())
-        if len(self.storages):
-            new = self.storages.copy()
-            new[:, NODE_OF_STORAGE] += np.where(self.inside, node, outside)
-            tr.storages.data.frombytes(new.tobytes())
-        if len(self.parent):
-            parents = self.parent + node
-            parents[self.outer] = m.node
-            tr.node_parent.frombytes(parents.tobytes())
-            tr.node_loop.frombytes((self.loop + (len(tr.loop_kind) - loops)).tobytes())
+        new = memoryview(self.words + np.array(shift, np.int64)[self.moved_by]).cast("B")
+        starts, rows, stores, parents = self.cuts
+        tr.starts.frombytes(new[:starts])
+        tr.rows.frombytes(new[starts:rows])
+        if stores > rows:
+            tr.storages.data.frombytes(new[rows:stores])
+        if parents > stores:
+            tr.node_parent.frombytes(new[stores:parents])
+            tr.node_loop.frombytes(new[parents:])
             tr.node_iter.frombytes(self.iteration)
             kinds, lines = self.loops
             tr.loop_kind += kinds

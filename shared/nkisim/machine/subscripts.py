@@ -9,21 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-#: of a view: offset, shape, strides, block dims; None: the subscript is none of this kind
-Part = tuple[int, tuple[int, ...], tuple[int, ...], int]
 #: (rank, partition dim or -1, type of each key ...) -> resolves such subscripts of such tensors
-RESOLVERS: dict[tuple, Callable[[Any, tuple], Part | None]] = {}
+RESOLVERS: dict[tuple, Callable[[Any, tuple], Any]] = {}
 
 
-def resolver(form: tuple) -> Callable[[Any, tuple], Part | None]:
+def resolver(form: tuple, made: type) -> Callable[[Any, tuple], Any]:
     """Return the function for subscripts of a form, which is added to RESOLVERS.
 
-    The function gets a tensor and the keys. Integers and slices that lie inside of the tensor are
-    a view; what leaves it, counts from its end or has a step is for others.
+    The function gets a tensor and the keys, and returns the view, of the class `made`. Integers and
+    slices that lie inside of the tensor are one; for what leaves it, counts from its end or has a
+    step, which is for others, it returns None.
     """
     rank, part, *kinds = form
     found = RESOLVERS[form] = _nothing if len(kinds) > rank or not {int, slice}.issuperset(kinds) \
-        else _written(rank, part, kinds)
+        else _written(rank, part, kinds, made)
     return found
 
 
@@ -31,7 +30,7 @@ def _nothing(t: Any, keys: tuple) -> None:
     return None
 
 
-def _written(rank: int, part: int, kinds: list[type]) -> Callable[[Any, tuple], Part | None]:
+def _written(rank: int, part: int, kinds: list[type], made: type) -> Callable[[Any, tuple], Any]:
     """Write the function for integers and slices."""
     dims = range(len(kinds))
     body = [f"{''.join(f'k{d}, ' for d in dims)} = keys" if kinds else "",
@@ -58,12 +57,17 @@ def _written(rank: int, part: int, kinds: list[type]) -> Callable[[Any, tuple], 
     if part >= 0 and len(kept) < 2:                             # tile[:, k] is (P, 1)
         sizes.append("1")
         strides.append("t.dtype.itemsize")
-    blocks = f"t.nblock - {sum(d < part for d in numbers)}"
-    body.append(f"return offset, ({''.join(f'{n}, ' for n in sizes)}), "
-                f"({''.join(f'{s}, ' for s in strides)}), {blocks}")
-    names: dict[str, Any] = {}
+    body += ["v = new(made)",                   # as Tensor.__init__ and `like` do
+             *(f"v.{name} = t.{name}" for name in ("m", "storage", "dtype", "kind", "owner")),
+             "v.offset = offset",
+             f"v.shape = ({''.join(f'{n}, ' for n in sizes)})",
+             f"v.strides = ({''.join(f'{s}, ' for s in strides)})",
+             f"v.nblock = {max(part, 0) - sum(d < part for d in numbers)}",
+             "v.oob = v.pending = v._np = None",
+             "return v"]
+    names: dict[str, Any] = {"new": object.__new__, "made": made}
     exec("def resolve(t, keys):\n" + "".join(f"    {line}\n" for line in body if line), names)
     return names["resolve"]
 
 
-__all__ = ["RESOLVERS", "Part", "resolver"]
+__all__ = ["RESOLVERS", "resolver"]

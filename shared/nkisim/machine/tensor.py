@@ -152,17 +152,8 @@ class Tensor:
         """Return the view that integers and slices inside of the tensor mean; None for others."""
         if self.oob is not None:
             return None
-        kind = self.kind
-        form = (len(self.shape), self.nblock if kind is not HBM else -1, *map(type, keys))
-        found = (RESOLVERS.get(form) or resolver(form))(self, keys)
-        if found is None:
-            return None
-        t = Tensor.__new__(Tensor)      # as __init__ does
-        t.m, t.storage, t.kind, t.dtype = self.m, self.storage, kind, self.dtype
-        t.offset, t.shape, t.strides, t.nblock = found
-        t.oob = t.pending = t._np = None
-        t.owner = self.owner
-        return t
+        form = (len(self.shape), self.nblock if self.kind is not HBM else -1, *map(type, keys))
+        return (RESOLVERS.get(form) or resolver(form, Tensor))(self, keys)
 
     def _subscript(self, keys: tuple) -> Tensor:
         """Resolve the subscripts that the fast path leaves: `...`, ds, indices, past the end."""

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from struct import Struct
 from types import CodeType
 from typing import Any, NamedTuple
@@ -35,26 +36,24 @@ def operand_at(start: Any, number: Any) -> Any:
     return start + HEAD + OPERAND * number
 
 
-#: where the lines of a long function begin, by its code, which stays alive here
-_line_starts: dict[int, tuple[CodeType, list[int], list[int]]] = {}
 _LONG = 8192            # bytes of a code's table of lines from which on it is read once, as a whole
 
 
-def _line_number(frame: Any) -> int:
-    """Return `frame.f_lineno`. Python reads the table of lines from its start each time, which
-    takes long where thousands of instructions are written out."""
-    code = frame.f_code
+@lru_cache(maxsize=16)
+def _line_starts(code: CodeType) -> tuple[list[int], list[int]] | None:
+    """Return where in a code lines begin, and which; None if `frame.f_lineno` is as good.
+
+    For that Python reads the table of lines from its start each time, which takes long where
+    thousands of instructions are written out.
+    """
     if len(code.co_linetable) < _LONG:
-        return frame.f_lineno
-    known = _line_starts.get(id(code))
-    if known is None:
-        starts, lines = [0], [code.co_firstlineno]
-        for start, _, line in code.co_lines():
-            if line is not None and line != lines[-1]:
-                starts.append(start)
-                lines.append(line)
-        known = _line_starts[id(code)] = code, starts, lines
-    return known[2][bisect_right(known[1], frame.f_lasti) - 1]
+        return None
+    starts, lines = [0], [code.co_firstlineno]
+    for start, _, line in code.co_lines():
+        if line is not None and line != lines[-1]:
+            starts.append(start)
+            lines.append(line)
+    return starts, lines
 
 
 @dataclass(frozen=True)
@@ -270,7 +269,8 @@ class Trace:
         self.storages = Storages()
         self.lines: list[Where] = []
         self._line_ids: dict[tuple[int, int], int] = {}     # (id of a code object, offset) ->
-        self._codes: dict[int, CodeType] = {}               # kept, so that ids stay unique
+        #: code of the user's by its id, kept, so that ids stay unique; with its `_line_starts`
+        self._codes: dict[int, tuple[CodeType, tuple[list[int], list[int]] | None]] = {}
         self._place_ids: dict[Where, int] = {}
         # as the constants at the top of this file say; `instructions` and `operands` read it
         self.rows = array("q")
@@ -290,17 +290,20 @@ class Trace:
 
     def line(self, frame: Any) -> int:
         """Return the id of the source line that the user's code is at: in `frame` or above."""
-        key = (id(frame.f_code), frame.f_lasti)     # hashing the code itself would take long
+        code = frame.f_code
+        key = (id(code), frame.f_lasti)             # hashing the code itself would take long
         got = self._line_ids.get(key)
         if got is None:
-            user = user_frame(frame)
-            if user is None:
-                return -1
-            if user is not frame:
-                return self.line(user)
-            code = frame.f_code
-            got = self._line_ids[key] = self.line_of(code, _line_number(frame))
-            self._codes[id(code)] = code
+            known = self._codes.get(id(code))
+            if known is None:
+                user = user_frame(frame)
+                if user is not frame:
+                    return -1 if user is None else self.line(user)
+                known = self._codes[id(code)] = code, _line_starts(code)
+            starts = known[1]
+            got = self._line_ids[key] = self.line_of(
+                code, frame.f_lineno if starts is None
+                else starts[1][bisect_right(starts[0], frame.f_lasti) - 1])
         return got
 
     def line_of(self, code: CodeType, lineno: int) -> int:

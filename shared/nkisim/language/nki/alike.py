@@ -108,9 +108,9 @@ def remember(m: Machine, key: tuple, wrote: Written, mine: dict[str, Tensor],
     for place, operand in zip(places, accepted.names):
         operands[place] = operand
     m.accepted[key] = Known(
-        Accepted(accepted.pattern, tuple(operands), tuple(places[i] for i in accepted.srcs),
-                 places[accepted.dst] if accepted.dst >= 0 else -1,
-                 tuple(places[i] for i in accepted.also)),
+        Accepted.of(accepted.pattern, tuple(operands), tuple(places[i] for i in accepted.srcs),
+                    places[accepted.dst] if accepted.dst >= 0 else -1,
+                    tuple(places[i] for i in accepted.also)),
         dst, wrote.asked, wrote.onto,
         tuple(i for i, n in enumerate(names) if n != "dst" and mine[n].kind is PSUM),
         tuple(constants), name)

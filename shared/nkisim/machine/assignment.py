@@ -1,0 +1,94 @@
+"""What `dst[...] = value` and `dst += value` do.
+
+The instruction that made the value writes to where it goes, if it has not run yet and can; else a
+copy, a fill or the operator does.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..chip import dtypes
+from ..chip.memory import HBM, PSUM
+from . import refuse
+from .block import BlockTensor
+from .tensor import Indirect, Tensor
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+
+def assign(m: Machine, dst: Any, value: Any) -> None:
+    """Do `dst[...] = value`."""
+    if dst.__class__ is not Tensor:
+        if isinstance(dst, Indirect) or dst.kind is HBM:
+            refuse.assigned_hbm(dst)
+        refuse.not_a_tile(dst, "destination")
+    if dst.kind is HBM:
+        refuse.assigned_hbm(dst)
+    if dst.pending is not None:
+        m.flush()
+    if value.__class__ is Tensor:
+        if value.pending is not None and m.pending is not None \
+                and m.pending[1] is value:
+            ins = value.pending
+            if ins.can_write(dst.kind):
+                target = fit(dst, ins.shape)
+                if target is not None:
+                    m.bind(ins, value, target)
+                    return
+            m.flush()
+        if value.same_place(dst):
+            return                                  # p[i] += ...: already in place
+        m.op("copy_into", dst, value)
+    elif isinstance(value, (int, float, np.generic)):
+        if m.pending is not None:
+            m.flush()
+        m.op("fill", dst, value)
+    elif hasattr(value, "assign_to"):               # nl.loop_reduce
+        value.assign_to(m, dst)
+    else:
+        refuse.not_a_tile(value, "of the assignment")
+
+
+def fit(dst: Tensor, shape: tuple[int, ...]) -> Tensor | None:
+    """Return `dst` seen with `shape`, None if the value must be broadcast; else raise."""
+    if dst.shape == shape:
+        return dst
+    if [n for n in dst.shape if n != 1] == [n for n in shape if n != 1]:
+        if dst.shape[0] == shape[0] or dst.kind is HBM:
+            return dst.reshape(shape)
+    lead = len(dst.shape) - len(shape)
+    padded = (shape[0],) + (1,) * lead + shape[1:] if lead >= 0 else shape
+    if lead >= 0 and all(a == b or b == 1 for a, b in zip(dst.shape, padded)):
+        return None
+    refuse.does_not_fit(dst, shape)
+
+
+def accumulate(m: Machine, dst: Tensor, value: Any, op: str) -> Tensor:
+    """Do `dst += value` (or -=, *=, /=) in place."""
+    if op == "add" and isinstance(value, Tensor) and value.pending is not None \
+            and value.pending.row.accumulates and value.pending.can_write(dst.kind) \
+            and dst.pending is None and m.pending is not None \
+            and m.pending[1] is value and dst.dtype == dtypes.FLOAT32:
+        ins = value.pending
+        target = fit(dst, ins.shape)
+        if target is not None:
+            ins.accumulate = True
+            m.bind(ins, value, target)
+            return dst
+    if isinstance(dst, BlockTensor):
+        refuse.not_a_tile(dst, "destination")
+    if dst.kind is PSUM and dst.dtype.kind in "iu" and isinstance(value, Tensor) \
+            and value.pending is not None and value.pending.row.accumulates:
+        refuse.integer_sum(dst)
+    if m.pending is not None:
+        m.flush()
+    if dst.kind is HBM:
+        refuse.assigned_hbm(dst)
+    result = m.op(op, dst, value)
+    if result.pending is not None:
+        result.pending.inplace = True
+    assign(m, dst, result)
+    return dst
