@@ -114,15 +114,18 @@ class Machine:
                     where: int = -1, arena: bool = False, readonly: bool = False,
                     shared: bool = False) -> Storage:
         """Create the bytes of a tensor; `shared` by the instances of a grid."""
-        node = 0 if arena or shared else self.node
-        known = None if arena or shared else bodies.again(self, kind, nparts, row_bytes)
-        if known is not None:
-            return known
+        body, node = self.body, self.node
+        if arena or shared:
+            body, node = None, 0
+        if body is not None:
+            known = bodies.again(self, body, kind, nparts, row_bytes)
+            if known is not None:
+                return known
         id = self.storages.add(kind, nparts, row_bytes, where, node, arena, readonly,
                                self.body is not None)
         made = Storage(id, kind, nparts, row_bytes, grain, where, node, arena, readonly)
-        if self.body is not None and not (arena or shared):
-            self.body.made[self.body.at - 1:] = [made]
+        if body is not None:
+            body.made[body.at - 1:] = [made]
         return made
 
     def result_tile(self, shape: tuple[int, ...], dtype: np.dtype, kind: str,
@@ -259,7 +262,19 @@ class Machine:
         waits = self._before_reads(ins, outs)
         if ins.row.check is not None:
             ins.row.check(self, ins, dst)
-        self._before_writes(ins, outs, waits)
+        for t in outs:
+            st = t.storage
+            if st.readonly:
+                refuse.immutable(t)
+            if st.queued and not waits:
+                self.products.before_write(t, ins.accumulate)
+            if st.aliases is not None:              # what others still want of the bytes
+                for ref in st.aliases:
+                    if ref() is not None:
+                        self._unshare(st)
+                        break
+                st.aliases = None
+            st.lazy_zero = False
         self.trace.record(ins, outs, ins.line, self.node)
         if waits:
             waiting.hold(self, ins, dst)
@@ -293,6 +308,8 @@ class Machine:
                     arena.check_owner(self, s, ins.line)
             self.undefined.refuse(ins)
             ins.row.run(self, ins, None)
+        else:
+            ins.srcs = ()
 
     def _before_reads(self, ins: Instr, outs: tuple[Tensor, ...]) -> bool:
         """Refuse accesses that leave their tensors; compute what has been put off and is read.
@@ -321,22 +338,6 @@ class Machine:
                 if not waits:
                     self.products.run()
         return waits
-
-    def _before_writes(self, ins: Instr, outs: tuple[Tensor, ...], waits: bool) -> None:
-        """Refuse writes into inputs; save what others still want of the bytes."""
-        for t in outs:
-            st = t.storage
-            if st.readonly:
-                refuse.immutable(t)
-            if st.queued and not waits:
-                self.products.before_write(t, ins.accumulate)
-            if st.aliases is not None:
-                for ref in st.aliases:
-                    if ref() is not None:
-                        self._unshare(st)
-                        break
-                st.aliases = None
-            st.lazy_zero = False
 
     def _check_reads(self, ins: Instr, dst: Tensor) -> list[np.ndarray] | None:
         """Look for reads of what somebody else owns by now, and of what nobody has written.

@@ -176,6 +176,9 @@ class Products:
                 self.finish()
         key = _result(dst)
         group = self._groups.get(key)
+        if opens and group is not None:
+            self.run()
+            group = None
         if group is None:
             if self.meets(dst):         # what both add to, groups would in any order, or at once
                 self.run()
