@@ -36,8 +36,15 @@ def _loops(names, one):
 
 
 def kernels(source, one, **sizes):
-    """Return sources of kernels: `source` with a body of loops, whose lines are of `one`."""
-    return st.lists(_loops(["i", "j", "k"], one), min_size=1, max_size=2).map(
+    """Return sources of kernels: `source` with a body of loops, whose lines are of `one`.
+
+    Loops may be in one over a tuple, which is no nest: they run again and again.
+    """
+    loops = _loops(["i", "j", "k"], one)
+    again = st.builds(_block, st.sampled_from(["for a in (1, 2, 0, 1)", "for b in (0, 1, 2)",
+                                               "for a, b in ((0, 1), (1, 2), (1, 1), (2, 0))"]),
+                      loops)
+    return st.lists(st.one_of(loops, again), min_size=1, max_size=2).map(
         lambda loops: source.format(**sizes, body="\n".join(_indent(sum(loops, [])))))
 
 

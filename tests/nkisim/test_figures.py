@@ -16,7 +16,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "latency-model.md"
 
 #: Numbers that are no facts of a chip. file -> {a piece of the line: why the number is there}
 STRUCTURE = {
-    "prefetch.py": {"1e3": "units: bytes over GB/s to us"},
+    "prefetch.py": {"1e3": "units: bytes over GB/s to us", "5.0": "the golden ratio",
+                    "2.0 * place": "from -1 to 1"},
     "twice.py": {"k.outputs == 2": "a result, and sums of it", "operands[2:]": "what is read",
                  "places[2:]": "what is read", "range(2,": "what is read"},
     "transposes.py": {"WIDE = 4": "bytes of the data that it is about",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from nkisim.machine import nest
 
-from .nesting import P, data, run, same
+from .nesting import P, count, data, run, same
 from .nesting import taken as taken
 
 ROWS, WIDTH = 16, 24
@@ -73,6 +73,20 @@ def other_tiles(acc, left, right, t):
         acc += nisa.nc_matmul(a[:, k], b[:, k, t:t + 8])
 
 
+def by_grids(acc, left, right, t):
+    i_l, i_r = nl.mgrid[0:P, 0:P], nl.mgrid[0:P, 0:8]
+    for k in nl.affine_range(4):
+        acc[...] += nisa.nc_matmul(left[i_l.p, t + k, i_l.x], right[i_r.p, k, t + i_r.x])
+
+
+def by_names_of_its_own(acc, left, right, t):
+    step = 2
+    for k in nl.affine_range(4):
+        first = t * step + k
+        last = first + 8
+        acc += nisa.nc_matmul(left[:, first], right[:, k, first:last])
+
+
 def over_python_range(acc, left, right, t):
     for k in range(4):
         acc += nisa.nc_matmul(left[:, t + k], right[:, k, t:t + 8])
@@ -85,8 +99,9 @@ def of_two_sizes(acc, left, right, t):
 
 
 @pytest.mark.parametrize("body, least", [
-    (window, 5), (two_loops, 5), (by_ds, 5), (of_parts, 5), (other_tiles, 5),
-    (over_python_range, 5), (of_two_sizes, 3)], ids=lambda x: getattr(x, "__name__", ""))
+    (window, 5), (two_loops, 5), (by_ds, 5), (of_parts, 5), (other_tiles, 5), (by_grids, 5),
+    (by_names_of_its_own, 5), (over_python_range, 5), (of_two_sizes, 3)],
+    ids=lambda x: getattr(x, "__name__", ""))
 def test_the_record_is_taken_from_the_first_nest(monkeypatch, taken, body, least):
     same(monkeypatch, kernel_of(body), *inputs())
     assert len(taken) >= least
@@ -344,6 +359,31 @@ def test_nests_with_loads_and_in_long_loops_are_as_ever(monkeypatch, kernel):
 def test_a_nest_with_loads_is_taken(monkeypatch, taken):
     same(monkeypatch, tiles_of_loads, *inputs())
     assert len(taken) == 5
+
+
+@nki.jit
+def summed_in_sbuf(x, w):
+    """As the SDK's product in blocks: what a bank has added up is added to a tile in SBUF."""
+    out = nl.ndarray((P, 4, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+    left, right = nl.load(w), nl.load(x)
+    total = nl.zeros((P, 4, 8), dtype=nl.float32, buffer=nl.sbuf)
+    i = nl.mgrid[0:P, 0:8]
+    for block in nl.sequential_range(2):
+        for t in nl.affine_range(4):
+            acc = nl.zeros((P, 8), dtype=nl.float32, buffer=nl.psum)
+            for k in nl.affine_range(4):
+                acc[...] += nisa.nc_matmul(left[:, 4 * block + k], right[:, k, t:t + 8])
+            total[i.p, t, i.x] += acc[i.p, i.x]
+    nl.store(out, value=total)
+    return out
+
+
+def test_sums_in_sbuf_are_nests_as_well(monkeypatch):
+    same(monkeypatch, summed_in_sbuf, *inputs())
+    monkeypatch.delenv(nest.VARIABLE)
+    nests = count(monkeypatch)
+    run(summed_in_sbuf, *inputs(), compute=False)
+    assert len(nests) == 1
 
 
 # -- anything --------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ def kernel(x):
     old = nl.load(x[0:8])
     new = nl.copy(old)
     table = (1, 0, 3, 2, 1, 0, 2, 1)
+    i_p, i_f = nl.mgrid[0:8, 0:16]
 {body}
     nl.store(out[0:8], old)
     nl.store(out[0:8, 0:8], acc)
@@ -51,6 +52,12 @@ _line = st.one_of(
     st.builds("nl.store(out[{0}:{0} + 8], {1})".format, _row, _tile),
     st.builds("nl.store(out[0:8, {0}:{0} + 8], {1})".format, _index, _sum),
     st.builds("new[...] = {}".format, _tile), st.just("new += old"),
+    st.builds("ring[:, {}] += {}".format, _slot, st.sampled_from(["old", "new", "ring[:, a]"])),
+    st.builds("ring[:, {}, 0:8] += {}".format, _slot, _sum),
+    st.builds("r = {}; s = r + 1; ring[:, s % 4] = old; nl.store(out[r:r + 8], new)".format, _row),
+    st.builds("r = {} * b; f = nl.arange(8)[None, :]; p = nl.arange(8)[:, None]; "
+              "acc[...] += nisa.nc_matmul(old[p, r + f], new[p, f])".format, _index),
+    st.just("nl.store(out[i_p, a + i_f], old[i_p, b + i_f])"),
     st.builds("acc += nisa.nc_matmul(old[:, {0}:{0} + 8], ring[:, {1}, 0:8])".format, _index,
               _slot),
     st.builds("wide[:, {}] += nisa.nc_matmul(old[:, 0:8], new[:, {}:{} + 8])".format, _slot,

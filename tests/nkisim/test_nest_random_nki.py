@@ -58,6 +58,9 @@ _line = st.one_of(
               "nisa.nc_matmul(p, old[:, {0}:{0} + 8], new[:, 0:8]); "
               "nisa.tensor_copy(ring[:, {1}, 0:8], p)".format, _index, _slot),
     st.builds("nisa.tensor_copy(dst=new[:, 0:8], src={})".format, _sum),
+    st.builds("r = {}; s = r + 1; nisa.nc_matmul(dst={}, stationary=old[:, r:s + 7], "
+              "moving=new[:, 0:8]{})".format, _index, _sum, _onto),
+    st.builds("r = {} * b; nisa.dma_copy(dst=out[r:r + 8], src=new)".format, _index),
     st.builds("nisa.memset(dst={}, value=0.0)".format, _sum),
     st.sampled_from(["size = 4 + a", "s = i + 1", "a = i",
                      "v = old[:, i:i + 8]; nisa.tensor_copy(ring[:, j % 4, 0:8], v[:, 0:8])"]))

@@ -247,12 +247,12 @@ def test_a_launch_leaves_no_memory_to_the_garbage_collector(monkeypatch, threads
     a, b = np.ones((128, 4, 128), dtype), np.ones((128, 4, 512), dtype)
     nkisim.run(two_products, a, b, 3)
     gc.collect()
-    before = {id(x) for x in gc.get_objects() if isinstance(x, Storage)}
+    before = {id(x) for x in gc.get_objects() if type(x) is Storage}
     held = weakref.ref(a)
     gc.disable()
     try:
         run = nkisim.run(two_products, a, b, 3)
-        left = [x for x in gc.get_objects() if isinstance(x, Storage) and id(x) not in before]
+        left = [x for x in gc.get_objects() if type(x) is Storage and id(x) not in before]
         del a
         assert left == [] and held() is None
         assert (run.outputs == 2 * 512).all()

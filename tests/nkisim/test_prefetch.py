@@ -1,6 +1,8 @@
 """When loads are triggered, and the clock of a Tensor Engine that works with few rows."""
 from __future__ import annotations
 
+from dataclasses import replace
+
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
@@ -11,6 +13,7 @@ import nkisim
 from nkisim.chip import hw
 from nkisim.report.reasons import LEAD, reasons
 from nkisim.timing import compiler
+from nkisim.timing.schedule import schedule
 
 from .model_kernels import ones
 
@@ -43,7 +46,7 @@ def test_small_loads_arrive_late_and_large_ones_in_time():
     times = {(n, on): predict(products(64, n), weights, x, compiler=on)
              for n in (1, 8) for on in (EARLY, compiler.DEFAULT)}
     body = {key: prof.body_us for key, prof in times.items()}
-    assert body[1, compiler.DEFAULT] > 1.15 * body[1, EARLY]
+    assert body[1, compiler.DEFAULT] > 1.1 * body[1, EARLY]
     assert body[8, compiler.DEFAULT] < 1.1 * body[8, EARLY]
     late = times[1, compiler.DEFAULT]
     why = reasons(late)["why"]
@@ -65,7 +68,8 @@ def test_a_load_is_as_far_ahead_as_it_is_taken_to_need():
     for before, load in zip(*plan.deps.leads):
         user = int(plan.deps.after[plan.deps.before == load].min())
         between = kinds[before:user].count("nc_matmul")
-        assert needs <= between * matmul <= needs + 2 * matmul
+        assert (1 - t.compiler_load_spread) * needs <= between * matmul \
+            <= (1 + t.compiler_load_spread) * needs + 2 * matmul
 
 
 def test_strictly_as_written_loads_wait_for_memory_alone():
@@ -112,6 +116,37 @@ def test_a_little_more_work_takes_a_little_longer():
     times = [stream(columns) for columns in range(0, 1025, 128)]
     steps = [b / a for a, b in zip(times, times[1:])]
     assert min(steps) > 0.98 and max(steps) < 1.3
+
+
+def test_an_instruction_more_takes_no_longer_than_it_lasts():
+    """Two iterations at a time once waited for their loads together: with six additions of a tile
+    a kernel was 40 % slower than with five, and slower than with seven."""
+    def chain(sums):
+        @nki.jit
+        def kernel(a):
+            out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+            for i in nl.affine_range(32):
+                x = nl.load(a[i])
+                for _ in range(sums):
+                    x = nisa.tensor_tensor(x, x, nl.add)
+                nl.store(out[i], x)
+            return out
+        return predict(kernel, ones(32, 128, 1024)).body_us
+    times = [chain(sums) for sums in range(4, 9)]
+    assert all(1 < b / a < 1.3 for a, b in zip(times, times[1:]))
+
+
+def test_no_kernel_is_much_faster_on_an_engine_that_is_a_little_faster():
+    """Loads wait for whole matmuls. With one estimate for all loads, each waited for the third
+    matmul before its use, or on an engine 1 % faster for the fourth: a quarter less time."""
+    prof = predict(products(64, 1), ones(128, 128 * 64), ones(128, 512))
+
+    def body(faster):
+        core = replace(hw.TRN2, pe_ghz=hw.TRN2.pe_ghz * faster)
+        plan = schedule(prof.trace, core, on=frozenset(compiler.DEFAULT))
+        return float(plan.end.max())
+    times = [body(1 + percent / 100) for percent in range(-12, 13)]
+    assert max(a / b for a, b in zip(times, times[1:])) < 1.05
 
 
 def test_loads_are_triggered_in_the_order_of_their_use():

@@ -118,11 +118,15 @@ COMPILER = {
         "512 x 3 and 2048 x 3 not; four PSUM drains of 128 are one in traces"),
     "compiler_merged_dmas": assumed(16, "a guess: so many rows, one for each DMA engine"),
     "compiler_load_us": fitted(
-        1.9, "matmuls of 74 block sizes: those with loads of 64 KiB wait 0.1 to 0.3 us for each"),
+        2.0, "about 2 us for a DMA, as AWS's documents have it; matmuls of 74 block sizes: those "
+        "with loads of 64 KiB wait 0.1 to 0.3 us for each"),
     "compiler_load_gbps": fitted(
         100.0, "the same: with loads of 256 KiB they hardly wait; 50 to 200 fit as well"),
     "compiler_load_idle": assumed(
         0.15, "so that a kernel just bound by an engine is not half as fast again as one just "
         "bound by DMAs; two records lie between"),
+    "compiler_load_spread": assumed(
+        0.15, "the estimate is the compiler's; 0.1 to 0.2 predict as well, and without it matmuls "
+        "of some block sizes are a quarter faster on a Tensor Engine that is 1 % faster"),
     "compiler_psum_share": assumed(0.5, "so that what comes later cannot take all banks"),
 }

@@ -59,7 +59,7 @@ class Storage:
     __slots__ = ("id", "kind", "nparts", "row_bytes", "nbytes", "_data", "init", "_mask",
                  "_origin", "grain", "_missing", "where", "readonly", "lazy_zero", "aliases",
                  "shadow", "node", "arena", "writers", "lost", "queued", "wide", "version",
-                 "loaded", "_fill", "_alike", "_rest", "_boxes", "__weakref__")
+                 "loaded", "late", "_fill", "_alike", "_rest", "_boxes", "__weakref__")
 
     def __init__(self, id: int, kind: str, nparts: int, row_bytes: int, grain: int, where: int,
                  node: int, arena: bool, readonly: bool):
@@ -88,11 +88,14 @@ class Storage:
         self.queued = 0                 # products wait that use it (products.py)
         self.version = 0                # how often something has been written
         self.loaded: Any = None         # what it is a copy of, and the versions of both then
+        self.late: list[Any] = []       # loads that are done before anybody looks at any bytes
         self.wide: tuple[np.dtype, np.ndarray] | None = None    # see `elements`
 
     @property
     def data(self) -> np.ndarray:
         """Return the bytes, as a flat uint8 array."""
+        if self.late:
+            self._catch_up()
         if self._data is None:
             self._data = pages.filled(self.nbytes, self._fill)
         elif self._rest:
@@ -102,6 +105,8 @@ class Storage:
     def data_of(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
                 itemsize: int) -> np.ndarray:
         """Return the bytes, of which somebody wants to look at those of an access pattern."""
+        if self.late:
+            self._catch_up()
         if self._rest and self.defined(offset, shape, strides, itemsize):
             assert self._data is not None
             return self._data
@@ -112,9 +117,22 @@ class Storage:
 
         What that write leaves out is poisoned when somebody looks at it, which is mostly never.
         """
+        if self.late:
+            self._catch_up()
         if self._data is None and self._fill and not self.arena:
             self._data, self._rest = pages.room(self.nbytes), True
         return self._data if self._rest else None
+
+    @property
+    def may_be_late(self) -> bool:
+        """Tell whether a load into it can be put off: nobody has seen any bytes yet."""
+        return self._data is None and self._fill == POISON and not self.arena
+
+    def _catch_up(self) -> None:
+        """Do the loads that have been put off."""
+        late, self.late = self.late, []
+        for load in late:
+            load.run()
 
     def _poison_rest(self) -> None:
         """Poison what nothing has written."""
@@ -138,7 +156,7 @@ class Storage:
 
     def adopt(self, flat: np.ndarray) -> None:
         """Take a flat uint8 array that is wholly written as the bytes."""
-        self._data, self.init, self.wide, self._rest = flat, FULLY, None, False
+        self._data, self.init, self.wide, self._rest, self.late = flat, FULLY, None, False, []
 
     def elements(self, dtype: np.dtype) -> np.ndarray:
         """Return all elements, seen as `dtype`, as a flat array of `dtypes.storage(dtype)`.
@@ -160,18 +178,20 @@ class Storage:
 
     def fresh(self) -> None:
         """Allocate without poisoning: the next write covers every byte."""
+        self.late = []
         if self._data is None:
             self._data = pages.room(self.nbytes)
 
     def zero(self) -> None:
         """Make every byte zero, which takes no time until one is looked at."""
         self._data, self._fill, self.init, self.wide, self._rest = None, 0, FULLY, None, False
+        self.late = []
 
     def renew(self) -> None:
         """Forget what has been written: the next iteration of a loop makes this tile again."""
         self._data, self._fill, self._rest, self.init, self.wide = None, POISON, False, NEVER, None
         self._boxes = self._mask = self._origin = None
-        self._alike, self._missing, self.lazy_zero = False, 0, False
+        self._alike, self._missing, self.lazy_zero, self.late = False, 0, False, []
         self.shadow = self.loaded = self.aliases = None
         self.version += 1
 

@@ -77,9 +77,9 @@ def outside(m: Machine) -> Iterator[None]:
         m.body, m.node = kept
 
 
-def again(m: Machine, kind: str, nparts: int, row_bytes: int) -> Storage | None:
+def again(m: Machine, body: Body, kind: str, nparts: int, row_bytes: int) -> Storage | None:
     """Return the storage that an iteration before has made at this place, emptied, if any."""
-    known = m.body.next() if m.body is not None else None
+    known = body.next()
     if not isinstance(known, Storage) or (known.kind, known.nparts, known.row_bytes) != (
             kind, nparts, row_bytes):
         return None

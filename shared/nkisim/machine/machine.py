@@ -15,19 +15,19 @@ import numpy as np
 from ..checks.finding import Finding
 from ..chip import dtypes
 from ..chip.hw import NeuronCore
-from ..chip.memory import FULLY, HBM, NEVER, PARTLY, PSUM, SBUF, Storage, contiguous_strides
+from ..chip.memory import FULLY, HBM, NEVER, PARTLY, PSUM, Storage, contiguous_strides
 from ..errors import NkiError, fail, user_frame
 from ..trace.trace import Trace
-from . import arena, assignment, bodies, limits, masked, refuse, waiting
+from . import arena, assignment, bodies, late, limits, masked, refuse, waiting
 from .block import BlockTensor
-from .instruction import PLAIN, Instr
+from .instruction import Instr
 from .loop import Loop, shuffle_seed
 from .nest import Nest, enabled
 from .nestonce import Once
 from .products import NOT_YET, Products
 from .replay import Replays
 from .shadow import refresh_shadow
-from .tensor import Tensor, same_bytes
+from .tensor import Tensor
 from .transfers import Transfers
 from .undefined import Undefined
 from .values import TileValues
@@ -114,15 +114,18 @@ class Machine:
                     where: int = -1, arena: bool = False, readonly: bool = False,
                     shared: bool = False) -> Storage:
         """Create the bytes of a tensor; `shared` by the instances of a grid."""
-        node = 0 if arena or shared else self.node
-        known = None if arena or shared else bodies.again(self, kind, nparts, row_bytes)
-        if known is not None:
-            return known
+        body, node = self.body, self.node
+        if arena or shared:
+            body, node = None, 0
+        if body is not None:
+            known = bodies.again(self, body, kind, nparts, row_bytes)
+            if known is not None:
+                return known
         id = self.storages.add(kind, nparts, row_bytes, where, node, arena, readonly,
                                self.body is not None)
         made = Storage(id, kind, nparts, row_bytes, grain, where, node, arena, readonly)
-        if self.body is not None and not (arena or shared):
-            self.body.made[self.body.at - 1:] = [made]
+        if body is not None:
+            body.made[body.at - 1:] = [made]
         return made
 
     def result_tile(self, shape: tuple[int, ...], dtype: np.dtype, kind: str,
@@ -259,7 +262,19 @@ class Machine:
         waits = self._before_reads(ins, outs)
         if ins.row.check is not None:
             ins.row.check(self, ins, dst)
-        self._before_writes(ins, outs, waits)
+        for t in outs:
+            st = t.storage
+            if st.readonly:
+                refuse.immutable(t)
+            if st.queued and not waits:
+                self.products.before_write(t, ins.accumulate)
+            if st.aliases is not None:              # what others still want of the bytes
+                for ref in st.aliases:
+                    if ref() is not None:
+                        self._unshare(st)
+                        break
+                st.aliases = None
+            st.lazy_zero = False
         self.trace.record(ins, outs, ins.line, self.node)
         if waits:
             waiting.hold(self, ins, dst)
@@ -293,6 +308,8 @@ class Machine:
                     arena.check_owner(self, s, ins.line)
             self.undefined.refuse(ins)
             ins.row.run(self, ins, None)
+        else:
+            ins.srcs = ()
 
     def _before_reads(self, ins: Instr, outs: tuple[Tensor, ...]) -> bool:
         """Refuse accesses that leave their tensors; compute what has been put off and is read.
@@ -322,22 +339,6 @@ class Machine:
                     self.products.run()
         return waits
 
-    def _before_writes(self, ins: Instr, outs: tuple[Tensor, ...], waits: bool) -> None:
-        """Refuse writes into inputs; save what others still want of the bytes."""
-        for t in outs:
-            st = t.storage
-            if st.readonly:
-                refuse.immutable(t)
-            if st.queued and not waits:
-                self.products.before_write(t, ins.accumulate)
-            if st.aliases is not None:
-                for ref in st.aliases:
-                    if ref() is not None:
-                        self._unshare(st)
-                        break
-                st.aliases = None
-            st.lazy_zero = False
-
     def _check_reads(self, ins: Instr, dst: Tensor) -> list[np.ndarray] | None:
         """Look for reads of what somebody else owns by now, and of what nobody has written.
 
@@ -363,22 +364,22 @@ class Machine:
         covers = (st.init != FULLY and ins.mask is None and not ins.also and 0 not in dst.strides
                   and not ins.scatters and not ins.row.merges)
         whole = covers and st.init == NEVER and dst.size * dst.dtype.itemsize == st.nbytes
-        if whole:
-            st.fresh()
-        elif covers and not ins.accumulate and self.transfers is None \
-                and all(s.storage is not st for s in ins.srcs):
-            dst.to_write()
-        try:
-            self.run(ins, dst)
-        except BaseException:
-            dst._np = None              # not written, maybe: nobody looks at it as it is
-            raise
+        moved = covers and ins.row.repeats and late.moves(ins, dst)
+        if not (moved and self.transfers is None and late.put_off(dst, ins.srcs[0])):
+            if whole:
+                st.fresh()
+            elif covers and not ins.accumulate and self.transfers is None and st not in [
+                    s.storage for s in ins.srcs]:
+                dst.to_write()
+            try:
+                self.run(ins, dst)
+            except BaseException:
+                dst._np = None          # not written, maybe: nobody looks at it as it is
+                raise
         if whole:
             st.init = FULLY
-            if ins.row.repeats and ins.form is PLAIN and ins.srcs and dst.kind is SBUF:
-                src = ins.srcs[0]
-                if same_bytes(src, dst):
-                    st.loaded = src, src.storage.version, st.version + 1
+            if moved:
+                st.loaded = ins.srcs[0], ins.srcs[0].storage.version, st.version + 1
 
     def run(self, ins: Instr, dst: Tensor) -> None:
         """Compute an instruction's result."""

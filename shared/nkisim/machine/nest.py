@@ -34,7 +34,7 @@ from .context import current
 from .loopindex import Compared, LoopIndex, Watch
 from .nestplan import Plan, plan_of
 from .nestrecord import Form, Line, Steps, Unrolled, unrolled
-from .nestvalues import Issue, Sum, copied, is_known, make, operand_of_all
+from .nestvalues import Issue, Sum, copied, from_hbm, is_known, make, operand_of_all
 from .nestviews import Variable, Views
 from .products import of_each_sum
 from .sums import Sums
@@ -294,6 +294,7 @@ class Nest(Views):
             b, by_right = operand_of_all(t, by_right, right, self.counts,
                                          left is not None and right is not None
                                          and left.source is right.source)
+            (a, by), (b, by_right) = from_hbm((a, by), (b, by_right), counts)
             m.products.add_all((a, b), x.dst, counts, (x.moves[0], by, by_right),
                                x.adds is not None)
 

@@ -24,6 +24,7 @@ import numpy as np
 from ..chip.memory import PSUM, Buffer, Storage
 from ..errors import user_frame
 from ..trace.trace import NODE, Storages
+from .index import Grid, Index, MGrid, Slice
 from .loopindex import LoopIndex, Watch
 from .nestplan import Plan, found
 from .nestrecord import NODE_OF_STORAGE
@@ -43,6 +44,20 @@ _STAYS, _ROWS, _NODES, _OUTSIDE, _LOOPS, _PARENT, _FIRST = range(7)
 #: types of values that are what they are equal to
 _VALUES = frozenset((bool, str, tuple, type(None), type(...), FunctionType, ModuleType, Buffer,
                      type))
+
+
+_EXPRESSIONS = frozenset((Index, Slice, Grid, MGrid))
+
+
+def _form(x: Any) -> tuple | None:
+    """Return what an index expression is, None if that moves with a loop."""
+    kind = type(x)
+    if kind is Index:
+        return (kind, x.const, x.shape, x.coeffs) if type(x.const) is int else None
+    if kind is Slice:
+        return (kind, x.start, x.size) if type(x.start) is int else None
+    forms = [_form(i) for i in x] if kind is Grid else []
+    return None if None in forms else (kind, *forms)
 
 
 class History:
@@ -95,6 +110,11 @@ class Look:
                 continue
             if kind is float:
                 key += (kind, str(x))                   # 0.0 and -0.0 are equal
+                continue
+            if kind in _EXPRESSIONS:
+                if (form := _form(x)) is None:
+                    return None
+                key += form
                 continue
             t = x if kind is Tensor else getattr(x, "_t", None)
             if type(t) is not Tensor or t.oob is not None or t.pending is not None \

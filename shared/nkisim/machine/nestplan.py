@@ -51,7 +51,7 @@ class Plan:
 
     `ranges`, `calls` and `values` are dotted names: of what the loops run over, of the functions
     that are called, and of what is read; `sums` are what a product is added to. `places`: variables
-    of which the nest makes nothing but places: they are added up in subscripts.
+    of which the nest makes nothing but places: they are added up in subscripts, or before.
     """
 
     depth: int = 0
@@ -194,7 +194,7 @@ def _plan(head: ast.For, function: ast.AST, code: CodeType, wide: bool) -> Plan 
         return None
     plan.values = {path for path in plan.values if path[0] not in own}
     plan.sums = {path for path in plan.sums if path[0] not in own}
-    plan.places = {name for name in _places(head, own)
+    plan.places = {name for name in _places(head, own, _how_often(function, code))
                    if name in code.co_varnames and name not in code.co_cellvars}
     return plan
 
@@ -214,23 +214,37 @@ def _is_loop(node: ast.For, plan: Plan, own: set[str]) -> bool:
         else _is_simple(s, plan, own) for s in node.body)
 
 
-def _places(head: ast.For, own: set[str]) -> set[str]:
-    """Return the names that occur in subscripts only, where they are added to others; a product
-    with a name of the nest's `own` counts as something else."""
+def _places(head: ast.For, own: set[str], often: dict[str, int]) -> set[str]:
+    """Return the names that occur in subscripts only, or in what names of the nest's `own` are
+    bound to, where they are added to others.
+
+    A product with an own name counts as something else; of other products, the side is meant whose
+    names are bound more `often`.
+    """
     placed: set[int] = set()
+
+    def changes(e: ast.expr) -> int:
+        return max((often.get(n.id, 0) for n in ast.walk(e) if isinstance(n, ast.Name)), default=0)
 
     def added(e: ast.expr | None) -> None:
         if isinstance(e, ast.Name):
             placed.add(id(e))
         elif isinstance(e, ast.UnaryOp):
             added(e.operand)
-        elif isinstance(e, ast.BinOp) and (
-                isinstance(e.op, (ast.Add, ast.Sub)) or isinstance(e.op, ast.Mult)
-                and not any(isinstance(n, ast.Name) and n.id in own for n in ast.walk(e))):
-            added(e.left)
-            added(e.right)
+        elif isinstance(e, ast.BinOp):
+            sides = [e.left, e.right]
+            if isinstance(e.op, ast.Mult):
+                most = changes(e)
+                sides = [x for x in sides if changes(x) == most] if not any(
+                    isinstance(n, ast.Name) and n.id in own for n in ast.walk(e)) else []
+            elif not isinstance(e.op, (ast.Add, ast.Sub)):
+                sides = []
+            for x in sides:
+                added(x)
 
     for s in ast.walk(head):
+        if isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name):
+            added(s.value)
         if not isinstance(s, ast.Subscript):
             continue
         for e in s.slice.elts if isinstance(s.slice, ast.Tuple) else [s.slice]:
@@ -243,6 +257,14 @@ def _places(head: ast.For, own: set[str]) -> set[str]:
                 added(e)
     names = [n for n in ast.walk(head) if isinstance(n, ast.Name)]
     return {n.id for n in names} - {n.id for n in names if id(n) not in placed} - own
+
+
+def _how_often(function: ast.AST, code: CodeType) -> dict[str, int]:
+    """Return the names that loops of a function give values to (2), and its arguments (1): what
+    else there is changes less often."""
+    in_loops = {n.id for loop in ast.walk(function) if isinstance(loop, (ast.For, ast.While))
+                for n in ast.walk(loop) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return dict.fromkeys(code.co_varnames[:code.co_argcount], 1) | dict.fromkeys(in_loops, 2)
 
 
 def _is_simple(s: ast.stmt, plan: Plan, own: set[str]) -> bool:
@@ -264,7 +286,8 @@ def _is_simple(s: ast.stmt, plan: Plan, own: set[str]) -> bool:
     if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name):
         plan.sums.add((s.target.id,))
     return isinstance(s, ast.AugAssign) and isinstance(s.op, ast.Add) \
-        and isinstance(s.target, (ast.Name, ast.Subscript)) and isinstance(s.value, ast.Call) \
+        and isinstance(s.target, (ast.Name, ast.Subscript)) \
+        and (plan.wide or isinstance(s.value, ast.Call)) \
         and _reads(plan, s.target) and _reads(plan, s.value)
 
 

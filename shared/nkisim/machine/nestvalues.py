@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..chip.memory import FULLY, SBUF, Storage, contiguous_strides
+from .late import in_hbm, put_off
 from .loopindex import Compared
 from .nestrecord import Steps
 from .nestviews import Ran, Views
@@ -114,7 +115,8 @@ class Sum:
         dst.storage.version += runs
         for t in self.sums:
             dst.storage.mark(t.offset, t.shape, t.strides, t.dtype.itemsize)
-        m.products.add_all((a, b), dst, self.counts, self.moves, self.opens)
+        (a, left), (b, right) = from_hbm((a, self.moves[1]), (b, self.moves[2]), self.counts)
+        m.products.add_all((a, b), dst, self.counts, (self.moves[0], left, right), self.opens)
 
 
 def has_room(m: Machine, sums: list[Sum]) -> bool:
@@ -136,12 +138,24 @@ def copied(load: Issue, counts: tuple[int, ...], runs: int) -> None:
     """Do a load into a tile of the kernel's for all iterations of its loops."""
     every = make(load.dst, load.moves[0], counts)
     st = every.storage
-    every.to_write()
-    load.repeat(every, counts)
+    src = load.ins.srcs[0]
+    if not (same_bytes(src, load.dst) and put_off(every, make(src, load.moves[1], counts))):
+        every.to_write()
+        load.repeat(every, counts)
     st.version += runs - 1
     st.mark(every.offset, every.shape, every.strides, every.dtype.itemsize)
     if st.shadow is not None:
         refresh_shadow(every)
+
+
+def from_hbm(one: tuple[Tensor, Steps], other: tuple[Tensor, Steps], counts: tuple[int, ...]
+             ) -> tuple[tuple[Tensor, Steps], tuple[Tensor, Steps]]:
+    """Return the operands of a product, and how far loops move them, where loads would have read
+    them; but not both from one array: a product of an array and itself is rounded in another way.
+    """
+    left = in_hbm(*one, counts) if one[0].storage.late else one
+    right = in_hbm(*other, counts) if other[0].storage.late else other
+    return left, other if right[0].storage is left[0].storage else right
 
 
 def operand_of_all(t: Tensor, moves: Steps, load: Issue | None, counts: tuple[int, ...],

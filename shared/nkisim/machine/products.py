@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
-from ..chip import pages
-from ..chip.memory import HBM, free_range, merge_dims
+from ..chip.memory import HBM, free_range
 from .beside import DEPTH, Batch, Flying, multiply
 from .shadow import repeated
+from .stacks import Stacks, matrix
 from .sums import Sums, replaces_zeros
 from .tensor import Tensor
 
@@ -330,7 +329,7 @@ class Products:
         if len(groups) == 1 and groups[0].opens and outs[0].flags.c_contiguous:
             total, parts = outs[0].reshape(m, n), []
         else:
-            total = _room(m, n)
+            total = matrix(m, n)
         if self.flying is None:
             multiply([left, right, total, parts, ()])
             return
@@ -378,60 +377,6 @@ def _with_same(groups: Iterable[Group], which: int) -> Iterator[list[Group]]:
         yield some
 
 
-class Stacks:
-    """Copies of operands below each other, kept for the next result that needs them.
-
-    An operand is known by its place, which has the version of the bytes.
-    """
-
-    def __init__(self, most: int):
-        self.most = most                    # bytes; the last one is kept in any case
-        self._kept: dict[tuple, np.ndarray] = {}
-        self._bytes = 0
-
-    def of(self, groups: list[Group], which: int, columns: list[int],
-           copies: list[tuple] | None = None) -> tuple[np.ndarray, bool]:
-        """Return operands of groups as one matrix: those of a group below each other, the groups
-        beside each other, with so many columns each; and whether that is a copy of them. What is
-        to be copied is added to `copies`, (to, from), if there are any: then it is not kept."""
-        parts, places = groups[0].operands[which], groups[0].places[which]
-        if len(groups) == len(parts) == 1:
-            a, shape = parts[0], (parts[0].size // columns[0], columns[0])
-            if not places[0][-1]:
-                matrix = a.reshape(shape)
-                return matrix, not np.may_share_memory(matrix, a)
-            strides = merge_dims(a.shape, a.strides, shape)
-            if strides is not None:             # rows below each other as they are
-                return as_strided(a, shape, strides), False
-        key = tuple(tuple(g.places[which]) for g in groups)
-        stacked = self._kept.get(key)
-        if stacked is None:
-            rows = sum(part.size for part in parts) // columns[0]
-            if copies is None:
-                stacked = self._kept[key] = self._room(rows, sum(columns))
-            else:
-                stacked = _room(rows, sum(columns))
-            right = 0
-            for group, width in zip(groups, columns):
-                left, right, end = right, right + width, 0
-                for part in group.operands[which]:
-                    top, end = end, end + part.size // width
-                    to = stacked[top:end, left:right].reshape(part.shape)
-                    if copies is None:
-                        to[...] = part
-                    else:
-                        copies.append((to, part))
-        return stacked, True
-
-    def _room(self, rows: int, columns: int) -> np.ndarray:
-        """Return memory for a matrix; those kept longest go if they take too much."""
-        size = 4 * rows * columns
-        while self._kept and self._bytes + size > self.most:
-            self._bytes -= self._kept.pop(next(iter(self._kept))).nbytes
-        self._bytes += size
-        return _room(rows, columns)
-
-
 def _place(t: Tensor, offset: int, form: tuple) -> tuple:
     """Return what tells an operand from others: tiles that hold the same bytes of HBM are alike."""
     st = t.storage
@@ -442,11 +387,6 @@ def _place(t: Tensor, offset: int, form: tuple) -> tuple:
             return (src.storage.id, src.offset + p * src.strides[0] + at, t.shape,
                     (src.strides[0], *t.strides[1:]), t.dtype.num, version, form)
     return st.id, offset, t.shape, t.strides, t.dtype.num, st.version, form
-
-
-def _room(rows: int, columns: int) -> np.ndarray:
-    """Return a float32 matrix that holds anything."""
-    return pages.room(4 * rows * columns).view(np.float32).reshape(rows, columns)
 
 
 def _result(dst: Tensor) -> tuple:

@@ -1,5 +1,6 @@
-"""Where sums lie to which products wait to be added, whether two have bytes in common, and whether a
-sum is the first."""
+"""Where sums lie to which products wait to be added, whether two have bytes in common, and whether
+a sum is the first.
+"""
 from __future__ import annotations
 
 from ..chip.memory import free_range

@@ -7,6 +7,7 @@ the engine then waits for its data, however much memory there is.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +16,9 @@ from ..chip.hw import NeuronCore
 from ..trace.footprint import LOADS, Dependencies
 from ..trace.trace import Kind
 from . import cost, spill
+
+#: multiples of it lie evenly between whole numbers, however many are taken (the golden ratio)
+EVENLY = (math.sqrt(5.0) - 1.0) / 2.0
 
 
 def _first_uses(deps: Dependencies) -> tuple[np.ndarray, np.ndarray]:
@@ -50,7 +54,9 @@ def leads(deps: Dependencies, kinds: Sequence[Kind], works: list[cost.Work | Non
     the load before that use, if the engine did nothing but work; loads that come before it in the
     program wait for nobody. Nor does any load of a kernel whose DMAs take longer than its engines:
     there the engines are late, and each load is due. The nearer a kernel is to that, the longer
-    loads are taken to need. (Spills are not in that schedule yet.)
+    loads are taken to need. Loads wait for whole instructions, and nobody knows the compiler's
+    estimate to the last digit: so loads need a little more and a little less in turn, and no kernel
+    is a quarter slower for a hair. (Spills are not in that schedule yet.)
     """
     t = hw.timing
     busy = np.array([w.interval_us if w else 0.0 for w in works] or [0.0])[deps.kind]
@@ -64,12 +70,14 @@ def leads(deps: Dependencies, kinds: Sequence[Kind], works: list[cost.Work | Non
                       for x in transfers] or [0.0])[deps.kind]
     needs *= max(1.0, t.compiler_load_idle / (1.0 - moving / most))     # of the DMAs' time
     loads, users = _first_uses(deps)
+    place = np.arange(1, len(loads) + 1) * EVENLY % 1.0
+    needs = needs[loads] * (1.0 + t.compiler_load_spread * (2.0 * place - 1.0))
     found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
     for q in range(LOADS):                              # each compute engine
         engine = np.flatnonzero(deps.queue == q)
         mine = deps.queue[users] == q
         begin = np.cumsum(busy[engine]) - busy[engine]
-        at = begin[np.searchsorted(engine, users[mine])] - needs[loads[mine]]
+        at = begin[np.searchsorted(engine, users[mine])] - needs[mine]
         last = np.searchsorted(begin, at, "right") - 1
         there = last >= 0
         found.append((engine[last[there]], loads[mine][there]))

@@ -213,10 +213,12 @@ class Storages:
     def add(self, kind: str, nparts: int, row_bytes: int, where: int, node: int, arena: bool,
             readonly: bool, fixed: bool = False) -> int:
         """Append a storage and return its id."""
-        n = len(self)
-        self.data.frombytes(self._PACK(
+        data = self.data
+        n = len(data) // self.WIDTH
+        data.frombytes(self._PACK(
             self.CODE[kind], nparts, row_bytes, where, node,
-            self.ARENA * arena + self.READONLY * readonly + self.FIXED * fixed))
+            arena * self.ARENA + readonly * self.READONLY + fixed * self.FIXED
+            if arena or readonly or fixed else 0))
         return n
 
     def set_readonly(self, i: int) -> None:
@@ -322,38 +324,44 @@ class Trace:
     def record(self, ins: Any, outs: tuple, line: int, node: int) -> None:
         """Append one instruction that writes `outs` and reads `ins.srcs`."""
         operands = outs + ins.srcs
-        rows, kind_of = self.rows, self._kind_of
+        rows, count = self.rows, len(operands)
         self.starts.append(len(rows))
-        if len(operands) == 3:                              # written out: this is the hot path
+        strides: Any
+        if count == 3:                                      # written out: this is the hot path
             x, y, z = operands
-            rows.frombytes(_PACK[3](
-                kind_of(ins, operands, len(outs), (x.strides, y.strides, z.strides)), line, node,
-                x.storage.id, x.offset, y.storage.id, y.offset, z.storage.id, z.offset))
-        elif len(operands) == 2:
+            strides = x.strides, y.strides, z.strides
+        elif count == 2:
             x, y = operands
-            rows.frombytes(_PACK[2](
-                kind_of(ins, operands, len(outs), (x.strides, y.strides)), line, node,
-                x.storage.id, x.offset, y.storage.id, y.offset))
+            strides = x.strides, y.strides
         else:
-            kind = kind_of(ins, operands, len(outs), tuple([t.strides for t in operands]))
-            places = [v for t in operands for v in (t.storage.id, t.offset)]
-            rows.extend((kind, line, node, *places))
-
-    def _kind_of(self, ins: Any, operands: tuple, outs: int, strides: tuple) -> int:
-        """Return the id of the kind of an instruction, which writes its first `outs` operands."""
+            x = operands[0] if operands else None
+            strides = tuple([t.strides for t in operands])
         like = ins.like
         if like is None or not outs:
-            return self._kind(ins, operands, outs)
-        x = operands[0]
-        form = (ins.accumulate, ins.inplace, x.kind, x.dtype, x.shape, strides)
-        last = self._last.get(like)             # hashing the form would take longer
-        if last is not None and last[0] == form:
-            return last[1]
-        key = (like, *form)
+            kind = self._kind(ins, operands, len(outs))
+        else:
+            form = (ins.accumulate, ins.inplace, x.kind, x.dtype, x.shape, strides)
+            last = self._last.get(like)         # hashing the form would take longer
+            kind = last[1] if last is not None and last[0] == form \
+                else self._kind_like(ins, operands, len(outs), form)
+        if count == 3:
+            rows.frombytes(_PACK[3](kind, line, node, x.storage.id, x.offset,
+                                    y.storage.id, y.offset, z.storage.id, z.offset))
+        elif count == 2:
+            rows.frombytes(_PACK[2](kind, line, node, x.storage.id, x.offset,
+                                    y.storage.id, y.offset))
+        else:
+            rows.extend((kind, line, node,
+                         *[v for t in operands for v in (t.storage.id, t.offset)]))
+
+    def _kind_like(self, ins: Any, operands: tuple, outs: int, form: tuple) -> int:
+        """Return the id of the kind of an instruction that is like others (Instr.like), in a form
+        in which they were not the last time."""
+        key = (ins.like, *form)
         got = self._kind_ids.get(key)
         if got is None:
             got = self._kind_ids[key] = self._kind(ins, operands, outs)
-        self._last[like] = form, got
+        self._last[ins.like] = form, got
         return got
 
     def _kind(self, ins: Any, operands: tuple, outs: int) -> int:

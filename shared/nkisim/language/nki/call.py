@@ -30,6 +30,7 @@ from .versions import said_of
 _OPERATORS = frozenset(("op", "op0", "op1", "reduce_op", "cmp_op", "comp_op0", "comp_op1"))
 _FIRST = frozenset(("dst", "val_dst"))
 _ENUMS = frozenset(OF_PARAMETER.values())
+_MEANT = _ENUMS | {NkiTensor}           # classes of arguments that rows take otherwise
 _MISSING = inspect.Parameter.empty
 _CODES = {"none": 0, "swdge": 1, "hwdge": 2, "unknown": 3}      # dge_mode, as the rows count
 
@@ -55,6 +56,8 @@ class Signature:
         self.places = {n: i for i, n in enumerate(params)}
         self.enums = {self.places[n]: e for n, e in OF_PARAMETER.items() if n in params}
         self.operators = tuple((i, n) for n, i in self.places.items() if n in _OPERATORS)
+        #: calls that fit, by how they are written -> places of the keywords; where no value matters
+        self.bound: dict[tuple, tuple[int, ...]] = {}
 
     @staticmethod
     def of_text(text: str) -> Signature:
@@ -72,6 +75,13 @@ class Signature:
     def bind(self, args: tuple, kw: dict[str, Any]) -> list[Any]:
         """Return the arguments in the order of the parameters, or raise NKI-N01."""
         given = len(args)
+        how = (given, *kw)
+        order = self.bound.get(how)
+        if order is not None:
+            values = [*args, *self.defaults[given:]]
+            for i, v in zip(order, kw.values()):
+                values[i] = v
+            return values
         if given > len(self.names):
             raise self.wrong(f"{self.api} takes at most {len(self.names)} arguments, got {given}")
         values = [*args, *self.defaults[given:]]
@@ -97,6 +107,8 @@ class Signature:
             if not isinstance(values[i], enum) and values[i] is not None:
                 self.destination(values[0])
                 values[i] = self.member(self.names[i], values[i], enum)
+        if not self.operators and not self.enums:
+            self.bound[how] = tuple(self.places[k] for k in kw)
         return values
 
     def destination(self, x: Any) -> None:
@@ -369,7 +381,7 @@ def argument(x: Any) -> Any:
         if x._t.__class__ is Empty:
             raise no_elements(x._t)
         return x._t
-    if isinstance(x, Enum) and x.__class__ in _ENUMS:
+    if x.__class__ in _ENUMS:
         return x.value
     return x
 
@@ -400,8 +412,7 @@ def public(plan: Callable, api: str = "", module: str = "nl") -> Any:
         if m.pending is not None:
             m.flush()
         values = form.bind(args, kw)
-        result = plan(m, *[x._t if x.__class__ is NkiTensor and x._t.__class__ is not Empty
-                           else argument(x) for x in values])
+        result = plan(m, *[argument(x) if x.__class__ in _MEANT else x for x in values])
         if result.__class__ is Tensor:
             return NkiTensor(result.settle())
         return result

@@ -29,6 +29,8 @@ class _Members(EnumMeta):
 class Enum(_Enum, metaclass=_Members):
     """An enum of nisa."""
 
+    __hash__ = object.__hash__          # Enum's own runs Python code, in each look for a known call
+
 
 class engine(Enum):
     """Engines, for `engine=`."""
