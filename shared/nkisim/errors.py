@@ -221,6 +221,15 @@ def trim(exc: BaseException) -> BaseException:
     return exc.with_traceback(kept)
 
 
+def _spoken(name: str) -> str:
+    """Return what a method stands for that Python calls by itself, other names as they are."""
+    if not name.startswith("__"):
+        return name
+    return {"__call__": "a call", "__getitem__": "a subscript", "__setitem__": "an assignment",
+            "__index__": "a bound or a subscript", "__bool__": "a condition"}.get(
+                name, "an operator")
+
+
 def in_user_code(exc: BaseException) -> BaseException:
     """Return `exc`, trimmed, or the NkiError that replaces it if the simulator itself raised it.
 
@@ -246,7 +255,7 @@ def in_user_code(exc: BaseException) -> BaseException:
     where = caller and Where(caller.tb_frame.f_code.co_filename, caller.tb_lineno,
                              caller.tb_frame.f_code.co_name)
     text = str(exc).strip() or type(exc).__name__
-    new = NkiError("NKI-X01", f"{called.co_name} was not given what it takes: {text}",
+    new = NkiError("NKI-X01", f"{_spoken(called.co_name)} was not given what it takes: {text}",
                    where=where or None)
     new.__cause__, new.__suppress_context__ = None, True
     new.__context__ = exc

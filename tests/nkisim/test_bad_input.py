@@ -15,6 +15,9 @@ from neuronxcc import nki
 
 import nkisim
 from nkisim.errors import is_ours
+from nkisim.machine import nest
+
+from .random_loops import compiled
 
 X = np.ones((128, 64), np.float32)
 
@@ -418,3 +421,30 @@ def test_an_argument_of_another_kind(line, compute):
     with pytest.raises(nkisim.NkiError) as caught:
         nkisim.profile(kernel, X, compute=compute)
     assert caught.value.id != "NKI-X01" and caught.value.where.file == __file__
+
+
+# -- loops -----------------------------------------------------------------------------------------
+
+RANGES = {
+    "range(2.0)": "NKI-K05", "range(x.shape)": "NKI-K05", "range('2')": "NKI-K05",
+    "range()": "NKI-K05", "range(x)": "NKI-K05", "range(0, 2, 0)": "NKI-L03",
+    "nl.static_range(1.5)": "NKI-K05", "nl.static_range()": "NKI-K05",
+    "nl.static_range(0, 2, 0)": "NKI-L03", "nl.affine_range(0, 2, 0)": "NKI-L03"}
+
+
+@pytest.mark.parametrize("nests", ["1", "0"])
+@pytest.mark.parametrize("given", RANGES)
+def test_what_no_loop_runs_over(monkeypatch, given, nests):
+    monkeypatch.setenv(nest.VARIABLE, nests)
+    kernel = compiled(f"""
+def kernel(x):
+    out = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in {given}:
+        nl.store(out, value=nl.load(x))
+    return out
+""", nki, nl=nl)
+    with pytest.raises(nkisim.NkiError) as caught:
+        nkisim.run(kernel, X)
+    error = caught.value
+    assert error.id == RANGES[given] and error.where.line == 4
+    assert error.what.endswith("does not move") or "//" in error.hint

@@ -2,19 +2,20 @@
 
 The compiler unrolls such a loop, so it is not in the record; that is all that sets it apart from
 `nl.affine_range` (nest.py). While a kernel runs, `range` in its module is the class below. It makes
-plain ranges but for the one purpose: a `for` statement that is a nest.
+plain ranges but for the one purpose, a `for` statement that is a nest, and says what is no range.
 """
 from __future__ import annotations
 
 import builtins
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..errors import user_frame
+from . import refuse
 from .context import current
-from .nest import Unrecorded, enabled, start
+from .nest import Unrecorded, start
 from .nestplan import plan_of
 
 
@@ -32,7 +33,14 @@ def unrolled(values: builtins.range) -> Any:
 
 class _Type(type):
     def __call__(cls, *args: Any) -> Any:
-        return unrolled(builtins.range(*args))
+        values = None
+        with suppress(TypeError, ValueError):
+            values = builtins.range(*args)
+        if values is not None:
+            return unrolled(values)
+        if args and all(hasattr(a, "__index__") for a in args[:3]) and 0 not in args[2:]:
+            return builtins.range(*args)    # a register says itself why it is no number
+        refuse.bounds("range", args)
 
     def __instancecheck__(cls, x: Any) -> bool:
         return isinstance(x, builtins.range)
@@ -46,7 +54,7 @@ class range(metaclass=_Type):       # noqa: A001 (that is what it is there for)
 def known_to(function: Any) -> Iterator[None]:
     """Let loops over `range` in a function's module be nests."""
     names = getattr(function, "__globals__", None)
-    if names is None or "range" in names or not enabled():
+    if names is None or "range" in names:
         yield
         return
     names["range"] = range

@@ -26,7 +26,7 @@ from ..chip.memory import HBM, free_range
 from .beside import DEPTH, Batch, Flying, multiply
 from .shadow import repeated
 from .stacks import Stacks, matrix
-from .sums import Sums
+from .sums import Sums, replaces_zeros
 from .tensor import Tensor
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class Products:
             if self.meets(dst):         # what both add to, groups would in any order, or at once
                 self.run()
             self._sums.add(dst)
-            group = self._groups[key] = Group(dst, opens or _replaces_zeros(dst))
+            group = self._groups[key] = Group(dst, opens or replaces_zeros(dst))
             self._flag(dst.storage, IS_RESULT)
         of_left = None
         for t, a, arrays, places, storages, offset, form in zip(
@@ -358,15 +358,6 @@ def _run_all(held: list[tuple[Callable, Instr, Tensor]]) -> None:
     """Run the instructions that have waited."""
     for run, ins, dst in held:
         run(ins, dst)
-
-
-def _replaces_zeros(dst: Tensor) -> bool:
-    """Tell whether a sum is the first that is written to zeros, of which nothing is left then."""
-    st = dst.storage
-    if not st.untouched or dst.size * dst.dtype.itemsize != st.nbytes:
-        return False
-    st.fresh()
-    return True
 
 
 def _with_same(groups: Iterable[Group], which: int) -> Iterator[list[Group]]:

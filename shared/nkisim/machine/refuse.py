@@ -111,6 +111,17 @@ def assigned_hbm(dst: Any) -> NoReturn:
                hint="nl.store(out[...], value=tile), or nisa.dma_copy(dst=out, src=tile)")
 
 
+def bounds(name: str, args: tuple) -> NoReturn:
+    """Raise for the bounds of a loop that Python's range does not take."""
+    if len(args) == 3 and all(type(a) is int for a in args):
+        raise fail("NKI-L03", f"{name} does not move", given="step 0",
+                   limit="a step that is not 0", hint=f"{name}(start, stop, tile)")
+    given = ", ".join(f"{type(a).__name__} {a!r}"[:60] for a in args) or "no bounds"
+    raise fail("NKI-K05", f"the bounds of {name} must be integers", given=given,
+               limit="(stop), (start, stop) or (start, stop, step)",
+               hint="use // instead of / so that sizes stay integers")
+
+
 def integer_sum(dst: Tensor) -> NoReturn:
     """Raise for products that are added up as integers."""
     raise fail("NKI-D08", "a matmul adds to an integer accumulator", given=f"{dst!r}",

@@ -1,4 +1,6 @@
-"""Where sums lie to which products wait to be added: whether two have bytes in common."""
+"""Where sums lie to which products wait to be added, whether two have bytes in common, and whether
+a sum is the first.
+"""
 from __future__ import annotations
 
 from ..chip.memory import free_range
@@ -47,4 +49,13 @@ def meet(a: Box, b: Box) -> bool:
     return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
 
 
-__all__ = ["Box", "Sums", "box_of", "meet"]
+def replaces_zeros(dst: Tensor) -> bool:
+    """Tell whether a sum is the first that is written to zeros, of which nothing is left then."""
+    st = dst.storage
+    if not st.untouched or dst.size * dst.dtype.itemsize != st.nbytes:
+        return False
+    st.fresh()
+    return True
+
+
+__all__ = ["Box", "Sums", "box_of", "meet", "replaces_zeros"]

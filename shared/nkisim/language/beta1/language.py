@@ -10,7 +10,7 @@ from ...chip import dtypes
 from ...chip.memory import HBM, PSUM, DirectBuffer, hbm, private_hbm, psum, sbuf, shared_hbm
 from ...errors import fail
 from ...isa import dma, gpsimd, lower, rng
-from ...machine import allocate, limits, plainrange
+from ...machine import allocate, limits, plainrange, refuse
 from ...machine.context import machine
 from ...machine.index import Index, MGrid, Slice, as_int, moves
 from ...machine.index import arange as _arange
@@ -173,6 +173,8 @@ def _loop(m: Machine, kind: str, args: tuple) -> Any:
     if not 1 <= len(values) <= 3:
         raise fail("NKI-L03", f"nl.{kind} takes (stop), (start, stop) or (start, stop, step)",
                    given=f"{len(values)} arguments")
+    if len(values) == 3 and not values[2]:
+        refuse.bounds(f"nl.{kind}", tuple(values))
     return m.loop(kind, range(*values))
 
 
@@ -191,7 +193,10 @@ def sequential_range(m: Machine, *args: Any) -> Any:
 def static_range(*args: Any) -> Any:
     """Loop that is unrolled when the kernel is traced; the variable is a Python int."""
     machine("nl.static_range").flush()
-    return plainrange.unrolled(range(*(integer(a, "a bound of nl.static_range") for a in args)))
+    values = tuple(integer(a, "a bound of nl.static_range") for a in args)
+    if not 1 <= len(values) <= 3 or values[2:] == (0,):
+        refuse.bounds("nl.static_range", values)
+    return plainrange.unrolled(range(*values))
 
 
 program_id, num_programs, program_ndim = _grid.program_id, _grid.num_programs, _grid.program_ndim
