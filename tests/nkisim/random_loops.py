@@ -28,7 +28,11 @@ _head = st.builds("{}({})".format,
 def _loops(names, one):
     """Return lines of loops over the first of some names, and of others in it, of `one` line."""
     line = one.map(lambda x: [x])
-    parts = [line, line, line, st.builds(_block, st.sampled_from(["if a > 1", "if i == 1"]), line)]
+    test = st.sampled_from(["if a > 1", "if i == 1", "if a < b and b > 0"])
+    parts = [line, line, line, st.builds(_block, test, line),
+             st.builds(lambda x, y, z: x + y + z, st.builds(_block, test, line),
+                       st.builds(_block, st.just("else"), line),
+                       st.one_of(st.just([]), line))]
     if names[1:]:
         parts.append(_loops(names[1:], one))
     body = st.lists(st.one_of(parts), min_size=1, max_size=4).map(lambda x: sum(x, []))

@@ -58,6 +58,12 @@ _line = st.one_of(
     st.builds("r = {} * b; f = nl.arange(8)[None, :]; p = nl.arange(8)[:, None]; "
               "acc[...] += nisa.nc_matmul(old[p, r + f], new[p, f])".format, _index),
     st.just("nl.store(out[i_p, a + i_f], old[i_p, b + i_f])"),
+    st.builds("v = {}; v = v.reshape((8, 4, 8)); ring[:, {}, 0:8] = nl.copy(v[:, {}])".format,
+              _tile, _slot, _slot),
+    st.builds("acc += nisa.nc_matmul(old[:, 0:8], ring[:, {}].reshape((8, 2, 16))[:, {}, 0:8])"
+              .format, _slot, _index),
+    st.builds("v = ring[:, {}, 0:1].broadcast_to((8, 32)); new[...] = nl.add(v, old)".format,
+              _slot),
     st.builds("acc += nisa.nc_matmul(old[:, {0}:{0} + 8], ring[:, {1}, 0:8])".format, _index,
               _slot),
     st.builds("wide[:, {}] += nisa.nc_matmul(old[:, 0:8], new[:, {}:{} + 8])".format, _slot,

@@ -60,6 +60,11 @@ _line = st.one_of(
     st.builds("nisa.tensor_copy(dst=new[:, 0:8], src={})".format, _sum),
     st.builds("r = {}; s = r + 1; nisa.nc_matmul(dst={}, stationary=old[:, r:s + 7], "
               "moving=new[:, 0:8]{})".format, _index, _sum, _onto),
+    st.builds("v = ring[:, {1}].slice(dim=1, start={0}, end={0} + 8).reshape((8, 2, 4)); "
+              "nisa.tensor_copy(dst=new[:, 0:4], src=v[:, 1])".format, _index, _slot),
+    st.builds("v = ring[:, 0:2, 0:16]; v = v.permute((0, 2, 1)); "
+              "nisa.tensor_copy(dst=new[:, {0}:{0} + 2], src=v[:, {0}])".format, _index),
+    st.builds("v = ring.select(dim=1, index={}); nisa.tensor_copy(dst=new, src=v)".format, _index),
     st.builds("r = {} * b; nisa.dma_copy(dst=out[r:r + 8], src=new)".format, _index),
     st.builds("nisa.memset(dst={}, value=0.0)".format, _sum),
     st.sampled_from(["size = 4 + a", "s = i + 1", "a = i",

@@ -35,6 +35,9 @@ _FUNCTIONS = ("ds", "arange", "ParDim", "ndarray", "matmul")
 _LANGUAGES = ("nkisim.language.", "nkisim.isa.")
 _REMEMBERS = {"device_print", "dropout", "dynamic_range", "fori_loop", "loop_reduce", "no_reorder",
               "rand", "random_seed", "shared_constant", "shared_identity_matrix", "while_loop"}
+#: what tensors have that makes another view of them, or a copy
+_METHODS = {"astype", "broadcast", "broadcast_to", "expand_dim", "expand_dims", "flatten_dims",
+            "permute", "reshape", "reshape_dim", "select", "slice", "squeeze_dim"}
 _LOOKS_AROUND = {"locals", "vars", "eval", "exec", "globals"}   # who may read any variable
 _EXPRESSION = (ast.Name, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Subscript, ast.Slice, ast.Tuple,
                ast.operator, ast.unaryop, ast.expr_context)
@@ -189,10 +192,14 @@ def _nested(outer: CodeType, code: CodeType) -> CodeType | None:
 def _plan(head: ast.For, function: ast.AST, code: CodeType, wide: bool) -> Plan | None:
     plan = Plan(wide=wide)
     own: set[str] = set()               # names that the nest gives values to
-    if not _is_loop(head, plan, own) or not plan.calls \
+    stores = any(isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)
+                 for n in ast.walk(head))       # t[k] = u[k]
+    if not _is_loop(head, plan, own) or not (plan.calls or wide and stores) \
             or not all(_only_inside(name, function, code) for name in own):
         return None
     plan.values = {path for path in plan.values if path[0] not in own}
+    plan.calls = {path for path in plan.calls if not (
+        wide and path[0] in own and len(path) == 2 and path[1] in _METHODS)}
     plan.sums = {path for path in plan.sums if path[0] not in own}
     plan.places = {name for name in _places(head, own, _how_often(function, code))
                    if name in code.co_varnames and name not in code.co_cellvars}
@@ -270,9 +277,9 @@ def _how_often(function: ast.AST, code: CodeType) -> dict[str, int]:
 def _is_simple(s: ast.stmt, plan: Plan, own: set[str]) -> bool:
     """Tell whether a statement is one of a nest's, and note what it needs and binds."""
     if isinstance(s, ast.If):
-        return not s.orelse and _reads(plan, s.test, True) \
+        return (plan.wide or not s.orelse) and _reads(plan, s.test, True) \
             and all(_is_loop(x, plan, own) if plan.wide and isinstance(x, ast.For)
-                    else _is_simple(x, plan, own) for x in s.body)
+                    else _is_simple(x, plan, own) for x in (*s.body, *s.orelse))
     if isinstance(s, ast.Expr):
         return isinstance(s.value, (ast.Call, ast.Constant)) and _reads(plan, s.value)
     if isinstance(s, ast.Assign):
@@ -298,9 +305,13 @@ def _reads(plan: Plan, e: ast.expr, truth: bool = False) -> bool:
     """
     if isinstance(e, ast.Call):
         path = _path(e.func)
-        if path is None or any(k.arg is None for k in e.keywords):
+        if any(k.arg is None for k in e.keywords):
             return False
-        plan.calls.add(path)
+        if path is not None:
+            plan.calls.add(path)
+        elif not (plan.wide and isinstance(e.func, ast.Attribute) and e.func.attr in _METHODS
+                  and _reads(plan, e.func.value)):          # tile[:, k].reshape(...)
+            return False
         return all(_reads(plan, x) for x in e.args) \
             and all(_reads(plan, k.value, k.arg == "accumulate") for k in e.keywords)
     if isinstance(e, (ast.Name, ast.Attribute)):
@@ -327,6 +338,14 @@ def _path(node: ast.expr) -> tuple[str, ...] | None:
     return None
 
 
+def _binds(s: ast.stmt, name: str) -> bool:
+    """Tell whether a statement gives a variable a value, whatever way it goes."""
+    if isinstance(s, ast.If):
+        return all(any(_binds(x, name) for x in part) for part in (s.body, s.orelse))
+    return isinstance(s, ast.Assign) and any(
+        isinstance(t, ast.Name) and t.id == name for t in s.targets)
+
+
 def _only_inside(name: str, function: ast.AST, code: CodeType) -> bool:
     """Tell whether each statement that reads a variable comes after one of the same block that
     binds it: nobody sees the value that a loop leaves."""
@@ -336,13 +355,13 @@ def _only_inside(name: str, function: ast.AST, code: CodeType) -> bool:
     for block in ast.walk(function):
         if not isinstance(block, (ast.For, ast.If)):
             continue
-        bound = isinstance(block, ast.For) and isinstance(block.target, ast.Name) \
-            and block.target.id == name
-        for s in block.body:
-            if bound:
-                inside.update(map(id, ast.walk(s)))
-            bound = bound or isinstance(s, ast.Assign) and any(
-                isinstance(t, ast.Name) and t.id == name for t in s.targets)
+        for part in (block.body, block.orelse):
+            bound = isinstance(block, ast.For) and part is block.body \
+                and isinstance(block.target, ast.Name) and block.target.id == name
+            for s in part:
+                if bound:
+                    inside.update(map(id, ast.walk(s)))
+                bound = bound or _binds(s, name)
     return not any(isinstance(n, ast.Name) and (
         n.id in _LOOKS_AROUND or n.id == name and not isinstance(n.ctx, ast.Store)
         and id(n) not in inside) for n in ast.walk(function))
