@@ -5,10 +5,11 @@ repository, older ones take their dtypes from inside of AWS's compiler, and an a
 compiled kernels get is asked for in its simulation mode. Tests that only trace a kernel ask the
 compiler for it, as if they were in no mode; a trace is a run here. The mode skips cases with a
 large number in their names. Where a test function has no others, these run here, within the time
-that the suite gives to each.
+that the suite gives to each. Kernels of 0.2 use the name `builtin`, which its parser knew.
 """
 from __future__ import annotations
 
+import builtins
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -40,6 +41,12 @@ class _Frontend:
 
 
 _module("nki.compiler.frontend", NKIFrontend=_Frontend, ParserFrontend=_Frontend)
+
+
+def pytest_configure(config: Any) -> None:
+    """Give kernels the name that the parser knew."""
+    import nki_cpu_simulator.nki.builtin as known  # type: ignore[import-not-found]
+    builtins.builtin = known            # type: ignore[attr-defined]
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:

@@ -66,6 +66,14 @@ def out_of_psum(x):
 
 
 @nki.jit
+def copied(x, dtype=nl.float32):
+    t, again = tile(32, 24), tile(32, 24)
+    nisa.dma_copy(dst=t, src=x.reshape((32, 24)))
+    nisa.tensor_copy(dst=again, src=t, dtype=dtype)
+    return stored(again)
+
+
+@nki.jit
 def exchanged(x):
     out = tile(2, 32, 24, buffer=nl.shared_hbm)
     me, t, other = nl.program_id(0), tile(32, 24), tile(32, 24)
@@ -82,7 +90,7 @@ KERNELS = [
     (sums, (X,), X.sum(2)), (sums, (X, [1, 2]), X.sum((1, 2))[:, None]),
     (seven, (), np.full((32, 4), 7)), (added, (X,), 2 * FLAT),
     (triangle, (X,), np.tril(FLAT)), (out_of_psum, (X,), FLAT.T @ FLAT),
-    (exchanged[2], (X,), np.stack([FLAT, FLAT])),
+    (exchanged[2], (X,), np.stack([FLAT, FLAT])), (copied, (X,), FLAT),
 ]
 
 
@@ -112,3 +120,33 @@ def test_what_every_release_refuses_is_refused(monkeypatch):
         return stored(t)
     with pytest.raises(NkiError, match="NKI-N07"):
         nkisim.run(kernel)
+
+
+@pytest.mark.parametrize("dtype", [nl.bfloat16, "float", 3])
+def test_a_dtype_that_dst_does_not_have_is_refused(monkeypatch, dtype):
+    with pytest.raises(NkiError, match="NKI-N01"):
+        nkisim.run(copied, X)                               # today whatever it is
+    monkeypatch.setenv(VERSION_VARIABLE, "0.2")
+    with pytest.raises(NkiError, match="NKI-N01"):
+        nkisim.run(copied, X, dtype)
+
+
+def test_programs_outside_of_kernels(monkeypatch):
+    """Names for a parser said nothing there; today it is an error."""
+    for ask in (nl.program_ndim, nl.num_programs, nl.program_id):
+        with pytest.raises(NkiError, match="NKI-K01"):
+            ask()
+    monkeypatch.setenv(VERSION_VARIABLE, "0.2")
+    assert (nl.program_ndim(), nl.num_programs(axes=0), nl.program_id(0)) == (None, None, None)
+
+
+def test_a_partition_dim_that_is_marked(monkeypatch):
+    @nki.jit
+    def kernel(x):
+        t = tile(nl.par_dim(32), 24)
+        nisa.dma_copy(dst=t, src=x.reshape((32, 24)))
+        return stored(t)
+    with pytest.raises(AttributeError, match="list of tiles.*NKI_LANGUAGE_VERSION=0.2"):
+        nkisim.run(kernel, X)
+    monkeypatch.setenv(VERSION_VARIABLE, "0.2")
+    assert np.array_equal(nkisim.simulate(kernel, X), FLAT)

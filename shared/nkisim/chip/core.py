@@ -124,7 +124,7 @@ class Timing:
     compiler_load_us: float     # "late-loads": that a load is taken to need, and ...
     compiler_load_gbps: float   # ... how fast it is taken to move its bytes
     compiler_load_idle: float   # loads need longer if DMAs have less to spare than this share
-    compiler_load_spread: float         # loads are taken to need more or less than that, by this share
+    compiler_load_spread: float # ... by which share a load is taken to need more or less
     compiler_psum_share: float  # of PSUM, left to what comes earlier in the program
 
     # Modelled structure

@@ -11,8 +11,9 @@ from ...chip import dtypes as _dtypes  # nl.dtypes is a module of the package
 from ...chip.memory import HBM, PSUM
 from ...errors import fail
 from ...isa import dma, dve, lower, rng
+from ...lint import level
 from ...machine import allocate, arena, bodies, plainrange
-from ...machine.context import machine
+from ...machine.context import current, machine
 from ...machine.index import moves
 from ...machine.limits import integer
 from ...machine.machine import Machine
@@ -324,24 +325,34 @@ def _axis(axis: Any, what: str) -> None:
                    "or on two", hint="loops over tiles lie in the kernel")
 
 
-def program_id(axis: Any = 0) -> int:
+def _launched(what: str) -> Machine | None:
+    """Return the machine; outside of kernels None where functions of nl said nothing: those of 0.1
+    and 0.2 were names for a parser (AWS's kernels of then prepare constants with them on the host).
+    """
+    return None if current.get() is None and level.older() else machine(what)
+
+
+def program_id(axis: Any = 0) -> int | None:
     """Return which of the cores of kernel[2] runs this, 0 or 1."""
-    m = machine("nl.program_id")
+    m = _launched("nl.program_id")
     _axis(axis, "nl.program_id")
+    if m is None:
+        return None
     m.asked_id = True
     return m.program_id[0] if m.program_id else 0
 
 
-def num_programs(axes: Any = 0) -> int:
+def num_programs(axes: Any = 0) -> int | None:
     """Return on how many cores the kernel runs, 1 or 2."""
-    m = machine("nl.num_programs")
+    m = _launched("nl.num_programs")
     _axis(axes, "nl.num_programs")
-    return m.grid[0] if m.grid else 1
+    return None if m is None else m.grid[0] if m.grid else 1
 
 
-def program_ndim() -> int:
+def program_ndim() -> int | None:
     """Return 1 for kernel[2], else 0."""
-    return len(machine("nl.program_ndim").grid)
+    m = _launched("nl.program_ndim")
+    return None if m is None else len(m.grid)
 
 
 # -- data movement ---------------------------------------------------------------------------
@@ -414,7 +425,10 @@ del public, strict                              # no names of nl
 
 def __getattr__(name: str) -> Any:
     """Say that a name of the package is not modelled, or that it does not exist."""
+    from .older import NAMES
     from .versions import missing
+    if name in NAMES and level.older():
+        return NAMES[name]
     raise missing("nl", name, globals())
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...errors import complete
 from ...machine import habits
+from .older import HINT
 
 #: Arguments that are gone or came later, for all functions ("") or one.
 _ARGUMENTS: dict[tuple[str, str], str] = {
@@ -28,7 +29,8 @@ _ARGUMENTS: dict[tuple[str, str], str] = {
 _GONE: dict[tuple[str, str], str] = {
     ("nl", "arange"): "subscripts are slices and nl.ds; other patterns: t.ap(pattern)",
     ("nl", "mgrid"): "subscripts are slices and nl.ds; other patterns: t.ap(pattern)",
-    ("nl", "par_dim"): "dim 0 of a tile is the partition dim; make a list of tiles for blocks",
+    ("nl", "par_dim"): "dim 0 of a tile is the partition dim; make a list of tiles for blocks"
+                       + HINT,
     ("nl", "atomic_rmw"): "nisa.dma_compute(dst, [src, dst], reduce_op=nl.add)",
     ("nl", "loop_reduce"): "reduce into a tile with nisa.tensor_tensor(dst=t, data1=t, ...)",
     ("nl", "all_reduce"): "nki.collectives.all_reduce",
