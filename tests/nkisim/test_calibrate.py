@@ -17,6 +17,7 @@ from nkisim.doors.outcomes import (
     Outcome,
     by_family,
     by_file,
+    counter_lines,
     figures,
     level,
     order,
@@ -304,3 +305,16 @@ def test_the_page_has_the_written_figures(tmp_path, capsys):
     old.write_text("no marks")
     assert command(["--page", str(old)]) == 2 and old.read_text() == "no marks"
     assert "<!-- residuals -->" in capsys.readouterr().err
+
+
+def test_counters_are_summed_up_below_their_table():
+    def one(**both):
+        return Outcome("r", "trn2", "nc_latency", 1.0, counted={k: v[0] for k, v in both.items()},
+                       counters={k: v[1] for k, v in both.items()})
+
+    text = counter_lines([
+        one(pe_active=(0.5, 0.59), dma_bytes=(1000.0, 1010.0)),
+        one(pe_active=(0.5, 0.61), dma_bytes=(1000.0, 1100.0)),
+        one(pe_active=(0.0, 0.0), dma_bytes=(1000.0, 1000.0))])
+    assert text[-3:] == ["1 of 3 whole numbers are exactly those of the profiler",
+                         "2 of 3 dma_bytes within 2 %", "1 of 2 pe_active within 10 points"]

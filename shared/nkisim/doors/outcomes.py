@@ -228,17 +228,29 @@ def lines(outcomes: list[Outcome], twins: list[Outcome] | None = None) -> list[s
 
 
 def counter_lines(outcomes: list[Outcome]) -> list[str]:
-    """Return what profilers counted beside what the model counts, as text."""
+    """Return what profilers counted beside what the model counts, as text.
+
+    Below it: of each counter how many are near. A share (0 to 1) of an engine that neither saw busy
+    is not counted.
+    """
     out = [f"{'id':<44}{'counter':<17}{'counted':>15}{'model':>15}"]
     exact = every = 0
+    near: dict[str, list[bool]] = {}
     for o in outcomes:
         for name, value in o.counted.items():
             if name not in o.counters:
                 continue
             ours, whole = o.counters[name], float(value).is_integer() and value > 1
             every, exact = every + whole, exact + (whole and ours == value)
+            if name.endswith("_active"):
+                if ours or value:
+                    near.setdefault(f"{name} within 10 points", []).append(abs(ours - value) <= 0.1)
+            elif "hbm" in name or "bytes" in name:
+                near.setdefault(f"{name} within 2 %", []).append(
+                    abs(ours - value) <= 0.02 * value)
             shown = (f"{int(value):>15,}{int(ours):>15,}" if whole else
                      f"{value:>15.3f}{ours:>15.3f}")
             out.append(f"{o.id[:43]:<44}{name:<17}{shown}"
                        + ("" if not whole or ours == value else f"  {ours / value - 1:+.1%}"))
-    return [*out, "", f"{exact} of {every} whole numbers are exactly those of the profiler"]
+    return [*out, "", f"{exact} of {every} whole numbers are exactly those of the profiler",
+            *(f"{sum(found)} of {len(found)} {what}" for what, found in sorted(near.items()))]
