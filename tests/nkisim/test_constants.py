@@ -3,6 +3,9 @@ from __future__ import annotations
 
 import ml_dtypes
 import neuronxcc.nki.language as nl
+import nki as newer
+import nki.isa as nki_isa
+import nki.language as nki_language
 import numpy as np
 import pytest
 from neuronxcc import nki
@@ -79,3 +82,38 @@ def test_what_is_no_number_is_refused(what, dtype):
     with pytest.raises(nkisim.NkiError) as caught:
         constant(what, dtype)
     assert caught.value.id == "NKI-D02"
+
+
+def test_a_constant_is_what_its_array_held_when_it_was_made():
+    """A buffer of the host is used for one constant after the other."""
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((3, 4, 8), dtype=np.float32, buffer=nl.shared_hbm)
+        host, made = np.zeros((4, 8), np.float32), []
+        for i in range(3):
+            host[...] = i + 1
+            made.append(nl.shared_constant(host))
+            nl.store(out[i], nl.load(made[i]))
+        for i in range(3):
+            nl.store(out[i], nl.add(nl.load(out[i]), nl.load(made[i])))
+        return out
+
+    got = nkisim.simulate(kernel, np.zeros((1, 1), np.float32))
+    assert got[:, 0, 0].tolist() == [2, 4, 6]
+
+
+def test_a_constant_of_the_package_nki_is_as_well():
+    @newer.jit
+    def kernel(x):
+        out = nki_language.ndarray((3, 4, 8), dtype=nki_language.float32,
+                                   buffer=nki_language.shared_hbm)
+        host, made = np.zeros((4, 8), np.float32), []
+        for i in range(3):
+            host[...] = i + 1
+            made.append(nki_language.shared_constant(host))
+        for i in range(3):
+            nki_isa.dma_copy(dst=out[i], src=made[i])
+        return out
+
+    got = nkisim.simulate(kernel, np.zeros((1, 1), np.float32))
+    assert got[:, 0, 0].tolist() == [1, 2, 3]

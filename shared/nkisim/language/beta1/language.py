@@ -131,8 +131,8 @@ def random_seed(m: Machine, seed: Any, *, mask: Any = None) -> None:
 
 @public
 def shared_constant(m: Machine, constant: Any, dtype: Any = None) -> Tensor:
-    """Make an HBM tensor out of a NumPy array; nl.load it to use it."""
-    a = np.asarray(constant)
+    """Make an HBM tensor out of a NumPy array, as it is now; nl.load it to use it."""
+    a = np.array(constant)
     if a.dtype.itemsize == 8 and dtype is None:
         dtype = np.float32 if a.dtype.kind == "f" else np.int32
         if a.size and a.dtype.kind in "iu" and not -2**31 <= a.min() <= a.max() < 2**31:

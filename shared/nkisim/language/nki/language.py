@@ -187,7 +187,7 @@ def random_seed(m: Machine, seed: Any) -> None:
 
 
 def _constant(m: Machine, array: np.ndarray) -> Tensor:
-    a = array
+    a = array.copy()                        # what it holds now: the host may use it again
     if a.dtype.itemsize == 8:
         a = _dtypes.from_host(a, _dtypes.FLOAT32 if a.dtype.kind == "f" else _dtypes.INT32)
     return allocate.input_tensor(m, a, "constant", mutable=False)
