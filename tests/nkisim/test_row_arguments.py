@@ -14,23 +14,13 @@ from nkisim.launch import launch
 from oracle import tensor, vector
 from oracle.common import Expected
 from rowmatrix.check import out_of_reach, record
-from rowmatrix.disagreements import marks_of
 
 F32 = np.float32
 
 
-def known(*cases):
-    """Return parameters whose known disagreements are marked; the first value of each is its id."""
-    return [pytest.param(*rest, id=name, marks=marks_of(name)) for name, *rest in cases]
-
-
-def marked(name):
-    """Mark a test without parameters as a known disagreement, if it is one."""
-    def wrap(test):
-        for mark in marks_of(name):
-            test = mark(test)
-        return test
-    return wrap
+def named(*cases):
+    """Return parameters of tests; the first value of each is its id."""
+    return [pytest.param(*rest, id=name) for name, *rest in cases]
 
 
 def out(t):
@@ -80,7 +70,7 @@ def _two_tiles(row, a, b):
         vector.tensor_tensor_scan(a, b, 0.0, "add", "maximum", mask=whole)[""]
 
 
-@pytest.mark.parametrize("row, shapes", known(*(
+@pytest.mark.parametrize("row, shapes", named(*(
     (_id(row, pair), row, pair)
     for row in ("tensor_tensor", "scalar_tensor_tensor", "tensor_tensor_scan") for pair in PAIRS)))
 def test_two_tiles_meet_in_element_order(row, shapes):
@@ -91,7 +81,7 @@ def test_two_tiles_meet_in_element_order(row, shapes):
     assert np.array_equal(got, want.value)
 
 
-@pytest.mark.parametrize("shapes", known(*((_id("repeat", pair), pair) for pair in REPEATED)))
+@pytest.mark.parametrize("shapes", named(*((_id("repeat", pair), pair) for pair in REPEATED)))
 def test_free_dims_of_size_one_repeat_where_the_numbers_differ(shapes):
     a, b = numbers(shapes[0]), numbers(shapes[1], scale=3)
     want = vector.tensor_tensor(a, b, "subtract", mask=np.ones((1,)))[""].value
@@ -100,7 +90,7 @@ def test_free_dims_of_size_one_repeat_where_the_numbers_differ(shapes):
     assert np.array_equal(got, want)
 
 
-@pytest.mark.parametrize("shapes", known(*((_id("predicated", pair), pair) for pair in PAIRS)))
+@pytest.mark.parametrize("shapes", named(*((_id("predicated", pair), pair) for pair in PAIRS)))
 def test_a_predicate_meets_the_destination_in_element_order(shapes):
     src, predicate = numbers(shapes[0]), numbers(shapes[1]).astype(np.uint8) % 2
     before = np.full(shapes[0], -1, F32)
@@ -115,7 +105,7 @@ def test_a_predicate_meets_the_destination_in_element_order(shapes):
     assert np.array_equal(got, np.where(want.written, want.value, before))
 
 
-@pytest.mark.parametrize("shapes", known(*((_id("select", pair), pair) for pair in PAIRS)))
+@pytest.mark.parametrize("shapes", named(*((_id("select", pair), pair) for pair in PAIRS)))
 def test_select_reduce_meets_its_predicate_in_element_order(shapes):
     on_true, predicate = numbers(shapes[0]), numbers(shapes[1]).astype(np.uint8) % 2
     before = np.full(shapes[0], -1, F32)
@@ -257,7 +247,7 @@ def not_passed_over(function, array, target):
         assert refusal.id != "NKI-X01", "the error says nothing that helps"
 
 
-@pytest.mark.parametrize("kernel", known(*EXCLUDED, *IGNORED))
+@pytest.mark.parametrize("kernel", named(*EXCLUDED, *IGNORED))
 def test_what_the_documentation_excludes_is_not_passed_over(kernel):
     not_passed_over(*kernel, "trn2")
 
@@ -283,7 +273,7 @@ ON_GPSIMD = (
 )
 
 
-@pytest.mark.parametrize("kernel", known(*ON_GPSIMD))
+@pytest.mark.parametrize("kernel", named(*ON_GPSIMD))
 def test_gpsimd_never_touches_psum(kernel):
     """Refused, done by another engine, or with a copy between."""
     function, array = kernel
@@ -293,7 +283,7 @@ def test_gpsimd_never_touches_psum(kernel):
         assert refusal.id != "NKI-X01"
 
 
-@pytest.mark.parametrize("row", known(*(
+@pytest.mark.parametrize("row", named(*(
     (f"memories-{r.name}", r) for r in ROWS.values() if r.engines == ("gpsimd",))))
 def test_rows_of_gpsimd_declare_no_psum(row):
     """"GpSimd instructions cannot touch PSUM"; an operand that is copied first may lie there."""
@@ -302,7 +292,6 @@ def test_rows_of_gpsimd_declare_no_psum(row):
                if o.name not in row.hidden)
 
 
-@marked("tensor_scalar-scalar-engine-trn1")
 def test_the_scalar_engine_has_no_arithmetic_before_trn2():
     function, array = F(lambda x: nisa.tensor_scalar(x, nl.add, 2.0, engine=nisa.scalar_engine))
     assert not nkisim.run(function, array, target="trn2").findings
@@ -345,7 +334,6 @@ def test_a_mask_of_a_loop_variable_and_an_index_cuts_the_last_tile():
     assert record(launch(kernel, (x,), {}, compute=False).trace) == record(run.trace)
 
 
-@marked("affine_select-equal")
 def test_a_predicate_may_be_an_equality():
     x = numbers((4, 6)) + 1
     got = nkisim.simulate(lambda x: out(nisa.affine_select(
@@ -353,7 +341,6 @@ def test_a_predicate_may_be_an_equality():
     assert np.array_equal(got, np.where(np.arange(4)[:, None] == np.arange(6), x, 0))
 
 
-@marked("random_seed-mask")
 def test_a_mask_that_selects_nothing_does_not_seed():
     def kernel(mask):
         nl.random_seed(3, mask=nl.arange(1)[:, None] < (1 if mask else 0))
@@ -444,7 +431,6 @@ def test_a_store_from_psum_is_a_copy_and_a_store():
     assert np.array_equal(run.outputs, x) and run.instructions["tensor_copy"] == 2
 
 
-@marked("dma_copy-rmw-record")
 def test_a_copy_that_adds_reads_its_destination():
     def kernel(x, op):
         dst = filled(x)
@@ -456,7 +442,6 @@ def test_a_copy_that_adds_reads_its_destination():
     assert record(plain.trace) != record(adding.trace)
 
 
-@marked("dma_copy-rmw-affine")
 def test_copies_that_add_may_overlap():
     def kernel(x):
         dst = filled(x)
