@@ -106,7 +106,10 @@ def _read(job: Job, out: Path, ended: str, printed: str) -> list[Result]:
     expected: list[str] = []
     results: dict[str, Result] = {}
     for line in lines:
-        record = json.loads(line)
+        try:
+            record = json.loads(line)
+        except ValueError:              # cut off: the child was ended, or the disk was full
+            continue
         if "expected" in record:
             expected += record["expected"]
         else:

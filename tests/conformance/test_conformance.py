@@ -282,6 +282,19 @@ def test_whose_own_mistake_it_is():
 """
 
 
+def test_a_result_that_was_cut_off_is_a_failure_of_that_case_alone(tmp_path, monkeypatch):
+    """A child that was ended while it wrote, or a full disk, must not end the run of all."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    from conformance import layouts, pool, suites
+    suite = suites.Suite("some", "", "trn2", (suites.Part("tests", ("test_*.py",)),), ("an/owner",))
+    checkout = write(tmp_path / "sources" / "an+owner", test_some="def test_a(): pass")
+    job, = layouts.jobs(suite, checkout, full=False)
+    out = tmp_path / "out"
+    out.write_text('{"expected": ["a", "b"]}\n{"case": "a", "outcome": "passed"}\n{"case": "b", "o')
+    got = {r.case: r.outcome for r in pool._read(job, out, "", "")}
+    assert got == {"a": "passed", "b": "failed"}
+
+
 def test_a_sample_of_each_function_is_counted_by_functions(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     from conformance import counts, layouts, pool, suites
