@@ -109,13 +109,14 @@ def _read(job: Job, out: Path, ended: str, printed: str) -> list[Result]:
         try:
             record = json.loads(line)
         except ValueError:              # cut off: the child was ended, or the disk was full
+            ended = ended or "its results were cut off"
             continue
         if "expected" in record:
             expected += record["expected"]
         else:
             results[record["case"]] = Result(**record)
     missing = [name for name in expected if name not in results]
-    if not lines:
+    if not lines or ended and not expected and not results:
         missing = [job.name]
         ended = ended or "no test in it"
     tail = printed.strip().splitlines()[-1:] if not lines else []

@@ -293,6 +293,10 @@ def test_a_result_that_was_cut_off_is_a_failure_of_that_case_alone(tmp_path, mon
     out.write_text('{"expected": ["a", "b"]}\n{"case": "a", "outcome": "passed"}\n{"case": "b", "o')
     got = {r.case: r.outcome for r in pool._read(job, out, "", "")}
     assert got == {"a": "passed", "b": "failed"}
+    out.write_text('{"expected": ["a", ')
+    (lost,) = pool._read(job, out, "", "")
+    assert (lost.case, lost.outcome) == (job.name, "failed")
+    assert lost.reason == "its results were cut off"
 
 
 def test_a_sample_of_each_function_is_counted_by_functions(tmp_path, monkeypatch):
