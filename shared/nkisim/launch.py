@@ -223,6 +223,7 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     m = Machine(core, lower, compute=compute, replays=replays,
                 in_order="skip_middle_end_transformations" in kernel.nki_options)
     m.dialect, m.older = kernel.dialect, level.older()
+    m.traced = kernel.dialect == "nki" and level.traced()
     m.watch, m.checks = tile_values, strictness != strict.OFF
     names = _bind(kernel, args, kwargs)
     if m.checks:

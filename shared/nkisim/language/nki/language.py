@@ -24,7 +24,8 @@ from . import refusals as _refusals
 from .assign import assign as _assign
 from .call import public, strict
 from .enums import BUFFERS, MemoryRegion
-from .registers import VirtualRegister
+from .registers import NkiScalar, VirtualRegister
+from .registers import held as _held
 from .tensor import NKIObject, NkiTensor, wrap
 from .tiles import tile_size
 
@@ -213,8 +214,8 @@ def shared_identity_matrix(m: Machine, n: Any, dtype: Any = uint8, dst: Any = No
 
 def ds(start: Any, size: Any) -> slice:
     """Return the slice start .. start + size."""
-    if not moves(start) and isinstance(start, VirtualRegister):
-        raise fail("NKI-N02", "nl.ds starts at a register",
+    if not moves(start) and _held(start) is not None:
+        raise fail("NKI-N02", "nl.ds starts at a number that the kernel computes",
                    limit="numbers of the host",
                    hint="t.ap(pattern, scalar_offset=register, indirect_dim=...)")
     first = start if moves(start) else integer(start, "the start of nl.ds")
@@ -232,8 +233,9 @@ def expand_dims(m: Machine, x: Any, axis: Any) -> Tensor:
 def _range(name: str, doc: str) -> Callable[..., Any]:
     def function(start: Any, stop: Any = None, step: Any = 1) -> Any:
         for x in (start, stop):
-            if isinstance(x, VirtualRegister):
-                raise fail("NKI-L03", f"nl.{name} ends at a register",
+            if isinstance(x, (VirtualRegister, NkiScalar)):
+                raise fail("NKI-L03", f"nl.{name} ends at a "
+                           + ("register" if isinstance(x, VirtualRegister) else "scalar"),
                            limit="bounds that are known when the kernel is traced",
                            hint="nl.fori_loop(0, register, body)")
         values = [integer(a, f"a bound of nl.{name}") for a in (start, stop, step)
@@ -254,12 +256,18 @@ static_range = _range("static_range", "The same as range (deprecated).")
 
 
 def _value(x: Any, what: str) -> int:
-    return int(x.value) if isinstance(x, VirtualRegister) else integer(x, what)
+    at = _held(x)
+    return integer(x, what) if at is None else at
 
 
 def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> Iterator[VirtualRegister]:
-    """Loop on the device; bounds may be registers. Deprecated since 0.6: use fori_loop."""
+    """Loop on the device; bounds may be registers. Deprecated since 0.6, gone in 0.7: fori_loop."""
     m = machine("nl.dynamic_range")
+    if m.traced:
+        raise fail("NKI-G29", "nl.dynamic_range is gone in NKI 0.7",
+                   limit="loops of the chip are nl.fori_loop and nl.while_loop",
+                   hint="def body(i): ...; nl.fori_loop(lower, upper, body). Kernels that are not "
+                        "migrated yet run with NKI_COMPILER_FRONTEND=custom")
     m.find("NKI-N06", "note", "nl.dynamic_range is deprecated since 0.6 and will go: write "
            "nl.fori_loop(lower, upper, body)", m.here())
     lo, hi = (0, start) if stop is None else (start, stop)
@@ -277,15 +285,20 @@ def _iterations(m: Machine, values: range) -> Iterator[VirtualRegister]:
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable, step: Any = 1) -> None:
-    """Loop on the device: body_fun(i) for each i, a register that is passed by value."""
+    """Loop on the device: body_fun(i) for each i, which is passed by value.
+
+    `i` is a scalar since 0.7, and a register if a bound is one or before.
+    """
     m = machine("nl.fori_loop")
+    registers = not m.traced or any(isinstance(x, VirtualRegister) for x in (lower, upper))
+    number: Callable[[int], Any] = VirtualRegister if registers else NkiScalar
     by = integer(step, "the step of nl.fori_loop")
     if by < 1:
         raise fail("NKI-L03", "nl.fori_loop has a step that is not positive", given=f"{by}")
     with bodies.loop(m) as body:
         for i in range(_value(lower, "lower"), _value(upper, "upper"), by):
             body.begin(m)
-            body_fun(VirtualRegister(i))
+            body_fun(number(i))
 
 
 def while_loop(init: Any, body_fun: Callable) -> None:

@@ -21,7 +21,7 @@ from ...machine.limits import integer
 from ...machine.tensor import Tensor
 from . import columns, views
 from .enums import MemoryRegion
-from .registers import VirtualRegister
+from .registers import NkiScalar, VirtualRegister
 
 _ON_CHIP = {"sbuf": MemoryRegion.sbuf, "psum": MemoryRegion.psum}
 
@@ -180,7 +180,8 @@ class NkiTensor(NKIObject):
             keys = key = tuple(slice(k.start, k.stop, k.step) if k.__class__ is range else k
                                for k in keys)
         for k in keys:
-            if k.__class__ in (NkiTensor, VirtualRegister, list) or isinstance(k, NkiTensor):
+            if k.__class__ in (NkiTensor, VirtualRegister, NkiScalar, list) \
+                    or isinstance(k, NkiTensor):
                 raise fail("NKI-N02", "a tensor is subscripted by a value that the kernel computes",
                            given=f"{type(k).__name__} as a subscript",
                            limit="integers, slices, nl.ds and ...",
