@@ -335,6 +335,9 @@ Try: nisa.activation(..., name="act0"), and the same name in the pair.
 NKI-N12 | - | Scalars are 32-bit integers of the device
 Since 0.7, s = nisa.scalar_load(tile) is an integer that the program on the chip computes with: + - * with integers of Python and other scalars, which wrap around in 32 bits. It is a scalar_offset= of .ap, an index of .select, a bound of nl.fori_loop, and nisa.scalar_store writes it. Comparisons are traced, but nothing takes their result. Scalars of 64 bits (nl.int64) are not modelled.
 Try: nisa.scalar_store(tile, s), then compute in the tile.
+NKI-N13 | - | Grids of tiles and blocks
+nl.tiles(x, tile_shape=(128, 256)) views a tensor as a grid of tiles, nl.blocks as a grid of blocks of tiles; nl.alloc_tiles and nl.alloc_blocks make a tensor and its grid (NKI 0.7). Shapes are tuples of positive integers; a tile has as many dims as the tensor. Subscripts count cells: g[i, j] is one tile and g[i, :] a row of them, both grids still, and .data is the tensor that an instruction takes. On chip the tiles of nl.alloc_tiles lie side by side, so that .data is one tile, or tiles of one row.
+Try: nisa.dma_copy(dst=t, src=g[i, j].data).
 NKI-K15 | - | NKISIM_SHUFFLE and NKISIM_THREADS are numbers
 With NKISIM_SHUFFLE=7 the iterations of affine_range and the instances of a grid run in an order that the seed 7 chooses, and a DMA takes effect only when something waits for it: what touches the same bytes, in the same iteration or after the loop. A kernel whose result depends on the order then gives other numbers, the same ones each time. NKISIM_THREADS=2 computes matrix products in two threads beside the kernel; 1 in the kernel's own.
 Try: NKISIM_SHUFFLE=1 python script.py.

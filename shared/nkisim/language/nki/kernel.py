@@ -19,6 +19,7 @@ from ...machine.tensor import Tensor
 from . import jaxed, refusals
 from .call import edge, edge_error
 from .enums import MemoryRegion
+from .grids import NkiGrid, instead
 from .tensor import NkiTensor
 from .typing import Shape
 
@@ -109,6 +110,8 @@ class Kernel(launching.Kernel):
 
     def leave(self, x: Any) -> Any:
         """Return what the kernel returns as the machine's tensor, or raise."""
+        if isinstance(x, NkiGrid):
+            raise instead(x, "what a kernel returns")
         if not isinstance(x, NkiTensor):
             return x
         if not isinstance(x._t, Tensor):
