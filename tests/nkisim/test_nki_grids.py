@@ -100,11 +100,12 @@ def test_tiles_on_chip_lie_side_by_side():
         here = nl.alloc_blocks(tile_shape=TILE, block_shape=(1, 2), element_shape=x.shape,
                                buffer=nl.sbuf, dtype=x.dtype)
         t, src = nl.tiles(here), nl.tiles(x, tile_shape=TILE)
+        pairs = nl.blocks(src, block_shape=(1, 2))
         assert t.shape == (3, 3) and here.shape == (3, 2) and t.element_shape == x.shape
         assert not t.is_data_representable and t[1, :].is_data_representable
         for i in range(3):
             for j in range(2):
-                nisa.dma_copy(dst=here[i, j].data, src=nl.blocks(src, block_shape=(1, 2))[i, j].data)
+                nisa.dma_copy(dst=here[i, j].data, src=pairs[i, j].data)
             nisa.tensor_scalar(dst=t[i, :].data, data=t[i, :].data, op0=nl.multiply, operand0=3.0)
             for j in range(3):
                 nisa.dma_copy(dst=out[i, j].data, src=t[i, j].data)

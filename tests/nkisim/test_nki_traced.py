@@ -1,6 +1,9 @@
 """NKI 0.7: kernels are traced with Python; scalars, and what a trace cannot ask for."""
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import nki
 import nki.isa as nisa
 import nki.language as nl
@@ -265,3 +268,16 @@ def test_generators_and_inheritance_run_without_a_word(monkeypatch):
     assert run.findings == []
     monkeypatch.setenv("NKI_LANGUAGE_VERSION", "0.6")
     assert {"NKI-G01", "NKI-G19"} <= {f.id for f in nkisim.run(kernel, X).findings}
+
+
+def test_the_kernel_of_the_page_about_the_dialect_computes_what_it_says():
+    text = (Path(__file__).parents[2] / "docs" / "nki-dialect.md").read_text(encoding="utf-8")
+    block, = (b for b in re.findall(r"```python\n(.*?)```", text, re.S) if "def scaled" in b)
+    space = {"nki": nki, "nl": nl, "nisa": nisa}
+    exec(compile(block, "nki-dialect.md", "exec"), space)
+    x = np.arange(200 * 300, dtype=np.float32).reshape(200, 300)
+    want = x.copy()
+    want[:6] *= 3
+    run = nkisim.run(space["scaled"], x, index(3))
+    np.testing.assert_array_equal(run.outputs, want)
+    assert not [f for f in run.findings if f.severity != "note"]

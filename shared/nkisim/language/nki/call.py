@@ -21,8 +21,9 @@ from ...machine.instruction import Instr
 from ...machine.loopindex import Compared
 from ...machine.machine import Machine
 from ...machine.tensor import Tensor
+from ...trace.trace import KIND, NODE
 from . import alike, columns, older, refusals
-from .enums import OF_PARAMETER
+from .enums import OF_PARAMETER, dependency
 from .grids import NkiBlockGrid, NkiTileGrid, instead
 from .tensor import Empty, NkiTensor, no_elements
 from .versions import said_of
@@ -196,18 +197,45 @@ class NkiInstruction:
             m.trace.named.setdefault(name, []).append(number)
         return NkiInstruction(number, name)
 
-    def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
-        """Begin only when `producers` are done; raises NKI-N11 for what is no instruction."""
+    def depends_on(self, *producers: NkiInstruction, kind: Any = None) -> NkiInstruction:
+        """Begin only when `producers` are done; with kind=nisa.dependency.schedule be issued later.
+
+        Raises NKI-N11 for what is no instruction, and for one that a loop of the device separates.
+        """
         m = machine("NkiInstruction.depends_on")
+        if kind is None and level.release() >= "0.7":
+            m.find("NKI-N06", "note", "depends_on without kind= is deprecated since 0.7: write "
+                   "kind=nisa.dependency.runtime", m.here())
+        elif kind is not None and not isinstance(kind, dependency):
+            raise edge_error("depends_on: kind is no member of nisa.dependency", f"kind={kind!r}",
+                             "nisa.dependency.runtime, nisa.dependency.schedule")
         for x in producers:
             if not isinstance(x, NkiInstruction):
                 raise edge_error("depends_on takes instructions", f"{type(x).__name__}",
                                  "what a call of nisa returns")
+            issued = [m.trace.rows[m.trace.starts[i.number] + KIND] for i in (self, x)]
+            if kind is not dependency.schedule:
+                _nested(m, self.number, x.number)
+            elif len({m.trace.kinds[k].engine for k in issued}) > 1:
+                continue                # issued in order; engines go on beside each other
             edge(m, x.number, self.number)
         return self
 
     def __repr__(self) -> str:
         return f"NkiInstruction({self.number})"
+
+
+def _nested(m: Machine, consumer: int, producer: int) -> None:
+    """Raise unless an instruction is in the loop of the device of another one, or in one in it."""
+    tr = m.trace
+    node, outer = (tr.rows[tr.starts[i] + NODE] for i in (consumer, producer))
+    while node != outer and node >= 0:
+        node = tr.node_parent[node]
+    if node != outer:
+        raise edge_error("an edge leads out of a loop of the device",
+                         "the producer runs in nl.fori_loop or nl.while_loop, the consumer not",
+                         "both in one body, or the producer before the loop: the wait is fixed "
+                         "when the kernel is compiled")
 
 
 def edge(m: Machine, producer: int, consumer: int) -> None:

@@ -57,8 +57,8 @@ class _Packed(NamedTuple):
         if len(box) == 2:
             return rows[:, column + first[1]:column + first[1] + sizes[1]]
         one = rows[:, column:column + prod(free)].reshape((sizes[0], *free))
-        part = [slice(a, a + n) for a, n in zip(first[1:], sizes[1:])]
-        return one[(slice(None), *part)]
+        part = (slice(a, a + n) for a, n in zip((0, *first[1:]), sizes))
+        return one[tuple(part)]
 
 
 class NkiGrid(NKIObject):
