@@ -98,6 +98,10 @@ class Arguments:
         return value
 
 
+_IN_A_LOOP = ("If a loop does that, does it run at all? size // tile size is 0 for a tensor "
+              "smaller than a tile")
+
+
 def place_of(kernel: Kernel) -> Where | None:
     """Return where a kernel is defined: its `def`, below the decorators."""
     return defined_at(kernel.func)
@@ -150,8 +154,8 @@ class Results:
             raise fail("NKI-O03", f"an output of {kernel.__name__} is never written",
                        given=f"{what}: {x!r}" + (f", created at {made}" if made else ""),
                        where=made or place_of(kernel),
-                       hint="does the loop run at all? size // tile size is 0 when the tensor is "
-                            "smaller than a tile")
+                       hint=f"nl.store(out[...], value=tile). {_IN_A_LOOP}",
+                       today=f"nisa.dma_copy(dst=out, src=tile). {_IN_A_LOOP}")
         m.undefined.check_output(x)
         a = self._array_of(x)
         return _to_torch(a) if self.args.torch else _to_jax(a) if self.args.jax else a

@@ -185,9 +185,19 @@ def _bind(kernel: Kernel, args: tuple, kwargs: dict) -> list[str]:
             p.replace(annotation=sig.empty) for p in sig.parameters.values()])
         raise fail("NKI-K04", f"kernel {kernel.__name__} was not called as it is defined: {exc}",
                    limit=f"{kernel.__name__}{plain}",
+                   given=f"{kernel.__name__}({', '.join(_as_called(args, kwargs))})",
                    where=find_where()) from None
     names = [p.name for p in sig.parameters.values()]
     return names + [names[-1] if names else "args"] * len(args)
+
+
+def _as_called(args: tuple, kwargs: dict) -> Iterator[str]:
+    """Say what a call hands over: arrays by shape and dtype, other things by their type."""
+    for name, value in (*(("", a) for a in args), *kwargs.items()):
+        shape = getattr(value, "shape", None)
+        what = type(value).__name__ if shape is None else \
+            f"{getattr(value, 'dtype', '')}{list(shape)}"
+        yield f"{name}={what}" if name else what
 
 
 # -- launching -----------------------------------------------------------------------------------

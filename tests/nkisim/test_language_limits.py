@@ -338,10 +338,17 @@ def test_the_command_reads_files_and_says_how_many(tmp_path, capsys):
     bad.write_text("import nki\nimport nki.language as nl\n@nki.jit\ndef kernel(x):\n"
                    "    return nl.load(x)\n")
     assert cli.main(["lint", str(bad)]) == 0
+    capsys.readouterr()
     bad.write_text("def f(:\n")
     assert cli.main(["lint", str(bad)]) == 2
-    assert "bad.py: invalid syntax" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "bad.py, line 1, is not Python: invalid syntax" in said.err and said.out == ""
     assert cli.main(["lint", str(tmp_path / "nothing.py")]) == 2
+    said = capsys.readouterr()
+    assert "there is no file" in said.err and said.out == ""
+    bad.write_bytes("# Größe\nimport nki\n".encode("latin-1"))
+    assert cli.main(["lint", str(bad)]) == 2
+    assert "bad.py is not Python: its text is not UTF-8" in capsys.readouterr().err
     bad.write_text("x = 1\n")
     assert cli.main(["lint", str(bad)]) == 2
     assert "there is no kernel" in capsys.readouterr().err

@@ -308,7 +308,7 @@ def test_the_page_begins_with_what_to_change_first(chromium, tmp_path):
     page = Page(chromium, tmp_path / "p.html")
     told = page.text("advice")
     assert prof.advice and all(a.place in told and a.text in told for a in prof.advice)
-    assert "less (predicted)" in told
+    assert "would save" in told
     chromium.find_element(By.CSS_SELECTOR, "#advice button").click()
     marked = page.js("return document.querySelector('#source .on')?.innerText")
     assert str(prof.advice[0].where.line) in marked
