@@ -146,6 +146,10 @@ class Kernel:
         """Return an argument as kernels of the dialect hold it."""
         return t
 
+    def enter_empty(self, m: Machine, array: np.ndarray, name: str) -> Any:
+        """Return an argument without elements as kernels hold it, None if they cannot."""
+        return None
+
     def leave(self, x: Any) -> Any:
         """Return what a kernel returns as the machine's tensor."""
         return x

@@ -8,10 +8,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ... import launch as launching
 from ...chip import hw
 from ...errors import NkiError, Where, fail, trim
 from ...lint import level
+from ...machine import allocate
 from ...machine.context import current
 from ...machine.index import as_int
 from ...machine.machine import Machine
@@ -21,7 +24,7 @@ from .call import edge, edge_error
 from .compiler import Asked
 from .enums import MemoryRegion
 from .grids import NkiGrid, instead
-from .tensor import NkiTensor
+from .tensor import Empty, NkiTensor
 from .typing import Shape
 
 #: What is simulated if nobody says: what the package supports and was compared with measurements.
@@ -146,6 +149,12 @@ class Kernel(launching.Kernel):
         region = MemoryRegion.shared_hbm if shared else MemoryRegion.private_hbm
         return NkiTensor(t, region, name)
 
+    def enter_empty(self, m: Machine, array: np.ndarray, name: str) -> NkiTensor:
+        """Return an argument without elements: a shape to ask for; any use of it is an error."""
+        t = allocate.input_tensor(m, np.zeros(1, array.dtype), name, mutable=False)
+        error = allocate.without_elements(name, array.shape)
+        return NkiTensor(Empty(t, array.shape, error), name=name)   # type: ignore[arg-type]
+
     def leave(self, x: Any) -> Any:
         """Return what the kernel returns as the machine's tensor, or raise."""
         if isinstance(x, NkiGrid):
@@ -193,22 +202,16 @@ def jit(fn: Any = None, *, compile_config: Any = None, specialization_config: An
     return kernel
 
 
-def simulate(kernel: Any) -> Callable[..., Any]:
-    """Return a function that runs a kernel on the simulator with NumPy or torch arrays.
+def simulate(kernel: Any) -> Kernel:
+    """Return a kernel that runs on the simulator with NumPy or torch arrays, as all do here.
 
-    Arrays that the kernel writes into are changed in place, as on the chip.
+    Arrays that the kernel writes into are changed in place, as on the chip. Cores are chosen before
+    or after: simulate(kernel[2])(x), simulate(kernel)[2](x).
     """
     if not callable(kernel):
         raise trim(fail("NKI-K03", "nki.simulate takes a kernel", given=type(kernel).__name__,
                         limit="a function, plain or decorated with @nki.jit"))
-    k = kernel if isinstance(kernel, Kernel) else Kernel(getattr(kernel, "func", kernel))
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        if current.get() is not None:
-            return k(*args, **kwargs)
-        return launching.tell(launching.launch(k, args, kwargs)).outputs
-    run.__name__ = getattr(k, "__name__", "kernel")
-    return run
+    return kernel if isinstance(kernel, Kernel) else Kernel(getattr(kernel, "func", kernel))
 
 
 def cpu_simulate(kernel: Any) -> Kernel:
