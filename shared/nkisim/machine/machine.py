@@ -41,6 +41,7 @@ class Machine:
         self.hw = hw
         self.language = language        # what operators and assignments lower to
         self.kernel: Any = None         # that is launched
+        self.ordered = 0                # nl.no_reorder blocks that this place is in
         self.dialect = "beta1"          # in which the kernel is written
         self.older = False              # calls of the package nki are those of 0.1 and 0.2
         self.traced = False             # kernels are traced with Python: nothing asks for a value
