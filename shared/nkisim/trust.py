@@ -24,6 +24,7 @@ from .timing.schedule import Schedule
 SIZES = (50.0, 1000.0)
 FEW = 4                     # families: fewer are no neighbourhood
 SHARE = 2 / 3               # of families not seen: so many are no further off than what is said
+NOBODY_KNOWS = 100.0        # %: what is said where there is nothing to compare with
 WEIGHTY = 0.25              # of the body: what is not understood matters from there on
 
 BOUND_BY = {"tensor": "Tensor-Engine-bound", "vector": "Vector-Engine-bound",
@@ -87,7 +88,7 @@ def expected(near: Iterable[dict[str, Any]], target: str, bound: str, body_us: f
     `near`: records with target, bound, body_us, family and error_pct. Of these the most alike that
     are of FEW families: a family of many variants says no more than one of few. The kernel's own
     family counts as one more, which may be anywhere: so few neighbours do not make a narrow band.
-    Without any it is 100 %.
+    Without any it is NOBODY_KNOWS.
     """
     every, size = list(near), _size(body_us)
     kind = BOUND_BY.get(bound, f"{bound}-bound")
@@ -102,7 +103,7 @@ def expected(near: Iterable[dict[str, Any]], target: str, bound: str, body_us: f
             mine, words = some, text
             break
     if not mine:
-        return Band(100.0, 0, words)
+        return Band(NOBODY_KNOWS, 0, words)
     members = Counter(n["family"] for n in mine)
     by_error = sorted(mine, key=lambda n: n["error_pct"])
     counted = np.cumsum([1 / members[n["family"]] for n in by_error])

@@ -102,7 +102,9 @@ def test_json_annotations_and_sarif_say_the_same(check, tmp_path):
 
 
 def test_what_cannot_be_checked_is_a_sentence(check, tmp_path):
-    assert check("x = 1\n").stdout.strip() == "0 kernel runs: the script has run none"
+    done = check("x = 1\n")
+    assert done.returncode == 2 and done.stdout.strip() == "0 kernel runs: nothing was checked"
+    assert "tester.py --check" in done.stderr
     done = subprocess.run([sys.executable, "-m", "nkisim", "check", "absent.py"], text=True,
                           capture_output=True, cwd=tmp_path,
                           env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})

@@ -61,9 +61,12 @@ def command(argv: list[str]) -> int:
         return 2
     findings = worst_first(f for found in runs for f in found)
     written = _write(findings, options, len(runs))
+    if not runs and not code:
+        print("nkisim check: the script calls no kernel. Call one in it, or check the script that "
+              "does; in the folder of a lab: python tester.py --check", file=sys.stderr)
     least = LEVELS[options.level]
     bad = least and any(SEVERITIES.index(f.severity) <= SEVERITIES.index(least) for f in findings)
-    return 2 if not written else 1 if code or bad else 0
+    return 1 if written and (code or bad) else 2 if not (written and runs) else 0
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
@@ -136,7 +139,7 @@ def _print(findings: list[Finding], runs: int) -> None:
     counts = [f"{n} {s}{'s' if n != 1 else ''}" for s in SEVERITIES
               if (n := sum(f.severity == s for f in findings))]
     print(f"{runs} kernel run{'s' if runs != 1 else ''}: "
-          + (", ".join(counts) or "no findings" if runs else "the script has run none"))
+          + (", ".join(counts) or "no findings" if runs else "nothing was checked"))
 
 
 def _coloured(severity: str) -> str:
