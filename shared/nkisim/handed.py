@@ -79,6 +79,8 @@ class Arguments:
     def convert(self, value: Any, name: str) -> Any:
         """Turn arrays into tensors, inside tuples, lists and dicts as well."""
         if isinstance(value, np.ndarray):
+            if not value.size and (t := self.kernel.enter_empty(self.m, value, name)) is not None:
+                return t
             mutable = self.old_style or name in self.mutable
             t = allocate.input_tensor(self.m, value, name, mutable, self.kernel.inputs_mutable)
             self.inputs.append((name, value, t, mutable))

@@ -146,9 +146,17 @@ class Kernel:
         """Return an argument as kernels of the dialect hold it."""
         return t
 
+    def enter_empty(self, m: Machine, array: np.ndarray, name: str) -> Any:
+        """Return an argument without elements as kernels hold it, None if they cannot."""
+        return None
+
     def leave(self, x: Any) -> Any:
         """Return what a kernel returns as the machine's tensor."""
         return x
+
+    def launched(self) -> Kernel:
+        """Return the kernel as the environment has it launched."""
+        return self
 
     def ended(self, m: Machine) -> None:
         """Do what is to be done once all instructions are recorded."""
@@ -228,11 +236,13 @@ def launch(kernel: Any, args: tuple, kwargs: dict, *, target: str | None = None,
 
 def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compute: bool,
             replays: bool = False, tile_values: TileValues | None = None) -> Run:
+    kernel = kernel.launched()
     core, strictness = kernel.core(target), strict.requested()
     banner.announce(core.name)
     m = Machine(core, lower, compute=compute, replays=replays,
                 in_order="skip_middle_end_transformations" in kernel.nki_options)
-    m.dialect, m.older = kernel.dialect, level.older()
+    m.kernel, m.dialect, m.older = kernel, kernel.dialect, level.older()
+    m.traced = kernel.dialect == "nki" and level.traced()
     m.watch, m.checks = tile_values, strictness != strict.OFF
     names = _bind(kernel, args, kwargs)
     if m.checks:
