@@ -415,6 +415,14 @@ def test_alike_submissions_are_found_and_others_not():
     assert [(a, b) for _, a, b in found] == [("ann", "bob")] and found[0][0] > 0.8
 
 
+def test_copies_are_alike_however_short_they_are_but_not_what_was_given():
+    given = "def add(a, b):\n    return nl.add(nl.load(a), nl.load(b))\n"
+    short = given + "def turn(m):\n    for i in range(m.shape[0] // 128):\n        nl.store(i, m)\n"
+    crlf = short.replace("\n", "\r\n")
+    found = pairs({"ann": short, "bob": crlf, "cy": given, "di": given}, given)
+    assert found == [(1.0, "ann", "bob")]
+
+
 def test_names_are_harmless_as_files_cells_and_markdown():
     assert intake.safe_id("ann-1") == "ann-1"
     for name in ("../x", "<b>eve", "a/b", "", "x" * 99, ".hidden", "ann\n"):
