@@ -23,6 +23,7 @@ LABS = Path(__file__).parents[2] / "labs"
     ("2.24.5133.0", "0.3.0", "beta1"),      # SDK 2.29 has both
     ("2.25.3371.0", "0.4.0", "nki"),
     ("2.27.5334.0", "0.6.0", "nki"),
+    ("2.28.7631.0", "0.7.0", "nki"),
     (None, "0.3.0+23928721754", "nki"),     # the wheel alone
 ])
 def test_the_default_is_what_the_installed_sdk_speaks(compiler, package, dialect):
