@@ -231,7 +231,7 @@ def test_wrong_answers_in_a_file_are_told_all_at_once_and_write_nothing(tmp_path
     with pytest.raises(ClassroomError) as caught:
         interview.init(tmp_path / "class", str(tmp_path / "answers.yml"), NOW)
     text = str(caught.value)
-    assert all(w in text for w in ("class name 'X'", "`teardown`", "`surprise`", "answers.yml:"))
+    assert all(w in text for w in ("class name 'X'", "`teardown`", "`surprise`", "answers.yml: "))
     assert not (tmp_path / "class/class.yml").exists()
     with pytest.raises(ClassroomError, match="cannot be read"):
         interview.init(tmp_path / "class", str(tmp_path / "none.yml"), NOW)

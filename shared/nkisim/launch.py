@@ -154,6 +154,10 @@ class Kernel:
         """Return what a kernel returns as the machine's tensor."""
         return x
 
+    def launched(self) -> Kernel:
+        """Return the kernel as the environment has it launched."""
+        return self
+
     def ended(self, m: Machine) -> None:
         """Do what is to be done once all instructions are recorded."""
 
@@ -234,11 +238,12 @@ def launch(kernel: Any, args: tuple, kwargs: dict, *, target: str | None = None,
 
 def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compute: bool,
             replays: bool = False, tile_values: TileValues | None = None) -> Run:
+    kernel = kernel.launched()
     core, strictness = kernel.core(target), strict.requested()
     banner.announce(core.name)
     m = Machine(core, lower, compute=compute, replays=replays,
                 in_order="skip_middle_end_transformations" in kernel.nki_options)
-    m.dialect, m.older = kernel.dialect, level.older()
+    m.kernel, m.dialect, m.older = kernel, kernel.dialect, level.older()
     m.traced = kernel.dialect == "nki" and level.traced()
     m.watch, m.checks = tile_values, strictness != strict.OFF
     names = _bind(kernel, args, kwargs)

@@ -1,6 +1,9 @@
 """NKI 0.7: kernels are traced with Python; scalars, and what a trace cannot ask for."""
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import nki
 import nki.isa as nisa
 import nki.language as nl
@@ -236,6 +239,42 @@ def test_loops_that_0_7_removed_say_what_there_is_and_run_as_before_when_asked(
             assert {f.severity for f in run.findings} == {"note"}
 
 
+# -- bodies that are traced once -------------------------------------------------------------------
+
+def switched(x, by_python):
+    """The last of three iterations doubles, if Python counts them."""
+    t, count = nl.load(x), [0]
+
+    def body(i):
+        count[0] += 1
+        nisa.reciprocal(dst=t, data=t)
+        if by_python and count[0] == 3:
+            nisa.tensor_scalar(dst=t, data=t, op0=nl.multiply, operand0=2.0)
+        nl.fori_loop(0, 2, lambda k: nisa.reciprocal(dst=t, data=t))
+    nl.fori_loop(0, 3, body)
+    nl.store(x, t)
+
+
+def test_iterations_that_differ_by_python_are_found(monkeypatch):
+    said = [f for f in nkisim.run(nki.jit(switched), X + 1, True).findings if f.id == "NKI-L12"]
+    assert len(said) == 1 and said[0].severity == "warning"
+    assert said[0].where.text.startswith("nisa.tensor_scalar(")
+    assert "NKI-L12" not in {f.id for f in nkisim.run(nki.jit(switched), X + 1, False).findings}
+    monkeypatch.setenv("NKI_COMPILER_FRONTEND", "custom")
+    assert "NKI-L12" not in {f.id for f in nkisim.run(nki.jit(switched), X + 1, True).findings}
+
+
+def test_loops_in_loops_that_run_another_number_of_times_do_not_differ():
+    def kernel(x):
+        t = nl.load(x)
+        nl.fori_loop(0, 3, lambda i: nl.fori_loop(
+            0, i + 1, lambda k: nisa.reciprocal(dst=t, data=t)))
+        nl.store(x, t)
+    run = nkisim.run(nki.jit(kernel), X + 1)
+    assert run.findings == [] and nkisim.profile(nki.jit(kernel), X + 1).instructions[
+        "reciprocal"] == 6
+
+
 # -- all of Python -------------------------------------------------------------------------------
 
 class Sizes(nl.NKIObject):
@@ -265,3 +304,16 @@ def test_generators_and_inheritance_run_without_a_word(monkeypatch):
     assert run.findings == []
     monkeypatch.setenv("NKI_LANGUAGE_VERSION", "0.6")
     assert {"NKI-G01", "NKI-G19"} <= {f.id for f in nkisim.run(kernel, X).findings}
+
+
+def test_the_kernel_of_the_page_about_the_dialect_computes_what_it_says():
+    text = (Path(__file__).parents[2] / "docs" / "nki-dialect.md").read_text(encoding="utf-8")
+    block, = (b for b in re.findall(r"```python\n(.*?)```", text, re.S) if "def scaled" in b)
+    space = {"nki": nki, "nl": nl, "nisa": nisa}
+    exec(compile(block, "nki-dialect.md", "exec"), space)
+    x = np.arange(200 * 300, dtype=np.float32).reshape(200, 300)
+    want = x.copy()
+    want[:6] *= 3
+    run = nkisim.run(space["scaled"], x, index(3))
+    np.testing.assert_array_equal(run.outputs, want)
+    assert not [f for f in run.findings if f.severity != "note"]

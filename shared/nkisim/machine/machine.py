@@ -40,6 +40,7 @@ class Machine:
                  in_order: bool = False, replays: bool = False):
         self.hw = hw
         self.language = language        # what operators and assignments lower to
+        self.kernel: Any = None         # that is launched
         self.dialect = "beta1"          # in which the kernel is written
         self.older = False              # calls of the package nki are those of 0.1 and 0.2
         self.traced = False             # kernels are traced with Python: nothing asks for a value

@@ -17,6 +17,7 @@ from . import enums as constants
 from . import notation, older
 from .call import NkiInstruction, Signature, argument, instruction, issue, settled, strict, written
 from .enums import (
+    dependency,
     dge_mode,
     dma_engine,
     engine,
@@ -269,9 +270,9 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = ["NkiInstruction", "NkiScalar", "NkiValidationError", "VirtualRegister", "constants",
-           "dge_mode", "dma_engine", "engine", "get_nc_sub_version", "get_nc_version",
-           "gpsimd_engine", "matmul_perf_mode", "nc_transpose", "nc_version", "oob_mode",
-           "reduce_cmd", "sendrecv", "core_barrier",
+           "dependency", "dge_mode", "dma_engine", "engine", "get_nc_sub_version",
+           "get_nc_version", "gpsimd_engine", "matmul_perf_mode", "nc_transpose", "nc_version",
+           "oob_mode", "reduce_cmd", "sendrecv", "core_barrier",
            "register_alloc", "register_load", "register_move", "register_store",
            "scalar_load", "scalar_store",
            "scalar_engine", "tensor_engine", "unknown_engine", "vector_engine", *INSTRUCTIONS]

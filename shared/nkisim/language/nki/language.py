@@ -12,7 +12,7 @@ from ...chip.memory import HBM, PSUM
 from ...errors import fail
 from ...isa import dma, dve, lower, rng
 from ...lint import level
-from ...machine import allocate, arena, bodies, plainrange
+from ...machine import allocate, bodies, plainrange
 from ...machine.context import current, machine
 from ...machine.index import moves
 from ...machine.limits import integer
@@ -23,7 +23,19 @@ from . import math as _math
 from . import refusals as _refusals
 from .assign import assign as _assign
 from .call import public, strict
+from .create import create as _create
+from .create import is_hbm
 from .enums import BUFFERS, MemoryRegion
+from .grids import (
+    NkiBlockGrid,
+    NkiGrid,
+    NkiTileGrid,
+    alloc_blocks,
+    alloc_tiles,
+    blocks,
+    empty_like,
+    tiles,
+)
 from .registers import NkiScalar, VirtualRegister
 from .registers import held as _held
 from .tensor import NKIObject, NkiTensor, wrap
@@ -44,11 +56,6 @@ hbm = private_hbm = MemoryRegion.private_hbm
 shared_hbm = MemoryRegion.shared_hbm
 
 
-def is_hbm(buffer: Any) -> bool:
-    """Tell whether a memory is HBM."""
-    return buffer in (MemoryRegion.private_hbm, MemoryRegion.shared_hbm)
-
-
 def is_sbuf(buffer: Any) -> bool:
     """Tell whether a memory is SBUF."""
     return buffer is MemoryRegion.sbuf
@@ -65,53 +72,6 @@ def is_on_chip(buffer: Any) -> bool:
 
 
 # -- creation --------------------------------------------------------------------------------
-
-def _create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "",
-            address: Any = None) -> NkiTensor:
-    region = MemoryRegion.sbuf if buffer is None else buffer
-    if not isinstance(region, MemoryRegion):
-        raise fail("NKI-M05", "buffer is not a memory", given=repr(buffer)[:60],
-                   limit="nl.sbuf, nl.psum, nl.private_hbm, nl.shared_hbm (no strings since 0.3)")
-    if address is not None:
-        return NkiTensor(_create_at(m, shape, dtype, region, name, address), region, name)
-    return NkiTensor(allocate.create(m, shape, dtype, BUFFERS[region], name), region, name)
-
-
-def _create_at(m: Machine, shape: Any, dtype: Any, region: MemoryRegion, name: str, address: Any
-               ) -> Tensor:
-    """Create a tile at an address; one like it, of which nothing was said, is checked once."""
-    kind, key = BUFFERS[region].kind, None
-    if m.node == m.top and dtype.__class__ is str and shape.__class__ is address.__class__ is tuple:
-        key = (kind, m.program_id, dtype, shape, address, *map(type, (*shape, *address)))
-        known = m.layouts.get(key)
-        if known is not None:
-            offset, sizes, strides, dt = known
-            t = Tensor(m, arena.arena(m, kind), offset, sizes, strides, dt, 0, kind)
-            t.owner = (len(m.storages) + m.placed, (), m.here(), name)  # as arena.place_tile says
-            m.placed += 1
-            return t
-    told = m.told
-    t = allocate.create(m, shape, dtype, _placed(m, region, address), name)
-    if key is not None and t.__class__ is Tensor and told == m.told:
-        m.layouts[key] = t.offset, t.shape, t.strides, t.dtype
-    return t
-
-
-def _placed(m: Machine, region: MemoryRegion, address: Any) -> Any:
-    """Return the direct placement of `address=(partition, byte in each partition)`."""
-    if is_hbm(region) or not isinstance(address, (tuple, list)) or len(address) != 2:
-        raise fail("NKI-A03", "address= is no place on chip",
-                   given=f"{address!r} in {region.value}",
-                   limit="(partition, byte offset in a partition), in SBUF or PSUM")
-    part, byte = (integer(a, "an address") for a in address)
-    if part % 32:
-        raise fail("NKI-A01", "a tile is placed at a partition where none can start",
-                   given=f"partition {part}", limit="0, 32, 64 or 96")
-    if region is MemoryRegion.psum and byte % m.hw.psum_bank_bytes:
-        raise fail("NKI-A01", "a PSUM tile does not start at a bank", given=f"byte {byte}",
-                   limit=f"a multiple of {m.hw.psum_bank_bytes} bytes (the bytes of a bank)")
-    return arena.at(BUFFERS[region].kind, part, byte)
-
 
 @public
 def ndarray(m: Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = "",
@@ -161,12 +121,6 @@ def zeros_like(m: Machine, x: Any, dtype: Any = None, buffer: Any = None, name: 
                ) -> NkiTensor:
     """Create zeros with the shape (and dtype) of another tensor, in SBUF by default."""
     return _filled(m, x.shape, 0, x.dtype if dtype is None else dtype, buffer, name)
-
-
-def empty_like(x: NkiTensor, dtype: Any = None, buffer: Any = None, name: str = "") -> NkiTensor:
-    """Create a tensor of undefined content with the shape, dtype and memory of another."""
-    return ndarray(x.shape, x.dtype if dtype is None else dtype,
-                   x.buffer if buffer is None else buffer, name)
 
 
 @public
@@ -429,7 +383,7 @@ def device_print(m: Machine, print_prefix: Any, tensor: Any) -> None:
 globals().update(_math.FUNCTIONS)
 for _plain in (affine_range, sequential_range, static_range, dynamic_range, fori_loop, while_loop,
                no_reorder, program_id, num_programs, program_ndim, ds, empty_like, is_hbm,
-               is_sbuf, is_psum, is_on_chip):
+               is_sbuf, is_psum, is_on_chip, tiles, blocks, alloc_tiles, alloc_blocks):
     globals()[_plain.__name__] = strict(f"nl.{_plain.__name__}", _plain)
 
 
@@ -445,4 +399,4 @@ def __getattr__(name: str) -> Any:
     raise missing("nl", name, globals())
 
 
-_ = NKIObject, wrap, tile_size, _assign          # re-exported names
+_ = NKIObject, NkiGrid, NkiTileGrid, NkiBlockGrid, wrap, tile_size, _assign     # re-exported

@@ -132,6 +132,11 @@ class NkiTensor(NKIObject):
         t = self._plain("offset")
         return (t.offset - views.origin(self._base)) // t.dtype.itemsize
 
+    @property
+    def data(self) -> NkiTensor:
+        """Return the tensor itself: what instructions take, as of a grid (NKI 0.7)."""
+        return self
+
     def __len__(self) -> int:
         return self._t.shape[0]
 
