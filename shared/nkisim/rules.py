@@ -227,6 +227,9 @@ Try: an if statement; & between comparisons in a mask; nl.static_range, whose in
 NKI-L07 | - | Python variables change once in a traced loop
 The SDK traces the body of affine_range and sequential_range once, so a Python number that the body changes (count += 1, size = size // 2, first = False) changes once: on the chip every iteration works with the same value. The simulator puts it back before each iteration, and computes what the chip does.
 Try: compute it from the loop's index; nl.static_range or Python's range run the body each time.
+NKI-L12 | - | The body of a loop of the chip is traced once
+Since 0.7 nl.fori_loop and nl.while_loop call their body once, and the chip repeats the instructions that it issues then. The simulator calls it in each iteration, so that a counter or a flag of Python can choose others later: on the chip it does not.
+Try: a first or last iteration that differs stands before or after the loop.
 NKI-L10 | - | A sum in PSUM ends when it is read
 A group of matmuls that adds up in PSUM is read when it is complete. Matmuls that go on adding to an accumulator after it was read pile up on all that came before: most often it was created outside of the loop whose sum it is meant to be.
 Try: acc = nl.zeros(..., buffer=nl.psum) inside that loop.

@@ -215,7 +215,12 @@ MISTAKES = [
     ("NKI-I01", lambda x: nl.tiles(x, tile_shape=TILE)[1:1, 0], "or empty"),
     ("NKI-I01", lambda x: nl.tiles(x, tile_shape=TILE)[0:9], "outside of a grid"),
     ("NKI-I02", lambda x: nl.tiles(x, tile_shape=TILE)[0, 0][0], "fewer coordinates"),
-    ("NKI-N13", lambda x: nl.tiles(x, tile_shape=TILE)[::2], "a step"),
+    ("NKI-N13", lambda x: nl.tiles(x, tile_shape=TILE)[::-1], "a step that is not positive"),
+    ("NKI-N13", lambda x: nl.tiles(x, tile_shape=TILE)[::2].data, "gaps between them"),
+    ("NKI-N13", lambda x: nl.tiles(nl.tiles(x, tile_shape=TILE)[::2], tile_shape=(64, 64)), "gaps"),
+    ("NKI-N13", lambda x: nl.empty_like(x, buffer=nl.sbuf, transpose_axes=(0, 1)), "(1, 0)"),
+    ("NKI-N13", lambda x: nl.empty_like(x, transpose_axes=(1, 0)), "buffer=nl.sbuf"),
+    ("NKI-P01", lambda x: nl.empty_like(x, buffer=nl.sbuf, transpose_axes=(1, 0)), "128"),
     ("NKI-N13", lambda x: nl.tiles(x, tile_shape=TILE)[1.0], "no integer and no slice"),
     ("NKI-N13", lambda x: nl.fori_loop(0, 2, lambda i: nl.tiles(x, tile_shape=TILE)[i]),
      "g.index_step_elements"),
@@ -234,6 +239,60 @@ def test_mistakes_say_what_a_grid_is(id, use, says):
     with pytest.raises(NkiError) as caught:
         nkisim.run(nki.jit(kernel), X.copy())
     assert (caught.value.id, says in caught.value.render()) == (id, True), caught.value.render()
+
+
+def test_slices_with_a_step_choose_cells_with_gaps():
+    def look(x):
+        g = nl.tiles(x, tile_shape=(64, 100))
+        some = g[::2, 1::3]
+        inner = nl.tiles(nl.blocks(g, block_shape=(2, 2))[::2, 3])
+        return [(v.shape, v.element_shape, v.is_remainder, v.is_data_representable)
+                for v in (g, some, some[2, 0], some[1:, 1], inner)]
+    assert seen(look) == [((5, 7), (300, 700), True, True),
+                          ((3, 2), (64 + 64 + 44, 200), True, False),
+                          ((), (44, 100), True, True),
+                          ((2,), (64 + 44, 100), True, False),
+                          ((3, 1), (172, 100), True, False)]
+
+
+@pytest.mark.parametrize("buffer", ["sbuf", "shared_hbm"])
+def test_empty_like_packs_the_cells_of_a_grid(buffer):
+    """Cells with gaps lie one after another in it; kind, coordinates and cuts stay."""
+    @nki.jit
+    def kernel(x):
+        g = nl.blocks(x, tile_shape=(64, 100), block_shape=(1, 2))[::2, 1]
+        like = nl.empty_like(g, buffer=getattr(nl, buffer))
+        assert type(like) is nl.NkiBlockGrid and like.shape == g.shape == (3,)
+        assert (like.element_shape, like.block_shape) == (g.element_shape, g.block_shape)
+        out = nl.ndarray(like.element_shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        at = 0
+        for i in range(3):
+            nisa.dma_copy(dst=like[i].data, src=g[i].data)
+            n = g[i].element_shape[0]
+            nisa.dma_copy(dst=out[at:at + n], src=like[i].data)
+            at += n
+        assert like.is_data_representable is (buffer == "shared_hbm")
+        return out
+    want = np.concatenate([X[0:64, 200:400], X[128:192, 200:400], X[256:300, 200:400]])
+    np.testing.assert_array_equal(nki.simulate(kernel)(X), want)
+
+
+def test_empty_like_makes_room_for_a_transpose():
+    x = np.random.default_rng(1).random((128, 512), dtype=np.float32).astype(np.float16)
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((512, 128), dtype=x.dtype, buffer=nl.shared_hbm)
+        g = nl.tiles(x, tile_shape=(128, 128))
+        like = nl.empty_like(g, buffer=nl.sbuf, transpose_axes=(1, 0))
+        assert like.shape == (4, 1) and like.element_shape == (512, 128)
+        for j in range(4):
+            one = nl.empty_like(g[0, j].data, buffer=nl.sbuf, transpose_axes=(1, 0))
+            assert one.shape == like[j, 0].element_shape == (128, 128)
+            nisa.dma_transpose(dst=like[j, 0].data, src=g[0, j].data)
+            nisa.dma_copy(dst=out[j * 128:(j + 1) * 128], src=like[j, 0].data)
+        return out
+    np.testing.assert_array_equal(nki.simulate(kernel)(x), x.T)
 
 
 def test_a_kernel_returns_tensors_and_not_grids():

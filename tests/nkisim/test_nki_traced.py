@@ -239,6 +239,42 @@ def test_loops_that_0_7_removed_say_what_there_is_and_run_as_before_when_asked(
             assert {f.severity for f in run.findings} == {"note"}
 
 
+# -- bodies that are traced once -------------------------------------------------------------------
+
+def switched(x, by_python):
+    """The last of three iterations doubles, if Python counts them."""
+    t, count = nl.load(x), [0]
+
+    def body(i):
+        count[0] += 1
+        nisa.reciprocal(dst=t, data=t)
+        if by_python and count[0] == 3:
+            nisa.tensor_scalar(dst=t, data=t, op0=nl.multiply, operand0=2.0)
+        nl.fori_loop(0, 2, lambda k: nisa.reciprocal(dst=t, data=t))
+    nl.fori_loop(0, 3, body)
+    nl.store(x, t)
+
+
+def test_iterations_that_differ_by_python_are_found(monkeypatch):
+    said = [f for f in nkisim.run(nki.jit(switched), X + 1, True).findings if f.id == "NKI-L12"]
+    assert len(said) == 1 and said[0].severity == "warning"
+    assert said[0].where.text.startswith("nisa.tensor_scalar(")
+    assert "NKI-L12" not in {f.id for f in nkisim.run(nki.jit(switched), X + 1, False).findings}
+    monkeypatch.setenv("NKI_COMPILER_FRONTEND", "custom")
+    assert "NKI-L12" not in {f.id for f in nkisim.run(nki.jit(switched), X + 1, True).findings}
+
+
+def test_loops_in_loops_that_run_another_number_of_times_do_not_differ():
+    def kernel(x):
+        t = nl.load(x)
+        nl.fori_loop(0, 3, lambda i: nl.fori_loop(
+            0, i + 1, lambda k: nisa.reciprocal(dst=t, data=t)))
+        nl.store(x, t)
+    run = nkisim.run(nki.jit(kernel), X + 1)
+    assert run.findings == [] and nkisim.profile(nki.jit(kernel), X + 1).instructions[
+        "reciprocal"] == 6
+
+
 # -- all of Python -------------------------------------------------------------------------------
 
 class Sizes(nl.NKIObject):

@@ -14,7 +14,7 @@ NAMES = {
     "nl": """
         bfloat16 bool_ float16 float32 float4_e2m1fn_x4 float8_e4m3 float8_e4m3fn float8_e4m3fn_x4
         float8_e5m2 float8_e5m2_x4 float8_e8m0fnu int16 int32 int64 int8 tfloat32
-        uint16 uint32 uint8
+        uint16 uint32 uint64 uint8
         hbm private_hbm psum sbuf shared_hbm is_hbm is_on_chip is_psum is_sbuf
         MemoryRegion NKIObject NkiTensor tile_size average bypass prelu
         ndarray empty_like zeros zeros_like ones full rand random_seed shared_constant

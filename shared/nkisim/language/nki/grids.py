@@ -19,7 +19,10 @@ from .registers import held
 from .tensor import NKIObject, NkiTensor
 
 _SINCE = "0.7"
+Cell = tuple[tuple[int, int], ...]      # the tiles in it along a dim, each from and to an element
 Box = tuple[tuple[int, int], ...]       # the elements of each dim, from and to
+#: orders of dims that a transpose by DMA takes, by their number (nl.empty_like)
+_TRANSPOSES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
 
 class _Plain(NamedTuple):
@@ -68,32 +71,33 @@ class NkiGrid(NKIObject):
     Cells at the end of a dim are as large as what is left.
     """
 
-    def __init__(self, place: _Plain | _Packed, box: Box, tile_shape: tuple[int, ...],
-                 block_shape: tuple[int, ...] | None = None, left: tuple[int, ...] | None = None):
-        self._place, self._box, self.tile_shape = place, box, tile_shape
+    def __init__(self, place: _Plain | _Packed, cells: tuple[tuple[Cell, ...], ...],
+                 tile_shape: tuple[int, ...], block_shape: tuple[int, ...] | None = None,
+                 left: tuple[int, ...] | None = None):
+        self._place, self._cells, self.tile_shape = place, cells, tile_shape
         self._block = block_shape or (1,) * len(tile_shape)
-        self._left = tuple(range(len(box))) if left is None else left      # dims with a coordinate
+        self._left = tuple(range(len(cells))) if left is None else left    # dims with a coordinate
 
     # -- what kernels may ask -------------------------------------------------------------------
     @property
     def shape(self) -> tuple[int, ...]:
         """Return the number of cells along each dim that has a coordinate."""
-        return tuple(ceil(self.element_shape[d] / self._step(d)) for d in self._left)
+        return tuple(len(self._cells[d]) for d in self._left)
 
     @property
     def element_shape(self) -> tuple[int, ...]:
         """Return the number of elements along each dim of the tensor, cut at its end."""
-        return tuple(b - a for a, b in self._box)
+        return tuple(sum(map(_size, dim)) for dim in self._cells)
 
     @property
     def index_step_elements(self) -> tuple[int, ...]:
-        """Return how many elements one step of each coordinate is."""
+        """Return how many elements a cell of each coordinate has."""
         return tuple(map(self._step, self._left))
 
     @property
     def is_remainder(self) -> bool:
         """Tell whether a cell of the selection is cut."""
-        return any(n % self._step(d) for d, n in enumerate(self.element_shape))
+        return any(_size(cell) < self._step(d) for d, dim in enumerate(self._cells) for cell in dim)
 
     @property
     def dtype(self) -> str:
@@ -106,22 +110,40 @@ class NkiGrid(NKIObject):
     @property
     def is_data_representable(self) -> bool:
         """Tell whether `data` can show the selection."""
-        return self._place.fits(self._box)
+        box = self._box()
+        return box is not None and self._place.fits(box)
 
     @property
     def data(self) -> NkiTensor:
         """Return the selection as the tensor that an instruction takes.
 
-        Raises NKI-N13 for tiles of several rows of tiles on chip: they lie side by side.
+        Raises NKI-N13 for cells with gaps between them, and for tiles of several rows of tiles on
+        chip, which lie side by side.
         """
-        if not self._place.fits(self._box):
+        box = self._box()
+        if box is None:
+            raise fail("NKI-N13", "cells with gaps between them are no one tensor",
+                       given=f"{self!r}", limit="cells that follow each other, or one",
+                       hint="a loop over the cells, or nl.empty_like(g), which packs them")
+        if not self._place.fits(box):
             raise fail("NKI-N13", "tiles on chip are no one tensor together", given=f"{self!r}",
                        limit="tiles that follow each other in the last dim, or one tile",
                        hint="a loop over the tiles: for i in range(g.shape[0]): g[i, :].data")
-        return self._place.view(self._box)
+        return self._place.view(box)
 
     def _step(self, dim: int) -> int:
         return self.tile_shape[dim] * self._block[dim]
+
+    def _tiles(self) -> tuple[Cell, ...]:
+        """Return the tiles of the selection along each dim."""
+        return tuple(tuple(tile for cell in dim for tile in cell) for dim in self._cells)
+
+    def _box(self) -> Box | None:
+        """Return the elements of the selection, None if they do not follow each other."""
+        dims = self._tiles()
+        if any(a[1] != b[0] for dim in dims for a, b in zip(dim, dim[1:])):
+            return None
+        return tuple((dim[0][0], dim[-1][1]) for dim in dims)
 
     def __getitem__(self, key: Any) -> Any:
         keys = key if isinstance(key, tuple) else (key,)
@@ -130,21 +152,25 @@ class NkiGrid(NKIObject):
                        given=f"{len(keys)} for {self!r}", limit=f"{len(self._left)}",
                        hint="a coordinate that an integer has chosen is gone; nl.tiles(g) gives "
                             "all of them again")
-        box, left = list(self._box), list(self._left)
-        for d, n, k in zip(self._left, self.shape, keys):
+        cells, left = list(self._cells), list(self._left)
+        for d, k in zip(self._left, keys):
             if isinstance(k, slice):
-                a, b = self._cells(k, n)
+                cells[d] = cells[d][self._slice(k, len(cells[d]))]
             else:
-                a = self._cell(k, n)
-                b = a + 1
+                cells[d] = (cells[d][self._index(k, len(cells[d]))],)
                 left.remove(d)
-            lo, hi = box[d]
-            box[d] = lo + a * self._step(d), min(hi, lo + b * self._step(d))
+        return self._same(self._place, tuple(cells), tuple(left))
+
+    def _same(self, place: _Plain | _Packed, cells: tuple[tuple[Cell, ...], ...],
+              left: tuple[int, ...], order: tuple[int, ...] = ()) -> Any:
+        """Return a grid of this kind, with its dims in another order if one is given."""
         new = type(self).__new__(type(self))
-        NkiGrid.__init__(new, self._place, tuple(box), self.tile_shape, self._block, tuple(left))
+        tile, block = (tuple(n[d] for d in order or range(len(n)))
+                       for n in (self.tile_shape, self._block))
+        NkiGrid.__init__(new, place, cells, tile, block, left)
         return new
 
-    def _cell(self, k: Any, n: int) -> int:
+    def _index(self, k: Any, n: int) -> int:
         at = as_int(k)
         if at is None or isinstance(k, bool):
             raise fail("NKI-N13", "a subscript of a grid is no integer and no slice",
@@ -157,15 +183,16 @@ class NkiGrid(NKIObject):
                        limit=f"0 .. {n - 1}")
         return at % n
 
-    def _cells(self, k: slice, n: int) -> tuple[int, int]:
-        if k.step not in (None, 1):
-            raise fail("NKI-N13", "a slice of a grid has a step", given=f"step {k.step}",
-                       limit="cells that follow each other")
-        a, b = (d if x is None else as_int(x) for x, d in ((k.start, 0), (k.stop, n)))
+    def _slice(self, k: slice, n: int) -> slice:
+        a, b, by = (d if x is None else as_int(x)
+                    for x, d in ((k.start, 0), (k.stop, n), (k.step, 1)))
+        if by is None or by < 1:
+            raise fail("NKI-N13", "a slice of a grid has a step that is not positive",
+                       given=f"step {k.step}")
         if a is None or b is None or not 0 <= a < b <= n:
             raise fail("NKI-I01", "a slice is outside of a grid, or empty",
                        given=f"{k.start}:{k.stop} of {n} cells", limit=f"0 .. {n}")
-        return a, b
+        return slice(a, b, by)
 
     def __iter__(self) -> Any:
         raise fail("NKI-I08", "a grid cannot be looped over",
@@ -230,17 +257,44 @@ def _block(api: str, given: Any, tile: tuple[int, ...]) -> tuple[int, ...]:
     return block
 
 
-def _source(api: str, source: Any, tile_shape: Any) -> tuple[_Plain | _Packed, Box, tuple]:
-    """Return where the elements of a tensor or a grid lie, which they are, and the tiles' shape."""
+def _size(cell: Cell) -> int:
+    return sum(b - a for a, b in cell)
+
+
+def _cut(a: int, b: int, step: int) -> Cell:
+    """Return the tiles from one element to another."""
+    return tuple((i, min(i + step, b)) for i in range(a, b, step))
+
+
+def _grouped(dims: tuple[Cell, ...], block: tuple[int, ...]) -> tuple[tuple[Cell, ...], ...]:
+    """Return the cells that tiles along each dim make."""
+    return tuple(tuple(dim[i:i + n] for i in range(0, len(dim), n)) for dim, n in zip(dims, block))
+
+
+def _source(api: str, source: Any, tile_shape: Any
+            ) -> tuple[_Plain | _Packed, tuple[Cell, ...], tuple[int, ...]]:
+    """Return where the elements of a tensor or a grid lie, its tiles, and their shape."""
     _asked(api)
     if isinstance(source, NkiGrid):
-        tile = source.tile_shape if tile_shape is None else tile_shape
-        return source._place, source._box, _tile(api, tile, len(source._box))
-    if not isinstance(source, NkiTensor):
+        if tile_shape in (None, source.tile_shape):
+            return source._place, source._tiles(), source.tile_shape
+        tile, box = _tile(api, tile_shape, len(source._cells)), source._box()
+        if box is None:
+            raise fail("NKI-N13", f"{api}: other tiles over cells with gaps between them",
+                       given=f"tile_shape={tile} over {source!r}"[:120],
+                       limit="cells that follow each other")
+    elif isinstance(source, NkiTensor):
+        source, tile = _Plain(source), _tile(api, tile_shape, source.ndim)
+        return source, _tiled(source.tensor.shape, tile), tile
+    else:
         raise fail("NKI-N13", f"{api} takes a tensor or a grid", given=type(source).__name__,
                    limit="an NkiTensor, an NkiTileGrid or an NkiBlockGrid")
-    tile = _tile(api, tile_shape, source.ndim)
-    return _Plain(source), tuple((0, n) for n in source.shape), tile
+    return source._place, tuple(_cut(a, b, n) for (a, b), n in zip(box, tile)), tile
+
+
+def _tiled(extent: tuple[int, ...], tile: tuple[int, ...]) -> tuple[Cell, ...]:
+    """Return the tiles of a whole tensor along each dim."""
+    return tuple(_cut(0, n, t) for n, t in zip(extent, tile))
 
 
 def _asked(api: str) -> None:
@@ -254,14 +308,15 @@ def _asked(api: str) -> None:
 
 def tiles(source: Any, *, tile_shape: Any = None) -> NkiTileGrid:
     """View a tensor as a grid of tiles, or the tiles in a grid's selection."""
-    place, box, tile = _source("nl.tiles", source, tile_shape)
-    return NkiTileGrid(place, box, tile)
+    place, dims, tile = _source("nl.tiles", source, tile_shape)
+    return NkiTileGrid(place, _grouped(dims, (1,) * len(tile)), tile)
 
 
 def blocks(source: Any, *, tile_shape: Any = None, block_shape: Any) -> NkiBlockGrid:
     """View a tensor, or a grid's selection, as a grid of blocks of `block_shape` tiles each."""
-    place, box, tile = _source("nl.blocks", source, tile_shape)
-    return NkiBlockGrid(place, box, tile, _block("nl.blocks", block_shape, tile))
+    place, dims, tile = _source("nl.blocks", source, tile_shape)
+    block = _block("nl.blocks", block_shape, tile)
+    return NkiBlockGrid(place, _grouped(dims, block), tile, block)
 
 
 def alloc_tiles(*, tile_shape: Any, element_shape: Any, buffer: Any, dtype: Any,
@@ -270,9 +325,12 @@ def alloc_tiles(*, tile_shape: Any, element_shape: Any, buffer: Any, dtype: Any,
 
     In HBM it has `element_shape`; on chip the partitions of a tile, and tiles side by side.
     """
-    place, box, tile = _new("nl.alloc_tiles", tile_shape, element_shape, buffer, dtype, address,
-                            name)
-    return NkiTileGrid(place, box, tile)
+    api = "nl.alloc_tiles"
+    _asked(api)
+    extent = _shape(api, "element_shape", element_shape)
+    tile = _tile(api, tile_shape, len(extent))
+    place = _new(api, extent, tile, buffer, dtype, address, name)
+    return NkiTileGrid(place, _grouped(_tiled(extent, tile), (1,) * len(tile)), tile)
 
 
 def alloc_blocks(*, tile_shape: Any, block_shape: Any, element_shape: Any, buffer: Any, dtype: Any,
@@ -280,24 +338,72 @@ def alloc_blocks(*, tile_shape: Any, block_shape: Any, element_shape: Any, buffe
     """Create a tensor as nl.alloc_tiles does, as a grid of blocks of `block_shape` tiles each."""
     api = "nl.alloc_blocks"
     _asked(api)
-    block = _block(api, block_shape, _shape(api, "tile_shape", tile_shape))
-    place, box, tile = _new(api, tile_shape, element_shape, buffer, dtype, address, name)
-    return NkiBlockGrid(place, box, tile, block)
-
-
-def _new(api: str, tile_shape: Any, element_shape: Any, buffer: Any, dtype: Any, address: Any,
-         name: str) -> tuple[_Plain | _Packed, Box, tuple]:
-    _asked(api)
-    m = machine(api)
-    m.flush()
     extent = _shape(api, "element_shape", element_shape)
     tile = _tile(api, tile_shape, len(extent))
-    box = tuple((0, n) for n in extent)
+    block = _block(api, block_shape, tile)
+    place = _new(api, extent, tile, buffer, dtype, address, name)
+    return NkiBlockGrid(place, _grouped(_tiled(extent, tile), block), tile, block)
+
+
+def _new(api: str, extent: tuple[int, ...], tile: tuple[int, ...], buffer: Any, dtype: Any,
+         address: Any, name: str) -> _Plain | _Packed:
+    """Create the tensor that holds the elements of a grid."""
+    m = machine(api)
+    m.flush()
     if is_hbm(buffer):
-        return _Plain(create(m, extent, dtype, buffer, name, address)), box, tile
+        return _Plain(create(m, extent, dtype, buffer, name, address))
     counts = tuple(ceil(n / t) for n, t in zip(extent, tile))
     stored = (tile[0], prod(counts) * prod(tile[1:]))
-    return _Packed(create(m, stored, dtype, buffer, name, address), tile, counts), box, tile
+    return _Packed(create(m, stored, dtype, buffer, name, address), tile, counts)
+
+
+def empty_like(x: Any, dtype: Any = None, buffer: Any = None, name: str = "", *,
+               transpose_axes: Any = None, address: Any = None) -> Any:
+    """Create a tensor of undefined content with the shape, dtype and memory of another.
+
+    Of a grid (since 0.7) the same kind of grid, whose cells lie one after another. With
+    `transpose_axes`, (1, 0), (2, 1, 0) or (3, 1, 2, 0), what nisa.dma_transpose writes, in SBUF.
+    """
+    api = "nl.empty_like"
+    m = machine(api)
+    m.flush()
+    region = x.buffer if buffer is None else buffer
+    kind = x.dtype if dtype is None else dtype
+    if isinstance(x, NkiGrid) or transpose_axes is not None or address is not None:
+        _asked(api)
+    rank = len(x._cells) if isinstance(x, NkiGrid) else len(x.shape)
+    order = _order(transpose_axes, rank, region)
+    if not isinstance(x, NkiGrid):
+        return create(m, tuple(x.shape[d] for d in order), kind, region, name, address)
+    dims = [x._cells[d] for d in order]
+    tile = tuple(x.tile_shape[d] for d in order)
+    extent = tuple(x.element_shape[d] for d in order)
+    place = _new(api, extent, tile, region, kind, address, name)
+    return x._same(place, tuple(map(_packed, dims, tile)),
+                   tuple(i for i, d in enumerate(order) if d in x._left), order)
+
+
+def _packed(dim: tuple[Cell, ...], step: int) -> tuple[Cell, ...]:
+    """Return cells of the same sizes whose tiles follow each other; only the last may be cut."""
+    at, out = 0, []
+    for cell in dim:
+        out.append(tuple((at + i * step, at + i * step + b - a) for i, (a, b) in enumerate(cell)))
+        at += len(cell) * step
+    return tuple(out)
+
+
+def _order(axes: Any, rank: int, region: Any) -> tuple[int, ...]:
+    """Return the order of the dims of what nl.empty_like makes."""
+    if axes is None:
+        return tuple(range(rank))
+    if axes != _TRANSPOSES.get(rank):
+        raise fail("NKI-N13", "nl.empty_like: no transpose by DMA has these axes",
+                   given=f"transpose_axes={axes!r} of {rank} dims"[:80],
+                   limit=", ".join(map(str, _TRANSPOSES.values())))
+    if region is not MemoryRegion.sbuf:
+        raise fail("NKI-N13", "nl.empty_like with transpose_axes makes a tensor in SBUF",
+                   given=f"buffer={region!r}"[:60], limit="buffer=nl.sbuf")
+    return axes
 
 
 def instead(grid: NkiGrid, what: str) -> NkiError:

@@ -26,7 +26,16 @@ from .call import public, strict
 from .create import create as _create
 from .create import is_hbm
 from .enums import BUFFERS, MemoryRegion
-from .grids import NkiBlockGrid, NkiGrid, NkiTileGrid, alloc_blocks, alloc_tiles, blocks, tiles
+from .grids import (
+    NkiBlockGrid,
+    NkiGrid,
+    NkiTileGrid,
+    alloc_blocks,
+    alloc_tiles,
+    blocks,
+    empty_like,
+    tiles,
+)
 from .registers import NkiScalar, VirtualRegister
 from .registers import held as _held
 from .tensor import NKIObject, NkiTensor, wrap
@@ -112,12 +121,6 @@ def zeros_like(m: Machine, x: Any, dtype: Any = None, buffer: Any = None, name: 
                ) -> NkiTensor:
     """Create zeros with the shape (and dtype) of another tensor, in SBUF by default."""
     return _filled(m, x.shape, 0, x.dtype if dtype is None else dtype, buffer, name)
-
-
-def empty_like(x: NkiTensor, dtype: Any = None, buffer: Any = None, name: str = "") -> NkiTensor:
-    """Create a tensor of undefined content with the shape, dtype and memory of another."""
-    return ndarray(x.shape, x.dtype if dtype is None else dtype,
-                   x.buffer if buffer is None else buffer, name)
 
 
 @public

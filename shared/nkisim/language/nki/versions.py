@@ -53,7 +53,8 @@ _LAUNCHERS = ("baremetal", "benchmark", "profile", "simulate_kernel", "trace")
 
 #: Names that the package has and this simulator does not model, with a word on them.
 NOT_MODELLED: dict[str, dict[str, str]] = {
-    "nl": {"int64": "tensors have elements of 32 bits at most, and scalars 32"}, "nisa": {},
+    "nl": dict.fromkeys(("int64", "uint64"), "elements of tensors have 32 bits at most"),
+    "nisa": {},
     "nccl": dict.fromkeys((
         "all_reduce", "all_gather", "all_gather_v", "reduce_scatter", "all_to_all", "all_to_all_v",
         "all_gather_v_prepare", "all_gather_v_trigger", "all_to_all_v_prepare",
