@@ -43,6 +43,18 @@ def test_the_dialect_picks_the_file_and_is_recorded(tmp_path, capsys):
         (LABS / "vecadd" / "kernels_nki.py").read_bytes()).hexdigest()
 
 
+def test_labs_run_on_one_core_whatever_the_shell_says(tmp_path, monkeypatch, capsys):
+    """NEURON_LOGICAL_NC_CONFIG=2 of a Neuron machine would double the counts of a case."""
+    for degree in ("1", "2"):
+        monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", degree)
+        results = tmp_path / f"{degree}.json"
+        assert main(["simulate", "vecadd", "--target", "trn2", "--dialect", "nki",
+                     "--results", str(results)]) == 0
+    one, two = ([c["stats"] for c in json.loads((tmp_path / f"{d}.json").read_text())["runs"][0][
+        "cases"]] for d in "12")
+    assert one == two
+
+
 def test_the_fleet_runs_both_unless_told_otherwise(tmp_path, capsys):
     code = simulate(["vecadd", "--target", "trn2", "--in-process",
                      "--results", str(tmp_path / "results.json")])
