@@ -244,7 +244,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable, step: Any = 1) -> None
     `i` is a scalar since 0.7, and a register if a bound is one or before.
     """
     m = machine("nl.fori_loop")
-    registers = not m.traced or any(isinstance(x, VirtualRegister) for x in (lower, upper))
+    registers = not m.scalars or any(isinstance(x, VirtualRegister) for x in (lower, upper))
     number: Callable[[int], Any] = VirtualRegister if registers else NkiScalar
     _refusals.looped(m, m.here())
     by = integer(step, "the step of nl.fori_loop")
