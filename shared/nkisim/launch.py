@@ -276,7 +276,11 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     if error is not None:
         _until_it_broke(m, error)
         raise error
-    handed = outputs(m, kernel, box, result) if compute else None
+    spoken = DIALECT.set(kernel.dialect)
+    try:
+        handed = outputs(m, kernel, box, result) if compute else None
+    finally:
+        DIALECT.reset(spoken)
     if all(f.severity == "note" for f in m.findings):
         m.findings += unread
     findings = kept(m.findings) if m.checks else []
