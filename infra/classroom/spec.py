@@ -418,8 +418,8 @@ def load(path: str | Path, now: dt.datetime | None = None, *, ended_ok: bool = F
                     str(path),
                     1,
                     "The file does not exist.",
-                    f"`python -m classroom init {path.parent if path.suffix else path}` asks and writes it, or copy"
-                    " infra/examples/class.yml.",
+                    f"`python -m classroom init {path.parent if path.suffix else path}` asks and"
+                    " writes it, or copy infra/examples/class.yml.",
                 )
             ]
         ) from None
