@@ -294,7 +294,7 @@ NKI-K11 | - | Arguments that an instruction does not have
 Beta 1 of NKI takes keywords that it does not know and ignores them, so a misspelt mask= or scale= changes the result without a word. Later versions refuse them.
 Try: help(function) lists the arguments.
 NKI-K12 | - | dtype= of an instruction that writes an operand
-An instruction with a dst operand writes it in the dtype that it has.
+An instruction with a dst operand writes it in the dtype that it has. A result of another dtype= that is assigned, t[...] = op(x, dtype=...), is made in that dtype and then copied to t; with mask= it is written to t as it is.
 Try: create dst with the dtype that you want, and leave dtype= out.
 NKI-K13 | - | NKI_PRECISE_FP is 0 or 1
 1, the default, rounds every value to the dtype of its tensor, as the chip does. 0 keeps low-precision tensors in float32, so that a wrong kernel can be told from one that is right and rounds: docs/environment.md. Tensors that the kernel places itself (ncc.sbuf.mod_alloc ...) are rounded in both.

@@ -119,11 +119,18 @@ def test_the_variable_of_a_loop_is_a_register_before(monkeypatch):
     def kernel(x):
         nl.fori_loop(0, 2, lambda i: seen.append(type(i).__name__))
         nl.store(x, 0.0)
-    for name, value in (("NKI_LANGUAGE_VERSION", "0.6"), ("NKI_COMPILER_FRONTEND", "custom")):
+    for version, frontend in (("0.6", ""), ("0.6", "tracer"), ("0.7", "custom")):
         with monkeypatch.context() as m:
-            m.setenv(name, value)
+            m.setenv("NKI_LANGUAGE_VERSION", version)
+            m.setenv("NKI_COMPILER_FRONTEND", frontend)
             nkisim.run(nki.jit(kernel), X.copy())
-    assert set(seen) == {"VirtualRegister"}
+    assert len(seen) == 6 and set(seen) == {"VirtualRegister"}
+
+
+def test_0_6_traces_when_it_is_asked_to(monkeypatch):
+    monkeypatch.setenv("NKI_LANGUAGE_VERSION", "0.6")
+    monkeypatch.setenv("NKI_COMPILER_FRONTEND", "tracer")
+    assert failed(counted, X, index(3)).id == "NKI-G29"
 
 
 def test_a_kernel_of_0_6_that_stores_the_variable_goes_on_running():
@@ -192,9 +199,7 @@ def test_scalars_need_tracing(monkeypatch):
     assert error.id == "NKI-N12" and "without tracing" in error.what
     monkeypatch.setenv("NKI_LANGUAGE_VERSION", "0.6")
     monkeypatch.setenv("NKI_COMPILER_FRONTEND", "tracer")
-    x = index(3)
-    nkisim.run(nki.jit(kernel), x)
-    assert x.item() == 4
+    assert failed(kernel, index(3)).what == "nisa.scalar_load came with NKI 0.7"
 
 
 # -- what 0.7 removed ----------------------------------------------------------------------------

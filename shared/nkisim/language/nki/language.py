@@ -244,8 +244,9 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable, step: Any = 1) -> None
     `i` is a scalar since 0.7, and a register if a bound is one or before.
     """
     m = machine("nl.fori_loop")
-    registers = not m.traced or any(isinstance(x, VirtualRegister) for x in (lower, upper))
+    registers = not m.scalars or any(isinstance(x, VirtualRegister) for x in (lower, upper))
     number: Callable[[int], Any] = VirtualRegister if registers else NkiScalar
+    _refusals.looped(m, m.here())
     by = integer(step, "the step of nl.fori_loop")
     if by < 1:
         raise fail("NKI-L03", "nl.fori_loop has a step that is not positive", given=f"{by}")
@@ -258,6 +259,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable, step: Any = 1) -> None
 def while_loop(init: Any, body_fun: Callable) -> None:
     """Loop on the device while a register is not zero; body_fun(r) returns the next one."""
     m = machine("nl.while_loop")
+    _refusals.looped(m, m.here())
     r = init
     with bodies.loop(m) as body:
         while True:
@@ -278,7 +280,9 @@ def no_reorder() -> Iterator[None]:
     m = machine("nl.no_reorder")
     m.flush()
     first, node = len(m.trace), m.node
+    m.ordered += 1
     yield
+    m.ordered -= 1
     m.flush()
     mine = [i for i in range(first, len(m.trace)) if m.trace.rows[m.trace.starts[i] + NODE] == node]
     m.trace.edges += zip(mine, mine[1:])
