@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MOST = 96 << 20         # bytes of operands that products on their way may keep alive
 DEPTH = 4               # batches of products on their way
-SWITCH = 1e-4           # seconds after which a thread that is done may have the interpreter
+SWITCH = 2e-5           # seconds after which a thread that is done may have the interpreter
 VARIABLE = "NKISIM_THREADS"
 
 
