@@ -30,6 +30,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "shared"))
 QUICK = 5_000_000       # elements of the inputs of a case that --quick keeps
+PAUSE = 0.05            # seconds: PyTorch's threads look for more work on cores the next one wants
 
 
 def arguments() -> argparse.Namespace:
@@ -74,10 +75,12 @@ def wanted(args: argparse.Namespace, case: Any) -> bool:
 
 
 def best_of(repeat: int, *functions: Callable[[], Any]) -> list[tuple[float, float]]:
-    """Return the shortest wall and CPU time of each function; they run alternately."""
+    """Return the shortest wall and CPU time of each function; they run alternately, each on an
+    idle machine: threads that spin after the other's work would count for it."""
     times: list[list[tuple[float, float]]] = [[] for _ in functions]
     for _ in range(repeat):
         for function, mine in zip(functions, times):
+            time.sleep(PAUSE)
             wall, cpu = time.perf_counter(), time.process_time()
             function()
             mine.append((time.perf_counter() - wall, time.process_time() - cpu))

@@ -36,7 +36,8 @@ HEADER = ("student", "email", "public_key", "section")
 
 @dataclass(frozen=True)
 class Person:
-    """Hold one row of an export: login or "", address or "", section, and role."""
+    """Hold one row of an export: login or "", address or "", section, role, and the school's
+    number or ""."""
 
     name: str
     login: str
@@ -44,6 +45,7 @@ class Person:
     section: str
     role: str = "student"
     line: int = 0
+    number: str = ""
 
 
 def read(path: Path, domain: str) -> tuple[str, list[Person]]:
@@ -54,9 +56,13 @@ def read(path: Path, domain: str) -> tuple[str, list[Person]]:
     if not rows:
         raise ClassroomError(f"{path.name} is empty.", "Export it again.")
     header = [c.lower() for c in rows[0][1]]
-    cells = [(n, {c: "" for c in header} | dict(zip(header, r))) for n, r in rows[1:]]
+    cells = []
+    for n, r in rows[1:]:
+        if any(r[len(header) :]):
+            raise _shifted(path.name, n)
+        cells.append((n, {c: "" for c in header} | dict(zip(header, r))))
     if set(CANVAS) <= set(header) and ("sis login id" in header or "sis user id" in header):
-        return "Canvas", _canvas(cells, domain)
+        return "Canvas", _canvas(path.name, cells, domain)
     if "email" in header and {"sid", "role", "name", "first name"} & set(header):
         return "Gradescope", _gradescope(cells)
     raise ClassroomError(
@@ -110,12 +116,23 @@ def _rows(name: str, text: str) -> list[tuple[int, list[str]]]:
         ) from None
 
 
-def _canvas(cells: list[tuple[int, dict[str, str]]], domain: str) -> list[Person]:
+def _shifted(name: str, line: int) -> ClassroomError:
+    """Return the error for a row whose cells are not under their headings."""
+    return ClassroomError(
+        f"{name}:{line}: the cells are not under their headings, as if a comma in a name were not"
+        " in quotes; nothing was written.",
+        "Put quotes around the name, or export it again.",
+    )
+
+
+def _canvas(file: str, cells: list[tuple[int, dict[str, str]]], domain: str) -> list[Person]:
     out = []
     for line, row in cells:
         name = row["student"]
         if not name or name.lower() in NOT_PEOPLE:
             continue
+        if re.search(r"[^\d.,E+]", row["id"]):  # Canvas's own is a number, rounded or not
+            raise _shifted(file, line)
         login = row.get("sis login id", "")
         if ROUNDED.fullmatch(login):
             raise ClassroomError(
@@ -124,7 +141,10 @@ def _canvas(cells: list[tuple[int, dict[str, str]]], domain: str) -> list[Person
                 "Export it again, and do not save it from a spreadsheet.",
             )
         email = login if EMAIL.fullmatch(login) else f"{login}@{domain}" if login and domain else ""
-        out.append(Person(name, login.split("@")[0], email, row["section"], line=line))
+        number = row.get("sis user id") or row["id"]
+        out.append(
+            Person(name, login.split("@")[0], email, row["section"], line=line, number=number)
+        )
     return out
 
 
@@ -135,7 +155,8 @@ def _gradescope(cells: list[tuple[int, dict[str, str]]]) -> list[Person]:
         email, role = row.get("email", ""), (row.get("role") or "student").lower()
         section = row.get("section") or row.get("sections") or row.get("section_name") or ""
         role = STAFF.get(role, "student")
-        out.append(Person(name, email.split("@")[0], email, section, role, line))
+        number = row.get("sid", "")
+        out.append(Person(name, email.split("@")[0], email, section, role, line, number))
     return out
 
 
@@ -177,7 +198,7 @@ def merge(folder: Path, source: Path, domain: str, remove: bool, check: bool) ->
             "\n".join(["roster.csv has mistakes; nothing was written.", *map(str, problems)])
         )
     by_mail = {s.email.lower(): s for s in old}
-    taken, seen = {s.id for s in old}, set[str]()
+    taken, seen = {s.id for s in old}, dict[str, Person]()
     rows: list[rosters.Student] = []
     bad: list[Person] = []
     helpers: list[Person] = []
@@ -189,9 +210,15 @@ def merge(folder: Path, source: Path, domain: str, remove: bool, check: bool) ->
         if not EMAIL.fullmatch(p.email):
             bad.append(p)
             continue
-        if p.email.lower() in seen:
+        first = seen.setdefault(p.email.lower(), p)
+        if first.number and p.number and first.number != p.number:
+            raise ClassroomError(
+                f"{source.name}: lines {first.line} and {p.line} are two people with one address;"
+                " nothing was written, for one of them would have no machine.",
+                "Correct the login or the address, and run it again.",
+            )
+        if first is not p:
             continue  # enrolled in two sections: one row each in some exports
-        seen.add(p.email.lower())
         known = by_mail.get(p.email.lower())
         if known is None:
             made = identity(p, taken)

@@ -166,7 +166,8 @@ def init(folder: Path, file: str, now: dt.datetime, ask: Ask | None = None) -> d
         problems = [p for p in error.problems if p.file != "roster.csv"]
         if problems and file:
             part.unlink()
-            shown = [str(p).replace("class.yml.part", Path(file).name) for p in problems]
+            # the lines are those of the class.yml that would be: not of the answers
+            shown = [f"{Path(file).name}: {p.what} {p.remedy}" for p in problems]
             raise ClassroomError(
                 "\n".join(["The answers have mistakes; nothing was written.", *shown])
             ) from None

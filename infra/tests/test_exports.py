@@ -89,6 +89,8 @@ def test_blank_addresses_are_told_with_their_lines(tmp_path: Path) -> None:
         ('"Ng, 木"', '"Ng, "木"', "the quotes do not fit together"),
         ("al123", "=HYPERLINK(x)@x.edu", "no mail address (lines 4)"),
         ("al123", '"a@x.edu, b@x.edu"', "no mail address (lines 4)"),
+        ('"Ng, 木"', "Ng, 木", "cells are not under their headings, as if a comma"),
+        ("al123", "Mu.Ng@uni.edu", "are two people with one address"),
     ],
 )
 def test_what_would_lose_or_change_a_student_is_refused(

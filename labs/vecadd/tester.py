@@ -21,6 +21,7 @@ from labkit.cli import (
     positive,
     run_cases,
     run_fleet,
+    run_tester,
 )
 from labkit.evaluate import PASSED, exit_code
 from labkit.show import (
@@ -73,6 +74,8 @@ def case_of(args: argparse.Namespace) -> Case:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the tester; return 0 if all passed, 1 if a case failed, 2 if it could not run."""
     args = parser().parse_args(argv)
+    if args.list:
+        return run_tester(LAB, LAB.cases, args)
     console = terminal()
     backend = backend_of(args)
     if args.kernel is None:

@@ -6,6 +6,7 @@ that the parent reads can run code. The verdict is the parent's.
 """
 from __future__ import annotations
 
+import difflib
 import json
 import linecache
 import os
@@ -65,7 +66,11 @@ def _run(job: dict[str, Any], workdir: Path) -> dict[str, Any]:
     module = _kernels(Path(job["kernels"]))
     kernel = getattr(module, job["kernel"], None)
     if not callable(kernel):
-        raise SpecError(f"{Path(job['kernels']).name} has no kernel named {job['kernel']}")
+        there = [name for name, value in vars(module).items() if callable(value)
+                 and getattr(value, "__module__", "") == module.__name__]
+        near = difflib.get_close_matches(job["kernel"], there, 1)
+        raise SpecError(f"{Path(job['kernels']).name} has no kernel named {job['kernel']}"
+                        + (f"; there is {near[0]}" if near else ""))
     inputs = make_inputs(Case("job", job["kernel"], "", tuple(
         Tensor(tuple(shape), *more) for shape, *more in job["inputs"])),
         job["seed"])
@@ -119,6 +124,9 @@ def describe(error: BaseException, kernels: Path) -> dict[str, Any]:
     import nkisim
     nki_error = getattr(nkisim, "NkiError", ())
     if isinstance(error, nki_error):
+        where = error.where  # type: ignore[attr-defined]
+        if where is not None and Path(where.file).parent == Path(__file__).parent:
+            error.where = None          # the call is ours  # type: ignore[attr-defined]
         return {"kind": "nki", "id": error.id, "name": error.name,  # type: ignore[attr-defined]
                 "text": error.render()}  # type: ignore[attr-defined]
     text = str(error)

@@ -151,6 +151,10 @@ def guarded(main: Any, argv: Sequence[str] | None = None, program: Sequence[str]
         place = f"{Path(error.filename or '?').name}:{error.lineno}"
         console.print(f"[red]could not run:[/] {escape(place)} is not Python: {error.msg}",
                       highlight=False)
+    except MemoryError as error:
+        console.print("[red]could not run:[/] this machine has too little memory for the inputs or "
+                      f"the reference: {escape(str(error) or 'no more is left')}; try a smaller "
+                      "size", highlight=False, soft_wrap=True)
     except KeyboardInterrupt:
         console.print("stopped by you; what was finished before was recorded", highlight=False)
     return 2

@@ -111,7 +111,8 @@ def append_runs(path: Path, runs: Sequence[dict[str, Any]]
         raise ResultsError(f"{path} is locked by another run for more than 30 s; if none is "
                            f"running, delete {path}.lock") from None
     except OSError as error:
-        raise ResultsError(f"cannot write {path}: {error.strerror or error}") from None
+        raise ResultsError(f"cannot write {path}: {error.strerror or error}; --results FILE writes "
+                           "elsewhere") from None
     if os.environ.get("INFLUXDB_V2_URL"):
         from .history.queue import after_a_run
         notes += after_a_run(path)

@@ -165,10 +165,11 @@ def show_advice(console: Console, outcome: Outcome) -> None:
 
 
 def show_findings(console: Console, outcome: Outcome) -> None:
-    """Print what the simulator noticed, each finding once."""
+    """Print what the simulator noticed, each finding once, worst first."""
+    worst_first = sorted(outcome.findings, key=lambda f: list(_SEVERITIES).index(f["severity"]))
     for text in dict.fromkeys(f"{f['severity']} {f['id']}: {f['text']}"
                               + (f"\n  where  {f['where']}" if f["where"] else "")
-                              for f in outcome.findings):
+                              for f in worst_first):
         console.print(escape(text), highlight=False, soft_wrap=True)
 
 
@@ -194,7 +195,7 @@ def show_check(console: Console, outcomes: Iterable[Outcome], notes: bool = Fals
         console.print(f"[{_SEVERITIES[severity]}]{severity}[/] {id} {escape(f['text'])}\n"
                       + escape(f"  where  {f['where']}\n" * bool(f["where"])
                                + f"  in     {runs[0]}{more}\n"
-                               + f"  try    {f['try']}\n" * bool(f.get("try"))
+                               + f"  try    {f['try']}\n" * (f.get("try", "") not in f["text"])
                                + f"  more   python -m nkisim explain {id}"),
                       highlight=False, soft_wrap=True)
     counts = [f"{n} {s}{'s' if n != 1 else ''}" for s in _SEVERITIES
@@ -248,7 +249,11 @@ def show_score(console: Console, lab: Lab,
 
 
 def show_steps(console: Console, lab: Lab, outcomes: Sequence[Outcome]) -> None:
-    """Print which steps of a lab are not started, failing or passing, and what they are worth."""
+    """Print which steps of a lab are not started, failing or passing, and what they are worth.
+
+    Where several courses give the lab, each counts its own points: those are in `show_score` only.
+    """
+    one_course = len({line.course for line in lab.rubric}) == 1
     table = Table(title=f"Steps of {lab.name}", title_justify="left", box=None)
     for name in ("step", "section of README.md", "state", "points"):
         table.add_column(name, overflow="fold")
@@ -258,7 +263,8 @@ def show_steps(console: Console, lab: Lab, outcomes: Sequence[Outcome]) -> None:
             continue
         state = step_state(mine)
         color = {"passing": "green", "failing": "red"}.get(state, "yellow")
-        points = sum(line.points for line in lab.rubric if set(line.cases) <= set(step.cases))
+        points = one_course * sum(line.points for line in lab.rubric
+                                  if set(line.cases) <= set(step.cases))
         table.add_row(str(step.number), step.section, f"[{color}]{state}[/]",
                       f"{points:g}" if points else "-")
     if table.row_count:

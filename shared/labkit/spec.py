@@ -210,8 +210,10 @@ class Lab:
     def speaking(self, dialect: str) -> Lab:
         """Return the lab with its kernels of a dialect; raise SpecError if there are none."""
         if dialect not in self.dialects:
-            raise SpecError(f"lab {self.name} has no {KERNELS[dialect]}: its kernels are in "
-                            f"{' and '.join(KERNELS[d] for d in self.dialects)}")
+            others = " and ".join(KERNELS[d] for d in self.dialects)
+            raise SpecError(f"there is no file {self.folder / KERNELS[dialect]}"
+                            + (f"; the kernels of this lab are in {others} (--dialect "
+                               f"{' or '.join(self.dialects)})" if others else ""))
         return replace(self, dialect=dialect)
 
     def fleet(self, name: str, target: str) -> list[Case]:

@@ -250,7 +250,8 @@ def in_user_code(exc: BaseException) -> BaseException:
         tb = tb.tb_next
     attribute = isinstance(exc, AttributeError) and called is not None \
         and called.co_name == "__getattr__"
-    if called is None or attribute or isinstance(exc, NkiError) or hasattr(exc, "nki_error"):
+    if called is None or attribute or isinstance(exc, (NkiError, RecursionError, MemoryError)) \
+            or hasattr(exc, "nki_error"):
         return trim(exc)
     where = caller and Where(caller.tb_frame.f_code.co_filename, caller.tb_lineno,
                              caller.tb_frame.f_code.co_name)

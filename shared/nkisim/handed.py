@@ -79,6 +79,8 @@ class Arguments:
     def convert(self, value: Any, name: str) -> Any:
         """Turn arrays into tensors, inside tuples, lists and dicts as well."""
         if isinstance(value, np.ndarray):
+            if not value.size and (t := self.kernel.enter_empty(self.m, value, name)) is not None:
+                return t
             mutable = self.old_style or name in self.mutable
             t = allocate.input_tensor(self.m, value, name, mutable, self.kernel.inputs_mutable)
             self.inputs.append((name, value, t, mutable))
@@ -96,6 +98,10 @@ class Arguments:
             self.jax = True
             return self.convert(np.asarray(value), name)
         return value
+
+
+_IN_A_LOOP = ("If a loop does that, does it run at all? size // tile size is 0 for a tensor "
+              "smaller than a tile")
 
 
 def place_of(kernel: Kernel) -> Where | None:
@@ -150,8 +156,8 @@ class Results:
             raise fail("NKI-O03", f"an output of {kernel.__name__} is never written",
                        given=f"{what}: {x!r}" + (f", created at {made}" if made else ""),
                        where=made or place_of(kernel),
-                       hint="does the loop run at all? size // tile size is 0 when the tensor is "
-                            "smaller than a tile")
+                       hint=f"nl.store(out[...], value=tile). {_IN_A_LOOP}",
+                       today=f"nisa.dma_copy(dst=out, src=tile). {_IN_A_LOOP}")
         m.undefined.check_output(x)
         a = self._array_of(x)
         return _to_torch(a) if self.args.torch else _to_jax(a) if self.args.jax else a

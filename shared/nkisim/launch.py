@@ -146,9 +146,17 @@ class Kernel:
         """Return an argument as kernels of the dialect hold it."""
         return t
 
+    def enter_empty(self, m: Machine, array: np.ndarray, name: str) -> Any:
+        """Return an argument without elements as kernels hold it, None if they cannot."""
+        return None
+
     def leave(self, x: Any) -> Any:
         """Return what a kernel returns as the machine's tensor."""
         return x
+
+    def launched(self) -> Kernel:
+        """Return the kernel as the environment has it launched."""
+        return self
 
     def ended(self, m: Machine) -> None:
         """Do what is to be done once all instructions are recorded."""
@@ -162,7 +170,9 @@ DIALECTS: list[Callable[[Callable], Kernel | None]] = []
 
 
 def as_kernel(func: Any, what: str = "a kernel") -> Kernel:
-    """Return a kernel for a decorated or plain function, or raise."""
+    """Return a kernel for a decorated or plain function, or raise; of a launcher, its kernel."""
+    inner = getattr(func, "kernel", None)       # nki.benchmark of what nki.benchmark decorates
+    func = inner if isinstance(inner, Kernel) else func
     if isinstance(func, Kernel):
         return func
     if not callable(func):
@@ -181,9 +191,19 @@ def _bind(kernel: Kernel, args: tuple, kwargs: dict) -> list[str]:
             p.replace(annotation=sig.empty) for p in sig.parameters.values()])
         raise fail("NKI-K04", f"kernel {kernel.__name__} was not called as it is defined: {exc}",
                    limit=f"{kernel.__name__}{plain}",
+                   given=f"{kernel.__name__}({', '.join(_as_called(args, kwargs))})",
                    where=find_where()) from None
     names = [p.name for p in sig.parameters.values()]
     return names + [names[-1] if names else "args"] * len(args)
+
+
+def _as_called(args: tuple, kwargs: dict) -> Iterator[str]:
+    """Say what a call hands over: arrays by shape and dtype, other things by their type."""
+    for name, value in (*(("", a) for a in args), *kwargs.items()):
+        shape = getattr(value, "shape", None)
+        what = type(value).__name__ if shape is None else \
+            f"{getattr(value, 'dtype', '')}{list(shape)}"
+        yield f"{name}={what}" if name else what
 
 
 # -- launching -----------------------------------------------------------------------------------
@@ -218,11 +238,14 @@ def launch(kernel: Any, args: tuple, kwargs: dict, *, target: str | None = None,
 
 def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compute: bool,
             replays: bool = False, tile_values: TileValues | None = None) -> Run:
+    kernel = kernel.launched()
     core, strictness = kernel.core(target), strict.requested()
     banner.announce(core.name)
     m = Machine(core, lower, compute=compute, replays=replays,
                 in_order="skip_middle_end_transformations" in kernel.nki_options)
-    m.dialect, m.older = kernel.dialect, level.older()
+    m.kernel, m.dialect, m.older = kernel, kernel.dialect, level.older()
+    m.traced = kernel.dialect == "nki" and level.traced()
+    m.scalars = m.traced and level.release() >= "0.7"
     m.watch, m.checks = tile_values, strictness != strict.OFF
     names = _bind(kernel, args, kwargs)
     if m.checks:
@@ -253,7 +276,11 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     if error is not None:
         _until_it_broke(m, error)
         raise error
-    handed = outputs(m, kernel, box, result) if compute else None
+    spoken = DIALECT.set(kernel.dialect)
+    try:
+        handed = outputs(m, kernel, box, result) if compute else None
+    finally:
+        DIALECT.reset(spoken)
     if all(f.severity == "note" for f in m.findings):
         m.findings += unread
     findings = kept(m.findings) if m.checks else []

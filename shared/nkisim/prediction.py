@@ -381,7 +381,7 @@ def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = 
     Raises: NkiError when the kernel breaks a rule of NKI or of the chip.
     """
     options = str(getattr(kernel, "options", {}).get("additional_compile_opt") or "")
-    inner = as_kernel(getattr(kernel, "kernel", kernel))
+    inner = as_kernel(kernel)
     core = inner.core(target)
     path = descriptor_path(core, options, descriptors)
     values = TileValues() if tile_values and compute else None

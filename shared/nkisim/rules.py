@@ -227,6 +227,9 @@ Try: an if statement; & between comparisons in a mask; nl.static_range, whose in
 NKI-L07 | - | Python variables change once in a traced loop
 The SDK traces the body of affine_range and sequential_range once, so a Python number that the body changes (count += 1, size = size // 2, first = False) changes once: on the chip every iteration works with the same value. The simulator puts it back before each iteration, and computes what the chip does.
 Try: compute it from the loop's index; nl.static_range or Python's range run the body each time.
+NKI-L12 | - | The body of a loop of the chip is traced once
+Since 0.7 nl.fori_loop and nl.while_loop call their body once, and the chip repeats the instructions that it issues then. The simulator calls it in each iteration, so that a counter or a flag of Python can choose others later: on the chip it does not.
+Try: a first or last iteration that differs stands before or after the loop.
 NKI-L10 | - | A sum in PSUM ends when it is read
 A group of matmuls that adds up in PSUM is read when it is complete. Matmuls that go on adding to an accumulator after it was read pile up on all that came before: most often it was created outside of the loop whose sum it is meant to be.
 Try: acc = nl.zeros(..., buffer=nl.psum) inside that loop.
@@ -291,7 +294,7 @@ NKI-K11 | - | Arguments that an instruction does not have
 Beta 1 of NKI takes keywords that it does not know and ignores them, so a misspelt mask= or scale= changes the result without a word. Later versions refuse them.
 Try: help(function) lists the arguments.
 NKI-K12 | - | dtype= of an instruction that writes an operand
-An instruction with a dst operand writes it in the dtype that it has.
+An instruction with a dst operand writes it in the dtype that it has. A result of another dtype= that is assigned, t[...] = op(x, dtype=...), is made in that dtype and then copied to t; with mask= it is written to t as it is.
 Try: create dst with the dtype that you want, and leave dtype= out.
 NKI-K13 | - | NKI_PRECISE_FP is 0 or 1
 1, the default, rounds every value to the dtype of its tensor, as the chip does. 0 keeps low-precision tensors in float32, so that a wrong kernel can be told from one that is right and rounds: docs/environment.md. Tensors that the kernel places itself (ncc.sbuf.mod_alloc ...) are rounded in both.
@@ -315,7 +318,7 @@ NKI-N05 | - | Results are written into a dst, not assigned
 `t[...] = value` is Python of neuronxcc.nki. AWS's simulator of the package nki copies; its compiler rewrites `t[...] = nisa.f(...)` to a dst with a warning and refuses the rest.
 Try: nisa.f(dst=t[...], ...), nisa.tensor_copy(dst, src) or nisa.memset(dst, value).
 NKI-N06 | - | Deprecated in the package nki
-It works in release 0.6 and will go. Loops over tiles are Python's range; loops whose bounds the kernel computes are nl.fori_loop and nl.while_loop.
+It works in the release that is asked about and will go. Loops over tiles are Python's range; loops whose bounds the kernel computes are nl.fori_loop and nl.while_loop.
 Try: what the finding names.
 NKI-N07 | - | Kinds of values
 Since 0.3 the value of nisa.memset is an integer for an integer tile (0, not 0.0). A register takes an integer, and nisa.register_load, _store and _move take registers where the signature says so.
@@ -332,6 +335,15 @@ Try: take barriers out of conditions on nl.program_id(0).
 NKI-N11 | - | Edges go between instructions that are there
 kernel.with_schedule([(consumer, producer)]) names instructions by their name= argument, and instr.depends_on(other) takes what a call of nisa returns. An edge only restricts what the compiler may move; it changes no result. One that names nothing has no effect on the chip, and nobody says so.
 Try: nisa.activation(..., name="act0"), and the same name in the pair.
+NKI-N12 | - | Scalars are 32-bit integers of the device
+Since 0.7, s = nisa.scalar_load(tile) is an integer that the program on the chip computes with: + - * with integers of Python and other scalars, which wrap around in 32 bits. It is a scalar_offset= of .ap, an index of .select, a bound of nl.fori_loop, and nisa.scalar_store writes it. Comparisons are traced, but nothing takes their result. Scalars of 64 bits (nl.int64) are not modelled.
+Try: nisa.scalar_store(tile, s), then compute in the tile.
+NKI-N13 | - | Grids of tiles and blocks
+nl.tiles(x, tile_shape=(128, 256)) views a tensor as a grid of tiles, nl.blocks as a grid of blocks of tiles; nl.alloc_tiles and nl.alloc_blocks make a tensor and its grid (NKI 0.7). Shapes are tuples of positive integers; a tile has as many dims as the tensor. Subscripts count cells: g[i, j] is one tile and g[i, :] a row of them, both grids still, and .data is the tensor that an instruction takes. On chip the tiles of nl.alloc_tiles lie side by side, so that .data is one tile, or tiles of one row.
+Try: nisa.dma_copy(dst=t, src=g[i, j].data).
+NKI-N14 | - | What a kernel asks of the compiler
+@nki.jit(compile_config=CompileConfig(...), specialization_config=SpecializationConfig(...)), of nki.compiler, since 0.7. A kernel that another one calls is compiled with it: if it asks for something else, that is an error, or a warning if the outer one has allow_nested_config_override=True. The simulator takes the options and does nothing with them.
+Try: leave the options of the inner kernel out.
 NKI-K15 | - | NKISIM_SHUFFLE and NKISIM_THREADS are numbers
 With NKISIM_SHUFFLE=7 the iterations of affine_range and the instances of a grid run in an order that the seed 7 chooses, and a DMA takes effect only when something waits for it: what touches the same bytes, in the same iteration or after the loop. A kernel whose result depends on the order then gives other numbers, the same ones each time. NKISIM_THREADS=2 computes matrix products in two threads beside the kernel; 1 in the kernel's own.
 Try: NKISIM_SHUFFLE=1 python script.py.
@@ -341,6 +353,9 @@ Try: NKISIM_CHECKS=strict python script.py.
 NKI-K17 | - | What a kernel is tuned over
 `nkisim.tune` and `python -m nkisim tune` predict a kernel with every combination of some values and run the fastest with arithmetic. A value belongs to an argument of the kernel or to a constant of the file that defines it; what the file computed from a constant when it was imported stays as it is. A candidate that breaks a rule is no error: it is listed with the rule.
 Try: --set FREE_DIM=500,1000,2000, or choices=dict(FREE_DIM=[500, 1000, 2000]).
+NKI-K18 | - | One LNC degree in a graph
+A logical NeuronCore is one physical core or two. Since 0.7 NEURON_LOGICAL_NC_CONFIG, 1 or 2, says on how many a kernel runs, and neuronx-cc refuses a graph whose kernels have another degree than its own (NCC_EVRF066). Without the variable a kernel runs on one core, and neuronx-cc compiles graphs for two on trn2. kernel[2] says the same in the program, and is on its way out.
+Try: export NEURON_LOGICAL_NC_CONFIG=2, and kernel(x) without brackets.
 NKI-C01 | - | Files of measurement records
 Records say which public kernel took how long: see shared/nkisim/data/README.md.
 Try: --measurements with a file of that form.
@@ -383,7 +398,7 @@ Try: nl.zeros(..., dtype=nl.float32, buffer=nl.psum).
 NKI-T01 | - | Targets
 The generation of the NeuronCore is {generation}.
 NKI-G00 | - | How strictly the language is held
-NKI_LANGUAGE says what is done about constructs of Python that a compiler of NKI refuses: teach (the default) reports them before the kernel runs and runs it, strict makes an error of the first one that is refused, off says nothing. NKI_LANGUAGE_VERSION says which release of NKI is asked about, 0.1 to 0.6: the newest unless told otherwise. `python -m nkisim lint FILE` reports on a file without running it.
+NKI_LANGUAGE says what is done about constructs of Python that a compiler of NKI refuses: teach (the default) reports them before the kernel runs and runs it, strict makes an error of the first one that is refused, off says nothing. NKI_LANGUAGE_VERSION says which release of NKI is asked about, 0.1 to 0.7: the newest unless told otherwise. NKI_COMPILER_FRONTEND=custom, a variable of AWS's, keeps what specialized kernels before 0.7, a compiler that reads a subset of Python: loops over nl.dynamic_range and `while register:` are there, scalars are not. With tracer, the default of 0.7, Python runs the kernel once. `python -m nkisim lint FILE` reports on a file without running it.
 Try: NKI_LANGUAGE=strict python script.py.
 NKI-X01 | - | A call that could not be understood
 The call has the wrong number, names or types of arguments. Beta 1 of NKI ignores unknown keywords, so a misspelt one shows as a missing one.

@@ -90,7 +90,7 @@ def test_a_kernel_that_is_too_slow_is_told_what_to_change_first():
     show_slow(console, [outcome])
     said = console.file.getvalue()
     assert "right, but too slow, predicted" in said and "of 84 us" in said
-    assert "step1_naive.py:46: " in said and "less (predicted)" in said
+    assert "step1_naive.py:46: " in said and "would save" in said
     assert outcome.to_dict()["stats"]["advice"]
     (fast,) = evaluate(lab, [(case, "trn2")], in_process=True)
     assert "advice" not in fast.stats

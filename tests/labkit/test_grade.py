@@ -110,6 +110,73 @@ def test_a_register_does_not_carry_data_out(tmp_path):
     assert "found [" in text and len(re.findall(r"\d{5,}|True|False|Virtual", text)) == 0, text
 
 
+TODAY = '''
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from nki.compiler import AddressRotation, CompileConfig
+
+
+@nki.jit(compile_config=CompileConfig(address_rotation=AddressRotation.DISABLE))
+def matrix_transpose(matrix):
+    """By tiles; the last row of tiles in a loop of the device."""
+    rows, columns = matrix.shape
+    out = nl.ndarray((columns, rows), dtype=matrix.dtype, buffer=nl.shared_hbm)
+    src, dst = nl.tiles(matrix, tile_shape=(64, 64)), nl.tiles(out, tile_shape=(64, 64))
+    here = nl.alloc_tiles(tile_shape=(64, 64), element_shape=matrix.shape, buffer=nl.sbuf,
+                          dtype=matrix.dtype)
+    number = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.memset(number, 1)
+    assert src.shape == (rows // 64, columns // 64) and src[0, :].element_shape == (64, columns)
+
+    def tile(i, j):
+        nisa.dma_copy(dst=here[i, j].data, src=src[i, j].data)
+        t = nl.ndarray((64, 64), dtype=matrix.dtype, buffer=nl.psum)
+        nisa.nc_transpose(dst=t, data=here[i, j].data)
+        nisa.tensor_copy(dst=here[i, j].data, src=t)
+        nisa.dma_copy(dst=dst[j, i].data.data, src=here[i, j].data)
+
+    for i in range(src.shape[0]):
+        for j in range(src.shape[1]):
+            tile(i, j)
+
+    def again(k):
+        at = [[columns, 1], [1, columns]]
+        t = nl.ndarray((1, columns), dtype=matrix.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=matrix.ap(at, scalar_offset=k * 2 - k))
+    nl.fori_loop(0, nisa.scalar_load(number) + 1, again)
+    return out
+'''
+
+
+def test_names_of_nki_0_7_are_graded(tmp_path):
+    (tmp_path / "kernels_nki.py").write_text(TODAY)
+    bench = Bench({"submission": str(tmp_path), "sandbox": "none", "kernels": "kernels_nki",
+                   "seed": 3}, load_plan(ROOT / "labs" / "vecadd"), Facade())
+    try:
+        case = bench.graded.lab.case("transpose_128x128")
+        reply = bench.run(case, "trn2")
+    finally:
+        bench.stop()
+    assert "error" not in reply, reply
+    assert np.array_equal(reply["outputs"], make_inputs(case, 3)[0].T)
+
+
+def test_a_scalar_does_not_carry_data_out(tmp_path):
+    text = READ.replace("    register = nisa.register_alloc()\n", "").replace(
+        "nisa.register_load(register, tile[0:1, 0:1])", "register = nisa.scalar_load(tile[:, 0:1])")
+    (tmp_path / "kernels_nki.py").write_text(text.replace(
+        "lambda r: r.value", "lambda r: r.state, lambda r: r._value, lambda r: bool(r < 5)"))
+    bench = Bench({"submission": str(tmp_path), "sandbox": "none", "kernels": "kernels_nki",
+                   "seed": 3}, load_plan(ROOT / "labs" / "vecadd"), Facade())
+    try:
+        reply = bench.run(bench.graded.lab.case("transpose_128x128"), "trn2")
+    finally:
+        bench.stop()
+    said = reply["error"]["text"]
+    assert "found [" in said and len(re.findall(r"\d{5,}|True|False", said)) == 0, said
+
+
 def bench_of(tmp_path, text, name="vecadd"):
     """Return a bench for one kernels.py."""
     (tmp_path / "kernels.py").write_text(text)
@@ -346,6 +413,14 @@ def test_alike_submissions_are_found_and_others_not():
         for i in range(20))
     found = pairs({"ann": SOLVED, "bob": renamed, "cy": other}, given)
     assert [(a, b) for _, a, b in found] == [("ann", "bob")] and found[0][0] > 0.8
+
+
+def test_copies_are_alike_however_short_they_are_but_not_what_was_given():
+    given = "def add(a, b):\n    return nl.add(nl.load(a), nl.load(b))\n"
+    short = given + "def turn(m):\n    for i in range(m.shape[0] // 128):\n        nl.store(i, m)\n"
+    crlf = short.replace("\n", "\r\n")
+    found = pairs({"ann": short, "bob": crlf, "cy": given, "di": given}, given)
+    assert found == [(1.0, "ann", "bob")]
 
 
 def test_names_are_harmless_as_files_cells_and_markdown():

@@ -20,6 +20,7 @@ from labkit.show import (
     show_check,
     show_failures,
     show_printed,
+    show_steps,
     show_table,
     summary_table,
 )
@@ -128,6 +129,25 @@ def test_findings_of_cases_that_pass_are_listed_once_worst_first():
     assert "NKI-M09" not in said
     said = shown(show_check, both, True)
     assert said.index("NKI-L05") < said.index("NKI-M09") and "1 warning, 1 note" in said
+
+
+def test_findings_of_a_failure_come_worst_first():
+    said = shown(show_failures, [outcome("a", FAILED, "wrong", findings=[NOTE, WARNING])])
+    assert said.index("NKI-L05") < said.index("NKI-M09")
+
+
+def test_what_to_try_is_said_once():
+    told = {**WARNING, "text": "iterations share a tile. Try: a tile for each"}
+    assert shown(show_check, [outcome(findings=[told])]).count("a tile for each") == 1
+
+
+def test_points_of_several_courses_are_not_added_up():
+    """conv2d has the points of three courses, ffnn those of one."""
+    for name, case, points in (("conv2d", "small_in128_out128", "-"),
+                               ("ffnn", "transpose_128x128", "6")):
+        lab = load_lab(LABS / name)
+        said = shown(show_steps, lab, [Outcome(lab.case(case), "trn1", PASSED, "")])
+        assert re.search(rf"passing +{points} *$", said, re.M), said
 
 
 def test_what_is_right_or_meant_to_be_wrong_or_reported_elsewhere_is_not_listed():

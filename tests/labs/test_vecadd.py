@@ -56,6 +56,7 @@ def test_these_pass(tester, flags, says):
     (2, "--kernel tiled", "needs a size"),
     (2, "-n 5", "needs --kernel"),
     (2, "--kernel tiled -n 128 -m 3", "only --kernel transpose"),
+    (2, "--kernel naive -n 10000000000000", "too little memory"),
     (2, "--kernel naive -n 128 --backend hw", "Neuron SDK"),
     (2, "--kernel naive -n 128 --backend hw --simulate", "contradict"),
 ])
@@ -64,7 +65,13 @@ def test_these_end_in_a_sentence(tester, code, flags, says):
 
 
 @pytest.mark.parametrize("code, edit, says", [
-    (2, ("def vector_add_naive", "def vector_add_native"), "no kernel named vector_add_naive"),
+    (2, ("def vector_add_naive", "def vector_add_native"),
+     "no kernel named vector_add_naive; there is vector_add_native"),
+    (1, ("add_naive(a_vec, b_vec", "add_naive(a_vec, b_vec, c_vec"),
+     "limit: vector_add_naive(a_vec, b_vec, c_vec) you gave: vector_add_naive(float32[128], "
+     "float32[128]) try:"),
+    (1, ("    a = nl.load(a_vec)\n    b =", "    vector_add_naive(a_vec, b_vec)\n    b ="),
+     "RecursionError: maximum recursion depth exceeded"),
     (2, ("def vector_add_naive(", "def vector_add_naive(("), "is not Python"),
     (1, ("value=nl.add(a, b))\n    return out", "value=nl.add(a, b))"), "naive_128 on trn1"),
     (1, ("value=nl.add(a, b))", "value=nl.add(a, a))"), "input 1 was overwritten by input 0"),
@@ -75,6 +82,21 @@ def test_edited_kernels_end_in_a_sentence(tester, code, edit, says):
     kernel = "stream -n 256 --free-dim 1" if "FREE" in edit[0] else "naive -n 128"
     result = tester(f"--kernel {kernel}", edit)
     assert result[0] == code and says in result[1], result
+
+
+def test_the_list_of_cases_runs_none(tester):
+    code, said = tester("--list")
+    assert code == 0 and "Cases of vecadd" in said and "atol / rms" in said
+    assert not (tester.folder / "results").exists()
+
+
+def test_a_lab_without_kernels_is_a_sentence(tester):
+    (tester.folder / "kernels.py").unlink()
+    code, said = tester("--kernel naive -n 128 --dialect beta1")
+    assert code == 2 and "there is no file" in said and "in kernels_nki.py (--dialect nki)" in said
+    (tester.folder / "kernels_nki.py").unlink()
+    assert tester("--list") == tester("--kernel naive -n 128")
+    assert tester("--list")[0] == 2
 
 
 def test_a_repaired_bad_kernel_is_reported_since_it_should_be_wrong(tester):

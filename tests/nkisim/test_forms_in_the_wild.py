@@ -216,3 +216,41 @@ def test_numbers_of_members_are_what_the_release_says_of_them(monkeypatch):
     monkeypatch.setenv("NKI_LANGUAGE", "strict")
     with pytest.raises(NkiError, match="NKI-G36"):
         nkisim.run(today.jit(kernel), x, target="trn2")
+
+
+def doubled(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x) * 2)
+    return out
+
+
+def test_launchers_of_launchers_launch_the_kernel_once(capsys):
+    """A script benchmarks a kernel that its author has decorated with nki.benchmark already."""
+    x = data(128, 64)
+    for launcher in (nki.benchmark, nki.profile, nki.baremetal):
+        for inside in (nki.benchmark, nki.baremetal, nki.jit):
+            twice, once = launcher(inside(doubled)), launcher(doubled)
+            capsys.readouterr()
+            got = twice(x)
+            shown = capsys.readouterr().out
+            assert shown == (once(x), capsys.readouterr().out)[1]
+            if launcher is nki.baremetal:
+                np.testing.assert_array_equal(got, 2 * x)
+            else:
+                us = [f.benchmark_result.nc_latency.get_latency_percentile(99)
+                      for f in (twice, once)]
+                assert us[0] == us[1]
+    np.testing.assert_array_equal(nki.jit(nki.benchmark(doubled))(x), 2 * x)
+    assert nkisim.profile(nki.benchmark(nki.benchmark(doubled)), x).latency_us > 0
+
+
+@pytest.mark.parametrize("launcher", [nki.benchmark, nki.baremetal, nki.profile])
+def test_a_launcher_inside_of_a_kernel_is_a_part_of_it(launcher, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    helper = launcher(doubled)
+
+    @nki.jit
+    def kernel(x):
+        return helper(x)
+    x = data(128, 64)
+    np.testing.assert_array_equal(nkisim.simulate(kernel, x), 2 * x)

@@ -73,6 +73,12 @@ NEW = [
     ("tile_condition", TILES + "if a:\n  pass", TILES + "if a is None:\n  pass"),
     ("register_condition", "r = nisa.register_alloc(1)\nwhile r:\n  pass",
      "r = 1\nwhile r > 3:\n  pass"),
+    ("register_condition", "r = nisa.register_alloc(1)\nif r and n:\n  pass",
+     "r = nisa.register_alloc(1)\nif n:\n  nl.fori_loop(0, r, math.sqrt)"),
+    ("register_condition", "s = nisa.scalar_load(x)\nif s > 3:\n  pass",
+     "s = nisa.scalar_load(x)\ns = s * 3\nif n > 3:\n  pass"),
+    ("register_condition", "s = nisa.scalar_load(x)\nfor i in range(s):\n  pass",
+     "s = nisa.scalar_load(x)\nnl.fori_loop(0, s, math.sqrt)"),
     ("dynamic_exit", "for i in nl.dynamic_range(4):\n  if n:\n    break",
      "for i in range(4):\n  if n:\n    break"),
     ("old_range", "for i in nl.affine_range(4):\n  pass", "for i in range(4):\n  pass"),
@@ -100,15 +106,100 @@ class Colour(Enum):
 def kernel(x):
     return Plain(), Colour(1)
 """
-    said = level.scan(program.of_text(text, "kernel.py"))
+    said = level.scan(program.of_text(text, "kernel.py"), "0.6")
     assert [(f.id, f.text.partition(":")[0]) for f in said] == [("NKI-G38", "class Plain")]
+    assert level.scan(program.of_text(text, "kernel.py"), "0.7") == []
 
 
 def test_signatures_are_looked_at():
-    assert found("pass", signature="kernel(x, *, n=1)") == ["warning keyword_only"]
-    assert found("pass", signature="kernel(x, *n)") == ["note varargs"]
-    assert found("pass", signature="kernel(x, n=[1, 1])") == ["warning list_argument"]
+    for version, severity in (("0.6", "warning"), ("0.7", "note")):
+        assert found("pass", signature="kernel(x, *, n=1)", version=version) \
+            == [f"{severity} keyword_only"]
+        assert found("pass", signature="kernel(x, n=[1, 1])", version=version) \
+            == [f"{severity} list_argument"]
+    assert found("pass", signature="kernel(x, *n)", version="0.6") == ["note varargs"]
     assert found("pass", signature="kernel(x, n=(1, 1), m=None)") == []
+
+
+#: Python that 0.7 runs and earlier releases refuse or do not list
+OF_PYTHON = ["try", "raise", "with", "import", "delete", "loop_else", "loop_target", "match",
+             "lambda", "comprehension", "walrus", "format_spec", "starred", "identity",
+             "matmul_operator", "builtin", "numpy_call", "math_function", "string_keys", "varargs",
+             "plain_class", "generator", "subclass", "nested_function"]
+
+
+def test_tracing_takes_all_of_python():
+    """Since 0.7 Python itself runs what is no instruction; what asks for data stays refused."""
+    for key in OF_PYTHON:
+        assert CONSTRUCTS[key].verdict("0.7") == "accepted", key
+    for key in ("operator", "tile_condition", "register_condition", "dynamic_range", "integer_enum",
+                "string_buffer", "jit_target"):
+        assert CONSTRUCTS[key].verdict("0.7") == "refused", key
+    assert {key for key, row in CONSTRUCTS.items()
+            if row.verdict("0.6") != "accepted" == row.verdict("0.7")} == set(OF_PYTHON) - {
+                "nested_function"}
+
+
+MODULE = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+from dataclasses import dataclass
+class Base(nl.NKIObject):
+    n: int = 1
+class Plain(Base):
+    m: int = 2
+@dataclass
+class Compared(nl.NKIObject):
+    n: int = 1
+def tiles(n):
+    yield from range(n)
+@nki.jit
+def kernel(x):
+    for i in tiles(2):
+        pass
+    a, b, c, d = Base(), Base(), Compared(), Compared()
+    a = Base()
+    b = Base()
+    c = Compared()
+    d = Compared()
+    p = Plain()
+    seen = []
+    count = 0
+    def body(i):
+        nonlocal count
+        here = []
+        here.append(i)
+        seen.append(i)
+    nl.fori_loop(0, 4, body)
+    return a == b, c == d, a.n == b.n
+"""
+
+
+def test_what_tracing_changes_is_said_by_release():
+    def said(version):
+        return [(f.severity, {row.id: key for key, row in CONSTRUCTS.items()}[f.id],
+                 f.text.partition(":")[0])
+                for f in level.scan(program.of_text(MODULE, "kernel.py"), version)]
+    assert said("0.7") == [
+        ("note", "body_state", "nonlocal count in body"),
+        ("note", "body_state", "seen.append() in body"),
+        ("note", "class_equality", "`a == b`")]
+    assert {key for _, key, _ in said("0.6")} == {"generator", "subclass", "starred"} - {"starred"}
+
+
+def test_the_front_end_says_whose_language_is_held(monkeypatch):
+    """NKI_COMPILER_FRONTEND, AWS's variable, picks it; 0.6 has both, earlier releases one."""
+    def asked(version, frontend):
+        monkeypatch.setenv("NKI_LANGUAGE_VERSION", version)
+        monkeypatch.setenv("NKI_COMPILER_FRONTEND", frontend)
+        return level.traced(), level.requested()[1]
+    assert asked("", "") == (True, "0.7")
+    assert asked("0.7", "custom") == asked("", "parser") == (False, "0.6")
+    assert asked("0.6", "") == (False, "0.6") and asked("0.6", "tracer") == (True, "0.7")
+    assert asked("0.5", "tracer") == (False, "0.5")
+    with pytest.raises(nkisim.NkiError, match="NKI-G00.*NKI_COMPILER_FRONTEND=ast"):
+        asked("", "ast")
 
 
 def test_a_verdict_is_that_of_the_version_that_is_asked_about():
@@ -244,17 +335,26 @@ def test_the_command_reads_files_and_says_how_many(tmp_path, capsys):
     assert cli.main(["lint", str(bad)]) == 1
     said = capsys.readouterr().out
     assert "NKI-G25" in said and f"{bad}:7, in kernel: return t * 2" in said
-    assert "1 file, 1 kernel: 1 refused, 1 note (--notes shows them)" in said
+    assert "1 file, 1 kernel: 1 refused, 0 notes" in said
+    assert cli.main(["lint", "--language-version", "0.6", str(bad)]) == 1
+    assert "1 refused, 1 note (--notes shows them)" in capsys.readouterr().out
     assert cli.main(["lint", "--notes", "--language-version", "0.1", str(tmp_path)]) == 1
     assert "2 refused, 0 notes" in capsys.readouterr().out
 
     bad.write_text("import nki\nimport nki.language as nl\n@nki.jit\ndef kernel(x):\n"
                    "    return nl.load(x)\n")
     assert cli.main(["lint", str(bad)]) == 0
+    capsys.readouterr()
     bad.write_text("def f(:\n")
     assert cli.main(["lint", str(bad)]) == 2
-    assert "bad.py: invalid syntax" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "bad.py, line 1, is not Python: invalid syntax" in said.err and said.out == ""
     assert cli.main(["lint", str(tmp_path / "nothing.py")]) == 2
+    said = capsys.readouterr()
+    assert "there is no file" in said.err and said.out == ""
+    bad.write_bytes("# Größe\nimport nki\n".encode("latin-1"))
+    assert cli.main(["lint", str(bad)]) == 2
+    assert "bad.py is not Python: its text is not UTF-8" in capsys.readouterr().err
     bad.write_text("x = 1\n")
     assert cli.main(["lint", str(bad)]) == 2
     assert "there is no kernel" in capsys.readouterr().err

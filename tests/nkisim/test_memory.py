@@ -1,6 +1,7 @@
 """Memory: what was written, what is shared, what fits; and how results are bound to it."""
 from __future__ import annotations
 
+import ml_dtypes
 import neuronxcc.nki.compiler as ncc
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
@@ -446,3 +447,44 @@ def test_an_activation_of_a_tile_into_itself(op):
     out, apart = nkisim.simulate(kernel, x)
     np.testing.assert_array_equal(out[:, :4], x[:, :4])
     np.testing.assert_array_equal(out[:, 4:], apart)
+
+
+def test_an_assignment_keeps_what_the_dtype_that_was_asked_for_keeps():
+    """dtype= makes a tile of that dtype, which is then assigned: 2.6 as an int32 is 3."""
+    @nki.jit
+    def kernel(x):
+        outs = [output() for _ in range(7)]
+        a = nl.load(x)
+        for out, made in zip(outs, (
+                lambda: nl.copy(a, dtype=nl.int32), lambda: nl.load(x, dtype=nl.int32),
+                lambda: nisa.tensor_scalar(a, np.multiply, 1.0, dtype=nl.bfloat16),
+                lambda: nisa.activation(np.copy, a, dtype=nl.bfloat16),
+                lambda: nl.multiply(a, 1.0, dtype=nl.float32),
+                lambda: nl.multiply(a, 1.0), lambda: nl.less(a, 0))):
+            t = nl.ndarray((128, 8), np.float32)
+            t[...] = made()
+            nl.store(out, t)
+        return tuple(outs)
+
+    run = nkisim.run(kernel, X)
+    half = X.astype(ml_dtypes.bfloat16).astype(np.float32)
+    for got, right in zip(run.outputs, (np.rint(X), np.rint(X), half, half, X, X, X < 0)):
+        np.testing.assert_array_equal(got, right)
+    assert run.instructions["tensor_copy"] == 1 + 4      # nl.copy, and one for each other dtype
+
+
+def test_with_a_mask_the_dtype_of_the_destination_holds():
+    @nki.jit
+    def kernel(x):
+        out = output()
+        t = nl.load(x)
+        i, j = nl.mgrid[0:128, 0:8]
+        t[i, j] = nl.multiply(t[i, j], 3.0, mask=j < 4, dtype=nl.bfloat16)
+        nl.store(out, t)
+        return out
+
+    run = nkisim.run(kernel, X)
+    right = X.copy()
+    right[:, :4] *= np.float32(3)
+    np.testing.assert_array_equal(run.outputs, right)
+    assert [f.id for f in run.findings] == ["NKI-K12"]

@@ -290,3 +290,6 @@ def test_wrong_requests_are_sentences(script, capsys, tmp_path):
     assert cli.main(["migrate", f"{script}:kernel"]) == 1           # no argument: it does not run
     assert "The old kernel does not run" in capsys.readouterr().err
     assert not script.with_name("old_kernels_nki.py").exists()
+    nowhere = str(tmp_path / "no" / "folder.py")
+    assert cli.main(["migrate", f"{script}:kernel", "--arg", "128x16:float32", "-o", nowhere]) == 2
+    assert f"{nowhere} cannot be written" in capsys.readouterr().err

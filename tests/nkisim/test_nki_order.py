@@ -89,6 +89,67 @@ def test_a_handle_depends_on_handles():
         nkisim.run(kernel, X.copy())
 
 
+def linked(x, kind):
+    """An addition on the Vector Engine after an activation that it does not need."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    t, u = nl.load(x), nl.load(x)
+    first = nisa.activation(t, nl.exp, t)
+    second = nisa.tensor_scalar(u, u, nl.add, 1.0)
+    if kind is not None:
+        second.depends_on(first, kind=kind)
+    nisa.tensor_tensor(t, t, u, nl.add)
+    nisa.dma_copy(dst=out, src=t)
+    return out
+
+
+def test_a_dependency_is_of_a_kind():
+    """At run time it waits; for the scheduler alone it orders the issue, and engines overlap."""
+    kernel = nki.jit(linked)
+    free, run, issue = (body(kernel, k) for k in (None, nisa.dependency.runtime,
+                                                  nisa.dependency.schedule))
+    assert free == issue < run
+
+
+def test_a_dependency_without_a_kind_is_deprecated(monkeypatch):
+    said = [f for f in nkisim.run(two_engines, X, "handles").findings if f.id == "NKI-N06"]
+    assert [f.severity for f in said] == ["note"] and "nisa.dependency.runtime" in said[0].text
+    with pytest.raises(NkiError, match="NKI-N11.*kind is no member"):
+        nkisim.run(nki.jit(linked), X, "runtime")
+    monkeypatch.setenv("NKI_LANGUAGE_VERSION", "0.6")
+    with pytest.raises(NkiError, match="NKI-N11.*came with NKI 0.7"):
+        nkisim.run(nki.jit(linked), X, nisa.dependency.runtime)
+    assert "NKI-N06" not in {f.id for f in nkisim.run(two_engines, X, "handles").findings}
+
+
+def looped(x, where):
+    t, u = nl.load(x), nl.load(x)
+    kept = [nisa.activation(t, nl.exp, t)]
+
+    def step(i):
+        one = nisa.tensor_scalar(u, u, nl.add, 1.0)
+        two = nisa.tensor_scalar(u, u, nl.add, 1.0)
+        if where == "inside":
+            two.depends_on(one, kind=nisa.dependency.runtime)
+        if where == "into":
+            one.depends_on(kept[0], kind=nisa.dependency.runtime)
+        kept.append(two)
+    nl.fori_loop(0, 3, step)
+    last = nisa.tensor_tensor(t, t, u, nl.add)
+    if where == "out":
+        last.depends_on(kept[1], kind=nisa.dependency.runtime)
+    nl.store(x, t)
+
+
+@pytest.mark.parametrize("where", ["inside", "into"])
+def test_an_edge_in_a_loop_of_the_device(where):
+    assert nkisim.run(nki.jit(looped), X.copy(), where)
+
+
+def test_an_edge_out_of_a_loop_of_the_device_is_an_error():
+    with pytest.raises(NkiError, match="NKI-N11.*out of a loop"):
+        nkisim.run(nki.jit(looped), X.copy(), "out")
+
+
 def test_both_cores_have_their_edges():
     @nki.jit
     def kernel(x):

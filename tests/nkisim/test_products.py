@@ -234,9 +234,9 @@ def test_stacks_stay_within_their_memory():
         group = products.Group(None)
         group.operands[0].extend(parts)
         group.places[0].extend([(n, 0, ()), (n, 1, ())])
-        got, copied = stacks.of([group], 0, [500])
+        got, copied = stacks.of([group], [500])
         assert (got == np.concatenate(parts)).all()
-        assert copied and got is stacks.of([group], 0, [500])[0]
+        assert copied and got is stacks.of([group], [500])[0]
         assert sum(x.nbytes for x in stacks._kept.values()) <= 1 << 20
 
 

@@ -15,7 +15,7 @@ import numpy as np
 #: the modules of each dialect, as kernels import them
 MODULES = {"neuronxcc.nki": ("", ".language", ".isa", ".compiler", ".language.constants",
                              ".isa.constants"),
-           "nki": ("", ".language", ".isa")}
+           "nki": ("", ".language", ".isa", ".compiler")}
 #: names of the root that launch or make kernels; the grader launches
 LAUNCHERS = ("jit", "trace", "baremetal", "benchmark", "profile", "simulate_kernel", "simulate")
 #: decorators of the compiler module that only note an option on a function
@@ -46,7 +46,8 @@ class Facade:
                 self.launchers[root] = [n for n in LAUNCHERS if n in dir(
                     importlib.import_module(root))]
                 if f"{root}.compiler" in self.modules:
-                    self.options[f"{root}.compiler"] = list(OPTIONS)
+                    compiler = importlib.import_module(f"{root}.compiler")
+                    self.options[f"{root}.compiler"] = [n for n in OPTIONS if hasattr(compiler, n)]
 
     def describe(self) -> list[Any]:
         """Return what the student's process builds its stand-ins from, ready for JSON."""
@@ -88,7 +89,7 @@ class Facade:
         if issubclass(x, np.generic):
             return ["type", path, np.dtype(x).name]
         if issubclass(x, enum.Enum):
-            members = {m.name: int(m.value) for m in x if isinstance(m.value, int)}
+            members = {m.name: int(m.value) if isinstance(m.value, int) else None for m in x}
             for member in x:
                 self._keep("constant", f"{path}.{member.name}", member)
             return ["enum", path, members]

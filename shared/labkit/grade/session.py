@@ -32,8 +32,11 @@ LONGEST = 200_000           # items of a collection
 MOST_LINES = 100_000        # of a student's file, and characters of a name
 #: attributes that NKI has, by the kind of thing; nothing else of what the judge holds can be asked
 _TENSOR = frozenset(("shape", "dtype", "ndim", "itemsize", "size"))
+_GRID = frozenset(("shape", "dtype", "buffer", "data", "element_shape", "tile_shape",
+                   "is_remainder", "index_step_elements", "is_data_representable"))
 _ATTRIBUTES = {"Tensor": _TENSOR, "BlockTensor": _TENSOR, "Indirect": frozenset(("shape", "dtype")),
-               "NkiTensor": _TENSOR | {"buffer", "name", "strides", "offset"},
+               "NkiTensor": _TENSOR | {"buffer", "name", "strides", "offset", "data"},
+               "NkiTileGrid": _GRID, "NkiBlockGrid": _GRID | {"block_shape"},
                "Index": frozenset(("shape", "ndim")), "Grid": frozenset("pxyz"),
                "finfo": frozenset(("min", "max", "eps", "bits", "tiny"))}
 #: methods of tensors: views of them, and questions about their shape
@@ -391,7 +394,7 @@ class Session:
             return value.item()
         plain = value is None or isinstance(value, (bool, int, float, str, tuple, enum.Enum,
                                                     np.dtype))
-        if plain or kind == "Grid" or id(value) in self.facade.paths \
+        if plain or kind == "Grid" or name == "data" or id(value) in self.facade.paths \
                 or isinstance(value, type) and issubclass(value, np.generic):
             return value
         raise AttributeError(f"{kind} has no attribute {name!r}")

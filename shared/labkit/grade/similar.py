@@ -11,6 +11,7 @@ import io
 import keyword
 import tokenize
 from collections.abc import Mapping
+from itertools import combinations
 
 K = 12          # tokens of a fingerprint
 WINDOW = 8      # neighbours of which one is kept
@@ -46,10 +47,17 @@ def pairs(texts: Mapping[str, str], given: str, least: float = 0.5
           ) -> list[tuple[float, str, str]]:
     """Return (share, one, other) of the submissions that share at least `least`, most first.
 
-    `share` is of the fingerprints of the smaller of the two, after those of `given` are taken off.
+    `share` is of the fingerprints of the smaller of the two, after those of `given` are taken off;
+    too few say nothing. Files that are equal to the letter share all, if anything in them is their
+    own.
     """
     known = fingerprints(given)
     prints = {name: fingerprints(text) - known for name, text in sorted(texts.items())}
+    equal: dict[str, list[str]] = {}
+    for name, found in prints.items():
+        if found:
+            equal.setdefault("\n".join(texts[name].split()), []).append(name)
+    copies = [(1.0, *pair) for names in equal.values() for pair in combinations(names, 2)]
     where: dict[int, list[str]] = {}
     for name, found in prints.items():
         for f in found:
@@ -66,4 +74,4 @@ def pairs(texts: Mapping[str, str], given: str, least: float = 0.5
         smaller = min(len(prints[one]), len(prints[other]))
         if smaller >= 10 and count / smaller >= least:
             found_pairs.append((round(count / smaller, 3), one, other))
-    return sorted(found_pairs, key=lambda p: (-p[0], p[1], p[2]))
+    return sorted({*found_pairs, *copies}, key=lambda p: (-p[0], p[1], p[2]))

@@ -202,7 +202,7 @@ class Handle:
             raise AttributeError(name)
         if self._nki_kind == "Tensor" and name in METHODS or self._nki_kind == "NkiTensor" \
                 and name not in ("shape", "dtype", "ndim", "size", "itemsize", "buffer", "name",
-                                 "strides", "offset"):
+                                 "strides", "offset", "data"):
             return lambda *a, **k: ask("method", ["H", self._nki_id], name, encode(a), encode(k))
         return ask("get", ["H", self._nki_id], name)
 
@@ -391,7 +391,7 @@ def stand_in(kind, path, value, name):
     if kind == "enum":
         enum = types.SimpleNamespace()
         for member, number in value.items():
-            item = Number(number)
+            item = Constant(f"{path}.{member}") if number is None else Number(number)
             item._nki_path = f"{path}.{member}"
             item.name = member
             State.constants[item._nki_path] = item

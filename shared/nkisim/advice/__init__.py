@@ -46,8 +46,8 @@ class Advice:
     def sentence(self) -> str:
         """Return cause, remedy and what it would save, without the place."""
         also = f" (also line {', '.join(str(w.line) for w in self.also)})" if self.also else ""
-        return (f"{self.text}{also}; {self.remedy}. Without that it would take "
-                f"{us(self.saves_us)} of {us(self.latency_us)} less (predicted).")
+        return (f"{self.text}{also}; {self.remedy}. That would save "
+                f"{us(self.saves_us)} of {us(self.latency_us)} (predicted).")
 
     @property
     def place(self) -> str:

@@ -46,7 +46,7 @@ CAUSES = (
     Cause("small-pieces", dma.small_pieces, dma.streaming,
           "its DMAs move pieces of {piece}, with a descriptor for each: {rate:.1f} of "
           "{full:.0f} GB/s",
-          "let each partition {verb} at least {enough} that are contiguous in HBM", kin="size"),
+          "let each partition {verb} more than {enough} that are contiguous in HBM", kin="size"),
     Cause("small-transfers", dma.small_transfers, dma.joined,
           "{count} DMAs of {nbytes} ({partitions} of {pmax} partitions by {row}): each takes its "
           "queue {trigger:.2f} us, whatever its size",

@@ -176,6 +176,11 @@ class Storage:
             self.wide = dtype, self.data.view(dtype).astype(np.float32)
         return self.wide[1]
 
+    def buffers(self) -> list[np.ndarray]:
+        """Return the flat arrays that hold its elements, as bytes and as float32."""
+        return [x for x in (self._data, *(self.shadow or {}).values(), self.wide and self.wide[1])
+                if x is not None]
+
     def fresh(self) -> None:
         """Allocate without poisoning: the next write covers every byte."""
         self.late = []

@@ -6,6 +6,7 @@ Findings come grouped by rule, worst first: id, places, one sentence, one sugges
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -36,7 +37,8 @@ def command(argv: list[str]) -> int:
     parser.add_argument("--level", choices=tuple(LEVELS), default="teach",
                         help="what fails the check: errors (teach, the default), warnings as well "
                              "(strict), nothing (off)")
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON; what the "
+                        "script prints goes to standard error")
     parser.add_argument("--sarif", metavar="FILE", help="also write them as SARIF 2.1.0")
     parser.add_argument("--github", action="store_true",
                         help="also print them as annotations of GitHub Actions")
@@ -55,15 +57,19 @@ def command(argv: list[str]) -> int:
     except script.CannotRun as problem:
         print(f"nkisim check: {problem}", file=sys.stderr)
         return 2
-    with launch.watched() as runs:
+    aside = contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext()
+    with launch.watched() as runs, aside:       # what the script prints is no JSON
         code = _run(start, runs)
     if code == 2:
         return 2
     findings = worst_first(f for found in runs for f in found)
     written = _write(findings, options, len(runs))
+    if not runs and not code:
+        print("nkisim check: the script calls no kernel. Call one in it, or check the script that "
+              "does; in the folder of a lab: python tester.py --check", file=sys.stderr)
     least = LEVELS[options.level]
     bad = least and any(SEVERITIES.index(f.severity) <= SEVERITIES.index(least) for f in findings)
-    return 2 if not written else 1 if code or bad else 0
+    return 1 if written and (code or bad) else 2 if not (written and runs) else 0
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
@@ -136,7 +142,7 @@ def _print(findings: list[Finding], runs: int) -> None:
     counts = [f"{n} {s}{'s' if n != 1 else ''}" for s in SEVERITIES
               if (n := sum(f.severity == s for f in findings))]
     print(f"{runs} kernel run{'s' if runs != 1 else ''}: "
-          + (", ".join(counts) or "no findings" if runs else "the script has run none"))
+          + (", ".join(counts) or "no findings" if runs else "nothing was checked"))
 
 
 def _coloured(severity: str) -> str:

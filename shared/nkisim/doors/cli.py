@@ -129,7 +129,7 @@ def explain(argv: list[str]) -> int:
         return 2
     print(f"{id}: {rules[id].title}\n\n{with_figures(rules[id].text.strip())}")
     for example in examples.of_rule(id):
-        print(f"\n{examples.INTRODUCTION.format(examples.PACKAGES[example.dialect])}\n")
+        print(f"\n{example.introduction.replace('`', '')}\n")
         print(textwrap.indent(example.shown(), "    "))
     return 0
 
@@ -161,6 +161,5 @@ def pages() -> str:
             lines += [f"Try: {hint}", ""] if hint else []
             lines = [line.replace("](", "]\\(") for line in lines]         # code, no link
             for example in examples.of_rule(id):
-                lines += [examples.INTRODUCTION.format(f"`{examples.PACKAGES[example.dialect]}`"),
-                          "", "```diff", example.shown(), "```", ""]
+                lines += [example.introduction, "", "```diff", example.shown(), "```", ""]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The part of COVERAGE.md about `nki`, the dialect of today: its public names at release 0.6."""
+"""The part of COVERAGE.md about `nki`, the dialect of today: its public names at release 0.7."""
 from __future__ import annotations
 
 import types
@@ -7,17 +7,19 @@ from typing import Any
 
 from ..isa.table import ROWS
 from ..language import nki
-from ..language.nki import collectives, isa, language
+from ..language.nki import collectives, compiler, isa, language
 
 NAMES = {
     "nki": "jit simulate",
     "nl": """
         bfloat16 bool_ float16 float32 float4_e2m1fn_x4 float8_e4m3 float8_e4m3fn float8_e4m3fn_x4
-        float8_e5m2 float8_e5m2_x4 float8_e8m0fnu int16 int32 int8 tfloat32 uint16 uint32 uint8
+        float8_e5m2 float8_e5m2_x4 float8_e8m0fnu int16 int32 int64 int8 tfloat32
+        uint16 uint32 uint64 uint8
         hbm private_hbm psum sbuf shared_hbm is_hbm is_on_chip is_psum is_sbuf
         MemoryRegion NKIObject NkiTensor tile_size average bypass prelu
         ndarray empty_like zeros zeros_like ones full rand random_seed shared_constant
         shared_identity_matrix ds expand_dims
+        NkiBlockGrid NkiGrid NkiTileGrid alloc_blocks alloc_tiles blocks tiles
         load load_transpose2d store copy broadcast_to gather_flattened device_print no_reorder
         abs abs_max abs_min add all arctan bitwise_and bitwise_or bitwise_xor ceil cos divide
         dropout equal erf erf_dx exp floor fmod gelu gelu_apprx_sigmoid gelu_apprx_sigmoid_dx
@@ -34,20 +36,28 @@ NAMES = {
         nc_find_index8 nc_match_replace8 nc_matmul nc_matmul_mx nc_n_gather nc_stream_shuffle
         nc_transpose nonzero_with_count quantize_mx rand2 rand_get_state rand_set_state
         range_select reciprocal register_alloc register_load register_move register_store rng
-        scalar_tensor_tensor select_reduce sendrecv sequence_bounds set_rng_seed tensor_copy
+        scalar_load scalar_store scalar_tensor_tensor select_reduce sendrecv
+        sequence_bounds set_rng_seed tensor_copy
         tensor_copy_predicated tensor_partition_reduce tensor_reduce tensor_scalar
         tensor_scalar_cumulative tensor_scalar_reduce tensor_tensor tensor_tensor_scan topk
-        NkiInstruction NkiValidationError VirtualRegister dge_mode dma_engine engine
+        NkiInstruction NkiScalar NkiValidationError VirtualRegister dependency dge_mode
+        dma_engine engine
         get_nc_sub_version get_nc_version gpsimd_engine matmul_perf_mode nc_version oob_mode
         reduce_cmd scalar_engine tensor_engine unknown_engine vector_engine""",
+    "ncc": "AddressRotation CompileConfig SpecializationConfig",
     "nccl": """
-        ReplicaGroup all_gather all_gather_v all_reduce all_to_all all_to_all_v collective_permute
+        ReplicaGroup all_gather all_gather_v all_gather_v_prepare all_gather_v_trigger all_reduce
+        all_to_all all_to_all_v all_to_all_v_prepare all_to_all_v_trigger collective_permute
         collective_permute_implicit collective_permute_implicit_current_processing_rank_id
         collective_permute_implicit_reduce rank_id reduce_scatter""",
 }
 TITLES = {"nki": "`nki`", "nl": "`nki.language` (nl)", "nisa": "`nki.isa` (nisa)",
-          "nccl": "`nki.collectives`"}
-MODULES: dict[str, types.ModuleType] = {"nki": nki, "nl": language, "nisa": isa,
+          "ncc": "`nki.compiler` (ncc)", "nccl": "`nki.collectives`"}
+#: names that are taken and change nothing
+TAKEN = {f"ncc.{n}": "nothing of it changes a run" for n in NAMES["ncc"].split()}
+#: names that 0.7 has no more
+UNTIL = {"nl.dynamic_range": "until 0.6, and with NKI_COMPILER_FRONTEND=custom"}
+MODULES: dict[str, types.ModuleType] = {"nki": nki, "nl": language, "nisa": isa, "ncc": compiler,
                                         "nccl": collectives}
 
 
@@ -66,11 +76,13 @@ def found(module: str, name: str) -> Any:
 def markdown() -> list[str]:
     """Return the lines of the page."""
     every = list(names())
-    there = sum(found(m, n) is not None for m, n in every)
+    there = sum(found(m, n) is not None and f"{m}.{n}" not in TAKEN for m, n in every)
+    rest = len(every) - there - len(TAKEN)
     parts = ["\n# The package `nki`\n",
-             f"Of the {len(every)} public names of NKI 0.6 (Neuron SDK 2.32) {there} are modelled "
-             f"and {len(every) - there} are missing. Parameters are those of 0.6, after `dst`; "
-             "keywords that a function does not have are an error."]
+             f"Of the {len(every)} public names of NKI 0.7 (Neuron SDK 2.33) {there} are modelled, "
+             f"{len(TAKEN)} accepted but not modelled, and {rest} are missing. Parameters are "
+             "those of 0.7 where its documents were to be had, else of 0.6; keywords that a "
+             "function does not have are an error."]
     rows = {row.nki.partition("(")[0]: row for row in ROWS.values() if row.nki}
     for module, title in TITLES.items():
         parts += [f"\n## {title}\n", "| name | status | parameters | instruction (engines) |",
@@ -79,6 +91,11 @@ def markdown() -> list[str]:
             value, row = found(module, name), rows.get(f"{module}.{name}")
             says = f"`{value.__signature__}`" if hasattr(value, "__signature__") else "-"
             steps = f"`{row.name}` ({', '.join(row.engines)})" if row else "-"
-            parts.append(f"| `{module}.{name}` | {'modelled' if value is not None else 'missing'}"
+            status = "missing" if value is None else "modelled"
+            if f"{module}.{name}" in TAKEN:
+                status = f"accepted but not modelled: {TAKEN[f'{module}.{name}']}"
+            if f"{module}.{name}" in UNTIL:
+                status += f" ({UNTIL[f'{module}.{name}']})"
+            parts.append(f"| `{module}.{name}` | {status}"
                          f" | {says.replace('|', chr(92) + '|')} | {steps} |")
     return parts

@@ -8,10 +8,11 @@ tensor `x` (128, 512, float32), as the difference of the wrong kernel and the ri
     - u = nl.add(t, t[:, 0:64])
     + u = nl.add(t, t[:, 0:1])
 
-The heading has the rule, the dialect, a target if it is not trn2, a title, and behind `::` words of
-which the finding says one. Lines marked `-` are of the wrong kernel, `+` of the right one, `*` and
-blank of both; a finding names a line marked `-` or `*`. A body without `return` gets an output that
-is not shown. Text with a `def` is complete, and a line that begins with `>>>` says how to call it.
+The heading has the rule, the dialect, a target if it is not trn2, a release of NKI if it is not the
+newest, a title, and behind `::` words of which the finding says one. Lines marked `-` are of the
+wrong kernel, `+` of the right one, `*` and blank of both; a finding names a line marked `-` or `*`.
+A body without `return` gets an output that is not shown. Text with a `def` is complete, and a line
+that begins with `>>>` says how to call it.
 """
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ BETA1, NKI = "beta1", "nki"
 PACKAGES = {BETA1: "neuronxcc.nki", NKI: "nki"}
 #: what stands above an example; {} is the package
 INTRODUCTION = "With import {}, - is wrong and + right (x: 128 x 512, float32):"
-_HEADING = re.compile(r"== (\S+) (beta1|nki)(?: (trn\d))? (.+?)(?: :: (.+))?")
+_HEADING = re.compile(r"== (\S+) (beta1|nki)(?: (trn\d))?(?: (0\.\d))? (.+?)(?: :: (.+))?")
 _HEAD = {
     BETA1: "import neuronxcc.nki as nki\nimport neuronxcc.nki.compiler as ncc\n"
            "import neuronxcc.nki.isa as nisa\nimport neuronxcc.nki.language as nl\n",
@@ -42,8 +43,15 @@ class Example:
     dialect: str
     title: str
     target: str
+    release: str                # of NKI, "" for the newest
     says: tuple[str, ...]
     lines: tuple[tuple[str, str], ...]
+
+    @property
+    def introduction(self) -> str:
+        """Return what stands above the example."""
+        return INTRODUCTION.format(f"`{PACKAGES[self.dialect]}`"
+                                   + (f" {self.release}" if self.release else ""))
 
     def text(self, wrong: bool) -> list[str]:
         """Return the lines of the wrong or of the right kernel."""
@@ -63,8 +71,8 @@ class Example:
                 lines = ["out = nl.ndarray((1, 1), dtype=nl.float32, buffer=nl.shared_hbm)",
                          *lines, "nl.store(out, 0.0)", "return out"]
             lines = ["@nki.jit", "def kernel(x):", *("    " + line for line in lines)]
-        return "\n".join(["import numpy as np", _HEAD[self.dialect], "", *lines, "", "",
-                          calls[0].replace(">>> ", "result = "), ""])
+        return "\n".join(["import dataclasses", "import numpy as np", _HEAD[self.dialect], "",
+                          *lines, "", "", calls[0].replace(">>> ", "result = "), ""])
 
     def shown(self) -> str:
         """Return both kernels as a difference, for people."""
@@ -82,8 +90,8 @@ def examples() -> tuple[Example, ...]:
             match = _HEADING.fullmatch(heading)
             if match is None:
                 raise ValueError(f"{path.name}: no heading of an example: {heading}")
-            id, dialect, target, title, says = match.groups()
-            found.append(Example(id, dialect, title, target or "trn2",
+            id, dialect, target, release, title, says = match.groups()
+            found.append(Example(id, dialect, title, target or "trn2", release or "",
                                  tuple(says.split("|")) if says else (),
                                  tuple((line[:1] or " ", line[2:]) for line in lines)))
     return tuple(found)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tokenize
 from pathlib import Path
 
 from nkisim.errors import NkiError
@@ -33,16 +34,23 @@ def command(argv: list[str]) -> int:
         print(error.render(), file=sys.stderr)
         return 2
     files, unread = _files(options.paths)
-    kernels, findings = 0, []
+    kernels, read, findings = 0, 0, []
     for file in files:
         try:
-            text = file.read_text(encoding="utf-8")
+            with tokenize.open(file) as source:         # in the encoding that it declares
+                text = source.read()
             functions = program.of_text(
                 text, str(file), options.dialect,
                 (lambda node: True) if options.every else program.is_launched)
-        except (OSError, UnicodeDecodeError, SyntaxError, ValueError, RecursionError) as error:
-            unread.append(f"{file}: {error}")
+        except (SyntaxError, UnicodeDecodeError) as error:
+            line = getattr(error, "lineno", None)
+            why = getattr(error, "msg", "") if line else "its text is not UTF-8"
+            unread.append(f"{file}{f', line {line},' if line else ''} is not Python: {why}")
             continue
+        except (OSError, ValueError, RecursionError) as error:
+            unread.append(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}")
+            continue
+        read += 1
         kernels += sum(f.launched for f in functions)
         findings += level.scan(functions, version)
     refused = [f for f in findings if f.severity != "note"]
@@ -50,8 +58,9 @@ def command(argv: list[str]) -> int:
         print(finding)
     notes = len(findings) - len(refused)
     hidden = "" if options.notes or not notes else " (--notes shows them)"
-    print(f"{_count(len(files) - len(unread), 'file')}, {_count(kernels, 'kernel')}: "
-          f"{len(refused)} refused, {_count(notes, 'note')}{hidden}")
+    if read:
+        print(f"{_count(read, 'file')}, {_count(kernels, 'kernel')}: "
+              f"{len(refused)} refused, {_count(notes, 'note')}{hidden}")
     for line in unread:
         print(f"nkisim lint: {line}", file=sys.stderr)
     if not unread and not kernels:

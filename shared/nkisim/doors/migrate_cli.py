@@ -76,8 +76,12 @@ def _migrate(options: argparse.Namespace) -> int:
     if output == "-":
         print(done.text, end="")
     else:
-        with open(output, "w", encoding="utf-8", newline="\n") as file:
-            file.write(done.text)
+        try:
+            with open(output, "w", encoding="utf-8", newline="\n") as file:
+                file.write(done.text)
+        except OSError as error:
+            raise CannotProfile(f"{output} cannot be written: {error.strerror}. --output FILE "
+                                "writes it elsewhere.") from None
     return _report(done, path, output)
 
 

@@ -101,7 +101,10 @@ def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
     src = ins.params.get("src") or (ins.srcs[0] if ins.srcs else None)
     out_at = ins.params.get("dst")
     if src is None:
-        value: Any = np.full(dst.shape, ins.params["scalar"], dtype=np.float32)
+        number = ins.params["scalar"]       # an integer for integers is kept as it is
+        exact = isinstance(number, (int, np.integer)) and dst.dtype.kind in "iu" \
+            and np.iinfo(dst.dtype).min <= number <= np.iinfo(dst.dtype).max
+        value: Any = np.full(dst.shape, number, dtype=dst.dtype if exact else np.float32)
         valid = None
     elif ins.mask is not None or isinstance(src, Indirect):
         value, valid = _gather(src, ins.mask)

@@ -143,6 +143,11 @@ class Operand:
         note_dtype(m, f"operand {self.name} of {api}", t.dtype, self.documented)
         partitions = t.shape[0] if like is None else like.shape[0]
         if self.form is VECTOR:
+            if m.dialect == "nki" and self.role is READ and t.size == t.shape[0] > partitions:
+                m.find(self.rule, "note", f"{api}: {self.name} has {t.shape[0]} partitions, of "
+                       f"which the first {partitions} are read: those of the tile. AWS's kernel "
+                       "library does this", m.here())
+                return t[:partitions]
             if t.shape[0] != partitions or t.size != partitions:
                 raise fail(self.rule, f"{api}: {self.name} is not a vector of one element a "
                            "partition", given=f"shape {t.shape}",

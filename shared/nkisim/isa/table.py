@@ -20,7 +20,7 @@ from ..chip import dtypes
 from ..chip.hw import CORES
 from ..chip.memory import HBM, PSUM, SBUF
 from ..errors import NkiError, fail
-from ..machine import keywords
+from ..machine import assignment, keywords
 from ..machine.context import current, machine
 from ..machine.tensor import Tensor
 from .formulas import no_flops
@@ -449,7 +449,8 @@ def instruction(name: str, *, engines: tuple[str, ...], run: Callable, source: s
 
 def public(row: Row) -> Callable:
     """Return the function that kernels see: without the parameters of our own lowering."""
-    if not row.hidden:
+    casts = "dtype" in row.signature.parameters
+    if not row.hidden and not casts:
         return row.function
 
     def function(*args: Any, **kw: Any) -> Any:
@@ -457,7 +458,10 @@ def public(row: Row) -> Callable:
             if name in kw:
                 row.unknown(machine(row.api), name)
                 del kw[name]
-        return row.function(*args, **kw)
+        result = row.function(*args, **kw)
+        if casts and kw.get("dtype") is not None:
+            assignment.has_its_dtype(result)
+        return result
     function.__dict__.update(row.function.__dict__)
     function.__name__ = function.__qualname__ = row.function.__name__
     function.__doc__ = row.doc

@@ -4,7 +4,8 @@ A row says, version by version, what becomes of a construct; the scans find cons
 what they mean. Each row is also a page of `python -m nkisim explain`.
 
 Sources: "guide", the NKI language guide (get-started/nki-language-guide, NKI 0.6); "migration",
-the NKI migration guide (nki/migration, NKI 0.6); "notes", the release notes of NKI; "parser", the
+the NKI migration guide (nki/migration, NKI 0.6 and 0.7); "notes", the release notes of NKI;
+"announced", the announcement of 16 October 2026 (changes to NKI specialization); "parser", the
 open front end of NKI 0.1 and 0.2 (leanprover/KLR, KLR/NKI/Simplify.lean); "api", the docstrings of
 NKI 0.6; "beta 1", the programming model and the page of errors of Neuron SDK 2.26.
 """
@@ -15,8 +16,11 @@ from dataclasses import dataclass
 from ..rules import RULES, Rule
 
 BETA1, NKI = "beta1", "nki"
-VERSIONS = ("0.1", "0.2", "0.3", "0.4", "0.5", "0.6")
+VERSIONS = ("0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7")
 NEWEST = VERSIONS[-1]
+#: the last release that specializes kernels by a compiler of its own unless it is told otherwise
+#: (it can trace them as well), and the first that traces them with Python
+BOTH, TRACED = "0.6", "0.7"
 
 REFUSED = "refused"         # documents say that the compiler takes it for an error
 UNLISTED = "unlisted"       # refused by a compiler that is open, and by later documents not listed
@@ -79,11 +83,12 @@ class Construct:
         return Rule(self.id, self.title, text, hint=self.remedy)
 
 
-OLD = (("0.1", REFUSED), ("0.3", UNLISTED))         # outside the subset that the parser reads
+#: outside the subset that the parser reads; since 0.7 Python itself runs what is no instruction
+OLD = (("0.1", REFUSED), ("0.3", UNLISTED), (TRACED, ACCEPTED))
 ALWAYS = (("0.1", REFUSED),)
 
-_SUBSET = ("NKI is a subset of Python, and this is not in it: the compiler of 0.1 and 0.2 refuses "
-           "it, and the language guide of later ones does not list it")
+_SUBSET = ("before 0.7 NKI is a subset of Python, and this is not in it: the compiler of 0.1 and "
+           "0.2 refuses it, and the language guide of later ones does not list it")
 
 _ROWS: tuple[Construct, ...] = (
     # -- the new dialect: statements
@@ -96,7 +101,8 @@ _ROWS: tuple[Construct, ...] = (
               "open files and contexts before the launch", "parser, guide"),
     Construct("import", "NKI-G04", NKI, "Kernels import at the top of the file", OLD, _SUBSET,
               "move the import to the top of the file", "parser"),
-    Construct("global", "NKI-G05", NKI, "Kernels have no global variables", OLD,
+    Construct("global", "NKI-G05", NKI, "Kernels have no global variables",
+              (("0.1", REFUSED), ("0.3", UNLISTED), (TRACED, DIFFERS)),
               "a kernel is compiled once for its arguments and kept: what it keeps in or reads from "
               "a variable outside is not noticed when it changes",
               "pass it as an argument, return it as a result", "parser, guide"),
@@ -113,6 +119,10 @@ _ROWS: tuple[Construct, ...] = (
     Construct("async", "NKI-G10", NKI, "Kernels are plain functions", ALWAYS,
               "yield and await make a function that stops and goes on; a kernel is one list of "
               "instructions", "return a list or a tuple", "parser, guide"),
+    Construct("generator", "NKI-G39", NKI, "Generators came with tracing",
+              (("0.1", REFUSED), (TRACED, ACCEPTED)),
+              "a function that yields, which a kernel calls, is not supported before 0.7",
+              "return a list", "parser, notes 0.7"),
     Construct("nested_function", "NKI-G11", NKI, "Functions are defined outside of kernels",
               (("0.1", REFUSED), ("0.3", UNLISTED), ("0.6", ACCEPTED)),
               "a function in a function is refused by the compiler of 0.1 and 0.2; since 0.6 it is "
@@ -131,11 +141,12 @@ _ROWS: tuple[Construct, ...] = (
     Construct("starred", "NKI-G16", NKI, "Calls and lists have no * and **", OLD, _SUBSET,
               "write the arguments out", "parser"),
     Construct("identity", "NKI-G17", NKI, "is compares with None alone",
-              (("0.1", DEPRECATED), ("0.3", REFUSED)),
-              "`is` asks for the identity of Python objects, which a compiled kernel has not; since "
-              "0.3 the compiler refuses it. `is None` is common in AWS's own kernels and is not "
-              "reported", "== and !=", "notes 0.3, migration"),
-    Construct("matmul_operator", "NKI-G18", NKI, "@ is not the Tensor Engine", ALWAYS,
+              (("0.1", DEPRECATED), ("0.3", REFUSED), (TRACED, ACCEPTED)),
+              "`is` asks for the identity of Python objects, which a kernel that is parsed has not; "
+              "the compilers of 0.3 to 0.6 refuse it. `is None` is common in AWS's own kernels and "
+              "is not reported", "== and !=", "notes 0.3, migration"),
+    Construct("matmul_operator", "NKI-G18", NKI, "@ is not the Tensor Engine",
+              (("0.1", REFUSED), (TRACED, ACCEPTED)),
               "there is no @ in NKI", "nisa.nc_matmul(dst=, stationary=, moving=)", "parser"),
     Construct("builtin", "NKI-G19", NKI, "Not every builtin of Python is there", OLD,
               "the compiler of 0.1 and 0.2 knows isinstance, type, slice, print, min, max, abs, "
@@ -158,7 +169,7 @@ _ROWS: tuple[Construct, ...] = (
               "a tuple never equals a list, so this comparison is always false",
               "t.shape == (128, 512)", "parser, api"),
     Construct("string_keys", "NKI-G24", NKI, "Keys of a dict are strings",
-              (("0.1", REFUSED), ("0.3", UNLISTED)), "dicts of a kernel have strings as keys",
+              OLD, "dicts of a kernel have strings as keys",
               "str keys, or a list", "migration"),
     # -- tensors
     Construct("operator", "NKI-G25", NKI, "Tensors have no operators", ALWAYS,
@@ -166,7 +177,8 @@ _ROWS: tuple[Construct, ...] = (
               "goes", "nisa.tensor_tensor(dst=, data1=, data2=, op=nl.add), or nl.add(a, b)",
               "parser, migration"),
     Construct("assign_item", "NKI-G26", NKI, "Tensors are written by instructions",
-              OLD, "the compiler of 0.1 and 0.2 turns t[...] = nisa.f() into dst= with a warning and "
+              (("0.1", REFUSED), ("0.3", UNLISTED)),
+              "the compiler of 0.1 and 0.2 turns t[...] = nisa.f() into dst= with a warning and "
               "refuses everything else; later documents show no such assignment",
               "nisa.f(dst=t[...], ...)", "parser, migration", in_run=True),
     Construct("tile_condition", "NKI-G27", NKI, "Conditions are decided when a kernel is compiled",
@@ -174,14 +186,14 @@ _ROWS: tuple[Construct, ...] = (
               "and, or, not can ask for it", "nisa.tensor_copy_predicated or nisa.select_reduce for "
               "elements, nl.while_loop with a register for loops", "guide"),
     Construct("register_condition", "NKI-G28", NKI, "Registers decide loops through functions",
-              (("0.1", ACCEPTED), ("0.6", DEPRECATED)),
-              "`while register:` is deprecated since 0.6, and the compiler that runs Python takes no "
-              "register in if, while, int() or range()", "nl.while_loop(register, body)",
-              "notes 0.6, api"),
-    Construct("dynamic_range", "NKI-G29", NKI, "dynamic_range is deprecated",
-              (("0.1", ACCEPTED), ("0.6", DEPRECATED)),
-              "loops over dynamic_range are deprecated since 0.6 and will be refused",
-              "nl.fori_loop(lower, upper, body)", "notes 0.6", in_run=True),
+              (("0.1", ACCEPTED), ("0.6", DEPRECATED), (TRACED, REFUSED)),
+              "`while register:` is deprecated in 0.6 and gone in 0.7: a register has no value while "
+              "Python traces a kernel, so it is nothing for if, while, int() or range()",
+              "nl.while_loop(register, body)", "notes 0.6, announced, api"),
+    Construct("dynamic_range", "NKI-G29", NKI, "dynamic_range is gone",
+              (("0.1", ACCEPTED), ("0.6", DEPRECATED), (TRACED, REFUSED)),
+              "loops over dynamic_range are deprecated in 0.6 and gone in 0.7",
+              "nl.fori_loop(lower, upper, body)", "notes 0.6, announced", in_run=True),
     Construct("dynamic_exit", "NKI-G30", NKI, "A loop on the chip has no way out", ALWAYS,
               "the body of a loop over dynamic_range becomes a loop of the chip: break, continue and "
               "return cannot leave it", "nl.while_loop with a register that says when to stop",
@@ -190,15 +202,20 @@ _ROWS: tuple[Construct, ...] = (
               (("0.1", ACCEPTED), ("0.5", DEPRECATED)),
               "affine_range, sequential_range and static_range are range under other names, and "
               "deprecated", "range(n)", "api"),
+    Construct("body_state", "NKI-G41", NKI, "The body of a loop of the chip is traced once",
+              (("0.1", ACCEPTED), (TRACED, DIFFERS)),
+              "nl.fori_loop and nl.while_loop call their body once, for all iterations: what it "
+              "changes in Python it changes once, where the simulator does so in each iteration",
+              "keep what goes on from one iteration to the next in a tile", "migration, guide"),
     # -- signatures and calls
     Construct("keyword_only", "NKI-G32", NKI, "Kernels have no keyword-only parameters",
-              (("0.1", ACCEPTED), ("0.3", REFUSED)),
-              "the compiler refuses the * in the signature of a kernel since 0.3",
+              (("0.1", ACCEPTED), ("0.3", REFUSED), (TRACED, UNLISTED)),
+              "the compilers of 0.3 to 0.6 refuse the * in the signature of a kernel",
               "put parameters with defaults at the end", "notes 0.3, migration"),
     Construct("varargs", "NKI-G33", NKI, "Kernels have no *args", OLD,
               "a kernel is compiled for named arguments", "a tuple as one argument", "parser"),
     Construct("list_argument", "NKI-G34", NKI, "Lists are no arguments of kernels",
-              (("0.1", ACCEPTED), ("0.3", REFUSED)),
+              (("0.1", ACCEPTED), ("0.3", REFUSED), (TRACED, UNLISTED)),
               "arguments are kept beside the compiled kernel and must not change; a list can",
               "a tuple", "notes 0.3, migration"),
     Construct("string_buffer", "NKI-G35", NKI, "Buffers are objects, not strings",
@@ -216,9 +233,19 @@ _ROWS: tuple[Construct, ...] = (
               "nki.jit(platform_target=...) raises since 0.3",
               "the variable NEURON_PLATFORM_TARGET_OVERRIDE", "notes 0.3"),
     Construct("plain_class", "NKI-G38", NKI, "Classes of kernels are NKIObjects",
-              (("0.1", UNLISTED),),
+              (("0.1", UNLISTED), (TRACED, ACCEPTED)),
               "a class that a kernel makes objects of has the base NKIObject, Enum or NamedTuple: "
-              "so says the guide, though the parser of 0.1 takes one without a base", "class C(nl.NKIObject): ...", "parser, guide"),
+              "so says the guide before 0.7, though the parser of 0.1 takes one without a base",
+              "class C(nl.NKIObject): ...", "parser, guide"),
+    Construct("subclass", "NKI-G42", NKI, "Inheritance came with tracing",
+              (("0.1", REFUSED), (TRACED, ACCEPTED)),
+              "a class that inherits from another one of yours is not supported before 0.7",
+              "one class with all fields", "notes 0.7"),
+    Construct("class_equality", "NKI-G40", NKI, "== on objects is Python's",
+              (("0.1", ACCEPTED), (TRACED, DIFFERS)),
+              "since 0.7 == on objects of your classes is that of Python, the same object unless the "
+              "class has an __eq__ (a dataclass has); earlier compilers had one of their own",
+              "@dataclass on the class, or compare the fields", "announced, migration 0.7"),
     # -- beta 1
     Construct("condition_on_index", "NKI-L06", BETA1,
               "Conditions on a loop index belong into `if` statements", ((BETA1, DIFFERS),),

@@ -10,24 +10,47 @@ from ..checks.level import LEVELS, asked
 from ..errors import NkiError, fail
 from . import program
 from .beta1 import Beta1Scan
-from .constructs import ACCEPTED, BETA1, CONSTRUCTS, NEWEST, SEVERITY, VERSIONS
+from .constructs import ACCEPTED, BETA1, BOTH, CONSTRUCTS, NEWEST, SEVERITY, TRACED, VERSIONS
 from .nki import NkiScan
 from .program import Function
 
 LEVEL_VARIABLE, VERSION_VARIABLE = "NKI_LANGUAGE", "NKI_LANGUAGE_VERSION"
+#: AWS's variable that picks what turns a kernel into instructions: Python itself ("tracer", what
+#: 0.7 does), or a compiler of its own ("custom" in the documents of 0.7, "parser" in those of 0.6)
+FRONTEND_VARIABLE, FRONTENDS = "NKI_COMPILER_FRONTEND", ("tracer", "custom", "parser")
 _IN_RUN = {row.id for row in CONSTRUCTS.values() if row.in_run}
 _known: dict[tuple[int, str], tuple[CodeType, list[Finding]]] = {}    # hashing a code takes long
 
 
+def release() -> str:
+    """Return the release of NKI that the environment asks for; raise NkiError for other values."""
+    return asked(VERSION_VARIABLE, VERSIONS, NEWEST, "NKI-G00")
+
+
+def traced() -> bool:
+    """Tell whether kernels are specialized by tracing them with Python: 0.7, unless told otherwise.
+
+    NKI 0.6 has both ways, and the other one as its default; earlier releases have one.
+    """
+    version = release()
+    frontend = asked(FRONTEND_VARIABLE, FRONTENDS,
+                     "tracer" if version >= TRACED else "custom", "NKI-G00")
+    return frontend == "tracer" and version >= BOTH
+
+
 def requested() -> tuple[str, str]:
-    """Return (level, version of NKI) from the environment; raise NkiError for other values."""
-    return (asked(LEVEL_VARIABLE, LEVELS, LEVELS[0], "NKI-G00"),
-            asked(VERSION_VARIABLE, VERSIONS, NEWEST, "NKI-G00"))
+    """Return (level, version of NKI whose language is held) from the environment.
+
+    What Python a kernel may be made of goes with the way in which it is specialized.
+    Raises: NkiError for values that there are not.
+    """
+    version = max(release(), TRACED) if traced() else min(release(), BOTH)
+    return asked(LEVEL_VARIABLE, LEVELS, LEVELS[0], "NKI-G00"), version
 
 
 def older() -> bool:
     """Tell whether the version that is asked about is one before calls changed, 0.1 or 0.2."""
-    return requested()[1] < "0.3"
+    return release() < "0.3"
 
 
 def scan(functions: list[Function], version: str = NEWEST) -> list[Finding]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ast
 
+from .constructs import CONSTRUCTS, REFUSED, TRACED
 from .scan import ISA, LANGUAGE, Scan
 
 _BUILTINS = frozenset("""
@@ -10,10 +11,13 @@ _BUILTINS = frozenset("""
     next id repr callable vars dir open eval exec input super object bytes bytearray complex chr
     ord hash locals globals
 """.split())
+_NUMBERS = frozenset(("bool", "float", "int", "max", "min", "range"))   # want a number of Python
 _MATH = frozenset("ceil floor gcd log2 log10 pow sqrt pi e inf nan".split())
 _LISTS = frozenset(("count", "index", "remove"))
 _ENUMS = frozenset(("engine", "dge_mode", "oob_mode", "reduce_cmd", "dma_engine"))
-_CLASS_BASES = frozenset(("NKIObject", "Enum", "NamedTuple", "IntEnum"))
+_CHANGES = frozenset(("append", "extend", "insert", "pop", "remove", "clear"))
+#: bases and decorators of classes whose objects compare by value, or are one of a kind
+_COMPARED = frozenset(("dataclass", "define", "frozen", "Enum", "IntEnum", "NamedTuple"))
 _OLD_RANGES = ("affine_range", "sequential_range", "static_range")
 _OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//",
               ast.Mod: "%", ast.Pow: "**", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
@@ -26,7 +30,10 @@ class NkiScan(Scan):
     def __init__(self, *args: object) -> None:
         super().__init__(*args)             # type: ignore[arg-type]
         self.registers: set[str] = set()
+        self.scalars: set[str] = set()      # of nisa.scalar_load
         self.lists: set[str] = set()
+        self.objects: dict[str, str] = {}   # name -> the class of the file that it is one of
+        self.inner: dict[str, ast.FunctionDef] = {}     # functions in this one
         self.dynamic = 0                    # dynamic loops that this place is in
 
     def signature(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
@@ -86,11 +93,17 @@ class NkiScan(Scan):
         self.say(node, "async", type(node).__name__.lower())
         self.generic_visit(node)
 
-    visit_Yield = visit_YieldFrom = visit_Await = _stops    # type: ignore[assignment]
-    visit_AsyncFor = visit_AsyncWith = _stops               # type: ignore[assignment]
+    visit_Await = visit_AsyncFor = visit_AsyncWith = _stops     # type: ignore[assignment]
+
+    def _yields(self, node: ast.Yield | ast.YieldFrom) -> None:
+        self.say(node, "async" if self.function.launched else "generator", "yield")
+        self.generic_visit(node)
+
+    visit_Yield = visit_YieldFrom = _yields                 # type: ignore[assignment]
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         self.say(node, "nested_function", f"def {node.name} in a kernel")
+        self.inner[node.name] = node
 
     def visit_For(self, node: ast.For) -> None:
         self.visit(node.iter)
@@ -120,7 +133,8 @@ class NkiScan(Scan):
     visit_Break = visit_Continue = visit_Return = _exits    # type: ignore[assignment]
 
     def visit_While(self, node: ast.While) -> None:
-        if isinstance(node.test, ast.Name) and node.test.id in self.registers:
+        if isinstance(node.test, ast.Name) and node.test.id in self.registers \
+                and self.version < TRACED:
             self.say(node, "register_condition", f"while {node.test.id}")
         if node.orelse:
             self.say(node, "loop_else", "while ... else")
@@ -135,8 +149,20 @@ class NkiScan(Scan):
 
     def _condition(self, test: ast.AST) -> None:
         for part in _decided_by(test):
+            sides = (part.left, *part.comparators) if isinstance(part, ast.Compare) else (part,)
             if self.is_tile(part):
                 self.say(part, "tile_condition", f"{ast.unparse(part)} in a condition")
+            elif any(map(self._runtime, sides)) and not isinstance(test, ast.Constant):
+                self._traced(part, f"{ast.unparse(part)} in a condition")
+
+    def _runtime(self, node: ast.AST) -> bool:
+        """Tell whether a name surely stands for a register or a scalar."""
+        return isinstance(node, ast.Name) and node.id in self.registers | self.scalars
+
+    def _traced(self, node: ast.AST, what: str) -> None:
+        """Say what tracing refuses: earlier compilers took it, or had nothing of the kind."""
+        if CONSTRUCTS["register_condition"].verdict(self.version) == REFUSED:
+            self.say(node, "register_condition", what)
 
     # -- expressions -------------------------------------------------------------------------------
 
@@ -177,12 +203,15 @@ class NkiScan(Scan):
             elif not any(isinstance(s, ast.Constant) and s.value is None for s in (left, right)) \
                     and any(map(self.is_tile, (left, right))):
                 self.say(node, "operator", f"`{ast.unparse(node)}`")
+            elif isinstance(op, (ast.Eq, ast.NotEq)) and all(
+                    isinstance(s, ast.Name) and s.id in self.objects for s in (left, right)):
+                self.say(node, "class_equality", f"`{ast.unparse(node)}`")
         self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
         if isinstance(node.op, ast.MatMult):
             self.say(node, "matmul_operator", f"`{ast.unparse(node)}`")
-        elif self.is_tile(node.left) or self.is_tile(node.right):
+        if self.is_tile(node.left) or self.is_tile(node.right):
             self.say(node, "operator", f"{_OPERATORS.get(type(node.op), 'an operator')} in "
                      f"`{ast.unparse(node)}`")
         self.generic_visit(node)
@@ -213,7 +242,13 @@ class NkiScan(Scan):
         name = self.source.dotted(value.func) if isinstance(value, ast.Call) else ""
         (self.registers.add if name == ISA + "register_alloc"
          else self.registers.discard)(target.id)
+        (self.scalars.add if name == ISA + "scalar_load" else self.scalars.discard)(target.id)
         (self.lists.add if isinstance(value, ast.List) else self.lists.discard)(target.id)
+        self.objects.pop(target.id, None)
+        made = value.func.id if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) \
+            else ""
+        if made in self.source.classes and not _compares(self.source.classes[made]):
+            self.objects[target.id] = made
 
     # -- calls -------------------------------------------------------------------------------------
 
@@ -233,6 +268,8 @@ class NkiScan(Scan):
             self.say(node, "list_method", f"{ast.unparse(node.func)}()")
         if name.startswith((LANGUAGE, ISA)):
             self._arguments(node)
+        if name in (LANGUAGE + "fori_loop", LANGUAGE + "while_loop"):
+            self._body(node)
         for keyword in node.keywords:
             if keyword.arg is None:
                 self.say(node, "starred", f"**{ast.unparse(keyword.value)}")
@@ -242,12 +279,16 @@ class NkiScan(Scan):
         local = name in self.source.functions or name in self.source.names
         if name in _BUILTINS and not local:
             self.say(node, "builtin", f"{name}()")
+        if name in _NUMBERS and not local and any(map(self._runtime, node.args)):
+            self._traced(node, f"{ast.unparse(node)}")
         made = self.source.classes.get(name)
         if made is not None:
             bases = {b.attr if isinstance(b, ast.Attribute) else getattr(b, "id", "")
                      for b in made.bases}
-            if not bases:                   # a base of the file's own is followed by nobody here
+            if not bases:
                 self.say(node, "plain_class", f"class {name}")
+            if bases & self.source.classes.keys():
+                self.say(node, "subclass", f"class {name}")
 
     def _arguments(self, node: ast.Call) -> None:
         for keyword in node.keywords:
@@ -256,6 +297,34 @@ class NkiScan(Scan):
                 self.say(node, "string_buffer", f"buffer={value!r}")
             elif keyword.arg in _ENUMS and type(value) is int:
                 self.say(node, "integer_enum", f"{keyword.arg}={value}")
+
+
+    def _body(self, call: ast.Call) -> None:
+        """Look at what the body of a loop of the chip changes in Python."""
+        at = {LANGUAGE + "fori_loop": 2, LANGUAGE + "while_loop": 1}[self.source.dotted(call.func)]
+        given = next((k.value for k in call.keywords if k.arg == "body_fun"),
+                     call.args[at] if len(call.args) > at else None)
+        body = self.inner.get(given.id) if isinstance(given, ast.Name) else None
+        if body is None:
+            return
+        own = {n.id for n in ast.walk(body) if isinstance(n, ast.Name)
+               and isinstance(n.ctx, ast.Store)} | {a.arg for a in body.args.args}
+        for node in ast.walk(body):
+            if isinstance(node, (ast.Nonlocal, ast.Global)):
+                self.say(node, "body_state", f"{type(node).__name__.lower()} "
+                         f"{', '.join(node.names)} in {body.name}")
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) \
+                    and node.func.attr in _CHANGES and isinstance(node.func.value, ast.Name) \
+                    and node.func.value.id in self.lists - own:
+                self.say(node, "body_state", f"{ast.unparse(node.func)}() in {body.name}")
+
+
+def _compares(made: ast.ClassDef) -> bool:
+    """Tell whether objects of a class have an == of their own, as far as its text says."""
+    names = {getattr(x, "attr", getattr(x, "id", "")) for x in (
+        *made.bases, *(d.func if isinstance(d, ast.Call) else d for d in made.decorator_list))}
+    return bool(names & _COMPARED) or any(
+        isinstance(f, ast.FunctionDef) and f.name == "__eq__" for f in made.body)
 
 
 def _decided_by(test: ast.AST) -> list[ast.AST]:

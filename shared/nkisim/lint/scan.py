@@ -18,6 +18,7 @@ _MAKERS = frozenset("""
 #: functions of nisa that return something else than a tile, or nothing
 _NO_TILES = frozenset("""
     get_nc_version get_nc_sub_version dma_copy register_alloc register_load register_move
+    scalar_load scalar_store
     register_store core_barrier sendrecv
 """.split())
 

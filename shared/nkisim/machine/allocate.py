@@ -18,7 +18,7 @@ from ..chip.memory import (
     sbuf,
     shared_hbm,
 )
-from ..errors import fail, user_frame
+from ..errors import NkiError, fail, user_frame
 from .arena import place_tile
 from .block import BlockTensor
 from .limits import ParDim, check_tile, sizes
@@ -169,8 +169,7 @@ def input_tensor(m: Machine, array: np.ndarray, name: str, mutable: bool,
     """
     dt = dtypes.normalize(array.dtype)
     if array.size == 0:
-        raise fail("NKI-K04", f"argument {name} has no elements", given=f"shape {array.shape}",
-                   limit="at least one element")
+        raise without_elements(name, array.shape)
     _known_to(m, dt)
     a = np.ascontiguousarray(array)
     if a is array and (mutable or in_place and not a.flags.writeable):
@@ -182,6 +181,12 @@ def input_tensor(m: Machine, array: np.ndarray, name: str, mutable: bool,
     if dt == dtypes.BOOL:
         dt = dtypes.UINT8
     return new_tensor(m, st, shape, dt)
+
+
+def without_elements(name: str, shape: tuple[int, ...]) -> NkiError:
+    """Return the error for an argument without elements."""
+    return fail("NKI-K04", f"argument {name} has no elements", given=f"shape {shape}",
+                limit="at least one element", hint="pass None, and ask for that in the kernel")
 
 
 def zero_in_psum(t: Tensor) -> None:

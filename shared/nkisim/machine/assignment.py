@@ -16,6 +16,7 @@ from .block import BlockTensor
 from .tensor import Indirect, Tensor
 
 if TYPE_CHECKING:
+    from .instruction import Instr
     from .machine import Machine
 
 
@@ -33,11 +34,10 @@ def assign(m: Machine, dst: Any, value: Any) -> None:
         if value.pending is not None and m.pending is not None \
                 and m.pending[1] is value:
             ins = value.pending
-            if ins.can_write(dst.kind):
-                target = fit(dst, ins.shape)
-                if target is not None:
-                    m.bind(ins, value, target)
-                    return
+            target = fit(dst, ins.shape) if ins.can_write(dst.kind) else None
+            if target is not None and not _rounds(m, ins, target):
+                m.bind(ins, value, target)
+                return
             m.flush()
         if value.same_place(dst):
             return                                  # p[i] += ...: already in place
@@ -50,6 +50,29 @@ def assign(m: Machine, dst: Any, value: Any) -> None:
         value.assign_to(m, dst)
     else:
         refuse.not_a_tile(value, "of the assignment")
+
+
+def has_its_dtype(result: Any) -> None:
+    """Note that the kernel has said of which dtype a result is: assigned to a tile of another, it
+    is cast to both."""
+    if result.__class__ is Tensor and result.pending is not None:
+        result.pending.asked = True
+
+
+def _rounds(m: Machine, ins: Instr, dst: Tensor) -> bool:
+    """Tell whether a tile of the dtype that was asked for has to be made first, and copied.
+
+    With a mask the instruction writes `dst` as it is, which is said: what the mask leaves out keeps
+    its value there.
+    """
+    if not ins.rounds(dst.dtype):
+        return False
+    if ins.box is None and ins.mask is None and ins.over is None:
+        return True
+    m.find("NKI-K12", "note", f"{ins.row.api} is asked for dtype {dtypes.name(ins.dtype)} and is "
+           f"assigned with a mask to a tile of {dtypes.name(dst.dtype)}: the dtype of the tile "
+           "holds", m.here())
+    return False
 
 
 def fit(dst: Tensor, shape: tuple[int, ...]) -> Tensor | None:

@@ -23,6 +23,7 @@ from weakref import ref
 import numpy as np
 
 from ..errors import fail
+from .stacks import matrix, stacked
 
 if TYPE_CHECKING:
     from ..chip.memory import Storage
@@ -96,7 +97,7 @@ def beside(wanted: bool) -> Iterator[Flying | None]:
             _outside = sys.getswitchinterval(), _blas().limit(limits=1), usual
             sys.setswitchinterval(min(SWITCH, _outside[0]))
     try:
-        yield Flying(_workers(number, os.getpid()))
+        yield Flying(_workers(number - 1, os.getpid()))
     finally:
         with _lock:
             _inside -= 1
@@ -118,21 +119,18 @@ class Batch:
         self.read: list[ref[Storage]] = []
         self.due: list[ref[Storage]] = []
 
-    def wait(self) -> None:
-        """Wait for the products."""
-        for one in self.products:
-            one.result()
-
 
 class Flying:
     """Products on their way, of which only so many bytes of operands are kept alive.
 
-    What they use is let go in the kernel's thread, whose memory it is (pages.py).
+    Threads take them in their order; so does the kernel's where it would wait for one, so that as
+    many threads are at work as there are to be. What they use is let go in the kernel's thread,
+    whose memory it is (pages.py).
     """
 
     def __init__(self, workers: ThreadPoolExecutor):
         self.workers = workers
-        self._all: deque[tuple[Future, int, tuple]] = deque()
+        self._all: deque[tuple[Future, int, tuple, list]] = deque()
         self._bytes = 0
 
     def start(self, batch: Batch, nbytes: int, product: list) -> None:
@@ -142,33 +140,55 @@ class Flying:
             self._land()
         kept = tuple(product)
         batch.products.append(self.workers.submit(multiply, product))
-        self._all.append((batch.products[-1], nbytes, kept))
+        self._all.append((batch.products[-1], nbytes, kept, product))
         self._bytes += nbytes
 
+    def wait(self, one: Future) -> None:
+        """Wait for a product, and compute meanwhile what nobody has begun."""
+        while not one.done():
+            for other, _, _, product in self._all:
+                if product and other.cancel():      # it is empty once somebody has begun
+                    multiply(product)
+                    break
+            else:
+                one.exception()                 # waits; who waits for the batch raises it
+
     def land(self) -> None:
-        """Wait for all of them."""
-        while self._all:
-            self._land()
+        """Wait for those that somebody has begun; nobody wants to know of others."""
+        begun = [one for one, _, _, _ in self._all if not one.cancel()]
+        for one in begun:
+            one.exception()
+        self._all.clear()
+        self._bytes = 0
 
     def _land(self) -> None:
-        product, nbytes, _ = self._all.popleft()
-        product.exception()                     # waits; who waits for the batch raises it
-        self._bytes -= nbytes
+        self.wait(self._all[0][0])
+        self._bytes -= self._all.popleft()[1]
+
+    def finish(self, batch: Batch) -> None:
+        """Wait for the products of a batch."""
+        for one in batch.products:
+            self.wait(one)
+            if not one.cancelled():
+                one.result()
 
 
 def multiply(product: list) -> None:
-    """Compute left.T @ right, and empty `product`: left, right, the result's array, parts, copies.
+    """Compute left.T @ right, and empty `product`: left, parts of right, its columns, results.
 
-    `copies`: what has to be done before, (to, from). `parts`: arrays that rows of the result are
-    written to: (array, begin, end, whether they replace what is there or are added to it).
+    The parts lie below each other in `right`; several of them are copied, here, where the memory
+    for that is near. The results are arrays that rows of the product are written to: (array,
+    begin, end, whether they replace what is there or are added to it).
     """
-    left, right, total, parts, copies = product
+    left, parts, columns, results = product
     product.clear()
+    right = parts[0] if len(parts) == 1 and parts[0].ndim == 2 else stacked(parts, columns)
+    out, _, _, opens = results[0]
+    alone = len(results) == 1 and opens and out.flags.c_contiguous
+    total = out.reshape(-1, columns) if alone else matrix(left.shape[1], columns)
     with np.errstate(all="ignore"):
-        for to, part in copies:
-            to[...] = part
         np.matmul(left.T, right, out=total)
-        for out, start, end, opens in parts:
+        for out, start, end, opens in results if not alone else ():
             value = total[start:end].reshape(out.shape)
             if opens:
                 out[...] = value

@@ -3,9 +3,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from ..chip.memory import Storage
+from ..trace.trace import KIND, LINE, NODE
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -17,17 +19,41 @@ class Body:
     The compiler emits a body once, so its n-th allocation is the same one in all iterations. What
     it holds ends with the iteration: its first product overwrites, and reading it before it is
     written is found.
-    `made`: storages, and bodies of loops in it; `at`: the place in this iteration.
+    `made`: storages, and bodies of loops in it; `at`: the place in this iteration. `issued`: what
+    the first iteration issues itself, as (instruction, line); `since`: where this one began.
     """
 
     def __init__(self) -> None:
         self.made: list[Storage | Body] = []
         self.at = 0
+        self.issued: list[tuple[str, int]] | None = None
+        self.since = -1
 
     def begin(self, m: Machine) -> None:
         """Begin an iteration: what the one before has left to do is done in its place."""
+        self.end(m)
+        self.at, self.since = 0, len(m.trace.starts)
+
+    def end(self, m: Machine) -> None:
+        """End an iteration; say it if another one has issued other instructions.
+
+        A kernel that is traced goes through the body once, so that only Python can tell them apart.
+        """
         m.flush()
-        self.at = 0
+        tr, first = m.trace, self.since
+        self.since = -1
+        if first < 0 or not m.traced:
+            return
+        mine = [(tr.kinds[tr.rows[s + KIND]].row.name, tr.rows[s + LINE])
+                for s in tr.starts[first:] if tr.rows[s + NODE] == m.node]
+        if self.issued is None:
+            self.issued = mine
+        elif mine != self.issued:
+            name, line = next((a for a, b in zip_longest(mine, self.issued) if a != b and a),
+                              (mine or self.issued)[-1])
+            m.find("NKI-L12", "warning", f"an iteration of a loop of the chip issues {len(mine)} "
+                   f"instructions, the first one {len(self.issued)}, and they differ at {name}: "
+                   "the compiler traces the body once, and repeats what it issues then", line)
 
     def next(self) -> Storage | Body | None:
         """Return what was made at this place in the iteration before, None in the first one."""
@@ -53,7 +79,7 @@ def loop(m: Machine) -> Iterator[Body]:
     m.body = body
     try:
         yield body
-        m.flush()
+        body.end(m)
     finally:
         m.body = outer
         m.loop_open[number] = False

@@ -49,6 +49,7 @@ class Instr:
     accumulate = False          # matmul flag: add to what PSUM holds
     opens = False               # the first product of a sum, which overwrites what is there
     inplace = False             # written as dst += ...: order does not matter
+    asked = False               # the kernel has said its dtype, by dtype=
     dst: Any = None             # written explicitly; None: a result tile
     grid: tuple[int, ...] | None = None         # what a mask ranges over; None: the result
     kept: tuple[Kept, ...] | None = None    # of each dim of the result
@@ -84,6 +85,10 @@ class Instr:
     def can_write(self, kind: str) -> bool:
         """Tell whether the result can go to a memory without a copy; GpSimd has no PSUM port."""
         return kind in self.row.writes and not (kind is PSUM and self.engine == "gpsimd")
+
+    def rounds(self, dtype: np.dtype) -> bool:
+        """Tell whether the dtype that it is asked for loses what a tile of `dtype` would keep."""
+        return self.asked and self.dtype != dtype and self.dtype != dtypes.FLOAT32
 
     @property
     def scatters(self) -> bool:

@@ -40,8 +40,12 @@ class Machine:
                  in_order: bool = False, replays: bool = False):
         self.hw = hw
         self.language = language        # what operators and assignments lower to
+        self.kernel: Any = None         # that is launched
+        self.ordered = 0                # nl.no_reorder blocks that this place is in
         self.dialect = "beta1"          # in which the kernel is written
         self.older = False              # calls of the package nki are those of 0.1 and 0.2
+        self.traced = False             # kernels are traced with Python: nothing asks for a value
+        self.scalars = False            # and there are scalars: loops count in them
         self.compute = compute
         self.replays = Replays(replays and not compute)
         self.skip_middle_end = in_order     # affine_range keeps the order of statements
@@ -306,7 +310,7 @@ class Machine:
             for s in ins.srcs:
                 if s.storage.arena:
                     arena.check_owner(self, s, ins.line)
-            self.undefined.refuse(ins)
+            self.undefined.refuse(ins.srcs)
             ins.row.run(self, ins, None)
         else:
             ins.srcs = ()

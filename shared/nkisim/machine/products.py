@@ -25,7 +25,7 @@ import numpy as np
 from ..chip.memory import HBM, free_range
 from .beside import DEPTH, Batch, Flying, multiply
 from .shadow import repeated
-from .stacks import Stacks, matrix
+from .stacks import Stacks, as_one, keep_apart
 from .sums import Sums, replaces_zeros
 from .tensor import Tensor
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 IS_RESULT, IS_OPERAND, IS_HELD, IS_DUE, IS_READ = 1, 2, 4, 8, 16
 NOT_YET, ON_ITS_WAY = IS_RESULT | IS_DUE, IS_DUE | IS_READ
 MAX_ROWS = 8192                         # of a stacked operand: 16 MB for 512 columns
-MAX_COLUMNS = 512                       # of stationary operands beside each other
-MAX_PRODUCTS = 1024                     # waiting altogether, as they keep their operands alive
+MAX_COLUMNS = 1024                     # of stationary operands beside each other
+MAX_PRODUCTS = 2048                     # waiting altogether, as they keep their operands alive
 MAX_HELD = 1024                         # other instructions, likewise
 #: bytes of stacked operands that are kept for later: weights are used again and again, and more
 #: than fits a cache of the CPU is as slow to read as to stack anew
@@ -77,7 +77,7 @@ class Products:
         self._left: Any = None          # stacked operands of the last product
         self.flying: Flying | None = None       # products are computed beside the kernel
         self._batches: deque[Batch] = deque()   # of those on their way
-        self._stacks = Stacks(MAX_KEPT), Stacks(0)      # of stationary and of moving operands
+        self._stacks = Stacks(MAX_KEPT)         # of stationary operands
 
     def add(self, stationary: np.ndarray, moving: np.ndarray, operands: tuple[Tensor, ...],
             dst: Tensor, opens: bool = False) -> None:
@@ -263,9 +263,11 @@ class Products:
 
     def start(self, written: Any = None) -> None:
         """Compute the products that wait, results with the same moving operands together, or send
-        them on their way; what they read may change from now on but where it is flagged, which is
-        not in the storage that is to be `written`."""
+        them on their way; what they read may change from now on but where it is flagged. Of the
+        storage that is to be `written` they have a copy."""
         groups, self._groups, self._count = self._groups, {}, 0
+        if written is not None and self.flying is not None and written.id in self._in_use:
+            keep_apart(written, self._in_use[written.id], groups.values())
         self._sums.clear()
         held, self._held = self._held, []
         for storage in self._flagged:
@@ -277,7 +279,7 @@ class Products:
             return
         batch = Batch(held)
         for alike in _with_same(groups.values(), 1):
-            self._compute(alike, batch, written)
+            self._compute(alike, batch)
         if self.flying is None and not self._batches:
             _run_all(held)
             return
@@ -303,7 +305,8 @@ class Products:
         self._batches.clear()
 
     def _end_of(self, batch: Batch) -> None:
-        batch.wait()
+        if self.flying is not None:
+            self.flying.finish(batch)
         for known in (*batch.due, *batch.read):
             if (storage := known()) is not None:
                 storage.queued &= ~ON_ITS_WAY
@@ -311,38 +314,32 @@ class Products:
             _flag(later)
         _run_all(batch.held)
 
-    def _compute(self, groups: list[Group], batch: Batch, written: Any) -> None:
+    def _compute(self, groups: list[Group], batch: Batch) -> None:
         """Add the products of groups with the same moving operands to their results.
 
         Their stationary operands lie beside each other in one product of stacked operands.
         """
         outs = [g.dst.np for g in groups]
         ends = list(accumulate(out.shape[0] for out in outs))
-        m, n = ends[-1], outs[0].size // outs[0].shape[0]
-        copies: list[tuple] | None = None
-        if self.flying is not None and written not in groups[0].storages[1]:
-            copies = []
-        right, copied = self._stacks[1].of(groups[:1], 1, [n], copies)
-        left, also = self._stacks[0].of(groups, 0, [out.shape[0] for out in outs])
-        parts = [(out, start, end, group.opens)
-                 for group, out, start, end in zip(groups, outs, [0, *ends], ends)]
-        if len(groups) == 1 and groups[0].opens and outs[0].flags.c_contiguous:
-            total, parts = outs[0].reshape(m, n), []
-        else:
-            total = matrix(m, n)
+        n = outs[0].size // outs[0].shape[0]
+        left, also = self._stacks.of(groups, [out.shape[0] for out in outs])
+        right, copied = as_one(groups[0], 1, n)
+        parts = groups[0].operands[1] if right is None else [right]
+        adds = [(out, start, end, group.opens)
+                for group, out, start, end in zip(groups, outs, [0, *ends], ends)]
+        product = [left, parts, n, adds]
         if self.flying is None:
-            multiply([left, right, total, parts, ()])
+            multiply(product)
             return
-        alive = right.nbytes if copied else 0       # bytes that there are for this product alone
-        if copies or not copied and any(st.kind is not HBM for st in groups[0].storages[1]):
-            alive += right.nbytes                   # the tiles that it is copied from, or is
+        alive = 0                                   # bytes that there are for this product alone
+        if copied or any(st.kind is not HBM for st in groups[0].storages[1]):
+            alive += sum(part.nbytes for part in parts)
         if also and left is not self._left:
             alive += left.nbytes
         self._left = left
-        self.flying.start(batch, alive, [left, right, total, parts, copies or ()])
+        self.flying.start(batch, alive, product)
         batch.due += [ref(g.dst.storage) for g in groups]
-        batch.read += [ref(st) for g, which, there in (
-                           (groups[:1], 1, copied and not copies), (groups, 0, also))
+        batch.read += [ref(st) for g, which, there in ((groups[:1], 1, copied), (groups, 0, also))
                        if not there for x in g for st in x.storages[which]]
 
 

@@ -1,13 +1,14 @@
 """Operands of products as matrices for BLAS: as they lie in memory, or copied below each other."""
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ..chip import pages
-from ..chip.memory import merge_dims
+from ..chip.memory import HBM, Storage, merge_dims
 
 if TYPE_CHECKING:
     from .products import Group
@@ -24,41 +25,24 @@ class Stacks:
         self._kept: dict[tuple, np.ndarray] = {}
         self._bytes = 0
 
-    def of(self, groups: list[Group], which: int, columns: list[int],
-           copies: list[tuple] | None = None) -> tuple[np.ndarray, bool]:
-        """Return operands of groups as one matrix: those of a group below each other, the groups
-        beside each other, with so many columns each; and whether that is a copy of them. What is
-        to be copied is added to `copies`, (to, from), if there are any: then it is not kept."""
-        parts, places = groups[0].operands[which], groups[0].places[which]
-        a = None if len(groups) > 1 else parts[0] if len(parts) == 1 else \
-            in_a_row(parts, [len(place[-1][0]) if place[-1] else 0 for place in places])
-        if a is not None:
-            shape = a.size // columns[0], columns[0]
-            if len(parts) == 1 and not places[0][-1]:
-                whole = a.reshape(shape)
-                return whole, not np.may_share_memory(whole, a)
-            strides = merge_dims(a.shape, a.strides, shape)
-            if strides is not None:             # rows below each other as they are
-                return as_strided(a, shape, strides), False
-        key = tuple(tuple(g.places[which]) for g in groups)
-        stacked = self._kept.get(key)
-        if stacked is None:
-            rows = sum(part.size for part in parts) // columns[0]
-            if copies is None:
-                stacked = self._kept[key] = self._room(rows, sum(columns))
-            else:
-                stacked = matrix(rows, sum(columns))
+    def of(self, groups: list[Group], columns: list[int]) -> tuple[np.ndarray, bool]:
+        """Return the stationary operands of groups as one matrix: those of a group below each
+        other, the groups beside each other, with so many columns each; and whether that is a copy
+        of them."""
+        if len(groups) == 1:
+            whole, copied = as_one(groups[0], 0, columns[0])
+            if whole is not None:
+                return whole, copied
+        key = tuple(tuple(g.places[0]) for g in groups)
+        stack = self._kept.get(key)
+        if stack is None:
+            rows = sum(part.size for part in groups[0].operands[0]) // columns[0]
+            stack = self._kept[key] = self._room(rows, sum(columns))
             right = 0
             for group, width in zip(groups, columns):
-                left, right, end = right, right + width, 0
-                for part in group.operands[which]:
-                    top, end = end, end + part.size // width
-                    to = stacked[top:end, left:right].reshape(part.shape)
-                    if copies is None:
-                        to[...] = part
-                    else:
-                        copies.append((to, part))
-        return stacked, True
+                left, right = right, right + width
+                _fill(stack[:, left:right], group.operands[0])
+        return stack, True
 
     def _room(self, rows: int, columns: int) -> np.ndarray:
         """Return memory for a matrix; those kept longest go if they take too much."""
@@ -67,6 +51,66 @@ class Stacks:
             self._bytes -= self._kept.pop(next(iter(self._kept))).nbytes
         self._bytes += size
         return matrix(rows, columns)
+
+
+def as_one(group: Group, which: int, columns: int) -> tuple[np.ndarray | None, bool]:
+    """Return the operands of a group as they lie in memory, as one matrix of so many columns, None
+    if they are none; and whether it is a copy of them."""
+    parts, places = group.operands[which], group.places[which]
+    a = parts[0] if len(parts) == 1 else \
+        in_a_row(parts, [len(place[-1][0]) if place[-1] else 0 for place in places])
+    if a is None:
+        return None, False
+    shape = a.size // columns, columns
+    if len(parts) == 1 and not places[0][-1]:
+        whole = a.reshape(shape)
+        return whole, not np.may_share_memory(whole, a)
+    strides = merge_dims(a.shape, a.strides, shape)
+    return None if strides is None else as_strided(a, shape, strides), False
+
+
+def _fill(to: np.ndarray, parts: list[np.ndarray]) -> None:
+    """Copy arrays into a matrix, below each other."""
+    end = 0
+    for part in parts:
+        top, end = end, end + part.size // to.shape[1]
+        to[top:end].reshape(part.shape)[...] = part
+
+
+def stacked(parts: list[np.ndarray], columns: int) -> np.ndarray:
+    """Return copies of arrays below each other, as a matrix."""
+    out = matrix(sum(part.size for part in parts) // columns, columns)
+    _fill(out, parts)
+    return out
+
+
+def keep_apart(st: Storage, used: tuple[int, int], groups: Iterable[Group]) -> None:
+    """Let the operands of groups that lie in a memory on chip be over a copy of its bytes, of
+    those which they have `used`, of each partition."""
+    groups = [g for g in groups if st in g.storages[0] or st in g.storages[1]]
+    if not groups or st.kind is HBM:            # of which nobody knows how much that would be
+        return
+    for flat in st.buffers():
+        begin, copy = _address(flat), None
+        for arrays in (g.operands[which] for g in groups for which in (0, 1)):
+            for k, a in enumerate(arrays):
+                at = _address(a) - begin
+                if 0 <= at < flat.nbytes:
+                    if copy is None:
+                        copy = _copied(st, flat, *used)
+                    arrays[k] = np.ndarray(a.shape, a.dtype, copy, at, a.strides)
+    for g in groups:
+        for storages in g.storages:
+            storages.discard(st)
+
+
+def _copied(st: Storage, flat: np.ndarray, first: int, end: int) -> np.ndarray:
+    """Return a copy of the elements of a storage that has only some bytes of each partition."""
+    wider = flat.nbytes // st.nbytes            # float32 copies of smaller elements are
+    copy = pages.room(flat.nbytes)
+    some = np.s_[:, first * wider:end * wider]
+    copy.reshape(st.nparts, -1)[some] = flat.view(np.uint8).reshape(st.nparts, -1)[some]
+    return copy
 
 
 def in_a_row(parts: list[np.ndarray], loops: list[int]) -> np.ndarray | None:

@@ -10,6 +10,7 @@ to know what an instruction does, and it costs nothing while all that is read is
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -95,9 +96,9 @@ class Undefined:
                 out[i] = np.where((k >= 0) & (differs[i] | (ins.accumulate and not i)), k, out[i])
         return out
 
-    def refuse(self, ins: Instr) -> None:
+    def refuse(self, srcs: Sequence[Tensor]) -> None:
         """Raise NKI-U01 unless all that an instruction without a result reads was written."""
-        for s in ins.srcs:
+        for s in srcs:
             origins = self._origins(s)
             if origins is not None and (origins >= 0).any():
                 raise fail("NKI-U01", "a part of a tensor is read before anything has been written "

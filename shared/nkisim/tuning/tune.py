@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import fail
+from ..trust import NOBODY_KNOWS
 from . import plot, space
 from .space import Candidate, shown
 from .sweep import Job, Prediction, sweep
@@ -194,8 +195,9 @@ def _mark(rows: Sequence[Row]) -> None:
         return
     fastest = rows[0].prediction
     for row in rows:
-        errors = [p.error_pct for p in (fastest, row.prediction) if p.error_pct is not None]
-        row.alike = len(errors) < 2 or row.prediction.us <= fastest.us * (1 + max(errors) / 100)
+        error = max(NOBODY_KNOWS if p.error_pct is None else p.error_pct
+                    for p in (fastest, row.prediction))
+        row.alike = row.prediction.us <= fastest.us * (1 + error / 100)
 
 
 def _axes(p: Prediction) -> tuple[float, int, int]:

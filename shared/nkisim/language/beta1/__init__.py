@@ -69,10 +69,9 @@ def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
     Inside a launch (a harness that benchmarks a function which simulates) the kernel becomes part
     of that launch, so that its instructions are counted and timed.
     """
-    if isinstance(kernel, sdk.Wrapped):
-        kernel = kernel.kernel
+    kernel = as_kernel(kernel)
     if current.get() is not None:
-        return as_kernel(kernel)(*args, **kwargs)
+        return kernel(*args, **kwargs)
     return tell(launch(kernel, args, kwargs)).outputs
 
 

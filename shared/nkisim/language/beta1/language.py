@@ -10,6 +10,7 @@ from ...chip import dtypes
 from ...chip.memory import HBM, PSUM, DirectBuffer, hbm, private_hbm, psum, sbuf, shared_hbm
 from ...errors import fail
 from ...isa import dma, gpsimd, lower, rng
+from ...isa.table import public as of_row
 from ...machine import allocate, limits, plainrange, refuse
 from ...machine.context import machine
 from ...machine.index import Index, MGrid, Slice, as_int, moves
@@ -203,8 +204,8 @@ program_id, num_programs, program_ndim = _grid.program_id, _grid.num_programs, _
 nc, spmd_dim = _grid.nc, _grid.spmd_dim
 
 # -- data movement ---------------------------------------------------------------------------------
-load, store = dma.load, dma.store
-load_transpose2d, atomic_rmw = dma.load_transpose2d, dma.atomic_rmw
+load, store = of_row(dma.load.row), dma.store
+load_transpose2d, atomic_rmw = of_row(dma.load_transpose2d.row), dma.atomic_rmw
 gather_flattened = gpsimd.gather_flattened
 
 

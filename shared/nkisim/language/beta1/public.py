@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import fail
-from ...machine import keywords
+from ...machine import assignment, keywords
 from ...machine.context import machine
 
 
@@ -41,10 +41,13 @@ def public(plan: Callable, name: str = "") -> Any:
             other = {k: v for k, v in kw.items() if k not in known}
             kw = {k: v for k, v in kw.items() if k in known}
         try:
-            return plan(m, *args, **kw)
+            result = plan(m, *args, **kw)
         except TypeError:
             _check_fits(api, signature, args, kw, other)
             raise
+        if kw.get("dtype") is not None:
+            assignment.has_its_dtype(result)
+        return result
 
     function.__code__ = function.__code__.replace(co_name=name)     # what errors call it
     function.__name__ = function.__qualname__ = name

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...errors import fail
 from ...launch import Kernel, launch, tell
+from ...machine.context import current
 from ...prediction import Profile as Prediction
 from ...prediction import profile
 
@@ -27,6 +28,15 @@ class Wrapped:
 
     def __getitem__(self, grid: Any) -> Any:
         return type(self)(self.kernel[grid], self.options)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if current.get() is not None:               # in another kernel it is a part of that one
+            return self.kernel(*args, **kwargs)
+        return self.launch(args, kwargs)
+
+    def launch(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """Run the kernel as the launcher does."""
+        raise NotImplementedError
 
     def _write(self, option: str, what: str, suffix: str = "") -> None:
         """Write a placeholder where a script expects a file of the compiler or profiler.
@@ -52,7 +62,7 @@ class Wrapped:
 class Baremetal(Wrapped):
     """`nki.baremetal(kernel)`: runs with arrays in and out."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def launch(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         out = tell(launch(self.kernel, args, kwargs)).outputs
         self._write("save_neff_name", "NEFF")
         self._write("save_trace_name", "NTFF")
@@ -90,7 +100,7 @@ class Benchmark(Wrapped):
 
     benchmark_result: BenchmarkResult | None = None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
+    def launch(self, args: tuple, kwargs: dict[str, Any]) -> None:
         prof = profile(self, *args, compute=False, **kwargs)
         self._write("save_neff_name", "NEFF")
         self._write_traces(prof)

@@ -21,8 +21,10 @@ from ...machine.instruction import Instr
 from ...machine.loopindex import Compared
 from ...machine.machine import Machine
 from ...machine.tensor import Tensor
+from ...trace.trace import KIND, NODE
 from . import alike, columns, older, refusals
-from .enums import OF_PARAMETER
+from .enums import OF_PARAMETER, dependency
+from .grids import NkiBlockGrid, NkiTileGrid, instead
 from .tensor import Empty, NkiTensor, no_elements
 from .versions import said_of
 
@@ -30,7 +32,8 @@ from .versions import said_of
 _OPERATORS = frozenset(("op", "op0", "op1", "reduce_op", "cmp_op", "comp_op0", "comp_op1"))
 _FIRST = frozenset(("dst", "val_dst"))
 _ENUMS = frozenset(OF_PARAMETER.values())
-_MEANT = _ENUMS | {NkiTensor}           # classes of arguments that rows take otherwise
+_GRIDS = frozenset((NkiTileGrid, NkiBlockGrid))
+_MEANT = _ENUMS | _GRIDS | {NkiTensor}  # classes of arguments that rows take otherwise
 _MISSING = inspect.Parameter.empty
 _CODES = {"none": 0, "swdge": 1, "hwdge": 2, "unknown": 3}      # dge_mode, as the rows count
 
@@ -54,6 +57,7 @@ class Signature:
         self.names = tuple(params)
         self.defaults = list(params.values())
         self.places = {n: i for i, n in enumerate(params)}
+        self.by_place = len(params)             # the rest goes by keyword alone
         self.enums = {self.places[n]: e for n, e in OF_PARAMETER.items() if n in params}
         self.operators = tuple((i, n) for n, i in self.places.items() if n in _OPERATORS)
         #: calls that fit, by how they are written -> places of the keywords; where no value matters
@@ -82,8 +86,10 @@ class Signature:
             for i, v in zip(order, kw.values()):
                 values[i] = v
             return values
-        if given > len(self.names):
-            raise self.wrong(f"{self.api} takes at most {len(self.names)} arguments, got {given}")
+        if given > self.by_place:
+            raise self.wrong(f"{self.api} takes at most {len(self.names)} arguments"
+                             + (f", {self.by_place} of them by place"
+                                if self.by_place < len(self.names) else "") + f", got {given}")
         values = [*args, *self.defaults[given:]]
         for k, v in kw.items():
             i = self.places.get(k, -1)
@@ -168,10 +174,11 @@ class Signature:
     @property
     def signature(self) -> inspect.Signature:
         return inspect.Signature([
-            inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD if i < self.by_place
+                              else inspect.Parameter.KEYWORD_ONLY,
                               default=_Shown(d) if isinstance(d, Enum)
                               or n.endswith("op") and isinstance(d, str) else d)
-            for n, d in self.params.items()])
+            for i, (n, d) in enumerate(self.params.items())])
 
 
 class NkiInstruction:
@@ -190,18 +197,48 @@ class NkiInstruction:
             m.trace.named.setdefault(name, []).append(number)
         return NkiInstruction(number, name)
 
-    def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
-        """Begin only when `producers` are done; raises NKI-N11 for what is no instruction."""
+    def depends_on(self, *producers: NkiInstruction, kind: Any = None) -> NkiInstruction:
+        """Begin only when `producers` are done; with kind=nisa.dependency.schedule be issued later.
+
+        Raises NKI-N11 for what is no instruction, and for one that a loop of the device separates.
+        """
         m = machine("NkiInstruction.depends_on")
+        if kind is None and level.release() >= "0.7":
+            m.find("NKI-N06", "note", "depends_on without kind= is deprecated since 0.7: write "
+                   "kind=nisa.dependency.runtime", m.here())
+        elif kind is not None and level.release() < "0.7":
+            raise edge_error("depends_on: kind= came with NKI 0.7", f"kind={kind!r}",
+                             f"NKI {level.release()}: an edge waits when the kernel runs")
+        elif kind is not None and not isinstance(kind, dependency):
+            raise edge_error("depends_on: kind is no member of nisa.dependency", f"kind={kind!r}",
+                             "nisa.dependency.runtime, nisa.dependency.schedule")
         for x in producers:
             if not isinstance(x, NkiInstruction):
                 raise edge_error("depends_on takes instructions", f"{type(x).__name__}",
                                  "what a call of nisa returns")
+            issued = [m.trace.rows[m.trace.starts[i.number] + KIND] for i in (self, x)]
+            if kind is not dependency.schedule:
+                _nested(m, self.number, x.number)
+            elif len({m.trace.kinds[k].engine for k in issued}) > 1:
+                continue                # issued in order; engines go on beside each other
             edge(m, x.number, self.number)
         return self
 
     def __repr__(self) -> str:
         return f"NkiInstruction({self.number})"
+
+
+def _nested(m: Machine, consumer: int, producer: int) -> None:
+    """Raise unless an instruction is in the loop of the device of another one, or in one in it."""
+    tr = m.trace
+    node, outer = (tr.rows[tr.starts[i] + NODE] for i in (consumer, producer))
+    while node != outer and node >= 0:
+        node = tr.node_parent[node]
+    if node != outer:
+        raise edge_error("an edge leads out of a loop of the device",
+                         "the producer runs in nl.fori_loop or nl.while_loop, the consumer not",
+                         "both in one body, or the producer before the loop: the wait is fixed "
+                         "when the kernel is compiled")
 
 
 def edge(m: Machine, producer: int, consumer: int) -> None:
@@ -383,6 +420,8 @@ def argument(x: Any) -> Any:
         return x._t
     if x.__class__ in _ENUMS:
         return x.value
+    if x.__class__ in _GRIDS:
+        raise instead(x, "an instruction")
     return x
 
 
@@ -422,8 +461,9 @@ def public(plan: Callable, api: str = "", module: str = "nl") -> Any:
 
 def strict(api: str, plain: Callable) -> Any:
     """Return a function that issues nothing (a range, a register) held to its signature as well."""
-    form = Signature(api, {p.name: p.default
-                           for p in inspect.signature(plain).parameters.values()})
+    params = inspect.signature(plain).parameters.values()
+    form = Signature(api, {p.name: p.default for p in params})
+    form.by_place = sum(p.kind is not p.KEYWORD_ONLY for p in params)
     form.enums = {}
 
     def function(*args: Any, **kw: Any) -> Any:

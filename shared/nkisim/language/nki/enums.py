@@ -84,6 +84,13 @@ class dma_engine(Enum):
     gpsimd_dma = 2
 
 
+class dependency(Enum):
+    """What an edge between two instructions asks for (NKI 0.7)."""
+
+    runtime = "runtime"
+    schedule = "schedule"
+
+
 #: generations of the NeuronCore, gen2, gen3 ..., in order: kernels compare them with < and >=
 nc_version = IntEnum("nc_version", {f"gen{c.generation}": c.generation    # type: ignore[misc]
                                     for c in hw.CORES})

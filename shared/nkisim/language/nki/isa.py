@@ -11,11 +11,13 @@ from ...errors import fail
 from ...isa import act, columns, dma, dve, dynamic, gpsimd, mx, newer, pe, reduce, rng, search
 from ...isa.table import ROWS
 from ...machine.context import NeedsValues, current, machine
+from ...machine.index import as_int
 from ...machine.machine import Machine
 from . import enums as constants
 from . import notation, older
 from .call import NkiInstruction, Signature, argument, instruction, issue, settled, strict, written
 from .enums import (
+    dependency,
     dge_mode,
     dma_engine,
     engine,
@@ -24,7 +26,7 @@ from .enums import (
     oob_mode,
     reduce_cmd,
 )
-from .registers import VirtualRegister
+from .registers import NkiScalar, VirtualRegister
 
 #: the modules that write the table; importing them is what fills it
 TABLE = (act, columns, dma, dve, dynamic, gpsimd, mx, newer, pe, reduce, rng, search)
@@ -156,6 +158,17 @@ def _is_register(x: Any, api: str) -> VirtualRegister:
     return x
 
 
+def _source(x: Any, api: str) -> Any:
+    """Return what a register holds, or a scalar: what loops of 0.6 give as a register."""
+    if isinstance(x, NkiScalar):
+        m = machine(api)
+        m.find("NKI-N07", "note", f"{api} is given a scalar. nl.fori_loop gives its body one since "
+               "0.7, and whether what takes registers takes it is in no document: write "
+               "nisa.scalar_store(tile, i)", m.here())
+        return x.value
+    return _is_register(x, api).value
+
+
 def _one(m: Machine, t: Any, api: str) -> Any:
     t = settled(m, t)
     if getattr(t, "size", 0) != 1:
@@ -164,10 +177,18 @@ def _one(m: Machine, t: Any, api: str) -> Any:
     return t
 
 
+def _read(m: Machine, t: Any) -> Any:
+    """Return the one element of a tensor; raise NKI-U01 if nothing has written it."""
+    m.catch_up()
+    m.undefined.refuse((t,))
+    return t.np.reshape(-1)[0]
+
+
 def register_move(dst: Any, src: Any) -> None:
     """Copy an integer or a register into a register."""
-    value = src.value if isinstance(src, VirtualRegister) else src
-    _is_register(dst, "nisa.register_move").set(int(value))
+    number = as_int(src)
+    value = int(_source(src, "nisa.register_move")) if number is None else number
+    _is_register(dst, "nisa.register_move").set(value)
 
 
 def register_load(dst: Any, src: Any) -> None:
@@ -177,8 +198,7 @@ def register_load(dst: Any, src: Any) -> None:
     t = _one(m, argument(src), "nisa.register_load")
     if not m.compute:
         raise NeedsValues
-    m.catch_up()
-    value = t.np.reshape(-1)[0]
+    value = _read(m, t)
     _is_register(dst, "nisa.register_load").set(float(value) if dtypes.is_float(t.dtype)
                                                 else int(value))
 
@@ -188,14 +208,59 @@ def register_store(dst: Any, src: Any) -> None:
     m = machine("nisa.register_store")
     m.flush()
     t = _one(m, argument(dst), "nisa.register_store")
-    value = _is_register(src, "nisa.register_store").value
+    value = _source(src, "nisa.register_store")
     if t.kind == "hbm":
-        dma.store(t, float(value))
+        dma.store(t, value)
     else:
         dve.memset(t.shape, value, t.dtype, dst=t)
 
 
-for _plain in (register_alloc, register_load, register_move, register_store):
+def _width(t: Any, api: str) -> Any:
+    """Return a (1, 1) tensor of the width of scalars, or raise."""
+    if t.dtype != dtypes.INT32:
+        raise fail("NKI-N12", f"{api} moves another dtype", given=f"{t!r}"[:80],
+                   limit="nl.int32 (nl.int64 exists in NKI and is not modelled; unsigned dtypes "
+                   "are not accepted)", hint="an int32 tile, which nisa.tensor_copy converts into")
+    return t
+
+
+def _tracing(m: Machine, api: str) -> None:
+    if not m.scalars:
+        raise fail("NKI-N12", f"{api} " + ("without tracing" if not m.traced
+                                           else "came with NKI 0.7"),
+                   limit="NKI 0.7, without NKI_COMPILER_FRONTEND=custom",
+                   hint="nisa.register_alloc, nisa.register_load and nisa.register_store")
+
+
+def scalar_load(src: Any) -> NkiScalar:
+    """Return the number in a (1, 1) tensor of HBM or SBUF as a scalar. Since 0.7."""
+    m = machine("nisa.scalar_load")
+    _tracing(m, "nisa.scalar_load")
+    m.flush()
+    t = _width(_one(m, argument(src), "nisa.scalar_load"), "nisa.scalar_load")
+    if not m.compute:
+        raise NeedsValues
+    return NkiScalar(int(_read(m, t)))
+
+
+def scalar_store(dst: Any, value: Any) -> None:
+    """Write a scalar into a (1, 1) tensor of HBM or SBUF. Since 0.7."""
+    m = machine("nisa.scalar_store")
+    _tracing(m, "nisa.scalar_store")
+    m.flush()
+    t = _width(_one(m, argument(dst), "nisa.scalar_store"), "nisa.scalar_store")
+    if not isinstance(value, NkiScalar):
+        raise fail("NKI-N07", "nisa.scalar_store takes a scalar", given=f"{value!r}"[:80],
+                   limit="what nisa.scalar_load and arithmetic on it return",
+                   hint="nisa.memset(tile, 5) for a number that is known")
+    if t.kind == "hbm":
+        dma.store(t, value.value)
+    else:
+        dve.memset(t.shape, value.value, t.dtype, dst=t)
+
+
+for _plain in (register_alloc, register_load, register_move, register_store, scalar_load,
+               scalar_store):
     globals()[_plain.__name__] = strict(f"nisa.{_plain.__name__}", _plain)
 
 
@@ -205,9 +270,10 @@ def __getattr__(name: str) -> Any:
     raise missing("nisa", name, globals())
 
 
-__all__ = ["NkiInstruction", "NkiValidationError", "VirtualRegister", "constants", "dge_mode",
-           "dma_engine", "engine", "get_nc_sub_version", "get_nc_version", "gpsimd_engine",
-           "matmul_perf_mode", "nc_transpose", "nc_version", "oob_mode", "reduce_cmd",
-           "sendrecv", "core_barrier",
+__all__ = ["NkiInstruction", "NkiScalar", "NkiValidationError", "VirtualRegister", "constants",
+           "dependency", "dge_mode", "dma_engine", "engine", "get_nc_sub_version",
+           "get_nc_version", "gpsimd_engine", "matmul_perf_mode", "nc_transpose", "nc_version",
+           "oob_mode", "reduce_cmd", "sendrecv", "core_barrier",
            "register_alloc", "register_load", "register_move", "register_store",
+           "scalar_load", "scalar_store",
            "scalar_engine", "tensor_engine", "unknown_engine", "vector_engine", *INSTRUCTIONS]

@@ -8,22 +8,28 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ... import launch as launching
 from ...chip import hw
 from ...errors import NkiError, Where, fail, trim
 from ...lint import level
+from ...machine import allocate
 from ...machine.context import current
 from ...machine.index import as_int
 from ...machine.machine import Machine
 from ...machine.tensor import Tensor
 from . import jaxed, refusals
 from .call import edge, edge_error
+from .compiler import Asked
 from .enums import MemoryRegion
-from .tensor import NkiTensor
+from .grids import NkiGrid, instead
+from .tensor import Empty, NkiTensor
 from .typing import Shape
 
 #: What is simulated if nobody says: what the package supports and was compared with measurements.
 DEFAULT_TARGET = "trn2"
+LNC_VARIABLE = "NEURON_LOGICAL_NC_CONFIG"       # of AWS's: physical cores of a logical one
 
 
 class Kernel(launching.Kernel):
@@ -35,6 +41,8 @@ class Kernel(launching.Kernel):
     together = True
     schedule: tuple[tuple[str, tuple[str, ...]], ...] = ()      # edges between named calls,
     scheduled_at: Where | None = None                           # and where they were given
+    asked = Asked()                                             # of the compiler
+    lnc: int | None = None                                      # as kernel[lnc] says
 
     def __init__(self, func: Callable, *args: Any, **kwargs: Any):
         super().__init__(func, *args, **kwargs)
@@ -49,13 +57,47 @@ class Kernel(launching.Kernel):
                             limit="kernel[1] or kernel[2]: the cores that run it together",
                             hint="the grids of neuronxcc.nki are loops in the kernel now"))
         k = copy.copy(self)
-        k.grid = () if n == 1 else (2,)
+        k.lnc, k.grid = n, () if n == 1 else (2,)
         return k
+
+    def launched(self) -> Kernel:
+        """Return the kernel on as many cores as NEURON_LOGICAL_NC_CONFIG says (since 0.7).
+
+        Raises NKI-K18 for kernel[n] with another number: graphs are compiled for one of them.
+        """
+        given = os.environ.get(LNC_VARIABLE, "").strip()
+        if not given or level.release() < "0.7":
+            return self
+        if given not in ("1", "2"):
+            raise fail("NKI-K18", f"{LNC_VARIABLE} is neither 1 nor 2",
+                       given=f"{LNC_VARIABLE}={given}").nowhere()
+        if self.lnc not in (None, int(given)):
+            raise fail("NKI-K18", f"kernel {self.__name__} is configured with LNC={self.lnc}, but "
+                       f"the graph with LNC={given}", name="NCC_EVRF066",
+                       given=f"{LNC_VARIABLE}={given}",
+                       limit="one degree for all kernels of a graph",
+                       hint=f"leave [{self.lnc}] out, or set {LNC_VARIABLE}={self.lnc}")
+        return self[int(given)]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if current.get() is None and any(map(jaxed.is_tracer, (*args, *kwargs.values()))):
             return jaxed.call(super().__call__, args, kwargs)
+        m = current.get()
+        if m is not None and isinstance(m.kernel, Kernel):
+            self._inlined(m, m.kernel)
         return super().__call__(*args, **kwargs)
+
+    def _inlined(self, m: Machine, outer: Kernel) -> None:
+        """Look at what a kernel that another one calls asks of the compiler."""
+        what = self.asked.differs(outer.asked)
+        if not what:
+            return
+        said = f"kernel {self.__name__} has another {what} than {outer.__name__}, which calls it"
+        if not outer.asked.overrides:
+            raise fail("NKI-N14", said, limit="the configuration of the kernel that is launched",
+                       hint="SpecializationConfig(allow_nested_config_override=True) for "
+                            f"{outer.__name__} lets it pass")
+        m.find("NKI-N14", "warning", f"{said}: that of {outer.__name__} is taken", m.here())
 
     def with_schedule(self, edges: Any) -> Kernel:
         """Return the kernel with edges (consumer, producer or producers) between named calls.
@@ -107,8 +149,16 @@ class Kernel(launching.Kernel):
         region = MemoryRegion.shared_hbm if shared else MemoryRegion.private_hbm
         return NkiTensor(t, region, name)
 
+    def enter_empty(self, m: Machine, array: np.ndarray, name: str) -> NkiTensor:
+        """Return an argument without elements: a shape to ask for; any use of it is an error."""
+        t = allocate.input_tensor(m, np.zeros(1, array.dtype), name, mutable=False)
+        error = allocate.without_elements(name, array.shape)
+        return NkiTensor(Empty(t, array.shape, error), name=name)   # type: ignore[arg-type]
+
     def leave(self, x: Any) -> Any:
         """Return what the kernel returns as the machine's tensor, or raise."""
+        if isinstance(x, NkiGrid):
+            raise instead(x, "what a kernel returns")
         if not isinstance(x, NkiTensor):
             return x
         if not isinstance(x._t, Tensor):
@@ -120,7 +170,8 @@ class Kernel(launching.Kernel):
         return x._t
 
 
-def jit(fn: Any = None, **kwargs: Any) -> Any:
+def jit(fn: Any = None, *, compile_config: Any = None, specialization_config: Any = None,
+        **kwargs: Any) -> Any:
     """Make a function a kernel; called with arrays it runs on the simulator.
 
     On a machine with the SDK it is compiled and runs on the chip. `grid=[2]` is kernel[2].
@@ -130,8 +181,12 @@ def jit(fn: Any = None, **kwargs: Any) -> Any:
     Raises: NkiError for a generation that there is none of, and for any if NKI_LANGUAGE=strict.
     """
     if fn is None:
-        return lambda f: jit(f, **kwargs)
+        return lambda f: jit(f, compile_config=compile_config,
+                             specialization_config=specialization_config, **kwargs)
     kernel = fn if isinstance(fn, Kernel) else Kernel(getattr(fn, "func", fn))
+    if compile_config is not None or specialization_config is not None:
+        kernel = copy.copy(kernel)
+        kernel.asked = Asked(compile_config, specialization_config)
     grid = kwargs.get("grid")
     if grid is not None:
         kernel = kernel[grid[0] if isinstance(grid, (list, tuple)) and len(grid) == 1 else grid]
@@ -147,22 +202,16 @@ def jit(fn: Any = None, **kwargs: Any) -> Any:
     return kernel
 
 
-def simulate(kernel: Any) -> Callable[..., Any]:
-    """Return a function that runs a kernel on the simulator with NumPy or torch arrays.
+def simulate(kernel: Any) -> Kernel:
+    """Return a kernel that runs on the simulator with NumPy or torch arrays, as all do here.
 
-    Arrays that the kernel writes into are changed in place, as on the chip.
+    Arrays that the kernel writes into are changed in place, as on the chip. Cores are chosen before
+    or after: simulate(kernel[2])(x), simulate(kernel)[2](x).
     """
     if not callable(kernel):
         raise trim(fail("NKI-K03", "nki.simulate takes a kernel", given=type(kernel).__name__,
                         limit="a function, plain or decorated with @nki.jit"))
-    k = kernel if isinstance(kernel, Kernel) else Kernel(getattr(kernel, "func", kernel))
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        if current.get() is not None:
-            return k(*args, **kwargs)
-        return launching.tell(launching.launch(k, args, kwargs)).outputs
-    run.__name__ = getattr(k, "__name__", "kernel")
-    return run
+    return kernel if isinstance(kernel, Kernel) else Kernel(getattr(kernel, "func", kernel))
 
 
 def cpu_simulate(kernel: Any) -> Kernel:

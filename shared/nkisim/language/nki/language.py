@@ -12,7 +12,7 @@ from ...chip.memory import HBM, PSUM
 from ...errors import fail
 from ...isa import dma, dve, lower, rng
 from ...lint import level
-from ...machine import allocate, arena, bodies, plainrange
+from ...machine import allocate, bodies, plainrange
 from ...machine.context import current, machine
 from ...machine.index import moves
 from ...machine.limits import integer
@@ -23,8 +23,21 @@ from . import math as _math
 from . import refusals as _refusals
 from .assign import assign as _assign
 from .call import public, strict
+from .create import create as _create
+from .create import is_hbm
 from .enums import BUFFERS, MemoryRegion
-from .registers import VirtualRegister
+from .grids import (
+    NkiBlockGrid,
+    NkiGrid,
+    NkiTileGrid,
+    alloc_blocks,
+    alloc_tiles,
+    blocks,
+    empty_like,
+    tiles,
+)
+from .registers import NkiScalar, VirtualRegister
+from .registers import held as _held
 from .tensor import NKIObject, NkiTensor, wrap
 from .tiles import tile_size
 
@@ -43,11 +56,6 @@ hbm = private_hbm = MemoryRegion.private_hbm
 shared_hbm = MemoryRegion.shared_hbm
 
 
-def is_hbm(buffer: Any) -> bool:
-    """Tell whether a memory is HBM."""
-    return buffer in (MemoryRegion.private_hbm, MemoryRegion.shared_hbm)
-
-
 def is_sbuf(buffer: Any) -> bool:
     """Tell whether a memory is SBUF."""
     return buffer is MemoryRegion.sbuf
@@ -64,53 +72,6 @@ def is_on_chip(buffer: Any) -> bool:
 
 
 # -- creation --------------------------------------------------------------------------------
-
-def _create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "",
-            address: Any = None) -> NkiTensor:
-    region = MemoryRegion.sbuf if buffer is None else buffer
-    if not isinstance(region, MemoryRegion):
-        raise fail("NKI-M05", "buffer is not a memory", given=repr(buffer)[:60],
-                   limit="nl.sbuf, nl.psum, nl.private_hbm, nl.shared_hbm (no strings since 0.3)")
-    if address is not None:
-        return NkiTensor(_create_at(m, shape, dtype, region, name, address), region, name)
-    return NkiTensor(allocate.create(m, shape, dtype, BUFFERS[region], name), region, name)
-
-
-def _create_at(m: Machine, shape: Any, dtype: Any, region: MemoryRegion, name: str, address: Any
-               ) -> Tensor:
-    """Create a tile at an address; one like it, of which nothing was said, is checked once."""
-    kind, key = BUFFERS[region].kind, None
-    if m.node == m.top and dtype.__class__ is str and shape.__class__ is address.__class__ is tuple:
-        key = (kind, m.program_id, dtype, shape, address, *map(type, (*shape, *address)))
-        known = m.layouts.get(key)
-        if known is not None:
-            offset, sizes, strides, dt = known
-            t = Tensor(m, arena.arena(m, kind), offset, sizes, strides, dt, 0, kind)
-            t.owner = (len(m.storages) + m.placed, (), m.here(), name)  # as arena.place_tile says
-            m.placed += 1
-            return t
-    told = m.told
-    t = allocate.create(m, shape, dtype, _placed(m, region, address), name)
-    if key is not None and t.__class__ is Tensor and told == m.told:
-        m.layouts[key] = t.offset, t.shape, t.strides, t.dtype
-    return t
-
-
-def _placed(m: Machine, region: MemoryRegion, address: Any) -> Any:
-    """Return the direct placement of `address=(partition, byte in each partition)`."""
-    if is_hbm(region) or not isinstance(address, (tuple, list)) or len(address) != 2:
-        raise fail("NKI-A03", "address= is no place on chip",
-                   given=f"{address!r} in {region.value}",
-                   limit="(partition, byte offset in a partition), in SBUF or PSUM")
-    part, byte = (integer(a, "an address") for a in address)
-    if part % 32:
-        raise fail("NKI-A01", "a tile is placed at a partition where none can start",
-                   given=f"partition {part}", limit="0, 32, 64 or 96")
-    if region is MemoryRegion.psum and byte % m.hw.psum_bank_bytes:
-        raise fail("NKI-A01", "a PSUM tile does not start at a bank", given=f"byte {byte}",
-                   limit=f"a multiple of {m.hw.psum_bank_bytes} bytes (the bytes of a bank)")
-    return arena.at(BUFFERS[region].kind, part, byte)
-
 
 @public
 def ndarray(m: Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = "",
@@ -162,12 +123,6 @@ def zeros_like(m: Machine, x: Any, dtype: Any = None, buffer: Any = None, name: 
     return _filled(m, x.shape, 0, x.dtype if dtype is None else dtype, buffer, name)
 
 
-def empty_like(x: NkiTensor, dtype: Any = None, buffer: Any = None, name: str = "") -> NkiTensor:
-    """Create a tensor of undefined content with the shape, dtype and memory of another."""
-    return ndarray(x.shape, x.dtype if dtype is None else dtype,
-                   x.buffer if buffer is None else buffer, name)
-
-
 @public
 def rand(m: Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
          ) -> Tensor:
@@ -213,8 +168,8 @@ def shared_identity_matrix(m: Machine, n: Any, dtype: Any = uint8, dst: Any = No
 
 def ds(start: Any, size: Any) -> slice:
     """Return the slice start .. start + size."""
-    if not moves(start) and isinstance(start, VirtualRegister):
-        raise fail("NKI-N02", "nl.ds starts at a register",
+    if not moves(start) and _held(start) is not None:
+        raise fail("NKI-N02", "nl.ds starts at a number that the kernel computes",
                    limit="numbers of the host",
                    hint="t.ap(pattern, scalar_offset=register, indirect_dim=...)")
     first = start if moves(start) else integer(start, "the start of nl.ds")
@@ -232,8 +187,9 @@ def expand_dims(m: Machine, x: Any, axis: Any) -> Tensor:
 def _range(name: str, doc: str) -> Callable[..., Any]:
     def function(start: Any, stop: Any = None, step: Any = 1) -> Any:
         for x in (start, stop):
-            if isinstance(x, VirtualRegister):
-                raise fail("NKI-L03", f"nl.{name} ends at a register",
+            if isinstance(x, (VirtualRegister, NkiScalar)):
+                raise fail("NKI-L03", f"nl.{name} ends at a "
+                           + ("register" if isinstance(x, VirtualRegister) else "scalar"),
                            limit="bounds that are known when the kernel is traced",
                            hint="nl.fori_loop(0, register, body)")
         values = [integer(a, f"a bound of nl.{name}") for a in (start, stop, step)
@@ -254,12 +210,18 @@ static_range = _range("static_range", "The same as range (deprecated).")
 
 
 def _value(x: Any, what: str) -> int:
-    return int(x.value) if isinstance(x, VirtualRegister) else integer(x, what)
+    at = _held(x)
+    return integer(x, what) if at is None else at
 
 
 def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> Iterator[VirtualRegister]:
-    """Loop on the device; bounds may be registers. Deprecated since 0.6: use fori_loop."""
+    """Loop on the device; bounds may be registers. Deprecated since 0.6, gone in 0.7: fori_loop."""
     m = machine("nl.dynamic_range")
+    if m.traced:
+        raise fail("NKI-G29", "nl.dynamic_range is gone in NKI 0.7",
+                   limit="loops of the chip are nl.fori_loop and nl.while_loop",
+                   hint="def body(i): ...; nl.fori_loop(lower, upper, body). Kernels that are not "
+                        "migrated yet run with NKI_COMPILER_FRONTEND=custom")
     m.find("NKI-N06", "note", "nl.dynamic_range is deprecated since 0.6 and will go: write "
            "nl.fori_loop(lower, upper, body)", m.here())
     lo, hi = (0, start) if stop is None else (start, stop)
@@ -277,20 +239,27 @@ def _iterations(m: Machine, values: range) -> Iterator[VirtualRegister]:
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable, step: Any = 1) -> None:
-    """Loop on the device: body_fun(i) for each i, a register that is passed by value."""
+    """Loop on the device: body_fun(i) for each i, which is passed by value.
+
+    `i` is a scalar since 0.7, and a register if a bound is one or before.
+    """
     m = machine("nl.fori_loop")
+    registers = not m.scalars or any(isinstance(x, VirtualRegister) for x in (lower, upper))
+    number: Callable[[int], Any] = VirtualRegister if registers else NkiScalar
+    _refusals.looped(m, m.here())
     by = integer(step, "the step of nl.fori_loop")
     if by < 1:
         raise fail("NKI-L03", "nl.fori_loop has a step that is not positive", given=f"{by}")
     with bodies.loop(m) as body:
         for i in range(_value(lower, "lower"), _value(upper, "upper"), by):
             body.begin(m)
-            body_fun(VirtualRegister(i))
+            body_fun(number(i))
 
 
 def while_loop(init: Any, body_fun: Callable) -> None:
     """Loop on the device while a register is not zero; body_fun(r) returns the next one."""
     m = machine("nl.while_loop")
+    _refusals.looped(m, m.here())
     r = init
     with bodies.loop(m) as body:
         while True:
@@ -311,7 +280,9 @@ def no_reorder() -> Iterator[None]:
     m = machine("nl.no_reorder")
     m.flush()
     first, node = len(m.trace), m.node
+    m.ordered += 1
     yield
+    m.ordered -= 1
     m.flush()
     mine = [i for i in range(first, len(m.trace)) if m.trace.rows[m.trace.starts[i] + NODE] == node]
     m.trace.edges += zip(mine, mine[1:])
@@ -416,7 +387,7 @@ def device_print(m: Machine, print_prefix: Any, tensor: Any) -> None:
 globals().update(_math.FUNCTIONS)
 for _plain in (affine_range, sequential_range, static_range, dynamic_range, fori_loop, while_loop,
                no_reorder, program_id, num_programs, program_ndim, ds, empty_like, is_hbm,
-               is_sbuf, is_psum, is_on_chip):
+               is_sbuf, is_psum, is_on_chip, tiles, blocks, alloc_tiles, alloc_blocks):
     globals()[_plain.__name__] = strict(f"nl.{_plain.__name__}", _plain)
 
 
@@ -432,4 +403,4 @@ def __getattr__(name: str) -> Any:
     raise missing("nl", name, globals())
 
 
-_ = NKIObject, wrap, tile_size, _assign          # re-exported names
+_ = NKIObject, NkiGrid, NkiTileGrid, NkiBlockGrid, wrap, tile_size, _assign     # re-exported

@@ -22,7 +22,7 @@ from ...machine.machine import Machine
 from ...machine.tensor import Tensor
 from . import older
 from .call import argument, dge_code, settled, written
-from .registers import VirtualRegister
+from .registers import held
 
 _MOST_DIMS = 4          # free dims of an index pattern
 
@@ -179,8 +179,8 @@ def _affine(m: Machine, api: str, dst: Any, given: dict[str, Any]) -> Index:
     """Return offset + p * channel_multiplier + sum(i * step) over [[step, num], ...]."""
     pattern = _pairs(api, given.pop("pattern"))
     offset = given.pop("offset")
-    value = int(offset.value) if isinstance(offset, VirtualRegister) \
-        else integer(offset, "offset")
+    at = held(offset)
+    value = integer(offset, "offset") if at is None else at
     step = integer(given.pop("channel_multiplier"), "channel_multiplier")
     if not 1 <= len(pattern) <= _MOST_DIMS:
         raise fail("NKI-N03", f"{api}: the pattern has too many dims", given=f"{pattern}",

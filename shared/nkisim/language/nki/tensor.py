@@ -21,7 +21,7 @@ from ...machine.limits import integer
 from ...machine.tensor import Tensor
 from . import columns, views
 from .enums import MemoryRegion
-from .registers import VirtualRegister
+from .registers import NkiScalar, VirtualRegister
 
 _ON_CHIP = {"sbuf": MemoryRegion.sbuf, "psum": MemoryRegion.psum}
 
@@ -132,6 +132,11 @@ class NkiTensor(NKIObject):
         t = self._plain("offset")
         return (t.offset - views.origin(self._base)) // t.dtype.itemsize
 
+    @property
+    def data(self) -> NkiTensor:
+        """Return the tensor itself: what instructions take, as of a grid (NKI 0.7)."""
+        return self
+
     def __len__(self) -> int:
         return self._t.shape[0]
 
@@ -180,7 +185,8 @@ class NkiTensor(NKIObject):
             keys = key = tuple(slice(k.start, k.stop, k.step) if k.__class__ is range else k
                                for k in keys)
         for k in keys:
-            if k.__class__ in (NkiTensor, VirtualRegister, list) or isinstance(k, NkiTensor):
+            if k.__class__ in (NkiTensor, VirtualRegister, NkiScalar, list) \
+                    or isinstance(k, NkiTensor):
                 raise fail("NKI-N02", "a tensor is subscripted by a value that the kernel computes",
                            given=f"{type(k).__name__} as a subscript",
                            limit="integers, slices, nl.ds and ...",

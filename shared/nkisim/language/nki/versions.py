@@ -1,4 +1,4 @@
-"""What changed between releases 0.1 and 0.6 of the package: names, arguments, since when."""
+"""What changed between releases 0.1 and 0.7 of the package: names, arguments, since when."""
 from __future__ import annotations
 
 import difflib
@@ -53,9 +53,12 @@ _LAUNCHERS = ("baremetal", "benchmark", "profile", "simulate_kernel", "trace")
 
 #: Names that the package has and this simulator does not model, with a word on them.
 NOT_MODELLED: dict[str, dict[str, str]] = {
-    "nl": {}, "nisa": {},
+    "nl": dict.fromkeys(("int64", "uint64"), "elements of tensors have 32 bits at most"),
+    "nisa": {},
     "nccl": dict.fromkeys((
         "all_reduce", "all_gather", "all_gather_v", "reduce_scatter", "all_to_all", "all_to_all_v",
+        "all_gather_v_prepare", "all_gather_v_trigger", "all_to_all_v_prepare",
+        "all_to_all_v_trigger",
         "collective_permute", "collective_permute_implicit", "collective_permute_implicit_reduce",
         "collective_permute_implicit_current_processing_rank_id", "rank_id"),
         "AWS's simulator does not have it either"),

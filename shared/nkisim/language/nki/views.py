@@ -18,7 +18,7 @@ from ...machine.index import as_int
 from ...machine.indirect import Indirect, Patterned
 from ...machine.limits import integer
 from ...machine.tensor import Tensor
-from .registers import VirtualRegister
+from .registers import held
 
 _APS = "NKI deep dive: access patterns"
 
@@ -187,9 +187,10 @@ def pattern(t: Tensor, base: Tensor, pairs: Any, offset: Any, scalar_offset: Any
     if vector_offset is not None and scalar_offset is not None:
         raise fail("NKI-N02", ".ap is given two run-time offsets",
                    limit="scalar_offset or vector_offset")
-    if isinstance(scalar_offset, VirtualRegister):
+    at = held(scalar_offset)
+    if at is not None:
         scale = prod(base.shape[indirect_dim + 1:]) * base.dtype.itemsize // dt.itemsize
-        more, scalar_offset = more + int(scalar_offset.value) * scale, None
+        more, scalar_offset = more + at * scale, None
     view = _strided(t, base, steps, more, dt, vector_offset is not None
                     or scalar_offset is not None)
     if scalar_offset is None and vector_offset is None:
@@ -259,14 +260,15 @@ def _rows(x: Any, columns: bool = False) -> Tensor:
             or t.size != t.shape[0] and not (columns and len(t.shape) == 2):
         raise fail("NKI-N02", "a run-time offset is no tile of indices",
                    given=f"{x!r}"[:90], limit="an int32 or uint32 tile (1, 1) or (P, 1) in SBUF, "
-                   "or a register", hint="nisa.dma_copy the indices into SBUF first")
+                   "a register or a scalar", hint="nisa.dma_copy the indices into SBUF first")
     return t.settle()
 
 
 def dynamic_select(t: Tensor, d: int, index: Any) -> Tensor | Indirect:
-    """Return the element of a dim that a (1, 1) tile or a register chooses, without the dim."""
-    if isinstance(index, VirtualRegister):
-        return select(t, d, int(index.value))
+    """Return the element of a dim that a (1, 1) tile, register or scalar chooses, without it."""
+    at = held(index)
+    if at is not None:
+        return select(t, d, at)
     if t.kind is not HBM and d == 0:
         raise partitions("select by a tile", t)
     rows = _rows(index)
