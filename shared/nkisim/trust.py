@@ -25,6 +25,7 @@ from .timing.whatif import body_us
 SIZES = (50.0, 1000.0)
 FEW = 4                     # families: fewer are no neighbourhood
 SHARE = 2 / 3               # of families not seen: so many are no further off than what is said
+NOBODY_KNOWS = 100.0        # %: what counts where the error is unknown
 WEIGHTY = 0.25              # of the body: what is not understood matters from there on
 SEEN = 0.05                 # of the body of a measured kernel: what takes so much was compared
 FAR = 2.0                   # times the longest measured one, or as much less than the shortest
