@@ -126,7 +126,9 @@ def show(result: dict, out: Console) -> None:
     for table in result.get("tables", []):
         t = Table(title=table.get("title"), title_justify="left")
         for k, column in enumerate(table["columns"]):
-            t.add_column(column, justify="right" if k in table.get("right", []) else "left")
+            # folded: what is cut off cannot be told from its neighbours, nor copied
+            right = k in table.get("right", [])
+            t.add_column(column, justify="right" if right else "left", overflow="fold")
         for row in table["rows"]:
             t.add_row(*map(str, row))
         out.print(t)

@@ -413,7 +413,15 @@ def load(path: str | Path, now: dt.datetime | None = None, *, ended_ok: bool = F
         data, lines, duplicates = yamllines.load(text)
     except FileNotFoundError:
         raise BadClass(
-            [Problem(str(path), 1, "The file does not exist.", "Copy infra/examples/class.yml.")]
+            [
+                Problem(
+                    str(path),
+                    1,
+                    "The file does not exist.",
+                    f"`python -m classroom init {path.parent if path.suffix else path}` asks and"
+                    " writes it, or copy infra/examples/class.yml.",
+                )
+            ]
         ) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from classroom import cli, intake, interview, roster
 from classroom.problems import ClassroomError
@@ -235,6 +237,16 @@ def test_wrong_answers_in_a_file_are_told_all_at_once_and_write_nothing(tmp_path
     assert not (tmp_path / "class/class.yml").exists()
     with pytest.raises(ClassroomError, match="cannot be read"):
         interview.init(tmp_path / "class", str(tmp_path / "none.yml"), NOW)
+
+
+def test_nothing_in_a_table_is_cut_off() -> None:
+    names = ["on_demand_hour.trn1.2xlarge", "on_demand_hour.trn1.32xlarge"]
+    rows = [[n, 1.5, "an hour", "from memory, " * 4, "https://example.com/" * 3] for n in names]
+    out = Console(file=io.StringIO(), width=60)
+    cli.show({"tables": [{"columns": list("abcde"), "rows": rows}]}, out)
+    text = out.file.getvalue()
+    cells = "".join(line.split("│")[1].strip() for line in text.splitlines() if "│" in line)
+    assert all(name in cells for name in names) and "…" not in text
 
 
 def test_init_asks_again_until_an_answer_is_right(

@@ -99,6 +99,7 @@ def test_the_world_must_be_asked_for_twice(folder: ClassFolder) -> None:
         ("2.28.1", "nki", False),
         ("2.29.0", "nki", True),
         ("2.32.0", "nki", True),
+        ("2.33.0", "nki", True),
     ],
 )
 def test_sdk_and_dialect_must_fit(version: str, dialect: str, good: bool) -> None:
@@ -258,12 +259,12 @@ def test_a_pinned_sdk_is_not_the_latest_one() -> None:
         name = f"Deep Learning AMI Neuron (Ubuntu 24.04) {day}"
         return {"Name": name, "ImageId": f"ami-{day}", "Description": description}
 
-    query = sdk.image_query("2.32.0")
-    both = [image("20260821", "x Neuron SDK 2.32.0"), image("20261015", "x Neuron SDK 2.33.0")]
+    query = sdk.image_query("2.33.0")
+    both = [image("20261021", "x Neuron SDK 2.33.0"), image("20261215", "x Neuron SDK 2.34.0")]
     found = sdk.pick_image(both, query)
-    assert found is not None and found["ImageId"] == "ami-20260821"
+    assert found is not None and found["ImageId"] == "ami-20261021"
     assert sdk.pick_image(both[1:], query) is None
-    assert sdk.pick_image([image("20261015", "nothing said")], query) is None, "nobody can know"
+    assert sdk.pick_image([image("20261215", "nothing said")], query) is None, "nobody can know"
 
 
 @pytest.mark.parametrize("name", ["sudo", "lp", "neuron", "docker", "systemd-network", "node-01"])

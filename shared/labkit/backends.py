@@ -104,9 +104,19 @@ def run_kernel(backend: str, kernel: Callable[..., Any], args: Sequence[np.ndarr
     return Ran(outputs, stats, latency=latency, latency_kind="measured" if latency else None)
 
 
+def one_core() -> None:
+    """Let kernels of this process run on one core, for which the labs' counts and points are.
+
+    A shell of a Neuron machine may say two for the programs of the SDK.
+    """
+    os.environ.pop("NEURON_LOGICAL_NC_CONFIG", None)
+
+
 def prepare_process(backend: str, dialect: str = "beta1") -> None:
     """Make the dialect's import resolve to what the backend needs; before any kernel's import."""
     os.environ["NKI_BACKEND"] = PROVIDER[backend]
+    if backend == "sim":
+        one_core()
     import nkisim  # noqa: F401  (installs the import rule)
     if backend != "sim":
         _sdk(backend, dialect)

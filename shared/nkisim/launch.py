@@ -245,6 +245,7 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
                 in_order="skip_middle_end_transformations" in kernel.nki_options)
     m.kernel, m.dialect, m.older = kernel, kernel.dialect, level.older()
     m.traced = kernel.dialect == "nki" and level.traced()
+    m.scalars = m.traced and level.release() >= "0.7"
     m.watch, m.checks = tile_values, strictness != strict.OFF
     names = _bind(kernel, args, kwargs)
     if m.checks:
@@ -275,7 +276,11 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
     if error is not None:
         _until_it_broke(m, error)
         raise error
-    handed = outputs(m, kernel, box, result) if compute else None
+    spoken = DIALECT.set(kernel.dialect)
+    try:
+        handed = outputs(m, kernel, box, result) if compute else None
+    finally:
+        DIALECT.reset(spoken)
     if all(f.severity == "note" for f in m.findings):
         m.findings += unread
     findings = kept(m.findings) if m.checks else []

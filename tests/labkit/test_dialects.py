@@ -23,6 +23,7 @@ LABS = Path(__file__).parents[2] / "labs"
     ("2.24.5133.0", "0.3.0", "beta1"),      # SDK 2.29 has both
     ("2.25.3371.0", "0.4.0", "nki"),
     ("2.27.5334.0", "0.6.0", "nki"),
+    ("2.28.7631.0", "0.7.0", "nki"),
     (None, "0.3.0+23928721754", "nki"),     # the wheel alone
 ])
 def test_the_default_is_what_the_installed_sdk_speaks(compiler, package, dialect):
@@ -40,6 +41,18 @@ def test_the_dialect_picks_the_file_and_is_recorded(tmp_path, capsys):
     import hashlib
     assert run["kernels_sha256"] == hashlib.sha256(
         (LABS / "vecadd" / "kernels_nki.py").read_bytes()).hexdigest()
+
+
+def test_labs_run_on_one_core_whatever_the_shell_says(tmp_path, monkeypatch, capsys):
+    """NEURON_LOGICAL_NC_CONFIG=2 of a Neuron machine would double the counts of a case."""
+    for degree in ("1", "2"):
+        monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", degree)
+        results = tmp_path / f"{degree}.json"
+        assert main(["simulate", "vecadd", "--target", "trn2", "--dialect", "nki",
+                     "--results", str(results)]) == 0
+    one, two = ([c["stats"] for c in json.loads((tmp_path / f"{d}.json").read_text())["runs"][0][
+        "cases"]] for d in "12")
+    assert one == two
 
 
 def test_the_fleet_runs_both_unless_told_otherwise(tmp_path, capsys):

@@ -43,6 +43,7 @@ MISTAKES = [
      "returns a handle"),
     ("NKI-O02", lambda x: tile(x), "nl.store(out"),
     ("NKI-O02", lambda x: None, "return out"),
+    ("NKI-O03", lambda x: new(128, 512, buffer=nl.shared_hbm), "nisa.dma_copy(dst=out"),
     # operators and values
     ("NKI-N04", lambda x: tile(x) + tile(x), "nl.add(x, y)"),
     ("NKI-N04", lambda x: new(128, 512, buffer=nl.psum).__iadd__(tile(x)), "nisa.nc_matmul(dst="),

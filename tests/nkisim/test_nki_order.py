@@ -116,6 +116,8 @@ def test_a_dependency_without_a_kind_is_deprecated(monkeypatch):
     with pytest.raises(NkiError, match="NKI-N11.*kind is no member"):
         nkisim.run(nki.jit(linked), X, "runtime")
     monkeypatch.setenv("NKI_LANGUAGE_VERSION", "0.6")
+    with pytest.raises(NkiError, match="NKI-N11.*came with NKI 0.7"):
+        nkisim.run(nki.jit(linked), X, nisa.dependency.runtime)
     assert "NKI-N06" not in {f.id for f in nkisim.run(two_engines, X, "handles").findings}
 
 

@@ -1,6 +1,7 @@
 """`python -m nkisim profile` and `python -m nkisim view`: what is written, said and returned."""
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -27,6 +28,15 @@ def test_profile_prints_the_summary_and_writes_what_was_asked_for(capsys, tmp_pa
     assert code == 0, err
     assert "dma_transfer_count" in out and "not measured" in out.splitlines()[0]
     assert all(f.stat().st_size > 500 for f in files)
+
+
+def test_json_to_standard_output_is_all_that_is_there(capsys):
+    code, out, err = run(profile_cli.command, capsys, f"{KERNELS}:add", *ADD, "--json", "-")
+    head = json.loads(out)["head"]
+    assert code == 0 and head["metrics"]["nc_latency"] > 0 and not Path("-").exists()
+    _, text, _ = run(profile_cli.command, capsys, f"{KERNELS}:add", *ADD)
+    first = text.splitlines()[0]
+    assert first.startswith(f"add: {head['metrics']['nc_latency'] * 1e6:,.1f} us, predicted by")
 
 
 def test_leaving_out_the_arithmetic_changes_no_prediction(capsys):

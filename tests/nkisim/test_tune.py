@@ -208,6 +208,12 @@ def test_the_command_prints_a_table_and_writes_what_was_asked_for(capsys, tmp_pa
     assert "predicted for trn2" in drawing and "not measured" in drawing
 
 
+def test_json_to_standard_output_is_all_that_is_there(capsys):
+    code, out, err = run(capsys, f"{KERNELS}:double", *ARG, "--set", "WIDTH=64,128", "--best", 0,
+                         "--json", "-")
+    assert code == 0 and len(json.loads(out)["candidates"]) == 2, err
+
+
 def test_variants_are_found_by_pattern_and_words_mean_what_the_script_calls_so(capsys):
     code, out, err = run(capsys, f"{KERNELS}:double*", *ARG, "--best", 0)
     assert code == 0 and "double_by" in out and "2 candidates" in out, err

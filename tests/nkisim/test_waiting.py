@@ -233,6 +233,57 @@ def test_threads_compute_products_only_where_there_are_several(monkeypatch):
     assert (sys.getswitchinterval(), beside.threads()) == (interval, blas)
 
 
+@nki.jit
+def overwritten(x, w):
+    """Products of parts of a tile that do not lie in a row; then the tile is loaded anew."""
+    out = nl.ndarray((2, 64, 40), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, weights = nl.ndarray((64, 2, 44), dtype=x.dtype, buffer=nl.sbuf), nl.load(w)
+    for k in range(2):
+        tile[:, k] = nl.load(x[k])
+    one = nl.zeros((64, 40), dtype=nl.float32, buffer=nl.psum)
+    other = nl.zeros((64, 40), dtype=nl.float32, buffer=nl.psum)
+    for k in (0, 3, 1):
+        one += nisa.nc_matmul(weights[:, k, 0:64], tile[:, k % 2, k:k + 40])
+    other += nisa.nc_matmul(weights[:, 4, 0:64], tile[:, 0, 2:42])
+    for k in range(2):
+        tile[:, k] = nl.load(x[k + 2])
+    nl.store(out[0], value=nl.copy(one))
+    nl.store(out[1], value=nl.copy(other))
+    return out
+
+
+@pytest.mark.parametrize("most", [3, 1024], ids=["on their way by then", "sent on their way by it"])
+def test_a_tile_that_is_overwritten_while_its_products_are_on_their_way(monkeypatch, most):
+    """A thread reads no operand before the kernel waits for it: what would that find there?"""
+    waits, real, real_wait = threading.Event(), beside.multiply, beside.Flying.wait
+    kept, real_keep = [], products.keep_apart
+
+    def late(product):
+        assert threading.current_thread().name != "nkisim_0" or waits.wait(60)
+        return real(product)
+
+    def wait(flying, one):
+        waits.set()
+        return real_wait(flying, one)
+
+    def keep_apart(storage, used, groups):
+        groups = list(groups)
+        real_keep(storage, used, groups)
+        kept.append(not any(np.shares_memory(a, flat) for flat in storage.buffers()
+                            for g in groups for some in g.operands for a in some))
+    inputs = whole_numbers(4, 64, 44), whole_numbers(64, 5, 128, seed=1)
+    monkeypatch.setattr(products, "MAX_PRODUCTS", most)
+    monkeypatch.setenv(beside.VARIABLE, "1")
+    want = nkisim.simulate(overwritten, *inputs)
+    for module in (beside, products):
+        monkeypatch.setattr(module, "multiply", late)
+    monkeypatch.setattr(beside.Flying, "wait", wait)
+    monkeypatch.setattr(products, "keep_apart", keep_apart)
+    monkeypatch.setenv(beside.VARIABLE, "2")
+    assert nkisim.simulate(overwritten, *inputs).tobytes() == want.tobytes()
+    assert kept and all(kept)
+
+
 @pytest.mark.parametrize("asked", ["many", "0", "-2", "1.5"])
 def test_a_number_of_threads_that_is_none(monkeypatch, asked):
     monkeypatch.setenv(beside.VARIABLE, asked)

@@ -23,7 +23,7 @@ from filelock import FileLock
 import nkisim
 
 from .. import child
-from ..backends import in_another_order
+from ..backends import in_another_order, one_core
 from ..compare import AnyArgmax
 from ..dialect import PACKAGE, dialect_of
 from ..evaluate import PASSED, Outcome, References, judge, score
@@ -74,6 +74,7 @@ class Bench:
     """Runs the cases of one submission; a student's process that is lost is started again."""
 
     def __init__(self, job: dict[str, Any], graded: Graded, facade: Facade):
+        one_core()
         self.job, self.graded, self.facade = job, graded, facade
         self.folder = Path(job["submission"])
         self.files = {p.name: p.read_text(encoding="utf-8", errors="replace")

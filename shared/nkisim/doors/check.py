@@ -6,6 +6,7 @@ Findings come grouped by rule, worst first: id, places, one sentence, one sugges
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -36,7 +37,8 @@ def command(argv: list[str]) -> int:
     parser.add_argument("--level", choices=tuple(LEVELS), default="teach",
                         help="what fails the check: errors (teach, the default), warnings as well "
                              "(strict), nothing (off)")
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON; what the "
+                        "script prints goes to standard error")
     parser.add_argument("--sarif", metavar="FILE", help="also write them as SARIF 2.1.0")
     parser.add_argument("--github", action="store_true",
                         help="also print them as annotations of GitHub Actions")
@@ -55,7 +57,8 @@ def command(argv: list[str]) -> int:
     except script.CannotRun as problem:
         print(f"nkisim check: {problem}", file=sys.stderr)
         return 2
-    with launch.watched() as runs:
+    aside = contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext()
+    with launch.watched() as runs, aside:       # what the script prints is no JSON
         code = _run(start, runs)
     if code == 2:
         return 2

@@ -63,7 +63,9 @@ def command(argv: list[str]) -> int:
                         "kernel's compile options imply")
     parser.add_argument("--html", metavar="FILE", help="write the page to look at")
     parser.add_argument("--perfetto", metavar="FILE", help="write a trace for ui.perfetto.dev")
-    parser.add_argument("--json", metavar="FILE", help="write it for python -m nkisim view")
+    parser.add_argument("--json", metavar="FILE",
+                        help="write it for python -m nkisim view and for programs (head.metrics); "
+                             "- for standard output, instead of the summary")
     parser.add_argument("--no-compute", action="store_true",
                         help="leave out the arithmetic: faster, the same prediction")
     options = parser.parse_args(argv)
@@ -99,13 +101,13 @@ def _profile(options: argparse.Namespace) -> int:
     text = report.summary(prof)
     for path, save in ((options.html, report.save_html), (options.json, report.save_json),
                        (options.perfetto, report.save_perfetto)):
-        if path:
+        if path and not (path == "-" and save is report.save_json):
             try:
                 save(prof, path)
             except OSError as error:
                 raise CannotProfile(f"{path} cannot be written: {error.strerror}.") from None
             print(f"wrote {path}", file=sys.stderr)
-    print(text)
+    print(report.as_json(prof) if options.json == "-" else text)
     return 0
 
 

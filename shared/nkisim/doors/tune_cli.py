@@ -64,7 +64,8 @@ def command(argv: list[str]) -> int:
     parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one a core)")
     parser.add_argument("--rows", type=int, default=20, metavar="N",
                         help="rows of the table (default: %(default)s)")
-    parser.add_argument("--json", metavar="FILE", help="write all candidates")
+    parser.add_argument("--json", metavar="FILE", help="write all candidates; - for standard "
+                        "output, instead of the table")
     parser.add_argument("--svg", metavar="FILE", help="draw time against SBUF (needs matplotlib)")
     options = parser.parse_args(argv)
     for name in ("jobs", "rows"):
@@ -178,7 +179,8 @@ def _tune(options: argparse.Namespace) -> int:
     if show:
         print("\r" + " " * 60 + "\r", end="", file=sys.stderr)
     _write(options, found)
-    print(found.table(options.rows))
+    print(json.dumps(found.to_dict(), indent=1) if options.json == "-"
+          else found.table(options.rows))
     if not found.rows:
         print(f"\nall candidates are refused; the first one:\n{found.refused[0].page}",
               file=sys.stderr)
@@ -197,7 +199,7 @@ def _progress(done: int, total: int) -> None:
 
 def _write(options: argparse.Namespace, found: tuning.Tuning) -> None:
     for path, save in ((options.json, _save_json), (options.svg, tuning.Tuning.save_svg)):
-        if not path:
+        if not path or (path == "-" and save is _save_json):
             continue
         try:
             save(found, path)
@@ -208,5 +210,4 @@ def _write(options: argparse.Namespace, found: tuning.Tuning) -> None:
 
 def _save_json(found: tuning.Tuning, path: str) -> None:
     with open(path, "w", encoding="utf-8", newline="\n") as file:
-        json.dump(found.to_dict(), file, indent=1)
-        file.write("\n")
+        file.write(json.dumps(found.to_dict(), indent=1) + "\n")

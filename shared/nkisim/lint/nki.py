@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ast
 
+from .constructs import CONSTRUCTS, REFUSED, TRACED
 from .scan import ISA, LANGUAGE, Scan
 
 _BUILTINS = frozenset("""
@@ -10,6 +11,7 @@ _BUILTINS = frozenset("""
     next id repr callable vars dir open eval exec input super object bytes bytearray complex chr
     ord hash locals globals
 """.split())
+_NUMBERS = frozenset(("bool", "float", "int", "max", "min", "range"))   # want a number of Python
 _MATH = frozenset("ceil floor gcd log2 log10 pow sqrt pi e inf nan".split())
 _LISTS = frozenset(("count", "index", "remove"))
 _ENUMS = frozenset(("engine", "dge_mode", "oob_mode", "reduce_cmd", "dma_engine"))
@@ -28,6 +30,7 @@ class NkiScan(Scan):
     def __init__(self, *args: object) -> None:
         super().__init__(*args)             # type: ignore[arg-type]
         self.registers: set[str] = set()
+        self.scalars: set[str] = set()      # of nisa.scalar_load
         self.lists: set[str] = set()
         self.objects: dict[str, str] = {}   # name -> the class of the file that it is one of
         self.inner: dict[str, ast.FunctionDef] = {}     # functions in this one
@@ -130,7 +133,8 @@ class NkiScan(Scan):
     visit_Break = visit_Continue = visit_Return = _exits    # type: ignore[assignment]
 
     def visit_While(self, node: ast.While) -> None:
-        if isinstance(node.test, ast.Name) and node.test.id in self.registers:
+        if isinstance(node.test, ast.Name) and node.test.id in self.registers \
+                and self.version < TRACED:
             self.say(node, "register_condition", f"while {node.test.id}")
         if node.orelse:
             self.say(node, "loop_else", "while ... else")
@@ -145,8 +149,20 @@ class NkiScan(Scan):
 
     def _condition(self, test: ast.AST) -> None:
         for part in _decided_by(test):
+            sides = (part.left, *part.comparators) if isinstance(part, ast.Compare) else (part,)
             if self.is_tile(part):
                 self.say(part, "tile_condition", f"{ast.unparse(part)} in a condition")
+            elif any(map(self._runtime, sides)) and not isinstance(test, ast.Constant):
+                self._traced(part, f"{ast.unparse(part)} in a condition")
+
+    def _runtime(self, node: ast.AST) -> bool:
+        """Tell whether a name surely stands for a register or a scalar."""
+        return isinstance(node, ast.Name) and node.id in self.registers | self.scalars
+
+    def _traced(self, node: ast.AST, what: str) -> None:
+        """Say what tracing refuses: earlier compilers took it, or had nothing of the kind."""
+        if CONSTRUCTS["register_condition"].verdict(self.version) == REFUSED:
+            self.say(node, "register_condition", what)
 
     # -- expressions -------------------------------------------------------------------------------
 
@@ -226,6 +242,7 @@ class NkiScan(Scan):
         name = self.source.dotted(value.func) if isinstance(value, ast.Call) else ""
         (self.registers.add if name == ISA + "register_alloc"
          else self.registers.discard)(target.id)
+        (self.scalars.add if name == ISA + "scalar_load" else self.scalars.discard)(target.id)
         (self.lists.add if isinstance(value, ast.List) else self.lists.discard)(target.id)
         self.objects.pop(target.id, None)
         made = value.func.id if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) \
@@ -262,6 +279,8 @@ class NkiScan(Scan):
         local = name in self.source.functions or name in self.source.names
         if name in _BUILTINS and not local:
             self.say(node, "builtin", f"{name}()")
+        if name in _NUMBERS and not local and any(map(self._runtime, node.args)):
+            self._traced(node, f"{ast.unparse(node)}")
         made = self.source.classes.get(name)
         if made is not None:
             bases = {b.attr if isinstance(b, ast.Attribute) else getattr(b, "id", "")

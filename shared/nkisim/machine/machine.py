@@ -41,9 +41,11 @@ class Machine:
         self.hw = hw
         self.language = language        # what operators and assignments lower to
         self.kernel: Any = None         # that is launched
+        self.ordered = 0                # nl.no_reorder blocks that this place is in
         self.dialect = "beta1"          # in which the kernel is written
         self.older = False              # calls of the package nki are those of 0.1 and 0.2
         self.traced = False             # kernels are traced with Python: nothing asks for a value
+        self.scalars = False            # and there are scalars: loops count in them
         self.compute = compute
         self.replays = Replays(replays and not compute)
         self.skip_middle_end = in_order     # affine_range keeps the order of statements

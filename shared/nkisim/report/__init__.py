@@ -22,6 +22,10 @@ __all__ = ["Report", "ReportError", "both", "inline", "load", "load_measured", "
 
 def save_json(prof: Any, path: str | os.PathLike[str]) -> None:
     """Write a profile for `load` and `python -m nkisim view`."""
-    text = json.dumps(report_of(prof).pack(), separators=(",", ":"), allow_nan=False)
     with open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.write(text + "\n")
+        file.write(as_json(prof) + "\n")
+
+
+def as_json(prof: Any) -> str:
+    """Return what `save_json` writes; its `head` holds metrics, findings and advice."""
+    return json.dumps(report_of(prof).pack(), separators=(",", ":"), allow_nan=False)

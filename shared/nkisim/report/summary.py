@@ -28,7 +28,9 @@ def summary(prof: Any) -> str:
     report = report_of(prof)
     values = report.head["metrics"]
     width = max(map(len, values)) + 4
-    lines = [f"{report.head['kernel']}: {headline(report)}"]
+    seconds = values.get("nc_latency")
+    time = f"{seconds * 1e6:,.1f} us, " if seconds else ""
+    lines = [f"{report.head['kernel']}: {time}{headline(report)}"]
     lines += [f"    {name:<{width}}{_text(value)}" for name, value in values.items()]
     findings = report.head["findings"]
     if findings:

@@ -273,7 +273,7 @@ class Trace:
         self._line_ids: dict[tuple[int, int], int] = {}     # (id of a code object, offset) ->
         #: code of the user's by its id, kept, so that ids stay unique; with its `_line_starts`
         self._codes: dict[int, tuple[CodeType, tuple[list[int], list[int]] | None]] = {}
-        self._place_ids: dict[Where, int] = {}
+        self._place_ids: dict[tuple[str, int, str], int] = {}
         # as the constants at the top of this file say; `instructions` and `operands` read it
         self.rows = array("q")
         self.starts = array("q")
@@ -310,11 +310,11 @@ class Trace:
 
     def line_of(self, code: CodeType, lineno: int) -> int:
         """Return the id of a line of `code`."""
-        where = Where(code.co_filename, lineno, code.co_name)
-        got = self._place_ids.get(where)            # several instructions lie on one line
+        place = code.co_filename, lineno, code.co_name
+        got = self._place_ids.get(place)            # several instructions lie on one line
         if got is None:
-            got = self._place_ids[where] = len(self.lines)
-            self.lines.append(where)
+            got = self._place_ids[place] = len(self.lines)
+            self.lines.append(Where(*place))
         return got
 
     def where(self, line: int) -> Where | None:

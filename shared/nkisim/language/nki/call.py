@@ -206,6 +206,9 @@ class NkiInstruction:
         if kind is None and level.release() >= "0.7":
             m.find("NKI-N06", "note", "depends_on without kind= is deprecated since 0.7: write "
                    "kind=nisa.dependency.runtime", m.here())
+        elif kind is not None and level.release() < "0.7":
+            raise edge_error("depends_on: kind= came with NKI 0.7", f"kind={kind!r}",
+                             f"NKI {level.release()}: an edge waits when the kernel runs")
         elif kind is not None and not isinstance(kind, dependency):
             raise edge_error("depends_on: kind is no member of nisa.dependency", f"kind={kind!r}",
                              "nisa.dependency.runtime, nisa.dependency.schedule")

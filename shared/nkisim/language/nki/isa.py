@@ -225,9 +225,10 @@ def _width(t: Any, api: str) -> Any:
 
 
 def _tracing(m: Machine, api: str) -> None:
-    if not m.traced:
-        raise fail("NKI-N12", f"{api} without tracing",
-                   limit="NKI 0.7, or NKI_COMPILER_FRONTEND=tracer with 0.6",
+    if not m.scalars:
+        raise fail("NKI-N12", f"{api} " + ("without tracing" if not m.traced
+                                           else "came with NKI 0.7"),
+                   limit="NKI 0.7, without NKI_COMPILER_FRONTEND=custom",
                    hint="nisa.register_alloc, nisa.register_load and nisa.register_store")
 
 

@@ -217,13 +217,9 @@ def _value(x: Any, what: str) -> int:
 def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> Iterator[VirtualRegister]:
     """Loop on the device; bounds may be registers. Deprecated since 0.6, gone in 0.7: fori_loop."""
     m = machine("nl.dynamic_range")
-    if m.traced:
-        raise fail("NKI-G29", "nl.dynamic_range is gone in NKI 0.7",
-                   limit="loops of the chip are nl.fori_loop and nl.while_loop",
-                   hint="def body(i): ...; nl.fori_loop(lower, upper, body). Kernels that are not "
-                        "migrated yet run with NKI_COMPILER_FRONTEND=custom")
-    m.find("NKI-N06", "note", "nl.dynamic_range is deprecated since 0.6 and will go: write "
-           "nl.fori_loop(lower, upper, body)", m.here())
+    said = level.in_run("dynamic_range", "nl.dynamic_range")
+    if said is not None:
+        m.find(*said, m.here())
     lo, hi = (0, start) if stop is None else (start, stop)
     by = integer(step, "the step of nl.dynamic_range")
     if by < 1:
@@ -244,8 +240,9 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable, step: Any = 1) -> None
     `i` is a scalar since 0.7, and a register if a bound is one or before.
     """
     m = machine("nl.fori_loop")
-    registers = not m.traced or any(isinstance(x, VirtualRegister) for x in (lower, upper))
+    registers = not m.scalars or any(isinstance(x, VirtualRegister) for x in (lower, upper))
     number: Callable[[int], Any] = VirtualRegister if registers else NkiScalar
+    _refusals.looped(m, m.here())
     by = integer(step, "the step of nl.fori_loop")
     if by < 1:
         raise fail("NKI-L03", "nl.fori_loop has a step that is not positive", given=f"{by}")
@@ -258,6 +255,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable, step: Any = 1) -> None
 def while_loop(init: Any, body_fun: Callable) -> None:
     """Loop on the device while a register is not zero; body_fun(r) returns the next one."""
     m = machine("nl.while_loop")
+    _refusals.looped(m, m.here())
     r = init
     with bodies.loop(m) as body:
         while True:
@@ -278,7 +276,9 @@ def no_reorder() -> Iterator[None]:
     m = machine("nl.no_reorder")
     m.flush()
     first, node = len(m.trace), m.node
+    m.ordered += 1
     yield
+    m.ordered -= 1
     m.flush()
     mine = [i for i in range(first, len(m.trace)) if m.trace.rows[m.trace.starts[i] + NODE] == node]
     m.trace.edges += zip(mine, mine[1:])

@@ -195,7 +195,14 @@ SEED = Refusal(
     "have no effect on the chip: the numbers may differ from run to run. Here they repeat.",
     "nisa.set_rng_seed and nisa.rng, both on the Vector Engine")
 
-for _row in (*TABLE, OPEN, OUTPUT, SEED):
+LOOP = Refusal(
+    "NKI-R15", "AWS's guidance for 0.6", "note", "Loops of the chip stand outside of no_reorder",
+    lambda m, given: None, frozenset(),
+    "nl.no_reorder keeps the order of instructions in a block; loops of Python may stand in it, "
+    "nl.fori_loop and nl.while_loop not.",
+    "with nl.no_reorder() in the body of the loop")
+
+for _row in (*TABLE, OPEN, OUTPUT, SEED, LOOP):
     RULES.setdefault(_row.id, Rule(_row.id, _row.title, f"{_row.text} ({_row.code})\nTry: "
                                    f"{_row.remedy}.", hint=_row.remedy))
 
@@ -244,6 +251,12 @@ def seeded(m: Machine, line: int) -> None:
     """Say that a seed may not reach nl.rand; `line`: where it is called."""
     if m.seeded and m.hw.generation < 4:
         _say(m, SEED, "nl.rand after nl.random_seed may not repeat", line)
+
+
+def looped(m: Machine, line: int) -> None:
+    """Say that a loop of the device is in a block of nl.no_reorder; `line`: where it is called."""
+    if m.ordered:
+        _say(m, LOOP, "a loop of the chip in nl.no_reorder", line)
 
 
 def _say(m: Machine, row: Refusal, what: str, line: int) -> None:
