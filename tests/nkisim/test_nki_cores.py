@@ -9,6 +9,7 @@ import pytest
 
 import nkisim
 from nkisim import NkiError
+from nkisim.launch import launch
 from test_nki_traps import array
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync")
@@ -127,6 +128,31 @@ def test_a_barrier_orders_the_tensor_that_it_names(named):
     assert len(found) == (not named)
     if found:
         assert found[0].severity == "warning" and "orders no other one" in found[0].text
+
+
+@nki.jit
+def roots(x):
+    """Each core takes the inverse roots of its half, in a loop of calls that look alike."""
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    rows = x.shape[0] // nl.num_programs()
+    mine = nl.ds(nl.program_id() * rows, rows)
+    for i in range(4):
+        t = nl.ndarray((rows, 16), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[mine, nl.ds(i * 16, 16)])
+        nisa.activation(dst=t, op=nl.rsqrt, data=t, scale=2.0, bias=0.5)
+        nisa.dma_copy(dst=out[mine, nl.ds(i * 16, 16)], src=t)
+    return out
+
+
+@pytest.mark.parametrize("compute", [True, False])
+def test_the_constants_of_a_core_are_its_own(compute):
+    """A bias that is a number is a tile of the simulator's: each core has one."""
+    x = np.abs(array(128, 64)) + 1
+    run = launch(roots[2], (x,), {}, compute=compute)
+    assert not run.findings
+    assert run.instructions["memset"] == 2
+    if compute:
+        np.testing.assert_allclose(run.outputs, 1 / np.sqrt(2 * x + 0.5), rtol=1e-5)
 
 
 @pytest.mark.parametrize("waits", [True, False])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: what a machine keeps for each core
 _OWN = ("node", "top", "program_id", "shared_at", "accumulators", "depth", "rng",
-        "constants", "body")
+        "constants", "accepted", "body")
 
 
 class _Stopped(BaseException):
@@ -57,8 +57,8 @@ class Cores:
             m.enter(loop, parent, i)
             self.nodes.append(m.node)
             self._kept[i] = {"node": m.node, "top": m.node, "program_id": (i,), "shared_at": 0,
-                             "accumulators": {}, "constants": {}, "depth": m.depth, "body": None,
-                             "rng": np.random.default_rng(i)}
+                             "accumulators": {}, "constants": {}, "accepted": {}, "depth": m.depth,
+                             "body": None, "rng": np.random.default_rng(i)}
         others = [threading.Thread(target=contextvars.copy_context().run,
                                    args=(self._core, i, call), daemon=True)
                   for i in range(1, self.count)]
@@ -67,6 +67,7 @@ class Cores:
         self._core(0, call)
         for thread in others:
             thread.join()
+        self._kept.clear()                  # the launch lets go of what is the machine's
         m.loop_open[loop] = False
         m.node = parent
         if self.error is not None:
