@@ -30,7 +30,10 @@ class Done:
 
 
 class Pool:
-    """Runs jobs, `workers` at a time."""
+    """Runs jobs, `workers` at a time; `program`: what Python runs, with the job and a place for
+    its results."""
+
+    program: tuple[str, ...] = ("-m", "conformance.child")
 
     def __init__(self, workers: int):
         self.workers = workers
@@ -65,7 +68,7 @@ class Pool:
 
     def _wait(self, job: Job, here: Path, stderr: IO[bytes]) -> str:
         """Run the child to its end, or to its time limit; return what was wrong with the end."""
-        command = [sys.executable, "-m", "conformance.child", str(here / "job.json"),
+        command = [sys.executable, *self.program, str(here / "job.json"),
                    str(here / "results.jsonl")]
         process = subprocess.Popen(command, cwd=here / "work", env=_environment(job),
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

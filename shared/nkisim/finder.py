@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # `typing` would make up most of what the start-up hook costs
 ROOT = "neuronxcc"
 NKI = "neuronxcc.nki"
 FACADE = "nkisim.language.beta1"
+VERSION = "2.21+nkisim"         # of neuronx-cc, for scripts that print it
 TODAY = "nki"                   # the dialect of SDK 2.29 and later
 FACADE_TODAY = "nkisim.language.nki"
 
@@ -260,6 +261,7 @@ class _Loader:
         if spec.name == ROOT:
             root = type(sys)(ROOT, "Served by nkisim, a simulator; the AWS SDK is not in use.")
             root.__simulator__ = True  # type: ignore[attr-defined]
+            root.__version__ = VERSION  # type: ignore[attr-defined]
             return root
         served = next(group for group in _GROUPS if spec.name in group)
         modules = {name: import_module(target) for name, target in served.items()}

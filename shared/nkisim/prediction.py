@@ -192,7 +192,7 @@ class Profile:
         self.sbuf_peak_bytes = int(self.memory.sbuf_bytes.max(initial=0))
         self.psum_peak_banks = int(self.memory.psum_banks.max(initial=0))
         self.bound = self._bound()
-        self.trust = trust(plan, core, descriptors == "dge", self.bound, self.body_us)
+        self.trust = trust(plan, core, descriptors == "dge", self.bound, self.cores)
         self.model_error = self.trust.text
         self._check_capacity(plan.deps)
 

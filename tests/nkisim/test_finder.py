@@ -25,6 +25,7 @@ WHO = "import neuronxcc.nki as nki; print(getattr(nki, '__simulator__', False))"
     "import neuronxcc.nki.language as nl; assert nl.constants.sizeinbytes(nl.bfloat16) == 2",
     "import neuronxcc.nki.isa as nisa; nisa.vector_engine, nisa.constants.engine",
     "import importlib; importlib.import_module('neuronxcc.nki.isa.constants').dge_mode",
+    "import neuronxcc; assert 'nkisim' in neuronxcc.__version__",
 ])
 def test_every_import_form_works_as_the_first_line(python, line):
     python.says(line)

@@ -117,11 +117,9 @@ def test_a_time_without_values_knows_how_often_a_loop_runs():
     assert times[0].outputs is None and not x.any()
 
 
-def test_registers_have_no_arithmetic_and_loop_variables_are_frozen(monkeypatch):
+def test_registers_have_no_arithmetic_and_loop_variables_are_frozen():
     refused("NKI-N04", lambda x: nisa.register_alloc(3) + 1, array(4, 4))
     refused("NKI-L03", lambda x: list(nl.affine_range(nisa.register_alloc(3))), array(4, 4))
-
-    monkeypatch.setenv("NKI_LANGUAGE_VERSION", "0.6")
 
     def frozen(x):
         for i in nl.dynamic_range(2):
@@ -248,11 +246,8 @@ def test_loops_in_loops_of_the_device_make_their_tiles_once():
 
 @pytest.mark.parametrize("loop", ["fori", "while", "dynamic", "python"])
 @pytest.mark.parametrize("parts", [1, 2])
-def test_a_sum_that_the_body_of_a_loop_makes_begins_anew(loop, parts, monkeypatch):
+def test_a_sum_that_the_body_of_a_loop_makes_begins_anew(loop, parts):
     """A tile that a body makes is a new one each time: its first product overwrites."""
-    if loop == "dynamic":
-        monkeypatch.setenv("NKI_COMPILER_FRONTEND", "custom")   # as in 0.6
-
     @nki.jit
     def kernel(x, w):
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)

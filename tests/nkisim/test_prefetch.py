@@ -100,6 +100,24 @@ def test_nothing_is_delayed_where_the_engines_wait_for_dmas_anyway(sums, delayed
         assert plan.busy["dma"] > 0.8 * plan.end.max()
 
 
+def slow_sums(columns):
+    """Return a kernel whose loads are used by instructions that take longer than loads."""
+    @nki.jit
+    def kernel(a):
+        out = nl.ndarray((32, 1, columns), dtype=a.dtype, buffer=nl.shared_hbm)
+        for i in nl.affine_range(32):
+            nl.store(out[i], nisa.tensor_partition_reduce(nl.add, nl.load(a[i])))
+        return out
+    return kernel
+
+
+@pytest.mark.parametrize("columns", [192, 256, 384])
+def test_loads_come_in_time_for_instructions_that_are_longer_than_they(columns):
+    """A load waited for the end of the instruction in which it was due, and the engine for it."""
+    prof = predict(slow_sums(columns), ones(32, 128, columns))
+    assert prof.schedule.busy["gpsimd"] > 0.9 * (prof.body_us - 8)      # first load, last store
+
+
 def test_a_little_more_work_takes_a_little_longer():
     """Also where an elementwise kernel goes from waiting for DMAs to waiting for an engine: there
     128 columns more of some 6000 once took 80 % longer."""

@@ -125,6 +125,7 @@ class Timing:
     compiler_load_gbps: float   # ... how fast it is taken to move its bytes
     compiler_load_idle: float   # loads need longer if DMAs have less to spare than this share
     compiler_load_spread: float # by what share more or less, in turn
+    compiler_load_late_us: float        # a load waits for no instruction that ends so much too late
     compiler_psum_share: float  # of PSUM, left to what comes earlier in the program
 
     # Modelled structure

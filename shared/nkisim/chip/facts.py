@@ -128,5 +128,8 @@ COMPILER = {
     "compiler_load_spread": assumed(
         0.15, "the estimate is the compiler's; 0.1 to 0.2 predict as well, and without it matmuls "
         "of some block sizes are a quarter faster on a Tensor Engine that is 1 % faster"),
+    "compiler_load_late_us": assumed(
+        1.0, "half of what the shortest load is taken to need; no record has loads that wait for "
+        "instructions of more than 1 us (one kernel: 2.4 % less)"),
     "compiler_psum_share": assumed(0.5, "so that what comes later cannot take all banks"),
 }

@@ -38,8 +38,9 @@ def held(outcomes: Iterable[Outcome]) -> dict[str, Any]:
     """
     some = [o for o in outcomes if o.error_pct is not None and not o.unknown]
     near = neighbours(some)
-    band = {id(o): round(expected((n for n in near if n["family"] != o.family), o.target, o.bound,
-                                  o.body_us).pct, 1) for o in some}
+    band = {id(o): round(told.pct, 1) for o in some if (told := expected(
+        (n for n in near if n["family"] != o.family), o.target, o.bound, o.body_us)) is not None}
+    some = [o for o in some if id(o) in band]           # of the others nobody knows
     families: dict[str, list[bool]] = defaultdict(list)
     for o in some:
         families[o.family].append(round(_error(o), 1) <= band[id(o)])

@@ -23,7 +23,7 @@ from ..chip.core import NeuronCore
 from ..errors import NkiError
 from ..prediction import Profile, profile
 from ..timing import compiler as compiling
-from ..trust import calibration
+from ..trust import calibration, shares
 from . import fit, records
 from .kept import write, write_page
 from .outcomes import Outcome, counter_lines, lines, report
@@ -82,6 +82,7 @@ def compare(record: Record, sources: Path | None, cache: dict[str, Profile],
             out.across_us, out.across_pct = across, 100.0 * (across / record.value_us - 1.0)
         out.bound, out.instructions, out.body_us = prof.bound, len(prof.trace), prof.body_us
         out.unknown = prof.trust.unknown
+        out.shares = shares(prof.schedule, prof.hw, prof.descriptors == "dge")
         out.counters = {name: _counter(prof, name, value)
                         for name, value in record.counters.items()}
     out.seconds = time.perf_counter() - begin

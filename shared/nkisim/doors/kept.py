@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ..trust import SEEN
 from . import bands
 from .outcomes import CLEAR, Outcome, by_family, report
 
@@ -33,7 +34,9 @@ def write(path: Path, outcomes: list[Outcome], twins: Iterable[Outcome]) -> None
                 "families": by_family(outcomes),
                 "predicted_us": _us(outcomes, "predicted_us"),
                 "across_us": _us(outcomes, "across_us"), "twins_us": _us(twins, "predicted_us"),
-                "bands": bands.held(outcomes), "neighbours": bands.neighbours(outcomes)}
+                "bands": bands.held(outcomes), "neighbours": bands.neighbours(outcomes),
+                "instructions": sorted({name for o in outcomes if o.predicted_us is not None
+                                        for name, share in o.shares.items() if share >= SEEN})}
     text = json.dumps(document, indent=1)
     text = re.sub(r"\{\s+(\"(?:target|family)\": [^{}]*?)\s+\}",     # a line each
                   lambda m: "{" + re.sub(r"\s+", " ", m[1]) + "}", text)

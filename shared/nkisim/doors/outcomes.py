@@ -31,6 +31,7 @@ class Outcome:
     bound: str = ""
     unknown: str = ""                   # what the prediction says that it does not understand
     instructions: int = 0
+    shares: dict[str, float] = field(default_factory=dict)      # of its time, by instruction
     seconds: float = 0.0                # of our own time
     body_us: float = 0.0
     relative: bool = False              # only ratios within the family count: its error is that

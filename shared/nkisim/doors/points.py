@@ -82,8 +82,8 @@ class Point:
         t = core.timing
         key = (number, repr(one.costs(core)), t.hop_us, t.act_table_us, t.compiler_load_us,
                t.compiler_load_gbps, t.compiler_load_idle, t.compiler_load_spread,
-               t.dma_trigger_us, t.dma_start_us, t.dma_read_us, t.dma_done_us, t.pe_window_us,
-               t.pe_full_share, t.pe_half_share, t.pe_share_spread,
+               t.compiler_load_late_us, t.dma_trigger_us, t.dma_start_us, t.dma_read_us,
+               t.dma_done_us, t.pe_window_us, t.pe_full_share, t.pe_half_share, t.pe_share_spread,
                *((t.dge_issue_us, t.dge_row_us) if one.dge else ()))
         if not any(x is not None for x in one.plan.transfers):
             key = key[:4]

@@ -189,11 +189,13 @@ _ROWS: tuple[Construct, ...] = (
               (("0.1", ACCEPTED), ("0.6", DEPRECATED), (TRACED, REFUSED)),
               "`while register:` is deprecated in 0.6 and gone in 0.7: a register has no value while "
               "Python traces a kernel, so it is nothing for if, while, int() or range()",
-              "nl.while_loop(register, body)", "notes 0.6, announced, api"),
+              "nl.while_loop(register, body); what is not migrated yet compiles with "
+              "NKI_COMPILER_FRONTEND=custom", "notes 0.6, announced, api", in_run=True),
     Construct("dynamic_range", "NKI-G29", NKI, "dynamic_range is gone",
               (("0.1", ACCEPTED), ("0.6", DEPRECATED), (TRACED, REFUSED)),
               "loops over dynamic_range are deprecated in 0.6 and gone in 0.7",
-              "nl.fori_loop(lower, upper, body)", "notes 0.6, announced", in_run=True),
+              "nl.fori_loop(lower, upper, body); what is not migrated yet compiles with "
+              "NKI_COMPILER_FRONTEND=custom", "notes 0.6, announced", in_run=True),
     Construct("dynamic_exit", "NKI-G30", NKI, "A loop on the chip has no way out", ALWAYS,
               "the body of a loop over dynamic_range becomes a loop of the chip: break, continue and "
               "return cannot leave it", "nl.while_loop with a register that says when to stop",

@@ -51,10 +51,13 @@ def leads(deps: Dependencies, kinds: Sequence[Kind], works: list[cost.Work | Non
     """Return pairs (instruction, load): the load is not triggered before the instruction is done.
 
     It is the last one of the engine that uses the load first which begins the estimated time of
-    the load before that use, if the engine did nothing but work; loads that come before it in the
-    program wait for nobody. Nor does any load of a kernel whose DMAs take longer than its engines:
-    there the engines are late, and each load is due. The nearer a kernel is to that, the longer
-    loads are taken to need. Loads wait for whole instructions, and nobody knows the compiler's
+    the load before that use, if the engine did nothing but work; or the one before that, where it
+    ends far too late: an engine with instructions longer than a load would else stand still after
+    each. Loads that come before it in the program wait for nobody. Nor does any load of a kernel
+    whose DMAs take longer than its engines (by their bytes: the estimate is the compiler's): there
+    the engines are late, and each load is due. The nearer a kernel is to that, the longer loads are
+    taken to need.
+    Loads wait for whole instructions, and nobody knows the compiler's
     estimate to the last digit: so loads need a little more and a little less in turn, and no kernel
     is a quarter slower for a hair. (Spills are not in that schedule yet.)
     """
@@ -79,6 +82,7 @@ def leads(deps: Dependencies, kinds: Sequence[Kind], works: list[cost.Work | Non
         begin = np.cumsum(busy[engine]) - busy[engine]
         at = begin[np.searchsorted(engine, users[mine])] - needs[mine]
         last = np.searchsorted(begin, at, "right") - 1
+        last -= begin[last] + busy[engine[last]] - at > t.compiler_load_late_us
         there = last >= 0
         found.append((engine[last[there]], loads[mine][there]))
     before, after = (np.concatenate(x) for x in zip(*found))

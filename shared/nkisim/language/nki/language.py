@@ -217,13 +217,9 @@ def _value(x: Any, what: str) -> int:
 def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> Iterator[VirtualRegister]:
     """Loop on the device; bounds may be registers. Deprecated since 0.6, gone in 0.7: fori_loop."""
     m = machine("nl.dynamic_range")
-    if m.traced:
-        raise fail("NKI-G29", "nl.dynamic_range is gone in NKI 0.7",
-                   limit="loops of the chip are nl.fori_loop and nl.while_loop",
-                   hint="def body(i): ...; nl.fori_loop(lower, upper, body). Kernels that are not "
-                        "migrated yet run with NKI_COMPILER_FRONTEND=custom")
-    m.find("NKI-N06", "note", "nl.dynamic_range is deprecated since 0.6 and will go: write "
-           "nl.fori_loop(lower, upper, body)", m.here())
+    said = level.in_run("dynamic_range", "nl.dynamic_range")
+    if said is not None:
+        m.find(*said, m.here())
     lo, hi = (0, start) if stop is None else (start, stop)
     by = integer(step, "the step of nl.dynamic_range")
     if by < 1:

@@ -7,17 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import NkiError, fail
+from ...errors import fail
+from ...lint import level
 from ...machine.context import current
 from ...machine.index import as_int
 
 _BITS = 32                              # of a register and of a scalar of nl.int32
-
-
-def no_condition(what: str, hint: str) -> NkiError:
-    """Return the error for a Python condition on a number that the device computes."""
-    return fail("NKI-G28", f"{what} decides a condition of Python",
-                limit="what is known while Python traces the kernel (NKI 0.7)", hint=hint)
 
 
 class VirtualRegister:
@@ -43,10 +38,9 @@ class VirtualRegister:
 
     def __bool__(self) -> bool:
         m = current.get()
-        if m is not None and m.traced:
-            raise no_condition("a register", "nl.while_loop(register, body) for `while register:`; "
-                               "kernels that are not migrated yet run with "
-                               "NKI_COMPILER_FRONTEND=custom")
+        said = level.in_run("register_condition", "a register decides a condition of Python")
+        if said is not None and m is not None:
+            m.find(*said, m.here())
         return bool(self.value)
 
     def __index__(self) -> int:
@@ -99,7 +93,9 @@ class NkiScalar:
         return n
 
     def __bool__(self) -> bool:
-        raise no_condition("a scalar", "a loop of the chip: nl.fori_loop(0, scalar, body)")
+        raise fail("NKI-G28", "a scalar decides a condition of Python",
+                   limit="what is known while Python traces the kernel",
+                   hint="a loop of the chip: nl.fori_loop(0, scalar, body)")
 
     def __index__(self) -> int:
         raise TypeError("a scalar is no Python number: its value is known when the kernel runs. "
