@@ -57,12 +57,17 @@ def transpose_case(rows: int, cols: int, dtype: str = "float32", **more: Any) ->
                 "nki_transpose", "transpose", (Tensor((rows, cols), dtype),), accumulate=0, **more)
 
 
-def bias_case(act: str, rows: int, cols: int, **more: Any) -> Case:
-    """Return a case of nki_bias_add_act; softmax sums a row, and rounds exp, sum and quotient."""
-    return Case(f"bias_add_{act}_{rows}x{cols}", "nki_bias_add_act", "bias_add_act",
-                (Tensor((rows, cols), low=-1.0), Tensor((1, cols), low=-1.0)),
+def bias_case(act: str, rows: int, cols: int, most: int = 1, **more: Any) -> Case:
+    """Return a case of nki_bias_add_act; softmax sums a row, and rounds exp, sum and quotient.
+
+    `most`: the largest |A|. exp(x) has the absolute rounding error of x as a relative one: sum
+    and difference with the maximum round to three times that of `most`.
+    """
+    large = f"_to{most}" if most > 1 else ""
+    return Case(f"bias_add_{act}_{rows}x{cols}{large}", "nki_bias_add_act", "bias_add_act",
+                (Tensor((rows, cols), low=-most, high=most), Tensor((1, cols), low=-1.0)),
                 kwargs={"act": act}, accumulate=cols if act == "softmax" else 1,
-                roundings=4 if act == "softmax" else 1, **more)
+                roundings=1 if act != "softmax" else 4 + 3 * most * (most > 1), **more)
 
 
 def matmul_case(which: str, k: int, m: int, n: int, dtype: str = "float32", **more: Any) -> Case:
@@ -85,6 +90,7 @@ CASES = (
     bias_case("relu", 256, 1024),
     bias_case("softmax", 256, 512),
     bias_case("softmax", 200, 77),
+    bias_case("softmax", 128, 64, most=1000),
     bias_case("relu", _F.batch, _F.hidden, **_FULL),
     bias_case("softmax", _F.batch, _F.classes, **_FULL),
     *(matmul_case(which, 512, 640, 1536) for which in MATMULS),

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import nkisim
 from labkit import SpecError, compare, make_inputs
+from labkit.evaluate import FAILED, PASSED, evaluate
 from labkit.load import load_lab, load_module
 
 FOLDER = Path(__file__).parents[2] / "labs" / "ffnn"
@@ -46,6 +48,27 @@ def test_softmax_of_large_numbers_does_not_overflow():
                           act="softmax")
     assert np.isfinite(got).all()
     np.testing.assert_allclose(got.sum(axis=1), 1, rtol=1e-5)
+
+
+def test_a_softmax_that_overflows_fails_a_case_that_students_see(tmp_path):
+    shutil.copytree(FOLDER, tmp_path / "ffnn", ignore=shutil.ignore_patterns("results"))
+    lab = load_lab(tmp_path / "ffnn")
+    case = lab.case("bias_add_softmax_128x64_to1000")
+    right, = evaluate(lab, [(case, "trn1")])
+    kernels = tmp_path / "ffnn" / "kernels.py"
+    text = kernels.read_text("utf-8")
+    body = text[text.index("def nki_bias_add_act"):text.index("def check_matmul")]
+    overflows = body[:body.index("\n    # BEGIN")] + """
+    out = nl.ndarray((height, width), dtype=A.dtype, buffer=nl.shared_hbm)
+    x = nl.exp(nl.add(nl.load(A), nl.load(b)))
+    nl.store(out, nl.divide(x, nl.sum(x, axis=1, keepdims=True)))
+    return out
+
+
+"""
+    kernels.write_text(text.replace(body, overflows), "utf-8")
+    wrong, = evaluate(lab, [(case, "trn1")])
+    assert (right.status, wrong.status) == (PASSED, FAILED) and "NaN or inf" in wrong.detail
 
 
 @pytest.mark.parametrize("which", MATMULS)

@@ -67,6 +67,7 @@ def test_a_finding_shows_the_line_of_the_cell(shell):
     cell = f"%%nki x\n{UNWRITTEN}".splitlines()
     assert "columns of garbage" in cell[shown.findings[0].where.line - 1]
     assert "explain NKI-U02" in html and html in shown._repr_html_()
+    assert "<pre style='font-family: monospace'>" in html        # notebooks show <pre> as text
 
 
 def test_a_tile_that_a_kernel_of_the_newer_dialect_displays_is_no_finding(shell, capsys):

@@ -13,6 +13,7 @@ def plan(spec: Any) -> Plan:
     hidden = (
         spec.transpose_case(640, 256), spec.transpose_case(128, 1408),
         spec.bias_case("relu", 130, 300), spec.bias_case("softmax", 77, 513),
+        spec.bias_case("softmax", 150, 40, most=200),
         spec.network_case("forward_odd", "nki_forward", odd),
         spec.network_case("predict_odd", "nki_predict", odd))
     return Plan(
@@ -21,9 +22,11 @@ def plan(spec: Any) -> Plan:
             RubricLine("nki_transpose on other shapes", 2,
                        ("transpose_640x256", "transpose_128x1408")),
             RubricLine("nki_bias_add_act: relu", 3, ("bias_add_relu_256x1024",)),
-            RubricLine("nki_bias_add_act: softmax", 3, ("bias_add_softmax_256x512",)),
+            RubricLine("nki_bias_add_act: softmax", 3,
+                       ("bias_add_softmax_256x512", "bias_add_softmax_128x64_to1000")),
             RubricLine("nki_bias_add_act on other shapes", 2,
-                       ("bias_add_relu_130x300", "bias_add_softmax_77x513")),
+                       ("bias_add_relu_130x300", "bias_add_softmax_77x513",
+                        "bias_add_softmax_150x40_to200")),
             RubricLine("nki_forward", 6, ("forward_small",)),
             RubricLine("nki_forward on another network", 2, ("forward_odd",)),
             RubricLine("nki_predict", 6, ("predict_small_tiled", "predict_small_fully_optimized")),

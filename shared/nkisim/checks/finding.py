@@ -60,7 +60,7 @@ def _source(place: Where, around: int = 2) -> str:
     lines = [f"{'&gt;' if n == place.line else ' '} {n:4d}  {escape(t.rstrip())}" for n, t in
              enumerate(text[first - 1:place.line + around], first)]
     return (f"<p>{escape(place.function or 'line')} at line {place.line}</p>"
-            f"<pre>{chr(10).join(lines)}</pre>")
+            f"<pre style='font-family: monospace'>{chr(10).join(lines)}</pre>")
 
 
 def as_finding(error: NkiError) -> Finding:
