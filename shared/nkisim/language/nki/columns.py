@@ -12,9 +12,9 @@ from ...chip.memory import HBM, PSUM
 from ...errors import NkiError, fail
 from ...isa import columns as rows
 from ...isa.table import Row
+from ...machine.limits import integer
 from ...machine.machine import Machine
 from ...machine.tensor import Tensor
-from .views import integer
 
 _GROUP, _TENSOR_GROUP, _QUADRANT = 16, 32, 32
 #: operands that take the view (API reference of 0.6)

@@ -10,7 +10,7 @@ import numpy as np
 from ...chip import dtypes as _dtypes  # nl.dtypes is a module of the package
 from ...chip.memory import HBM, PSUM
 from ...errors import fail
-from ...isa import dma, dve, lower, rng
+from ...isa import dma, dve, gpsimd, lower, rng
 from ...lint import level
 from ...machine import allocate, bodies, plainrange
 from ...machine.context import current, machine
@@ -194,11 +194,10 @@ def _range(name: str, doc: str) -> Callable[..., Any]:
                            hint="nl.fori_loop(0, register, body)")
         values = [integer(a, f"a bound of nl.{name}") for a in (start, stop, step)
                   if a is not None]
-        if values[-1] == 0 and stop is not None:
+        if values[-1] == 0:
             raise fail("NKI-L03", f"nl.{name} does not move", given="step 0",
                        limit="a step that is not 0", hint="range(start, stop, tile)")
-        return plainrange.unrolled(range(0, values[0], values[1]) if stop is None
-                                   else range(*values))
+        return plainrange.unrolled(range(0, *values) if stop is None else range(*values))
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return function
@@ -354,7 +353,6 @@ def load_transpose2d(m: Machine, src: Any, dtype: Any = None) -> Tensor:
 def gather_flattened(m: Machine, data: Any, indices: Any, axis: Any = 0, dtype: Any = None
                      ) -> Tensor:
     """Gather per partition along the flattened free dims."""
-    from ...isa import gpsimd
     return gpsimd.gather_flattened(data, indices, dtype=dtype)
 
 
