@@ -477,7 +477,7 @@ def main():
     folder, read, write, limits = sys.argv[1:5]
     State.folder = folder.rstrip("/") + "/"
     State.pipe = Pipe(int(read), int(write))
-    import numpy as _  # noqa: F401
+    import numpy as _
     try:
         import ml_dtypes as _  # noqa: F401 (before the limits, which may forbid its threads)
     except ImportError:
