@@ -19,6 +19,7 @@ from ...machine.limits import integer
 from ...machine.machine import Machine
 from ...machine.tensor import Tensor
 from ...trace.trace import NODE
+from ..constant import constant as _constant
 from . import math as _math
 from . import refusals as _refusals
 from .assign import assign as _assign
@@ -141,17 +142,10 @@ def random_seed(m: Machine, seed: Any) -> None:
     rng.random_seed(seed)
 
 
-def _constant(m: Machine, array: np.ndarray) -> Tensor:
-    a = array.copy()                        # what it holds now: the host may use it again
-    if a.dtype.itemsize == 8:
-        a = _dtypes.from_host(a, _dtypes.FLOAT32 if a.dtype.kind == "f" else _dtypes.INT32)
-    return allocate.input_tensor(m, a, "constant", mutable=False)
-
-
 @public
 def shared_constant(m: Machine, constant: Any) -> NkiTensor:
     """Make an HBM tensor out of a NumPy array, or of a .npy file."""
-    a = np.load(constant) if isinstance(constant, str) else np.asarray(constant)
+    a = np.load(constant) if isinstance(constant, str) else constant
     return NkiTensor(_constant(m, a), MemoryRegion.shared_hbm)
 
 
