@@ -8,6 +8,7 @@ from ...machine import allocate, arena
 from ...machine.limits import integer
 from ...machine.machine import Machine
 from ...machine.tensor import Tensor
+from . import older
 from .enums import BUFFERS, MemoryRegion
 from .tensor import NkiTensor
 
@@ -24,6 +25,7 @@ def create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "",
     if not isinstance(region, MemoryRegion):
         raise fail("NKI-M05", "buffer is not a memory", given=repr(buffer)[:60],
                    limit="nl.sbuf, nl.psum, nl.private_hbm, nl.shared_hbm (no strings since 0.3)")
+    older.marked(shape)
     if address is not None:
         return NkiTensor(_at(m, shape, dtype, region, name, address), region, name)
     return NkiTensor(allocate.create(m, shape, dtype, BUFFERS[region], name), region, name)

@@ -28,6 +28,7 @@ from .enums import (
     reduce_cmd,
 )
 from .registers import BITS, NkiScalar, VirtualRegister
+from .tensor import NkiTensor
 
 #: the modules that write the table; importing them is what fills it
 TABLE = (act, columns, dma, dve, dynamic, gpsimd, mx, newer, pe, reduce, rng, search)
@@ -56,8 +57,7 @@ def _own(text: str) -> Any:
         def function(*args: Any, **kw: Any) -> NkiInstruction:
             m = machine(form.api)
             m.flush()
-            if m.older:
-                args, kw = older.arguments(name, args, kw)
+            _, args, kw = older.translated(m, name, args, kw)
             values = form.bind(args, kw)
             plan(m, **dict(zip(form.names[:-1], map(argument, values))))
             return NkiInstruction.issued(m, values[-1])
@@ -151,12 +151,16 @@ def get_nc_sub_version() -> int:
 
 def register_alloc(x: Any = None) -> VirtualRegister:
     """Return a new register, with an integer in it if one is given."""
-    machine("nisa.register_alloc")
+    m = machine("nisa.register_alloc")
+    if isinstance(x, NkiTensor):
+        older.tell(m, "nisa.register_alloc of a tensor",
+                   "r = nisa.register_alloc(); nisa.register_load(r, tile)")
+        register_load(r := VirtualRegister(), x)
+        return r
     number = as_int(x)
     if x is not None and number is None:
         raise fail("NKI-N07", "nisa.register_alloc takes an integer", given=type(x).__name__,
-                   limit="an int, or nothing (0.2 took a tensor as well)",
-                   hint="r = nisa.register_alloc(); nisa.register_load(r, tile)")
+                   limit="an int, or nothing")
     return VirtualRegister(_immediate(number or 0, "nisa.register_alloc"))
 
 
@@ -283,8 +287,10 @@ for _plain in (register_alloc, register_load, register_move, register_store, sca
 
 
 def __getattr__(name: str) -> Any:
-    """Say that a name of the package is not modelled, or that it does not exist."""
+    """Return an instruction of an older release; say that a name is not modelled, or not there."""
     from .versions import missing
+    if name in older.SAME:
+        return older.same(name, INSTRUCTIONS[older.SAME[name]])
     raise missing("nisa", name, globals())
 
 

@@ -383,10 +383,11 @@ del public, strict                              # no names of nl
 
 
 def __getattr__(name: str) -> Any:
-    """Say that a name of the package is not modelled, or that it does not exist."""
+    """Return a name of an older release; say that one is not modelled, or that it does not exist.
+    """
     from .older import NAMES
     from .versions import missing
-    if name in NAMES and level.older():
+    if name in NAMES:
         return NAMES[name]
     raise missing("nl", name, globals())
 

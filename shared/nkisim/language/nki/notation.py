@@ -158,6 +158,8 @@ def tensor_reduce(m: Machine, given: dict[str, Any]) -> None:
     rank = len(getattr(data, "shape", ()))
     found = sorted({integer(a, "an axis") % max(rank, 1) for a in axes})
     if rank and found and found[0] > 0 and found != list(range(rank - len(found), rank)):
+        found = older.reduced(m, given["dst"], data, found) or found
+    if rank and found and found[0] > 0 and found != list(range(rank - len(found), rank)):
         raise fail("NKI-S10", "nisa.tensor_reduce over axes that are not the last ones",
                    given=f"axis {axis} of shape {data.shape}",
                    limit="since 0.3 an axis is the tensor's own, and trailing free dims reduce",
@@ -316,6 +318,8 @@ def dma_transpose(m: Machine, given: dict[str, Any]) -> None:
     if by_hardware:
         _by_hardware(m, src)
     want = tuple(src.shape[a] for a in TRANSPOSES.get(len(src.shape), ()))
+    if want and dst.shape != want and older.filled(dst.shape, want):
+        given["dst"] = dst = regroup(dst, want)
     if want and dst.shape != want:
         raise fail("NKI-S01", "nisa.dma_transpose: dst has another shape than the transposed src",
                    given=f"src {src.shape}, dst {dst.shape}",
