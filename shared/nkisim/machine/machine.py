@@ -32,6 +32,8 @@ from .transfers import Transfers
 from .undefined import Undefined
 from .values import TileValues
 
+new = object.__new__
+
 
 class Machine:
     """One NeuronCore executing one kernel launch."""
@@ -64,6 +66,8 @@ class Machine:
         self._tiles: dict[tuple, tuple[int, ...]] = {}      # checked tile shapes -> strides
         self.layouts: dict[tuple, tuple] = {}               # checked nl.ndarray calls -> layout
         self.views: dict[tuple, tuple] = {}                 # resolved subscripts -> view
+        #: and reshapes -> shape, strides and block dims
+        self.reshapes: dict[tuple, tuple[tuple[int, ...], tuple[int, ...], int]] = {}
         self.accepted: dict[tuple, Any] = {}              # forms of calls -> what was planned
         self.node = 0                   # loop iteration being executed
         self.top = 0                    # the node of the kernel's top level
@@ -191,8 +195,11 @@ class Machine:
         if dst is not None:
             self.commit(ins, dst)
             return dst
-        t = Tensor(self, None, 0, ins.shape, (), ins.dtype, 0, ins.kind)
-        t.pending = ins
+        t = new(Tensor)                         # as Tensor.__init__ does, sooner
+        t.storage = None                        # type: ignore[assignment]
+        t.m, t.offset, t.shape, t.strides = self, 0, ins.shape, ()
+        t.dtype, t.nblock, t.kind, t.pending = ins.dtype, 0, ins.kind, ins
+        t.oob = t.owner = t._np = None
         self.pending = (ins, t)
         return t
 
@@ -323,17 +330,16 @@ class Machine:
         waits = False
         if self.transfers is not None:
             self.transfers.before(ins, outs)
-        on_partitions = ins.row.on_partitions
         for t in outs:
             if t.oob is not None:
                 masked.check_bounds(t, ins.mask)
-            if on_partitions and t.offset >= t.storage.row_bytes and t.kind is not HBM:
+            if t.offset >= t.storage.row_bytes and t.kind is not HBM and ins.row.on_partitions:
                 refuse.start_partition(t)
         for t in ins.srcs:
             if t.oob is not None:
                 masked.check_bounds(t, ins.over)
             st = t.storage
-            if on_partitions and t.offset >= st.row_bytes and t.kind is not HBM:
+            if t.offset >= st.row_bytes and t.kind is not HBM and ins.row.on_partitions:
                 refuse.start_partition(t)
             if st.lazy_zero:
                 self._zero_for_real(st)

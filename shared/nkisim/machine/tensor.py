@@ -18,7 +18,7 @@ from . import affine, basic, habits, truth
 from .geometry import Axis, Notes, carried, leaving, moved, reshaped
 from .index import Index, Mask, Slice, plain, whole
 from .indirect import Indirect, Shifted
-from .subscripts import RESOLVERS, resolver
+from .subscripts import FORMS, resolver
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -152,8 +152,15 @@ class Tensor:
         """Return the view that integers and slices inside of the tensor mean; None for others."""
         if self.oob is not None:
             return None
-        form = (len(self.shape), self.nblock if self.kind is not HBM else -1, *map(type, keys))
-        return (RESOLVERS.get(form) or resolver(form, Tensor))(self, keys)
+        part = self.nblock if self.kind is not HBM else -1
+        try:
+            forms = FORMS[len(self.shape)][part]
+            for k in keys:
+                forms = forms[type(k)]
+            resolve = forms[None]
+        except KeyError:
+            resolve = resolver(len(self.shape), part, keys, Tensor)
+        return resolve(self, keys)
 
     def _subscript(self, keys: tuple) -> Tensor:
         """Resolve the subscripts that the fast path leaves: `...`, ds, indices, past the end."""
@@ -239,6 +246,11 @@ class Tensor:
         self.settle()
         args = sizes_or_shape if shape is None else (shape,)
         new = tuple(args[0]) if len(args) == 1 and not np.isscalar(args[0]) else args
+        form = None
+        if self.oob is None and all([type(n) is int for n in new]):
+            form = self.shape, self.strides, self.nblock, self.kind, new
+            if form in self.m.reshapes:
+                return self.like(self.offset, *self.m.reshapes[form], None)
         sizes = [whole(n, "a size of a reshape") for n in new]
         if any(n is None for n in sizes):
             raise fail("NKI-S06", "a shape has a size that is not an integer", given=f"{new!r}",
@@ -272,6 +284,8 @@ class Tensor:
             raise fail("NKI-S07", "this reshape cannot be a view of strided HBM data",
                        given=f"{self.shape} with strides {self.strides} to {target}",
                        hint="reshape the whole tensor before slicing it")
+        if form is not None:
+            self.m.reshapes[form] = target, strides, nblock
         return self.like(self.offset, target, strides, nblock,
                          reshaped(self.oob, self.shape, target))
 
