@@ -16,7 +16,7 @@ from ..checks.finding import Finding
 from ..chip import dtypes
 from ..chip.hw import NeuronCore
 from ..chip.memory import FULLY, HBM, NEVER, PARTLY, PSUM, Storage, contiguous_strides
-from ..errors import NkiError, fail, user_frame
+from ..errors import NkiError, fail
 from ..trace.trace import Trace
 from . import arena, assignment, bodies, late, limits, masked, refuse, waiting
 from .block import BlockTensor
@@ -66,8 +66,6 @@ class Machine:
         self._tiles: dict[tuple, tuple[int, ...]] = {}      # checked tile shapes -> strides
         self.layouts: dict[tuple, tuple] = {}               # checked nl.ndarray calls -> layout
         self.views: dict[tuple, tuple] = {}                 # resolved subscripts -> view
-        #: and reshapes -> shape, strides and block dims
-        self.reshapes: dict[tuple, tuple[tuple[int, ...], tuple[int, ...], int]] = {}
         self.accepted: dict[tuple, Any] = {}              # forms of calls -> what was planned
         self.node = 0                   # loop iteration being executed
         self.top = 0                    # the node of the kernel's top level
@@ -101,8 +99,7 @@ class Machine:
     # -- places ------------------------------------------------------------------
     def here(self) -> int:
         """Return the line id of the user's current line."""
-        frame = user_frame(sys._getframe(1))
-        return -1 if frame is None else self.trace.line(frame)
+        return self.trace.line(sys._getframe(1))
 
     def find(self, id: str, severity: str, text: str, where: int = -1, other: int = -1) -> None:
         """Add a finding, once per rule and pair of lines."""

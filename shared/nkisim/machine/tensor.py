@@ -246,11 +246,6 @@ class Tensor:
         self.settle()
         args = sizes_or_shape if shape is None else (shape,)
         new = tuple(args[0]) if len(args) == 1 and not np.isscalar(args[0]) else args
-        form = None
-        if self.oob is None and all([type(n) is int for n in new]):
-            form = self.shape, self.strides, self.nblock, self.kind, new
-            if form in self.m.reshapes:
-                return self.like(self.offset, *self.m.reshapes[form], None)
         sizes = [whole(n, "a size of a reshape") for n in new]
         if any(n is None for n in sizes):
             raise fail("NKI-S06", "a shape has a size that is not an integer", given=f"{new!r}",
@@ -284,8 +279,6 @@ class Tensor:
             raise fail("NKI-S07", "this reshape cannot be a view of strided HBM data",
                        given=f"{self.shape} with strides {self.strides} to {target}",
                        hint="reshape the whole tensor before slicing it")
-        if form is not None:
-            self.m.reshapes[form] = target, strides, nblock
         return self.like(self.offset, target, strides, nblock,
                          reshaped(self.oob, self.shape, target))
 

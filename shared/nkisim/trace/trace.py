@@ -268,9 +268,9 @@ class Trace:
         self.storages = Storages()
         self._places: list[tuple[str, int, str]] = []       # by line id: a Where takes long to make
         self._place_ids: dict[tuple[str, int, str], int] = {}
-        #: code of the user's by its id, kept, so that ids stay unique: with its `_line_numbers`,
-        #: and the ids of its lines by number, or by offset where there are none
-        self._codes: dict[int, tuple[CodeType, array | None, dict[int, int]]] = {}
+        #: code by its id, kept, so that ids stay unique: with its `_line_numbers`, and the ids of
+        #: its lines by number, or by offset where there are none; None if it is not the user's
+        self._codes: dict[int, tuple[CodeType, array | None, dict[int, int] | None]] = {}
         # as the constants at the top of this file say; `instructions` and `operands` read it
         self.rows = array("q")
         self.starts = array("q")
@@ -289,19 +289,22 @@ class Trace:
 
     def line(self, frame: Any) -> int:
         """Return the id of the source line that the user's code is at: in `frame` or above."""
-        code = frame.f_code
-        known = self._codes.get(id(code))           # hashing the code itself would take long
-        if known is None:
-            user = user_frame(frame)
-            if user is not frame:
-                return -1 if user is None else self.line(user)
-            known = self._codes[id(code)] = code, _line_numbers(code), {}
-        _, numbers, ids = known
-        at = frame.f_lasti if numbers is None else numbers[frame.f_lasti >> 1]
-        got = ids.get(at)
-        if got is None:
-            got = ids[at] = self.line_of(code, frame.f_lineno if numbers is None else at)
-        return got
+        while frame is not None:
+            code = frame.f_code
+            known = self._codes.get(id(code))       # hashing the code itself would take long
+            if known is None:
+                users = user_frame(frame) is frame
+                known = self._codes[id(code)] = \
+                    code, _line_numbers(code) if users else None, {} if users else None
+            _, numbers, ids = known
+            if ids is not None:
+                at = frame.f_lasti if numbers is None else numbers[frame.f_lasti >> 1]
+                got = ids.get(at)
+                if got is None:
+                    got = ids[at] = self.line_of(code, frame.f_lineno if numbers is None else at)
+                return got
+            frame = frame.f_back
+        return -1
 
     def line_of(self, code: CodeType, lineno: int) -> int:
         """Return the id of a line of `code`."""
