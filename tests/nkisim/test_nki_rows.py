@@ -105,6 +105,18 @@ def test_tensor_scalar_reduce_starts_from_a_tile_or_a_number():
         np.testing.assert_allclose(got, np.maximum(2 * x.max(1, keepdims=True), want), rtol=1e-6)
 
 
+def test_tensor_scalar_reduce_takes_operators_of_one_operand():
+    x = array(32, 40)
+    for none in (None, 0, 0.0):
+        got, total = run(lambda d, x, r, none=none: nisa.tensor_scalar_reduce(
+                             d, x, nl.abs, none, nl.minimum, r),
+                         x, more=[((32, 1), nl.float32)])
+        np.testing.assert_array_equal(got, np.abs(x))
+        np.testing.assert_array_equal(total, np.abs(x).min(1, keepdims=True))
+    with pytest.raises(NkiError, match="NKI-E05"):
+        run(lambda d, x: nisa.tensor_scalar_reduce(d, x, nl.abs, 2.0, nl.minimum), x)
+
+
 def test_an_average_across_partitions():
     x = array(32, 40)
     got = run(lambda d, x: nisa.tensor_partition_reduce(d, nl.average, x), x, shape=(1, 40))

@@ -10,8 +10,6 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from ...chip import dtypes
 from ...errors import NkiError, fail
 from ...lint import level
@@ -132,11 +130,6 @@ def meant(name: str, given: dict[str, Any]) -> None:
     """Change arguments by name into what they meant in 0.1 and 0.2."""
     if name == "tensor_reduce" and given["data"].__class__ is Tensor:
         given["axis"] = tuple(_last(given["axis"], len(given["data"].shape)))
-    if name == "memset" and given["dst"].__class__ is Tensor:
-        value = given["value"]
-        if isinstance(value, (float, np.floating)) and dtypes.is_int(given["dst"].dtype) \
-                and float(value).is_integer():
-            given["value"] = int(value)
 
 
 def _last(axis: Any, rank: int) -> list[int]:
