@@ -270,6 +270,12 @@ def _gelu_sigmoid_dx(x: Array) -> Array:
     return gate + _times(x, 1.702 * gate * _sigmoid(-1.702 * x))
 
 
+def _reduced(x: Array) -> Array:
+    """Return the angle between -pi and pi (as float32 has them) that has the same sine."""
+    half = np.nextafter(np.float32(math.pi), np.float32(0))
+    return np.clip(x - 2 * math.pi * np.round(x / (2 * math.pi)), -half, half)
+
+
 def _softplus(x: Array) -> Array:
     return np.logaddexp(0, x)
 
@@ -311,6 +317,7 @@ ACTIVATIONS: dict[str, ActOp] = {op.name: op for op in (
     ActOp("reciprocal", np.reciprocal, 2.0**-42, 2.0**42, by_magnitude=True),
     ActOp("cos", np.cos, isa=False),
     ActOp("tan", np.tan, isa=False),
+    ActOp("reduced_angle", _exact(_reduced), engines=(VECTOR,), isa=False),     # in nl.sin of nki
     ActOp("ceil", np.ceil, engines=(VECTOR,), isa=False),
     ActOp("floor", np.floor, engines=(VECTOR,), isa=False),
     ActOp("trunc", np.trunc, engines=(VECTOR,), isa=False),
