@@ -159,6 +159,14 @@ ALU: dict[str, AluOp] = {op.name: op for op in (
 )}
 
 
+#: operators of tensor_scalar and tensor_scalar_reduce from NeuronCore-v4 on
+ALU_V4: dict[str, AluOp] = {op.name: op for op in (
+    AluOp("square", "arith", _unary(np.square), np.square, unary=True),
+    AluOp("relu", "arith", _unary(lambda x, out=None: np.maximum(x, np.float32(0), out=out)),
+          unary=True),
+)}
+
+
 # --- activation functions ------------------------------------------------------------------------
 
 def _horner(coefficients: tuple[float, ...], u: Array) -> Array:
@@ -402,6 +410,11 @@ _ISA_ACTIVATIONS = {name: op for name, op in ACTIVATIONS.items() if op.isa}
 def resolve_alu(op: Any) -> AluOp:
     """Return the ALU operator that an nl function, NumPy function or name means."""
     return op if isinstance(op, AluOp) else _resolve(op, ALU, "an ALU operator")
+
+
+def of_v4(op: Any) -> AluOp | None:
+    """Return the ALU operator that an nl function means from NeuronCore-v4 on, and not before."""
+    return ALU_V4.get(_name_of(op))
 
 
 @_remember

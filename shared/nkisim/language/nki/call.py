@@ -23,7 +23,7 @@ from ...machine.machine import Machine
 from ...machine.tensor import Tensor
 from ...trace.trace import KIND, NODE
 from . import alike, columns, older, refusals
-from .enums import OF_PARAMETER, dependency
+from .enums import OF_PARAMETER, dependency, dge_mode
 from .grids import NkiBlockGrid, NkiTileGrid, instead
 from .tensor import Empty, NkiTensor, no_elements
 from .versions import said_of
@@ -495,5 +495,4 @@ def _named(function: Any, form: Signature, doc: str | None, row: Row | None = No
 
 def dge_code(given: dict[str, Any]) -> None:
     """Translate the number of a dge_mode into that of the rows."""
-    from .enums import dge_mode
     given["dge_mode"] = _CODES[dge_mode(given["dge_mode"]).name]

@@ -58,7 +58,7 @@ def _placed(m: Machine, region: MemoryRegion, address: Any) -> Any:
                    given=f"{address!r} in {region.value}",
                    limit="(partition, byte offset in a partition), in SBUF or PSUM")
     part, byte = (integer(a, "an address") for a in address)
-    if part % 32:
+    if part % m.hw.quadrant:
         raise fail("NKI-A01", "a tile is placed at a partition where none can start",
                    given=f"partition {part}", limit="0, 32, 64 or 96")
     if region is MemoryRegion.psum and byte % m.hw.psum_bank_bytes:

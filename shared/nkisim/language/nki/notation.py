@@ -12,6 +12,7 @@ from ...chip import dtypes, ops
 from ...chip.memory import PSUM, sbuf
 from ...errors import fail
 from ...isa import dve
+from ...isa.dma import TRANSPOSES
 from ...isa.operands import is_scalar, regroup
 from ...isa.table import ROWS, Row
 from ...machine import allocate, bodies
@@ -71,12 +72,14 @@ def tensor_scalar(m: Machine, given: dict[str, Any]) -> None:
     """Let unary operators go without an operand."""
     operands(m, given)
     for k in "01":
-        _unary("tensor_scalar", given, k)
+        _unary(m, "tensor_scalar", given, k)
 
 
-def _unary(name: str, given: dict[str, Any], k: str) -> None:
+def _unary(m: Machine, name: str, given: dict[str, Any], k: str) -> None:
     """Give an operator of one operand a number for the other one."""
     op, value = given["op" + k], given["operand" + k]
+    if m.hw.generation >= 4 and (newer := ops.of_v4(op)) is not None:
+        given["op" + k] = op = newer
     if op is None or not (alu := ops.resolve_alu(op)).unary:
         return
     if value is not None and not (is_scalar(value) and value == 0):
@@ -130,7 +133,7 @@ def matmul_mx(m: Machine, given: dict[str, Any]) -> None:
 def tensor_scalar_reduce(m: Machine, given: dict[str, Any]) -> None:
     """Give the accumulators a tile to be read into where the kernel wants none."""
     operands(m, given)
-    _unary("tensor_scalar_reduce", given, "0")
+    _unary(m, "tensor_scalar_reduce", given, "0")
     if given["reduce_res"] is None:
         key = ("unread", getattr(given["data"], "shape", (1,))[0])
         if key not in m.constants:
@@ -287,11 +290,11 @@ def _one_column(api: str, x: Any) -> None:
 _INDEX_ROWS = 16        # of the indices of a transposing gather, and of what it transposes
 
 
-def _gathered(src: Patterned) -> None:
+def _gathered(m: Machine, src: Patterned) -> None:
     """Hold a transpose of rows that indices choose to its documented shapes."""
     rows, columns = src.rows.shape[0], src.rows.size // src.rows.shape[0]
-    if rows % _INDEX_ROWS or columns > 1 and rows != 128 or src.dtype.itemsize != 2 \
-            or src.shape[-1] > 128 or src.shape[0] % _INDEX_ROWS:
+    if rows % _INDEX_ROWS or columns > 1 and rows != m.hw.pmax \
+            or src.dtype.itemsize != 2 or src.shape[-1] > m.hw.pmax or src.shape[0] % _INDEX_ROWS:
         raise fail("NKI-S03", "nisa.dma_transpose does not transpose these rows",
                    given=f"indices {src.rows.shape}, rows {src.shape} of {src.dtype}",
                    limit="indices (16 .. 128 by 16, 1) or (128, n), which count column by column; "
@@ -299,12 +302,12 @@ def _gathered(src: Patterned) -> None:
                    hint="nisa.dma_copy the rows, then nisa.nc_transpose")
 
 
-def _by_hardware(src: Any) -> None:
+def _by_hardware(m: Machine, src: Any) -> None:
     """Hold a transpose by hardware descriptors to its documented shapes (those of 0.6)."""
     shape = src.shape
     ok = shape[0] == 16 if len(shape) == 2 else \
         shape[0] in (1, 2, 4, 8, 16) and shape[0] * shape[-2] % 16 == 0
-    if src.dtype.itemsize != 2 or shape[-1] > 128 or not ok:
+    if src.dtype.itemsize != 2 or shape[-1] > m.hw.pmax or not ok:
         raise fail("NKI-S03", "nisa.dma_transpose with hwdge does not take this shape",
                    given=f"src {shape} of {src.dtype}",
                    limit="hwdge: 2-byte elements, the last dim up to 128; 16 rows in 2-D; in 3-D "
@@ -321,12 +324,10 @@ def dma_transpose(m: Machine, given: dict[str, Any]) -> None:
     dst, src = given["dst"], given["src"]
     written("nisa.dma_transpose", dst)
     if isinstance(src, Patterned) and src.rows.size > 1:
-        _gathered(src)
+        _gathered(m, src)
     if by_hardware:
-        _by_hardware(src)
-    rank = len(src.shape)
-    axes = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}.get(rank, ())
-    want = tuple(src.shape[a] for a in axes)
+        _by_hardware(m, src)
+    want = tuple(src.shape[a] for a in TRANSPOSES.get(len(src.shape), ()))
     if want and dst.shape != want and older.filled(dst.shape, want):
         given["dst"] = dst = regroup(dst, want)
     if want and dst.shape != want:
