@@ -72,12 +72,14 @@ def tensor_scalar(m: Machine, given: dict[str, Any]) -> None:
     """Let unary operators go without an operand."""
     operands(m, given)
     for k in "01":
-        _unary("tensor_scalar", given, k)
+        _unary(m, "tensor_scalar", given, k)
 
 
-def _unary(name: str, given: dict[str, Any], k: str) -> None:
+def _unary(m: Machine, name: str, given: dict[str, Any], k: str) -> None:
     """Give an operator of one operand a number for the other one."""
     op, value = given["op" + k], given["operand" + k]
+    if m.hw.generation >= 4 and (newer := ops.of_v4(op)) is not None:
+        given["op" + k] = op = newer
     if op is None or not (alu := ops.resolve_alu(op)).unary:
         return
     if value is not None and not (is_scalar(value) and value == 0):
@@ -131,7 +133,7 @@ def matmul_mx(m: Machine, given: dict[str, Any]) -> None:
 def tensor_scalar_reduce(m: Machine, given: dict[str, Any]) -> None:
     """Give the accumulators a tile to be read into where the kernel wants none."""
     operands(m, given)
-    _unary("tensor_scalar_reduce", given, "0")
+    _unary(m, "tensor_scalar_reduce", given, "0")
     if given["reduce_res"] is None:
         key = ("unread", getattr(given["data"], "shape", (1,))[0])
         if key not in m.constants:
