@@ -18,6 +18,7 @@ from ...machine.index import arange as _arange
 from ...machine.limits import integer
 from ...machine.machine import Machine
 from ...machine.tensor import Indirect, Tensor
+from ..constant import constant as _constant
 from . import grid as _grid
 from . import language_constants as constants
 from .public import public
@@ -58,10 +59,7 @@ def ndarray(m: Machine, shape: Any, dtype: Any = None, *, buffer: Any = None,
     return allocate.create(m, shape, dtype, buffer, name)
 
 
-@public
-def full(m: Machine, shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None,
-         name: str = "") -> Tensor:
-    """Create a tensor in SBUF or PSUM filled with a number."""
+def _filled(m: Machine, shape: Any, fill_value: Any, dtype: Any, buffer: Any, name: str) -> Tensor:
     where = sbuf if buffer is None else buffer
     if getattr(where, "kind", None) is HBM:
         raise fail("NKI-M08", "an HBM tensor cannot be created with a value",
@@ -83,16 +81,23 @@ def full(m: Machine, shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = N
 
 
 @public
+def full(m: Machine, shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None,
+         name: str = "") -> Tensor:
+    """Create a tensor in SBUF or PSUM filled with a number."""
+    return _filled(m, shape, fill_value, dtype, buffer, name)
+
+
+@public
 def zeros(m: Machine, shape: Any, dtype: Any = np.float32, *, buffer: Any = None,
           name: str = "") -> Tensor:
     """Create a tensor of zeros; in PSUM this is free when a matmul accumulates into it."""
-    return full(shape, 0, dtype, buffer=buffer, name=name)
+    return _filled(m, shape, 0, dtype, buffer, name)
 
 
 @public
 def ones(m: Machine, shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
     """Create a tensor of ones in SBUF or PSUM."""
-    return full(shape, 1, dtype, buffer=buffer, name=name)
+    return _filled(m, shape, 1, dtype, buffer, name)
 
 
 def _like(a: Any) -> tuple[Any, Any]:
@@ -107,7 +112,7 @@ def zeros_like(m: Machine, a: Any, dtype: Any = None, *, buffer: Any = None,
                name: str = "") -> Tensor:
     """Create zeros with the shape (and dtype) of another tensor."""
     shape, dt = _like(a)
-    return full(shape, 0, dt if dtype is None else dtype, buffer=buffer, name=name)
+    return _filled(m, shape, 0, dt if dtype is None else dtype, buffer, name)
 
 
 @public
@@ -133,15 +138,7 @@ def random_seed(m: Machine, seed: Any, *, mask: Any = None) -> None:
 @public
 def shared_constant(m: Machine, constant: Any, dtype: Any = None) -> Tensor:
     """Make an HBM tensor out of a NumPy array, as it is now; nl.load it to use it."""
-    a = np.array(constant)
-    if a.dtype.itemsize == 8 and dtype is None:
-        dtype = np.float32 if a.dtype.kind == "f" else np.int32
-        if a.size and a.dtype.kind in "iu" and not -2**31 <= a.min() <= a.max() < 2**31:
-            raise fail("NKI-D03", "nl.shared_constant: a value does not fit in int32",
-                       given=f"{a.dtype} from {a.min()} to {a.max()}")
-    if dtype is not None:
-        a = dtypes.from_host(a, dtypes.normalize(dtype))
-    return allocate.input_tensor(m, a, "constant", mutable=False)
+    return _constant(m, constant, dtype)
 
 
 @public
