@@ -174,10 +174,10 @@ def main() -> None:
             continue
         os.environ[VARIABLE] = "" if nests else "0"
         inner = as_kernel(getattr(kernel, "kernel", kernel))
-        trace_s, run = spent(args.repeat, lambda: launch(       # noqa: B023
+        trace_s, run = spent(args.repeat, lambda: launch(
             inner, inputs, kwargs, target=core.name, compute=False))    # noqa: B023
         count = len(run.trace)
-        plan_s, _ = spent(args.repeat, lambda: Profile(         # noqa: B023
+        plan_s, _ = spent(args.repeat, lambda: Profile(
             run, core, "static", name))                         # noqa: B023
         rate = count / (trace_s + plan_s)
         table.add_row(name, f"{count:,}", f"{1e6 * trace_s / count:.2f}",

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: How the cases of a suite are found in a checkout and run (see layouts.py and child.py).
-HOWS = ("tests", "scripts", "vecadd", "conv2d", "ffnn", "numpy pairs", "harness")
-
 
 @dataclass(frozen=True)
 class Part:
     """Files of one kind in a checkout. `files` are glob patterns relative to it.
 
-    `path`: folders put on sys.path, relative to the checkout or as `owner+name/folder` in the
-    sources. `partner`: the checkout that holds the references of "numpy pairs"; without `values`
-    their kernels are only planned, not computed. `slow` parts run with --full only. `seconds`: the
+    `how` cases are found and run: see `_job` in layouts.py. `path`: folders put on
+    sys.path, relative to the checkout or as `owner+name/folder` in the sources. `partner`: the
+    checkout that holds the references of "numpy pairs"; without `values` their kernels are only
+    planned, not computed. `slow` parts run with --full only. `seconds`: the
     time limit of a file. `env`: variables that the files want set. `partner` of "harness": the
     folder of the programs that files NAME_ref.py are put into, NAME_test.py. `sample` of "tests":
     so many cases of each test function run (--full: all), its smallest and larger ones, each for at

@@ -14,7 +14,7 @@ pytest.importorskip("sphinx", reason="sphinx is not installed (extra: docs)")
 pytest.importorskip("myst_parser", reason="myst-parser is not installed (extra: docs)")
 pytest.importorskip("furo", reason="furo is not installed (extra: docs)")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from docs import book  # noqa: E402
+from docs import book
 
 PAGES = ("README.html", "labs/vecadd/README.html", "labs/ffnn/README.html",
          "labs/conv2d/README.html", "reference/nkisim.html", "errors/NKI-P01.html",

@@ -202,7 +202,7 @@ def each(work: Callable[[T], R], items: Iterable[T]) -> list[tuple[T, R | None, 
     def one(item: T) -> tuple[T, R | None, Exception | None]:
         try:
             return item, work(item), None
-        except Exception as error:  # noqa: BLE001 - handed back, not swallowed
+        except Exception as error:
             return item, None, error
 
     if not items:

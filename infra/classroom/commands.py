@@ -156,6 +156,10 @@ def _provision(r: Run, options: Result) -> Result:
         " provision again."
         for name in outcome.unarmed
     ]
+    lines += [
+        f"{student}: the copy of {at:%Y-%m-%d %H:%M} UTC comes onto the new machine."
+        for student, at in sorted(outcome.restored.items())
+    ]
     if outcome.unplaced:
         lines.append(
             "Run provision again later: who has a machine keeps it, only the missing ones are"

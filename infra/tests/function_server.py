@@ -140,7 +140,7 @@ def _serve(handler_name: str, concurrency: int) -> None:
                 }
                 done = handler(event, None)
                 self.answer(done["statusCode"], done["headers"], done["body"])
-            except Exception as error:  # noqa: BLE001 - Lambda answers so, and says no more
+            except Exception as error:
                 print(repr(error), file=sys.stderr)
                 self.answer(502, {}, '{"Message":"Internal Server Error"}')
             finally:

@@ -27,7 +27,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
     spoiled: dict[str, str] = {}
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         """Answer with the file, or with what spoils it."""
         text = self.spoiled.get(self.path)
         if text is None:

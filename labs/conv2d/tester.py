@@ -6,13 +6,12 @@ import sys
 from collections.abc import Sequence
 
 try:
-    import labkit  # noqa: F401
-except ModuleNotFoundError:
-    sys.exit('labkit is not installed: run  python -m pip install -e ".[labs]"  '
-             "at the top of the repository")
+    from labkit.cli import add_bench_flags, add_common_flags, guarded, run_tester
+except ModuleNotFoundError as error:
+    print(f"could not run: {error.name} is not installed; README.md at the top of the repository "
+          "has the command that installs what the labs need", file=sys.stderr)
+    sys.exit(2)
 from spec import LAB
-
-from labkit.cli import add_bench_flags, add_common_flags, guarded, run_tester
 
 FLEETS = ("quick", "basic", "berkeley", "stanford", "stanford_pool", "full")
 

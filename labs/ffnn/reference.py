@@ -11,14 +11,15 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
-
 try:
+    import numpy as np
+
     from labkit import AnyArgmax, SpecError, make_inputs
     from labkit.inputs import load_array
-except ModuleNotFoundError:
-    sys.exit('labkit is not installed: run  python -m pip install -e ".[labs]"  '
-             "at the top of the repository")
+except ModuleNotFoundError as error:
+    print(f"could not run: {error.name} is not installed; README.md at the top of the repository "
+          "has the command that installs what the labs need", file=sys.stderr)
+    sys.exit(2)
 
 NAMES = ("X", "W1", "b1", "W2", "b2")
 

@@ -6,14 +6,13 @@ import sys
 from collections.abc import Sequence
 
 try:
-    import labkit  # noqa: F401
-except ModuleNotFoundError:
-    sys.exit('labkit is not installed: run  python -m pip install -e ".[labs]"  '
-             "at the top of the repository")
+    from labkit import Case, SpecError
+    from labkit.cli import add_bench_flags, add_common_flags, guarded, run_tester
+except ModuleNotFoundError as error:
+    print(f"could not run: {error.name} is not installed; README.md at the top of the repository "
+          "has the command that installs what the labs need", file=sys.stderr)
+    sys.exit(2)
 from spec import FULL_LAB, LAB, MATMULS, SMALL_LAB, network_case
-
-from labkit import Case, SpecError
-from labkit.cli import add_bench_flags, add_common_flags, guarded, run_tester
 
 #: What each step of the lab runs, by the first letters of the cases' names.
 STEPS = {"transpose": "transpose_", "bias_add_act": "bias_add_", "forward": "forward",

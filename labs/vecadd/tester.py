@@ -8,29 +8,29 @@ from typing import Any
 
 try:
     from labkit import Case, MustFailNumerically, SpecError
-except ModuleNotFoundError:
-    sys.exit('labkit is not installed: run  python -m pip install -e ".[labs]"  '
-             "at the top of the repository")
+    from labkit.cli import (
+        add_common_flags,
+        backend_of,
+        guarded,
+        note_latency,
+        positive,
+        run_cases,
+        run_fleet,
+        run_tester,
+    )
+    from labkit.evaluate import PASSED, exit_code
+    from labkit.show import (
+        show_failures,
+        show_findings,
+        show_printed,
+        show_stats,
+        terminal,
+    )
+except ModuleNotFoundError as error:
+    print(f"could not run: {error.name} is not installed; README.md at the top of the repository "
+          "has the command that installs what the labs need", file=sys.stderr)
+    sys.exit(2)
 from spec import FREE_DIM_OF, KERNELS, LAB, add_case, transpose_case
-
-from labkit.cli import (
-    add_common_flags,
-    backend_of,
-    guarded,
-    note_latency,
-    positive,
-    run_cases,
-    run_fleet,
-    run_tester,
-)
-from labkit.evaluate import PASSED, exit_code
-from labkit.show import (
-    show_failures,
-    show_findings,
-    show_printed,
-    show_stats,
-    terminal,
-)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -145,9 +145,14 @@ def _simulate(kernel: Callable[..., Any], args: Sequence[np.ndarray], kwargs: Ma
     if latency and (profile or (limit_us is not None and latency["p50"] > limit_us)):
         stats["advice"] = [str(a) for a in prediction.advice] or [prediction.verdict]
     if profile:
-        prediction.save_html(f"{profile}.html")
-        prediction.save_perfetto(f"{profile}.pftrace")
-        stats["files"] = [f"{profile}.html", f"{profile}.pftrace"]
+        page, trace = f"{profile}.html", f"{profile}.pftrace"
+        stats["files"] = [page, trace]
+        try:
+            prediction.save_html(page)
+            prediction.save_perfetto(trace)
+        except OSError as error:
+            why = f"cannot write {error.filename or profile}: {error.strerror or error}"
+            raise BackendError(f"{why}; --profile names another place") from None
     findings = [{"id": f.id, "severity": f.severity, "text": f.text,
                  "where": str(f.where) if f.where else None, "try": f.suggestion()}
                 for f in run.findings]

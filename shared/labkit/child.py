@@ -54,7 +54,7 @@ def do(job: dict[str, Any], workdir: Path) -> dict[str, Any]:
     except SpecError as error:
         reply = {"error": {"kind": "request", "text": str(error)}}
     except SyntaxError as error:
-        reply = {"error": {"kind": "import", "text": _syntax_text(error)}}
+        reply = {"error": {"kind": "import", "text": _syntax_text(error, Path(job["kernels"]))}}
     except (Exception, SystemExit) as error:
         reply = {"error": describe(error, Path(job["kernels"]))}
     return {"id": job["id"], "seconds": time.perf_counter() - begun, **reply}
@@ -155,10 +155,13 @@ def _where(error: BaseException, kernels: Path) -> str:
     return ""
 
 
-def _syntax_text(error: SyntaxError) -> str:
-    place = f"{Path(error.filename).name}:{error.lineno}" if error.filename else "a file"
+def _syntax_text(error: SyntaxError, kernels: Path) -> str:
+    place = f"{Path(error.filename).name}:{error.lineno}" if error.filename else kernels.name
     line = (error.text or "").strip()
-    return f"{place} is not Python: {error.msg}" + (f"\n         {line}" if line else "")
+    text = f"{place} is not Python: {error.msg}" + (f"\n         {line}" if line else "")
+    if "null bytes" in text:        # every second byte of UTF-16
+        text += "\n  try    save it as UTF-8: an editor may have written UTF-16"
+    return text
 
 
 def die_with_parent() -> None:

@@ -166,6 +166,7 @@ def run_cases(lab: Lab, runs: Sequence[tuple[Case, str]], args: argparse.Namespa
 
     Every few seconds what is finished is written, so that not even a kill loses it.
     """
+    profile = profile.removesuffix(".html")             # NAME is meant, not its file
     backend, outcomes = backend_of(args), []
     facts: dict[str, dict[str, Any]] = {}
     saved = time.monotonic()

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from .diagnose import Alternative, Guess, guess_kind, said_of
-from .tolerance import Tolerance, is_float, tolerance
+from .spec import SpecError
+from .tolerance import Tolerance, is_float, is_number, tolerance
 
 _BLOCK = 1 << 20  # elements compared at once: keeps the fp64 temporaries small
 
@@ -22,6 +23,14 @@ class AnyArgmax:
 
     scores: np.ndarray
     accumulate: int = 1
+
+    def __post_init__(self) -> None:
+        scores = of_reference(self.scores)
+        if not scores.ndim or not scores.shape[-1]:
+            raise SpecError(f"the reference gives scores of shape {scores.shape}: their last axis "
+                            "must hold the classes")
+        if np.isnan(scores.astype(np.float64)).any():
+            raise SpecError("the reference gives scores that are NaN: none of them is the largest")
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,7 @@ class Comparison:
     def render(self) -> str:
         """Return the failure report as plain text."""
         lines = [self.text]
-        if self.worst:
+        if self.wrong:
             lines += [f"  worst element   {list(self.worst)}: expected {self.worst_expected:.7g}, "
                       f"got {self.worst_actual:.7g}",
                       f"  allowed error   {self.tolerance}",
@@ -72,6 +81,18 @@ class Comparison:
                 "guess": self.guess.kind if self.guess else None}
 
 
+def of_reference(result: Any) -> np.ndarray:
+    """Return an output of a reference as an array; raise SpecError if it holds no numbers."""
+    try:
+        array = np.asarray(result)
+    except ValueError:          # lists whose rows differ in length
+        array = np.empty(0, dtype=object)
+    if not is_number(array.dtype):
+        raise SpecError(f"the reference returned a {type(result).__name__} that is no array of "
+                        "real numbers: nothing can be compared with it")
+    return array
+
+
 def compare(expected: Any, actual: Any, *, dtype: Any = None, accumulate: int = 1,
             roundings: int = 1, alternatives: Sequence[Alternative] = ()) -> Comparison:
     """Compare one output with its reference.
@@ -82,11 +103,17 @@ def compare(expected: Any, actual: Any, *, dtype: Any = None, accumulate: int = 
     if actual is None:
         return Comparison(False, "the kernel returned nothing; it must return its output tensor")
     if not isinstance(actual, np.ndarray):
-        kind = getattr(actual, "name", type(actual).__name__)
+        name, of = getattr(actual, "name", None), type(actual)
+        kind = (name if isinstance(name, str) else of.__name__ if of.__module__ == "builtins"
+                else f"{of.__name__} of {of.__module__.partition('.')[0]}")
         return Comparison(False, f"the kernel returned a {kind}, not a tensor")
+    actual = np.asarray(actual)         # of subclasses, which compute in their own way
+    if not is_number(actual.dtype):
+        return Comparison(False, f"the output is {actual.dtype}; it must hold real numbers",
+                          shape=actual.shape)
     if isinstance(expected, AnyArgmax):
         return _compare_argmax(expected, actual, alternatives)
-    expected = np.asarray(expected)
+    expected = of_reference(expected)
     if dtype is not None and actual.dtype != np.dtype(dtype):
         return Comparison(False, f"the output is {actual.dtype}; it must be {np.dtype(dtype)}",
                           shape=actual.shape)
@@ -113,6 +140,7 @@ def _differences(expected: np.ndarray, actual: np.ndarray, limit: Tolerance,
                  ) -> tuple[np.ndarray, float, int]:
     """Return the flat mask of wrong elements, the largest error, and where the worst one is."""
     flat_e, flat_a = expected.ravel(), actual.ravel()
+    whole = not (is_float(expected.dtype) or is_float(actual.dtype))
     bad = np.zeros(flat_e.size, dtype=bool)
     max_error, worst, worst_excess = 0.0, 0, -np.inf
     with np.errstate(all="ignore"):
@@ -125,6 +153,9 @@ def _differences(expected: np.ndarray, actual: np.ndarray, limit: Tolerance,
             error = np.abs(a - e)
             error[(a == e) | (np.isnan(a) & np.isnan(e))] = 0.0  # inf - inf is NaN
             error[np.isnan(error)] = np.inf
+            if whole:       # float64 holds integers to 2^53 only
+                differ = flat_a[start:stop] != flat_e[start:stop]
+                error = np.where(differ, np.maximum(error, 1.0), 0.0)
             excess = error - (limit.atol + limit.rtol * np.where(np.isfinite(e), np.abs(e), 0.0))
             bad[start:stop] = excess > 0
             top = int(np.argmax(excess))
@@ -157,7 +188,9 @@ def _compare_argmax(expected: AnyArgmax, actual: np.ndarray,
     if actual.size != rows:
         return Comparison(False, f"the output has shape {actual.shape}; it must hold {rows} "
                                  "indices", shape=actual.shape)
-    index = actual.reshape(-1).astype(np.int64)
+    given = actual.reshape(-1).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        index = np.where((given % 1 == 0) & (np.abs(given) <= classes), given, -1).astype(np.int64)
     flat = scores.reshape(rows, classes)
     limit = tolerance(np.dtype(np.float32), expected.accumulate, scores)
     short = _short_of_best(flat, index, limit)
@@ -170,7 +203,7 @@ def _compare_argmax(expected: AnyArgmax, actual: np.ndarray,
              and (_short_of_best(x.output, index[x.where], limit) > 0).mean() < 0.02]
     return Comparison(False, f"wrong: {wrong} of {rows} indices do not pick the largest score",
                       limit, actual.shape, wrong, max_error=float(short[row]), worst=(row,),
-                      worst_expected=float(flat[row].argmax()), worst_actual=float(index[row]),
+                      worst_expected=float(flat[row].argmax()), worst_actual=float(given[row]),
                       guess=said_of(agree) if agree else None)
 
 
@@ -180,12 +213,16 @@ def _short_of_best(scores: np.ndarray, index: np.ndarray, limit: Tolerance) -> n
     inside = (index >= 0) & (index < classes)
     picked = scores[np.arange(rows), np.where(inside, index, 0)]
     best = scores.max(axis=1)
-    short = np.where(inside, best - picked, np.inf)
-    return np.where(short > 2 * (limit.atol + limit.rtol * np.abs(best)), short, 0.0)
+    with np.errstate(invalid="ignore"):         # inf - inf is NaN
+        short = np.where(inside, best - picked, np.inf)
+        close = short <= 2 * (limit.atol + limit.rtol * np.abs(best))
+    return np.where(inside & ((picked == best) | (close & np.isfinite(short))), 0.0, short)
 
 
 def neighbourhood(expected: np.ndarray, actual: np.ndarray, worst: tuple[int, ...]) -> str:
     """Return the values around the worst element: expected above, actual below."""
+    if not worst:       # of one number there is nothing around it
+        return ""
     lead, tail = worst[:-2], worst[-2:]
     if len(tail) == 1:
         expected, actual, tail = expected.reshape(1, -1), actual.reshape(1, -1), (0, *tail)

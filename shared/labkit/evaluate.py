@@ -231,7 +231,7 @@ def _judge_outputs(outcome: Outcome, outputs: tuple[Any, ...], expected: tuple[A
         options: dict[str, Any] = {"accumulate": case.accumulate, "roundings": case.roundings,
                                    "dtype": None if isinstance(wanted, AnyArgmax) else dtype}
         result = compare(wanted, given, **options)
-        if result.worst:
+        if result.wrong:
             mistakes = references.mistakes(case, place, result.worst)
             if mistakes:
                 result = compare(wanted, given, alternatives=mistakes, **options)

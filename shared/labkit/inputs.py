@@ -1,6 +1,8 @@
 """Inputs of a case from a seed: the same arrays on every machine and in every process."""
 from __future__ import annotations
 
+import math
+import os
 import zlib
 from pathlib import Path
 
@@ -21,12 +23,36 @@ def dtype_of(name: str) -> np.dtype:
         return np.dtype(kind)
 
 
+#: How often the inputs lie in memory while a case runs: here and in the process of the kernel, as
+#: arrays and as the simulator's HBM, and what the reference makes of them.
+COPIES = 4
+
+
+def machine_memory() -> int | None:
+    """Return the bytes of memory that this machine has; None where it does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def check_memory(case: Case) -> None:
+    """Raise SpecError if the inputs cannot fit; many systems kill a process that tries."""
+    size = sum(math.prod(t.shape) * dtype_of(t.dtype).itemsize for t in case.inputs)
+    there = machine_memory()
+    if there is not None and COPIES * size > there:
+        raise SpecError(f"case {case.name}: the inputs have {size / 1e9:,.3g} GB and are needed "
+                        f"about {COPIES} times; this machine has {there / 1e9:,.3g} GB of memory. "
+                        "Try a smaller size")
+
+
 def make_inputs(case: Case, seed: int) -> list[np.ndarray]:
     """Return the case's inputs.
 
     The stream depends on the seed and on the input's shape, dtype and place, not on the case's
     name or on the cases before it: a case gives the same numbers alone and in a fleet.
     """
+    check_memory(case)
     arrays = []
     for place, tensor in enumerate(case.inputs):
         dtype = dtype_of(tensor.dtype)

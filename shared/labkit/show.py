@@ -204,8 +204,11 @@ def show_check(console: Console, outcomes: Iterable[Outcome], notes: bool = Fals
 
 
 def show_stats(console: Console, outcome: Outcome) -> None:
-    """Print the counts of a simulated run, or the latency measured on the chip."""
-    table = Table(title=f"{outcome.case.kernel} on {outcome.target}", box=None,
+    """Print the counts of a simulated run, or the latency measured on the chip.
+
+    Under the name of the case: a writeup quotes them with it.
+    """
+    table = Table(title=f"{outcome.case.name} on {outcome.target}", box=None,
                   title_justify="left", show_header=False)
     table.add_column()
     table.add_column(justify="right")

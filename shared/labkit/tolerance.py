@@ -62,12 +62,17 @@ def _tiny(dtype: np.dtype) -> float:
     return float(_finfo(dtype).smallest_subnormal)
 
 
+def is_number(dtype: np.dtype) -> bool:
+    """Tell whether a dtype holds real numbers: not text, dates, objects or complex numbers."""
+    return dtype.kind in "fiub" or dtype.type.__module__ == "ml_dtypes"
+
+
 def is_float(dtype: np.dtype) -> bool:
     """Tell whether a dtype is floating point, including those of ml_dtypes."""
+    if dtype.kind == "f" or not is_number(dtype):
+        return dtype.kind == "f"
     if dtype.kind in "iub":
         return False
-    if dtype.kind == "f":
-        return True
     try:
         _finfo(dtype)
     except ValueError:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -82,7 +83,7 @@ class Worker:
                 return reply
             if ended is not None:
                 return {"error": {"kind": "crash", "text": "the process that ran the kernel ended "
-                                  f"without an answer (exit code {ended})"}}
+                                  f"without an answer ({_how(ended)})"}}
             if time.monotonic() > end:
                 self._stop()
                 return {"error": {"kind": "crash", "text": f"the kernel ran for more than "
@@ -120,6 +121,18 @@ class Worker:
             text = log.read()
         self._log_read += len(text)
         return text.decode("utf-8", "replace").strip()
+
+
+def _how(ended: int) -> str:
+    """Return how a process ended, in words."""
+    if ended >= 0:
+        return f"exit code {ended}"
+    try:
+        name = signal.Signals(-ended).name
+    except ValueError:
+        name = f"signal {-ended}"
+    return name + (": killed, most often because no memory was left; try a smaller size"
+                   if name == "SIGKILL" else "")
 
 
 def _load(output: dict[str, str], workdir: Path) -> Any:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit import AnyArgmax, compare, tolerance
+from labkit import AnyArgmax, SpecError, compare, tolerance
 from labkit.diagnose import Alternative
 
 RNG = np.random.default_rng(7)
@@ -105,3 +105,52 @@ def test_any_of_tied_indices_is_right_and_others_are_not():
     assert compare(AnyArgmax(scores), np.array([2, 0], np.uint32)).ok
     assert not compare(AnyArgmax(scores), np.array([2, 1], np.uint32)).ok
     assert not compare(AnyArgmax(scores), np.array([9, 0], np.uint32)).ok
+
+
+@pytest.mark.parametrize("actual, says", [
+    (np.array(4, np.float32), "1 of 1 elements"),
+    (np.array("a"), "must hold real numbers"), (np.array(None), "must hold real numbers"),
+    (np.array(3j), "must hold real numbers"), (np.array(0, "M8[s]"), "must hold real numbers"),
+    (type("Tensor", (), {"name": None, "__module__": "torch.x"})(), "returned a Tensor of torch,"),
+])
+def test_one_number_and_what_is_no_number_get_a_sentence(actual, says):
+    report = compare(np.float64(3), actual)
+    assert not report.ok and says in report.render()
+    assert compare(np.float64(3), np.array(3, np.float32)).ok
+
+
+def test_integers_are_compared_exactly_beyond_what_float64_holds():
+    expected = np.array([2 ** 60, 2 ** 63 - 1])
+    assert compare(expected, expected.copy()).ok
+    report = compare(expected, expected + np.array([1, 0]))
+    assert (report.ok, report.wrong, report.worst) == (False, 1, (0,))
+    assert not compare(np.array([-1]), np.array([2 ** 64 - 1], np.uint64)).ok
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_index_that_is_none_is_wrong_and_shown_as_given():
+    scores = np.array([[1.0, np.inf], [-np.inf, -np.inf]])
+    assert compare(AnyArgmax(scores), np.array([1, 1], np.uint32)).ok
+    for index in (np.nan, np.inf, 0.5, 0.0, 2.0, -1.0):
+        report = compare(AnyArgmax(scores), np.array([index, 0], np.float32))
+        assert report.wrong == 1
+        assert report.worst_actual == index or np.isnan(index)
+
+
+@pytest.mark.parametrize("reference", [
+    lambda: compare(None, np.zeros(3)), lambda: compare([[1, 2], [3]], np.zeros(3)),
+    lambda: compare(["a"], np.zeros(1)), lambda: AnyArgmax(np.float64(3)),
+    lambda: AnyArgmax(np.zeros((3, 0))), lambda: AnyArgmax(np.array([[np.nan, 1]])),
+])
+def test_a_reference_that_gives_no_numbers_is_a_fault_of_the_lab(reference):
+    with pytest.raises(SpecError, match="the reference"):
+        reference()
+
+
+def test_nothing_is_guessed_from_values_that_are_all_alike():
+    """Rows of one value, less their mean, follow any others: no sign of an accumulator."""
+    one = np.ones((16, 16))
+    for actual in (2 * one, one + np.arange(16)[:, None]):
+        guess = compare(one, actual.astype(np.float32)).guess
+        assert guess is None or guess.kind == "scaled"
+    assert compare(np.inf * one, (5 * one).astype(np.float32)).guess is None

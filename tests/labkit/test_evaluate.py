@@ -83,6 +83,36 @@ def test_what_students_hand_in_gets_a_sentence(tmp_path, body, status, says):
     assert result.text and exit_code([result]) == (1 if status == FAILED else 2)
 
 
+def test_a_file_of_another_encoding_is_named_with_what_to_do(tmp_path):
+    small = lab(tmp_path, GOOD)
+    small.kernels.write_text(HEAD + GOOD, "utf-16")
+    result, = evaluate(small, [(case(), "trn1")])
+    assert result.status == NOT_RUN and "kernels.py is not Python" in result.detail
+    assert "save it as UTF-8" in result.detail
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("which, says", [("SIGKILL", "no memory was left"), ("SIGSEGV", "SIGSEGV")])
+def test_a_kernel_that_is_killed_says_by_what(tmp_path, which, says):
+    result = outcome(tmp_path, GOOD.replace(
+        "    out =", f"    import signal; os.kill(os.getpid(), signal.{which})\n    out ="))
+    assert result.status == FAILED and says in result.text
+
+
+def test_inputs_that_cannot_fit_are_refused_before_they_are_made(tmp_path, monkeypatch):
+    monkeypatch.setattr("labkit.inputs.machine_memory", lambda: 8 << 10)
+    small = lab(tmp_path, GOOD)
+    assert next(evaluate(small, [(case(), "trn1")])).status == PASSED
+    with pytest.raises(SpecError, match="Try a smaller size"):
+        next(evaluate(small, [(case(inputs=(Tensor((128, 5)),)), "trn1")]))
+
+
+def test_a_profile_that_cannot_be_written_is_no_fault_of_the_kernel(tmp_path):
+    small = lab(tmp_path, GOOD)
+    result, = evaluate(small, [(case(), "trn1")], profile=str(tmp_path / "none" / "x"))
+    assert result.status == NOT_RUN and "cannot write" in result.text and "x.html" in result.text
+
+
 def test_a_crash_and_a_hang_cost_only_their_own_case(tmp_path):
     first = "    out ="
     kernels = (GOOD

@@ -99,7 +99,10 @@ RUN = {"lab": "vecadd", "cases": [
     ("It takes predicted 15.9 us (transpose_128x128, trn2).", "your runs recorded 16.2513"),
     ("It takes predicted 16.2 us (transpose_128x128, trn1).", "no run of yours recorded"),
     ("It takes 16.25 us.", "of which case?"),
+    ("That is `0.14 us` for each of them.", None),
+    ("That is `0.14 us` each, 3 us in all.", "3 us of which case?"),
     ("It makes 1,200 transfers (dma_transfers of transpose_128x128, trn2).", None),
+    ("It makes 1200 transfers (dma_transfer_count of transpose_128x128, trn2).", None),
     ("It makes 1201 transfers (dma_transfers of transpose_128x128, trn2).", "recorded 1,200"),
     ("   (your answer)", "a question without an answer"),
     ("The chip has 128 partitions.", None),
@@ -107,7 +110,7 @@ RUN = {"lab": "vecadd", "cases": [
 def test_figures_are_held_against_the_runs(tmp_path, line, says):
     (tmp_path / "writeup.md").write_text(line + "\n")
     (tmp_path / "results.json").write_text(json.dumps({"runs": [RUN]}))
-    found = check_writeup(tmp_path / "writeup.md", tmp_path / "results.json", "vecadd")
+    found = check_writeup(tmp_path / "writeup.md", [tmp_path / "results.json"], "vecadd")
     assert (found == []) if says is None else (len(found) == 1 and says in found[0]), found
 
 
@@ -115,6 +118,22 @@ def test_writeups_ask_what_the_labs_ask(tmp_path):
     for name in ("vecadd", "ffnn", "conv2d"):
         text = (ROOT / "labs" / name / "writeup.md").read_text("utf-8")
         shutil.copy(ROOT / "labs" / name / "writeup.md", tmp_path)
-        found = check_writeup(tmp_path / "writeup.md", tmp_path / "none.json", name)
+        found = check_writeup(tmp_path / "writeup.md", [tmp_path / "none.json"], name)
         assert len(found) == text.count("(your answer)") > 3
         assert all("without an answer" in f for f in found)
+
+
+def test_what_was_run_in_the_folder_of_the_lab_counts(lab, capsys):
+    """The pages say `python tester.py` there; submit runs at the top."""
+    (lab / "writeup.md").write_text(
+        "1,200 transfers (dma_transfers of transpose_128x128, trn2).\n"
+        "It takes predicted 7 us (tiled_256_rows128, trn1).\n")
+    other = {**RUN, "cases": [{"case": "tiled_256_rows128", "target": "trn1", "stats": {},
+                               "latency_us": {"p50": 7.0}, "latency_kind": "predicted"}]}
+    for folder, one in ((lab, RUN), (lab.parents[1], other)):
+        (folder / "results").mkdir(exist_ok=True)
+        (folder / "results" / "results.json").write_text(json.dumps({"runs": [one]}))
+    assert submit(["vecadd", "--no-check"]) == 0, capsys.readouterr().out
+    alone = str(lab / "results" / "results.json")
+    assert submit(["vecadd", "--no-check", "--results", alone]) == 1
+    assert "writeup.md:2: 7 is said to be" in capsys.readouterr().out

@@ -36,6 +36,7 @@ def tester(tmp_path):
     ("--kernel naive -n 100", "within tolerance"),
     ("--kernel tiled --size 25600 --row-chunk 128 --simulate --target trn2", "trn2 (sim)"),
     ("--kernel stream -n 25600 --profile_name x", "predicted by nkisim, not measured"),
+    ("--kernel stream -n 25600 --profile x.html", "wrote x.html wrote x.pftrace"),
     ("--kernel alloc_bad -n 256000", "Why: All three tensors begin at SBUF address 0"),
     ("--kernel transpose -n 128 -m 384 --in-process", "384x128"),
 ])
@@ -56,8 +57,9 @@ def test_these_pass(tester, flags, says):
     (2, "--kernel tiled", "needs a size"),
     (2, "-n 5", "needs --kernel"),
     (2, "--kernel tiled -n 128 -m 3", "only --kernel transpose"),
-    (2, "--kernel naive -n 10000000000000", "too little memory"),
+    (2, "--kernel naive -n 10000000000000", "Try a smaller size"),
     (2, "--kernel naive -n 128 --backend hw", "Neuron SDK"),
+    (2, "--kernel naive -n 128 --profile none/x", "could not run: cannot write none/x.html"),
     (2, "--kernel naive -n 128 --backend hw --simulate", "contradict"),
 ])
 def test_these_end_in_a_sentence(tester, code, flags, says):

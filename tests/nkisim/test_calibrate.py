@@ -112,6 +112,20 @@ def test_the_table_and_the_explanation_are_for_people(world, capsys):
     assert code == 0 and "tensor_tensor vector" in out and "measured" in out
 
 
+def test_what_was_skipped_of_the_sources_is_said_at_the_end(world, capsys):
+    """The table has hundreds of lines, and that of the counters leaves such records out."""
+    for more in ((), ("--json",), ("--counters",)):
+        _, out, err = run(world, capsys, *more)
+        assert "3 of 7 records were skipped:\n    1  " in err and "is not checked out at" in err
+    assert run(world, capsys, "--only", "whole")[2] == ""
+
+
+@pytest.mark.parametrize("more", [(), ("--fit", "x.json")])
+def test_a_folder_of_sources_that_is_not_there_is_said(world, capsys, tmp_path, more):
+    assert command(["--sources", str(tmp_path / "none"), *more]) == 2
+    assert f"there is no folder {tmp_path / 'none'}" in capsys.readouterr().err
+
+
 def test_other_assumptions_about_the_compiler(world, capsys):
     default, merged = (json.loads(run(world, capsys, "--json", "--only", "slices", *more)[1])
                        for more in ((), ("--compiler", "reorder,engines,rename,merge-dma")))

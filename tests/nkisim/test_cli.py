@@ -10,8 +10,10 @@ from nkisim.chip import hw
 from nkisim.doors import cli
 
 RULES = {
-    "NKI-P01": SimpleNamespace(title="Too many partitions", text="A tile has 128 partitions.\n"),
-    "NKI-B02": SimpleNamespace(title="Wrong buffer", text="HBM is not a compute operand."),
+    "NKI-P01": SimpleNamespace(title="Too many partitions", name="",
+                               text="A tile has 128 partitions.\n"),
+    "NKI-B02": SimpleNamespace(title="Wrong buffer", name="",
+                               text="HBM is not a compute operand."),
 }
 
 
@@ -82,6 +84,34 @@ def test_explain_suggests_the_id_that_was_meant(rules, capsys):
     assert cli.main(["explain", "NKI-PO1"]) == 2
     said = capsys.readouterr()
     assert "did you mean 'NKI-P01'?" in said.err and said.out == ""
+
+
+@pytest.mark.parametrize("written", [
+    "P01", "p1", "NKIP01", "NKI-P1", "nki_p_01", " NKI P01 ", "err_num_partition_exceed_arch_limit",
+])
+def test_explain_takes_an_id_as_people_write_it_and_the_name_of_the_sdk(capsys, written):
+    assert cli.main(["explain", written]) == 0
+    assert capsys.readouterr().out.startswith("NKI-P01: ")
+
+
+def test_explain_shows_several_pages(capsys):
+    assert cli.main(["explain", "P01", "M04"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("NKI-P01: ") and "\nNKI-M04: " in said
+    assert cli.main(["explain", "P01", "zork"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("written, says", [
+    ("NKI-P99", "there is no rule 'NKI-P99'; Partitions: NKI-P01 to NKI-P"),
+    ("NKI-Z01", "there is no rule 'NKI-Z01'\n"), ("", "there is no rule ''\n"),
+    ("err_num_partition_exceeds_limit", "did you mean 'err_num_partition_exceed_arch_limit'?"),
+    ("psum", "about that:\n  NKI-"), ("(", "there is no rule '('"),
+])
+def test_explain_says_what_else_there_is(capsys, written, says):
+    assert cli.main(["explain", written]) == 2
+    said = capsys.readouterr()
+    assert says in said.err and said.out == ""
 
 
 @pytest.mark.parametrize("command", ["explain", "doctor"])

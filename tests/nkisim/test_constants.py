@@ -117,3 +117,15 @@ def test_a_constant_of_the_package_nki_is_as_well():
 
     got = nkisim.simulate(kernel, np.zeros((1, 1), np.float32))
     assert got[:, 0, 0].tolist() == [1, 2, 3]
+
+
+def test_the_package_nki_refuses_what_does_not_fit_as_well():
+    @newer.jit
+    def kernel(x, values):
+        out = nki_language.ndarray((1, 2), dtype=nki_language.int32, buffer=nki_language.shared_hbm)
+        nki_isa.dma_copy(dst=out, src=nki_language.shared_constant(np.array([values])))
+        return out
+    x = np.zeros((1, 1), np.float32)
+    assert nkisim.simulate(kernel, x, (2**31 - 1, -2**31)).tolist() == [[2**31 - 1, -2**31]]
+    with pytest.raises(nkisim.NkiError, match="NKI-D03"):
+        nkisim.simulate(kernel, x, (2**31, 0))

@@ -224,8 +224,9 @@ def doubled(x):
     return out
 
 
-def test_launchers_of_launchers_launch_the_kernel_once(capsys):
+def test_launchers_of_launchers_launch_the_kernel_once(capsys, tmp_path, monkeypatch):
     """A script benchmarks a kernel that its author has decorated with nki.benchmark already."""
+    monkeypatch.chdir(tmp_path)             # nki.profile writes files
     x = data(128, 64)
     for launcher in (nki.benchmark, nki.profile, nki.baremetal):
         for inside in (nki.benchmark, nki.baremetal, nki.jit):

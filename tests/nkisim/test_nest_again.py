@@ -256,7 +256,7 @@ def fails_and_is_caught(acc, left, right, t):
     try:
         for k in nl.affine_range(4):
             acc += nisa.nc_matmul(left[:, t + k, 0:P - 1], right[:, t + k, 0:9])
-    except Exception:           # noqa: BLE001
+    except Exception:
         assert type(t) is int
     for k in nl.affine_range(4):
         acc += nisa.nc_matmul(left[:, t + k], right[:, t + k, 0:8])

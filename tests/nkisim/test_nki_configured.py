@@ -36,9 +36,16 @@ def test_the_environment_says_on_how_many_cores_a_kernel_runs(degree, kernel, wa
     assert nkisim.run(kernel, X).outputs[0] == kernel(X)[1] == want
 
 
-def test_another_degree_than_that_of_the_graph_is_an_error(monkeypatch):
+def test_another_degree_than_that_of_a_graph_is_said(monkeypatch):
+    """There is no graph here: kernels that were launched so before 0.7 run."""
     for degree, kernel in (("2", cores[1]), ("1", cores[2])):
         monkeypatch.setenv(LNC, degree)
+        monkeypatch.delenv("NKI_LANGUAGE", raising=False)
+        run = nkisim.run(kernel, X)
+        assert run.outputs[0] == kernel.lnc
+        said = next(f for f in run.findings if f.id == "NKI-K18")
+        assert said.severity == "warning" and f"{LNC}={kernel.lnc}" in said.text
+        monkeypatch.setenv("NKI_LANGUAGE", "strict")
         with pytest.raises(NkiError, match="NKI-K18") as caught:
             kernel(X)
         said = caught.value.render()

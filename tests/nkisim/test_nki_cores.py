@@ -216,3 +216,25 @@ def test_a_barrier_is_of_an_engine_that_waits_and_of_a_tensor():
                                     ((0, 1), nisa.engine.gpsimd, 3.0, "NKI-M0")):
         with pytest.raises(NkiError, match=id):
             nkisim.run(kernel[2], x, data, cores, engine)
+
+
+@pytest.mark.parametrize("rank, dtype, id", [
+    (lambda me: 1 - me, lambda me: nl.float32, None),
+    (lambda me: me, lambda me: nl.float32, "NKI-N10"),
+    (lambda me: 2, lambda me: nl.float32, "NKI-N10"),
+    (lambda me: 1 - me, lambda me: (nl.float32, nl.bfloat16)[me], "NKI-S01")])
+def test_an_exchange_is_with_the_other_core_and_of_tiles_that_are_alike(rank, dtype, id):
+    @nki.jit
+    def kernel(x):
+        me = nl.program_id()
+        mine, other = (nl.ndarray((4, 8), dtype=dtype(me)) for _ in range(2))
+        nisa.memset(mine, 1.0)
+        nisa.sendrecv(mine, other, rank(me), rank(me), pipe_id=0)
+        out = nl.ndarray((2, 4, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=out[me], src=other)
+        return out
+    if id is None:
+        assert nkisim.run(kernel[2], array(4, 8)).outputs.min() == 1
+    else:
+        with pytest.raises(NkiError, match=id):
+            nkisim.run(kernel[2], array(4, 8))

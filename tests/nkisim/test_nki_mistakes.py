@@ -105,12 +105,11 @@ MISTAKES = [
      "engine=nisa.engine.vector"),
     ("NKI-E11", lambda x: nisa.activation(new(128, 512), nl.exp(tile(x)), tile(x)), "op=nl.exp"),
     ("NKI-K06", lambda x: nl.program_id(1), "in the kernel"),
-    (AttributeError, lambda x: nl.par_dim(128), "dim 0 of a tile is the partition dim"),
+    ("NKI-S01", lambda x: new(4, nl.par_dim(128), 4), "a list of tiles"),
     (AttributeError, lambda x: nl.arange(128), "nl.ds"),
     (AttributeError, lambda x: nl.static_cast(x, nl.bfloat16), "nisa.tensor_copy(dst, src)"),
     (AttributeError, lambda x: nl.ndarry((128, 4)), "nl.ndarray"),
     (AttributeError, lambda x: nisa.dge_mode.hwdg, "nisa.dge_mode.hwdge"),
-    (AttributeError, lambda x: nisa.tensor_copy_dynamic_src(x), "since 0.4"),
 ]
 
 

@@ -23,6 +23,14 @@ def address(a):
     return a.__array_interface__["data"][0]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def nothing_else_to_look_through():
+    """Let gc.collect() leave alone what other tests have made: that took seconds each time."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def nothing_kept():
     pages._kept.blocks.clear()

@@ -14,8 +14,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from ansible.plugins.action import ActionBase  # noqa: E402
-from ansible.utils.display import Display  # noqa: E402
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 
 OWN = ("command", "class_file", "students")  # what is no option of a command
 

@@ -146,7 +146,7 @@ def _template(region: str, params: dict[str, Any]) -> dict[str, Any]:
             version = params.get("LaunchTemplate.Version", "$Default")
             try:
                 return template.get_version(version).data
-            except Exception:  # noqa: BLE001 - EC2 itself will say that there is none
+            except Exception:
                 return {}
     return {}
 

@@ -50,6 +50,10 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
         "rshift", "matmul", "lt", "le", "gt", "ge", "eq", "ne", "getitem", "setitem", "iadd",
         "isub", "imul", "itruediv", "neg", "invert", "abs", "index", "truth")}
 _OPERATORS |= {"iter": iter, "next": next, "len": len, "repr": repr, "int": int, "float": float}
+#: what outlives a launch: expressions of numbers, which no run has put anything into
+_LASTING = frozenset(("Index", "Mask", "Slice"))
+#: errors about how something is written, which Python's own protocols ask for (hasattr, __radd__)
+_ASKED = (TypeError, AttributeError, StopIteration)
 
 
 class Refused(Exception):
@@ -84,8 +88,15 @@ class Session:
         self._next = 0
         self._stubs: dict[tuple[str, int, str], Callable[..., Any]] = {}
         self._errors: list[BaseException] = []
+        self._over: tuple[Exception, Any] | None = None     # the error that has ended the run
         self._depth = 0
         self.requests = 0
+
+    def begin(self) -> None:
+        """Forget what belongs to the run before: its tensors are no tensors of the next, though a
+        kernel may have kept them, and what it made of the same inputs."""
+        self._handles = {k: x for k, x in self._handles.items() if type(x).__name__ in _LASTING}
+        self._errors, self._over, self._depth = [], None, 0
 
     # -- bytes -------------------------------------------------------------------------------
     def send(self, value: Any) -> None:
@@ -185,6 +196,9 @@ class Session:
     def _tagged(self, x: list[Any], depth: int) -> Any:
         tag = x[0]
         if tag == "H":
+            if x[1] not in self._handles:
+                raise Refused("a tensor of another run, or of none: what a kernel keeps from one "
+                              "launch is gone in the next")
             return self._handles[x[1]]
         if tag == "C":
             return self.facade.objects[x[1]]
@@ -263,6 +277,12 @@ class Session:
             message = self._message(self.take())
             if message[0] == "done":
                 self._drop(message)
+                if self._over is not None:
+                    error, where = self._over
+                    raise StudentError("RuntimeError", "the kernel caught this error and went on; "
+                                       f"it ends at its first one: {error}", self._place(where))
+                if len(message) < 4:
+                    raise Refused("a message that is no request")
                 return self.decode(message[3])
             if message[0] == "raised":
                 self._raise(message)
@@ -275,6 +295,8 @@ class Session:
 
     def _raise(self, message: list[Any]) -> None:
         _, _, _, kind, text, where, number = (message + [None] * 7)[:7]
+        if self._over is not None:
+            raise self._over[0]
         if type(number) is int and 0 <= number < len(self._errors):
             raise self._errors[number]
         raise StudentError(str(kind)[:80], str(text)[:2000], self._place(where))
@@ -283,6 +305,9 @@ class Session:
         """Carry out one request and answer it. Nothing of it is held afterwards."""
         self._drop(message)
         what = message[0]
+        if self._over is not None:
+            self.send(["error", self._error(self._over[0])])
+            return
         if what == "enter":
             self._nested()
             return
@@ -291,6 +316,10 @@ class Session:
         except (Refused, Overdue):
             raise
         except Exception as error:
+            # What goes wrong may depend on values ("index 57 is out of bounds"): told as often as a
+            # kernel likes to hear it, that would be a way to read them.
+            if not isinstance(error, _ASKED):
+                self._over = error.with_traceback(None), message[1]
             value = ["error", self._error(error)]
         self.send(value)
 

@@ -212,6 +212,8 @@ def build_wheel(root: Path, out: Path) -> Path:
                                str(copy)], env=env, text=True, capture_output=True)
     if done.returncode:
         last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-8:])
+        if last.endswith("No module named build"):
+            last = "the package build is not installed: python -m pip install build"
         raise SpecError(f"the wheel could not be built:\n{last}")
     return next(iter(sorted(out.glob("*.whl"))))
 

@@ -66,8 +66,9 @@ def submit(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("lab", help=f"one of {', '.join(names)}")
     parser.add_argument("--out", type=Path, default=FOLDER, metavar="DIR",
                         help="where the archive goes (default: %(default)s)")
-    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE",
-                        help="what the writeup is held against (default: %(default)s)")
+    parser.add_argument("--results", type=Path, metavar="FILE",
+                        help=f"what the writeup is held against (default: {RESULTS} here, at the "
+                             "top, and in the lab's folder: testers write where they are started)")
     parser.add_argument("--dialect", choices=DIALECTS, default=course_dialect() or "beta1",
                         help="of the kernels that are handed in (default: %(default)s)")
     parser.add_argument("--no-check", action="store_true", help="pack without running the cases")
@@ -87,7 +88,9 @@ def submit(argv: Sequence[str] | None = None) -> int:
         missing += _run(lab, console)
     writeup = lab.folder / "writeup.md"
     if writeup.is_file():
-        missing += check_writeup(writeup, args.results, lab.name)
+        places = [args.results] if args.results else dict.fromkeys(
+            folder / RESULTS for folder in (Path(), lab.folder.parents[1], lab.folder))
+        missing += check_writeup(writeup, places, lab.name)
     elif not (lab.folder / "writeup.pdf").is_file():
         missing.append("writeup.md (or writeup.pdf) is missing")
     args.out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A writeup whose figures are the student's own: each is held against results.json.
+"""A writeup whose figures are the student's own: each is held against their results.json.
 
 A figure is quoted with the case that it is of:
 
@@ -7,23 +7,26 @@ A figure is quoted with the case that it is of:
 
 Every figure with a unit of time, and every count with its name, must be what a run of that case
 recorded, to the digits that are written. A time that is not said to be predicted or measured, where
-the record says which, is an error too; so are questions that are left as they were. Lines that
-begin with > are not looked at.
+the record says which, is an error too; so are questions that are left as they were. A figure that
+was worked out from others stands between backticks. Lines that begin with > are not looked at.
 """
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 TODO = "(your answer)"
-_COUNTS = ("dma_transfers", "hbm_read_bytes", "hbm_write_bytes")
+#: Counts by the names that they are quoted by: those of the record, and that of the tables.
+_COUNTS = {**{name: name for name in ("dma_transfers", "hbm_read_bytes", "hbm_write_bytes")},
+           "dma_transfer_count": "dma_transfers"}
 _TIME = re.compile(r"(predicted|measured)?\s*(?:at\s+)?(\d[\d,]*(?:\.\d+)?)\s*(us|µs|μs|ms)\b"
                    r"[^()\n]*\(([\w.-]+),\s*(trn\d)\)")
 _COUNT = re.compile(r"(\d[\d,]*)[^()\n]*\((" + "|".join(_COUNTS)
                     + r")\s+of\s+([\w.-]+),\s*(trn\d)\)")
+_CODE = re.compile(r"`[^`]*`")
 _LOOSE = re.compile(r"(\d[\d,]*(?:\.\d+)?)\s*(us|µs|μs|ms)\b")
 
 
@@ -45,10 +48,13 @@ def _agrees(text: str, value: float) -> bool:
     return abs(float(plain) - value) <= 0.5 * 10 ** -digits + 1e-9
 
 
-def check_writeup(path: Path, results: Path, lab: str) -> list[str]:
-    """Return what is wrong with a writeup, a sentence each with its line; [] if nothing is."""
+def check_writeup(path: Path, results: Iterable[Path], lab: str) -> list[str]:
+    """Return what is wrong with a writeup, a sentence each with its line; [] if nothing is.
+
+    `results`: the files that the student's runs are in.
+    """
     text = path.read_text(encoding="utf-8", errors="replace")
-    cases = list(recorded(results, lab))
+    cases = [case for file in results for case in recorded(file, lab)]
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         place = f"{path.name}:{number}"
@@ -61,13 +67,15 @@ def check_writeup(path: Path, results: Path, lab: str) -> list[str]:
             found += _time(place, match, cases)
         for match in _COUNT.finditer(line):
             count, name, case, target = match.groups()
-            values = {c["stats"].get(name) for c in cases if c["case"] == case
+            values = {c["stats"].get(_COUNTS[name]) for c in cases if c["case"] == case
                       and c["target"] == target and isinstance(c.get("stats"), dict)}
             found += _verdict(place, count, f"{name} of {case} on {target}", values, 1.0)
-        for match in _LOOSE.finditer(line):
-            if match.span(1) not in quoted and not line.lstrip().startswith(("|", "`")):
+        plain = _CODE.sub(lambda code: " " * len(code.group()), line)
+        for match in _LOOSE.finditer(plain):
+            if match.span(1) not in quoted and not line.lstrip().startswith("|"):
                 found.append(f"{place}: {match.group()} of which case? Write (CASE, TARGET) after "
-                             "it, such as (transpose_1024x512, trn2)")
+                             "it, such as (transpose_1024x512, trn2); a figure that you worked "
+                             f"out yourself goes between backticks: `{match.group()}`")
     return found
 
 

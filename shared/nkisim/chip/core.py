@@ -162,6 +162,7 @@ class NeuronCore:
 
     # Limits
     pmax: int  # partitions
+    quadrant: int  # partitions that engines read together: tiles start at a multiple of it
     psum_banks: int
     psum_bank_bytes: int
     psum_fmax: int  # fp32 elements in one bank
@@ -191,6 +192,11 @@ class NeuronCore:
     def sbuf_total_bytes(self) -> int:
         """Return the SBUF size over all partitions."""
         return self.pmax * self.sbuf_bytes
+
+    @property
+    def pool_partitions(self) -> int:
+        """Return how many partitions a core of GpSimd serves."""
+        return self.pmax // self.timing.pool_cores
 
     @property
     def psum_bytes(self) -> int:

@@ -62,6 +62,7 @@ def make_core(name: str, generation: int, aliases: tuple[str, ...], *, calibrate
 #: limits that AWS has published for every generation so far
 LIMITS = {
     "pmax": documented(128, TILE_SIZE),
+    "quadrant": documented(32, f"{ARCH}: engines read partitions from 0, 32, 64 or 96 on"),
     "psum_banks": documented(8, f"{ARCH}, PSUM"),
     "psum_bank_bytes": documented(2048, f"{ARCH}, PSUM"),
     "psum_fmax": documented(512, TILE_SIZE),

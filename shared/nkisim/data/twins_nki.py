@@ -11,8 +11,8 @@ PARTITIONS, COLUMNS = 128, 512              # of a result of one matmul
 
 
 @nki.jit
-def blocked_matmul(lhs_t: Any, rhs: Any, TILES_IN_BLOCK_M: int,     # noqa: N803 (as published)
-                   TILES_IN_BLOCK_N: int, TILES_IN_BLOCK_K: int) -> Any:    # noqa: N803
+def blocked_matmul(lhs_t: Any, rhs: Any, TILES_IN_BLOCK_M: int,
+                   TILES_IN_BLOCK_N: int, TILES_IN_BLOCK_K: int) -> Any:
     """Return lhs_t.T @ rhs: for each block of columns all rows add up in SBUF over blocks of K."""
     (depth, rows), columns = lhs_t.shape, rhs.shape[1]
     high, wide = PARTITIONS * TILES_IN_BLOCK_M, COLUMNS * TILES_IN_BLOCK_N

@@ -26,7 +26,7 @@ from ..timing import compiler as compiling
 from ..trust import calibration, shares
 from . import fit, records
 from .kept import write, write_page
-from .outcomes import Outcome, counter_lines, lines, report
+from .outcomes import Outcome, counter_lines, lines, report, skipped_lines
 from .points import Launch, beside_us
 from .records import METRICS, Record, Skipped
 
@@ -175,6 +175,10 @@ def command(argv: list[str]) -> int:
                              "(default: %(default)s)")
     parser.add_argument("--constants", metavar="NAMES", help="with --fit: only these, with commas")
     options = parser.parse_args(argv)
+    if options.sources and not Path(options.sources).is_dir():
+        print(f"nkisim calibrate: --sources: there is no folder {options.sources}",
+              file=sys.stderr)
+        return 2
     if options.fit:
         return _fit(options)
     if options.page:
@@ -215,6 +219,10 @@ def command(argv: list[str]) -> int:
     outcomes, twins = every[:len(wanted)], every[len(wanted):]
     text = counter_lines(outcomes) if options.counters else lines(outcomes, twins)
     print(json.dumps(report(outcomes, twins), indent=1) if options.json else "\n".join(text))
+    if options.sources or options.counters:     # the tables say why, among hundreds of lines
+        sys.stdout.flush()
+        for line in skipped_lines(outcomes):
+            print(line, file=sys.stderr)
     asked = outcomes if options.sources else outcomes + twins
     if options.write and any(o.predicted_us is not None for o in outcomes):
         write(options.write, outcomes, twins)

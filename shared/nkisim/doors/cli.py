@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ SUBJECTS = {"P": "Partitions", "S": "Shapes", "I": "Indexing", "D": "Data types"
             "N": "The package nki", "R": "What compilers refuse", "C": "Records",
             "T": "Targets", "X": "Calls that are not understood"}
 
+#: A rule's id as people write it: NKI-P01, nki_p1, P01.
+_ID = re.compile(r"(?:NKI)?[-_\s]*([A-Z])[-_\s]*([0-9]{1,2})")
+_ABOUT = 8                              # rules that are shown about a word
 #: Command -> (module of this room:function, one line of help). A new command is a new row.
 COMMANDS = {
     "run": ("script:command", "run a script with neuronxcc.nki served by the import rule"),
@@ -107,31 +110,71 @@ def with_figures(text: str) -> str:
 def explain(argv: list[str]) -> int:
     """Print the page of one rule, or the list of all rules."""
     parser = argparse.ArgumentParser(prog="python -m nkisim explain", description=explain.__doc__)
-    parser.add_argument("id", nargs="?", help="as printed with the error; without it: the list")
+    parser.add_argument("id", nargs="*",
+                        help="as printed with the error, or the SDK's name of it; any other word: "
+                             "the rules that are about it; without it: the list")
     parser.add_argument("--write", metavar="FILE", nargs="?", const="CHECKS.md",
                         help="write the pages of all rules to a file (CHECKS.md)")
     options = parser.parse_args(argv)
-    wanted = options.id
     rules = all_rules()
     if options.write:
         Path(options.write).write_text(pages(), encoding="utf-8")
         print(f"wrote {options.write}")
         return 0
-    if wanted is None:
-        width = max((len(id) for id in rules), default=0)
-        for id in sorted(rules):
-            print(f"{id:<{width}}  {rules[id].title}")
+    ids = [id for word in options.id for id in rules_meant(word, rules)]
+    if not ids and not options.id:
+        _list(sorted(rules), rules)
         return 0
-    id = wanted.strip().upper()
-    if id not in rules:
-        print(f"nkisim explain: there is no rule {wanted!r}{did_you_mean(id, rules)}\n"
+    unknown = [word for word in options.id if not rules_meant(word, rules)]
+    if unknown:
+        print(f"nkisim explain: there is no rule {unknown[0]!r}{_near(unknown[0], rules)}\n"
               "python -m nkisim explain lists them all.", file=sys.stderr)
         return 2
-    print(f"{id}: {rules[id].title}\n\n{with_figures(rules[id].text.strip())}")
-    for example in examples.of_rule(id):
-        print(f"\n{example.introduction.replace('`', '')}\n")
-        print(textwrap.indent(example.shown(), "    "))
+    for number, id in enumerate(ids):
+        print(("\n\n" if number else "")
+              + f"{id}: {rules[id].title}\n\n{with_figures(rules[id].text.strip())}")
+        for example in examples.of_rule(id):
+            print(f"\n{example.introduction.replace('`', '')}\n")
+            print(textwrap.indent(example.shown(), "    "))
     return 0
+
+
+def _list(ids: Sequence[str], rules: Mapping[str, Any]) -> None:
+    width = max((len(id) for id in ids), default=0)
+    for id in ids:
+        print(f"{id:<{width}}  {rules[id].title}")
+
+
+def rules_meant(word: str, rules: Mapping[str, Any]) -> list[str]:
+    """Return the ids that a word stands for: an id, however it is spelt, or the SDK's name."""
+    spelt = _ID.fullmatch(word.strip().upper())
+    if spelt:
+        id = f"NKI-{spelt[1]}{int(spelt[2]):02}"
+        return [id] if id in rules else []
+    name = word.strip().lower().replace("-", "_")
+    return sorted(id for id, rule in rules.items() if name and rule.name == name)
+
+
+def _near(word: str, rules: Mapping[str, Any]) -> str:
+    """Return what may have been meant: one rule, those of the letter, or those about a word."""
+    word = word.strip()
+    spelt = _ID.fullmatch(word.upper())
+    there = sorted(id for id in rules if spelt and id[4] == spelt[1])
+    if spelt and there and spelt[1] in SUBJECTS:
+        return f"; {SUBJECTS[spelt[1]]}: {there[0]} to {there[-1]}"
+    if spelt:
+        return ""
+    if re.match(r"NKI|[A-Z][0-9OI]+$", word.upper()):
+        return did_you_mean(word.upper(), list(rules))
+    if word.lower().startswith("err"):
+        return did_you_mean(word.lower(), [r.name for r in rules.values() if r.name])
+    about = [id for id in sorted(rules) if word and word.lower() in rules[id].title.lower()]
+    about += [id for id in sorted(rules) if word and id not in about
+              and re.search(rf"\b{re.escape(word.lower())}", rules[id].text.lower())]
+    lines = [f"  {id}  {rules[id].title}" for id in about[:_ABOUT]]
+    more = len(about) - len(lines)
+    return "; about that:\n" + "\n".join(lines) + (f"\n  and {more} more" if more else "") \
+        if lines else ""
 
 
 def all_rules() -> dict[str, Any]:

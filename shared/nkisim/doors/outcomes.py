@@ -1,7 +1,7 @@
 """What became of each record of a calibration, and the figures of all of them together."""
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
@@ -13,6 +13,8 @@ import numpy as np
 SAME = 0.005
 #: variants that differ by more than this are worth telling apart
 CLEAR = 0.05
+
+REASONS = 8                     # for which records were skipped: so many are listed
 
 
 @dataclass
@@ -226,6 +228,19 @@ def lines(outcomes: list[Outcome], twins: list[Outcome] | None = None) -> list[s
             out += ["", f"{len(errors)} compared; |error|: median {np.median(errors):.1f} %, "
                     f"90th percentile {np.percentile(errors, 90):.1f} %"]
     return out
+
+
+def skipped_lines(outcomes: Iterable[Outcome]) -> list[str]:
+    """Return why records have no prediction, the commonest reasons first; [] if all have one."""
+    every = list(outcomes)
+    reasons = Counter(o.skipped for o in every if o.predicted_us is None)
+    if not reasons:
+        return []
+    shown = reasons.most_common(REASONS)
+    more = len(reasons) - len(shown)
+    return [f"{sum(reasons.values())} of {len(every)} records were skipped:",
+            *(f"{count:>5}  {reason}" for reason, count in shown),
+            *([f"       and for {more} more reasons: --json has them all"] if more else [])]
 
 
 def counter_lines(outcomes: list[Outcome]) -> list[str]:

@@ -283,7 +283,8 @@ def _transposed(m: Machine, src: Any, axes: tuple[int, ...], dtype: Any) -> Inst
     return Instr(shape, dt, srcs=(src,), params=params, grid=src.shape, kept=axes)
 
 
-_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
+#: orders of dims that a DMA transposes to, by rank
+TRANSPOSES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
 
 @instruction("dma_transpose", public="nisa.dma_transpose",
@@ -297,7 +298,7 @@ def dma_transpose(m: Machine, src: Any, *, axes: Any = None, mask: Any = None, d
     `axes` is (1, 0), (2, 1, 0) or (3, 1, 2, 0), by rank.
     """
     rank = len(src.shape)
-    want = _AXES.get(rank)
+    want = TRANSPOSES.get(rank)
     if want is None or axes is not None and tuple(axes) != want:
         raise fail("NKI-S03", "nisa.dma_transpose does not have this permutation",
                    given=f"rank {rank}, axes {axes}",

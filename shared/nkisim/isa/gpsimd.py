@@ -128,17 +128,17 @@ def _run_local_gather(m: Machine, ins: Instr, dst: Tensor) -> None:
 def local_gather(m: Machine, src_buffer: Any, index: Any, num_elem_per_idx: int = 1,
                  num_valid_indices: Any = None, *, mask: Any = None) -> Instr:
     """Gather elements with indices that each group of 16 partitions shares."""
-    s, i = src_buffer, index
-    per_group = per_partition(i) * 16
+    s, i, many = src_buffer, index, m.hw.pool_partitions
+    per_group = per_partition(i) * many
     valid = per_group if num_valid_indices is None else int(num_valid_indices)
-    if i.shape[0] != s.shape[0] or i.shape[0] % 16 \
+    if i.shape[0] != s.shape[0] or i.shape[0] % many \
             or num_elem_per_idx not in (1, 2, 4, 8, 16, 32) or per_group > 4096:
         raise fail("NKI-S11", "nisa.local_gather: these operands do not fit together",
                    given=f"src {s.shape}, index {i.shape} of {dtypes.name(i.dtype)}, "
                          f"num_elem_per_idx={num_elem_per_idx}",
                    limit="uint16 indices on as many partitions as src, a multiple of 16; "
                          "1, 2, 4, 8, 16 or 32 elements an index; 4096 indices a core")
-    shape = (s.shape[0], i.shape[1], 16, num_elem_per_idx) if len(i.shape) == 2 \
+    shape = (s.shape[0], i.shape[1], many, num_elem_per_idx) if len(i.shape) == 2 \
         and valid == per_group else (s.shape[0], valid, num_elem_per_idx)
     return Instr(shape, s.dtype, form=Gather(int(num_elem_per_idx), valid))
 

@@ -335,11 +335,12 @@ def matmul(m: Machine, x: Any, y: Any, transpose_x: bool = False, mask: Any = No
 
 def transpose(m: Machine, x: Any, engine: Any = 0, dtype: Any = None, mask: Any = None) -> Tensor:
     """Transpose a tile on the Tensor Engine, or on the Vector Engine if asked for."""
-    engine = engine_code(engine, "nisa.nc_transpose")
+    engine, side = engine_code(engine, "nisa.nc_transpose"), m.hw.quadrant
+    t = m.tile(x, "data")
+    free = t.size // t.shape[0]
     if engine == 5:
-        t = m.tile(x, "data")
-        free = t.size // t.shape[0]
-        if m.direct or max(t.shape[0], free) <= 32 or t.shape[0] % 32 or free % 32:
+        if m.direct or max(t.shape[0], free) <= side or t.shape[0] % side \
+                or free % side:
             return pe.nc_transpose_dve(x, dtype=dtype, mask=mask)
         m.find("NKI-P08", "note", "the Vector Engine transposes up to 32 x 32; the SDK takes "
                f"this tile {t.shape} of several such blocks, which goes to the Tensor Engine here",
@@ -348,9 +349,7 @@ def transpose(m: Machine, x: Any, engine: Any = 0, dtype: Any = None, mask: Any 
         raise fail("NKI-E01", "nc_transpose runs on the Tensor or the Vector Engine",
                    limit="engine=nisa.tensor_engine (up to 128 x 128) or nisa.vector_engine "
                          "(up to 32 x 32)")
-    t = m.tile(x, "data")
-    free = t.size // t.shape[0]
-    if engine == 0 and (t.kind is PSUM or m.direct and max(free, t.shape[0]) <= 32):
+    if engine == 0 and (t.kind is PSUM or m.direct and max(free, t.shape[0]) <= side):
         return pe.nc_transpose_dve(x, dtype=dtype, mask=mask)
     return pe.nc_transpose_pe(x, dtype=dtype, mask=mask)
 

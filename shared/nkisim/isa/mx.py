@@ -24,7 +24,7 @@ from .pe import check_bank
 from .table import TENSOR, VECTOR, instruction
 
 _API = "Neuron SDK 2.32 API reference: nki.isa"
-_LANES, _QUADRANT = 8, 32
+_LANES = 8                              # partitions that share a scale
 _BIAS = 127                             # of the exponent that a scale byte holds
 #: largest exponent of the packed 8-bit types
 _E_MAX = {"float8_e4m3fn_x4": 8, "float8_e5m2_x4": 15}
@@ -33,12 +33,12 @@ _VALUES: dict[str, Any] = {"float8_e4m3fn_x4": ml_dtypes.float8_e4m3fn,
                            "float4_e2m1fn_x4": ml_dtypes.float4_e2m1fn}
 
 
-def scale_rows(partitions: int) -> np.ndarray:
+def scale_rows(partitions: int, quadrant: int) -> np.ndarray:
     """Return the partition of the scale tile for each group of 8 partitions of the data."""
-    group = np.arange(partitions // _LANES)
-    if partitions <= _QUADRANT:
+    group, each = np.arange(partitions // _LANES), quadrant // _LANES
+    if partitions <= quadrant:
         return group
-    return group // 4 * _QUADRANT + group % 4
+    return group // each * quadrant + group % each
 
 
 def unpacked(data: np.ndarray, name: str) -> np.ndarray:
@@ -61,15 +61,15 @@ def packed(values: np.ndarray, name: str) -> np.ndarray:
 
 def _scales(data: Tensor, scale: Tensor) -> np.ndarray:
     """Return the factor of each packed element of a tile, (P, F)."""
-    p = data.shape[0]
     byte = scale.np.reshape(scale.shape[0], -1)
-    byte = byte.view(np.uint8).astype(np.int32)[scale_rows(p)]
+    rows = scale_rows(data.shape[0], data.m.hw.quadrant)
+    byte = byte.view(np.uint8).astype(np.int32)[rows]
     factor = np.ldexp(np.float32(1), byte - _BIAS).astype(np.float32)
     return np.repeat(np.where(byte == 255, np.float32(np.nan), factor), _LANES, axis=0)
 
 
 def _check_scale(api: str, data: Tensor, scale: Tensor, name: str) -> None:
-    rows = int(scale_rows(data.shape[0])[-1]) + 1
+    rows = int(scale_rows(data.shape[0], data.m.hw.quadrant)[-1]) + 1
     if scale.shape[0] < rows or per_partition(scale) != per_partition(data) \
             or scale.dtype not in (dtypes.FLOAT8_E8M0FNU, dtypes.UINT8):
         raise fail("NKI-S11", f"{api}: {name} does not fit the data",
@@ -79,7 +79,7 @@ def _check_scale(api: str, data: Tensor, scale: Tensor, name: str) -> None:
 
 
 def _check_partitions(api: str, t: Tensor) -> None:
-    if t.shape[0] % _QUADRANT:
+    if t.shape[0] % t.m.hw.quadrant:
         raise fail("NKI-P08", f"{api} takes whole quadrants", given=f"shape {t.shape}",
                    limit="32, 64, 96 or 128 partitions")
 
@@ -96,7 +96,7 @@ def _run_quantize(m: Machine, ins: Instr, dst: Tensor) -> None:
     scaled = (groups / factor[:, None, :, None]).reshape(p, -1, 4)
     dst.np[...] = packed(scaled, name).reshape(dst.np.shape)
     scale = ins.also[0].np
-    rows = scale_rows(p)
+    rows = scale_rows(p, m.hw.quadrant)
     flat = byte.astype(np.uint8).view(scale.dtype)
     scale[rows] = flat.reshape(len(rows), *scale.shape[1:])
 

@@ -175,14 +175,11 @@ def activate2(m: Machine, op: Any, data: Any, *, imm0: Any, imm1: Any, op0: Any,
 
 # -- GpSimd ---------------------------------------------------------------------------------------
 
-_CORE = 16          # partitions that a GpSimd core serves
-
-
 def _run_nonzero(m: Machine, ins: Instr, dst: Tensor) -> None:
     offset, padding = ins.params
     src, out = ins.srcs[0].np, dst.np
     flat, rows = src.reshape(src.shape[0], -1), out.reshape(out.shape[0], -1)
-    for p in range(0, flat.shape[0], _CORE):
+    for p in range(0, flat.shape[0], m.hw.pool_partitions):
         at = np.flatnonzero(flat[p]) + offset
         rows[p, :len(at)], rows[p, len(at):-1], rows[p, -1] = at, padding, len(at)
     out[...] = rows.reshape(out.shape)
@@ -209,11 +206,12 @@ def _run_topk(m: Machine, ins: Instr, dst: Tensor) -> None:
     n, k = ins.params, per_partition(dst)
     src = dtypes.as_float32(ins.srcs[0].np)
     index = ins.also[0].np
-    for p in range(0, src.shape[0], _CORE):
-        snake = src[p:p + _CORE].reshape(_CORE, -1).T.reshape(-1)[:n]
+    many = m.hw.pool_partitions
+    for p in range(0, src.shape[0], many):
+        snake = src[p:p + many].reshape(many, -1).T.reshape(-1)[:n]
         best = np.argsort(snake, kind="stable")[len(snake) - k:]
-        dst.np[p:p + _CORE] = snake[best].astype(dst.np.dtype)
-        index[p:p + _CORE] = best.astype(np.uint32)
+        dst.np[p:p + many] = snake[best].astype(dst.np.dtype)
+        index[p:p + many] = best.astype(np.uint32)
 
 
 @instruction("topk", nki="nisa.topk(val_dst, idx_dst, src, n)", engines=(GPSIMD,), run=_run_topk,
@@ -224,9 +222,9 @@ def _run_topk(m: Machine, ins: Instr, dst: Tensor) -> None:
              source=f"{_API}.topk: 4 n + K cycles")
 def topk(m: Machine, dst: Any, idx_dst: Any, src: Any, n: int) -> Instr:
     """Write the K largest of n values of each 16 partitions (a snake), ascending, and where."""
-    k = per_partition(dst)
-    if not 8 <= n < 65536 or not 1 <= k <= n or per_partition(src) * _CORE < n \
-            or src.shape[0] % _CORE or dst.shape != idx_dst.shape or dst.shape[0] != src.shape[0]:
+    k, many = per_partition(dst), m.hw.pool_partitions
+    if not 8 <= n < 65536 or not 1 <= k <= n or per_partition(src) * many < n \
+            or src.shape[0] % many or dst.shape != idx_dst.shape or dst.shape[0] != src.shape[0]:
         raise fail("NKI-S11", "nisa.topk: these operands do not fit together",
                    given=f"src {src.shape}, val_dst {dst.shape}, idx_dst {idx_dst.shape}, n={n}",
                    limit="8 <= n < 65536 and n <= 16 elements a column; 1 <= K <= n; partitions a "

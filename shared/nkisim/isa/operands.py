@@ -209,22 +209,22 @@ class Operand:
                         "data")
 
 
-def Tile(name: str, role: str = READ, **traits: Any) -> Operand:     # noqa: N802 (as a type)
+def Tile(name: str, role: str = READ, **traits: Any) -> Operand:
     """Declare a tile on chip, by default in SBUF or PSUM and of any dtype."""
     return Operand(name, role, TILE, **traits)
 
 
-def Vector(name: str, role: str = READ, **traits: Any) -> Operand:   # noqa: N802
+def Vector(name: str, role: str = READ, **traits: Any) -> Operand:
     """Declare a tile of one element a partition: (P, 1)."""
     return Operand(name, role, VECTOR, lanes=True, **traits)
 
 
-def Moved(name: str, role: str = READ, *memories: str, **traits: Any) -> Operand:  # noqa: N802
+def Moved(name: str, role: str = READ, *memories: str, **traits: Any) -> Operand:
     """Declare an operand of a DMA: a tensor in one of `memories`, indexed at run time or not."""
     return Operand(name, role, ACCESS, memories or (HBM,), **traits)
 
 
-def RuntimeOffset(name: str, role: str = READ) -> Operand:          # noqa: N802
+def RuntimeOffset(name: str, role: str = READ) -> Operand:
     """Declare a tile on chip that is subscripted by an element of an SBUF tile."""
     return Operand(name, role, OFFSET)
 

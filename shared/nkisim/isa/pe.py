@@ -130,14 +130,15 @@ def _check_tiling(m: Machine, a: Tensor, position: Any, size: Any) -> None:
     if not size:
         return
     ok = len(tuple(position)) == len(tuple(size)) == 2
-    ok = ok and all(v % 32 == 0 for v in (*position, *size))
+    side = m.hw.quadrant
+    ok = ok and all(v % side == 0 for v in (*position, *size))
     ok = ok and all(0 <= p and p + s <= m.hw.pmax and s > 0 for p, s in zip(position, size))
     ok = ok and size[0] >= a.shape[0] and size[1] >= per_partition(a)
-    if not ok or (not m.hw.small_pe_tiles and tuple(size) == (32, 32)):
+    if not ok or (not m.hw.small_pe_tiles and tuple(size) == (side, side)):
         raise fail("NKI-S08", "this PE tile does not exist",
                    given=f"tile_position={position}, tile_size={size}, stationary {a.shape}",
-                   limit="multiples of 32 inside 128 x 128, at least as large as the stationary "
-                         "tile; not (32, 32) before NeuronCore-v3")
+                   limit=f"multiples of {side} inside 128 x 128, at least as large as the "
+                         f"stationary tile; not ({side}, {side}) before NeuronCore-v3")
 
 
 def _run_transpose(m: Machine, ins: Instr, dst: Tensor) -> None:
@@ -188,7 +189,7 @@ def nc_transpose_pe(m: Machine, data: Any, *, mask: Any = None, dtype: Any = Non
              source="Neuron SDK 2.26 API reference: nisa.nc_transpose")
 def nc_transpose_dve(m: Machine, data: Any, *, mask: Any = None, dtype: Any = None) -> Instr:
     """Transpose a tile (P, F...) to (F, P) on the Vector Engine; P and F up to 32."""
-    return _transpose(m, data, 32, VECTOR, dtype)
+    return _transpose(m, data, m.hw.quadrant, VECTOR, dtype)
 
 
 def _run_broadcast(m: Machine, ins: Instr, dst: Tensor) -> None:

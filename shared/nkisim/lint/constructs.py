@@ -234,6 +234,12 @@ _ROWS: tuple[Construct, ...] = (
               (("0.1", ACCEPTED), ("0.3", REFUSED)),
               "nki.jit(platform_target=...) raises since 0.3",
               "the variable NEURON_PLATFORM_TARGET_OVERRIDE", "notes 0.3"),
+    Construct("older_call", "NKI-G43", NKI, "Calls of older releases",
+              (("0.1", ACCEPTED), ("0.3", REFUSED)),
+              "releases up to 0.2, of some calls 0.3, have it so, and later ones refuse it. It can "
+              "mean nothing else, so it runs as it was meant",
+              "what the finding names; NKI_LANGUAGE_VERSION=0.2 takes all such calls",
+              "migration", in_run=True),
     Construct("plain_class", "NKI-G38", NKI, "Classes of kernels are NKIObjects",
               (("0.1", UNLISTED), (TRACED, ACCEPTED)),
               "a class that a kernel makes objects of has the base NKIObject, Enum or NamedTuple: "

@@ -46,7 +46,7 @@ class _Type(type):
         return isinstance(x, builtins.range)
 
 
-class range(metaclass=_Type):       # noqa: A001 (that is what it is there for)
+class range(metaclass=_Type):
     __doc__ = builtins.range.__doc__
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 #: instruction -> the parameter whose shape the result has
 SHAPED_LIKE = {"tensor_tensor": "data1", "tensor_tensor_scan": "data0", "tensor_copy": "src",
                "affine_select": "on_true_tile", "range_select": "on_true_tile"}
-#: instructions that name their destination in both dialects
-WITH_DST = ("dma_copy", "nc_stream_shuffle", "tensor_copy_predicated", "select_reduce")
 #: operators that the new dialect spells in its own names only
 OPS = {"add": "add", "sum": "add", "subtract": "subtract", "multiply": "multiply",
        "prod": "multiply", "max": "maximum", "amax": "maximum", "maximum": "maximum",

@@ -167,10 +167,3 @@ def _note(value: Any) -> Any:
         return value
     number = as_int(value)
     return number if number is not None else type(value).__name__
-
-
-def functions_of(tree: ast.Module) -> dict[str, ast.FunctionDef]:
-    """Return the functions at the top of a file."""
-    return {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
-
-

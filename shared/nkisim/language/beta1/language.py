@@ -18,6 +18,7 @@ from ...machine.index import arange as _arange
 from ...machine.limits import integer
 from ...machine.machine import Machine
 from ...machine.tensor import Indirect, Tensor
+from ..constant import constant as _constant
 from . import grid as _grid
 from . import language_constants as constants
 from .public import public
@@ -137,15 +138,7 @@ def random_seed(m: Machine, seed: Any, *, mask: Any = None) -> None:
 @public
 def shared_constant(m: Machine, constant: Any, dtype: Any = None) -> Tensor:
     """Make an HBM tensor out of a NumPy array, as it is now; nl.load it to use it."""
-    a = np.array(constant)
-    if a.dtype.itemsize == 8 and dtype is None:
-        dtype = np.float32 if a.dtype.kind == "f" else np.int32
-        if a.size and a.dtype.kind in "iu" and not -2**31 <= a.min() <= a.max() < 2**31:
-            raise fail("NKI-D03", "nl.shared_constant: a value does not fit in int32",
-                       given=f"{a.dtype} from {a.min()} to {a.max()}")
-    if dtype is not None:
-        a = dtypes.from_host(a, dtypes.normalize(dtype))
-    return allocate.input_tensor(m, a, "constant", mutable=False)
+    return _constant(m, constant, dtype)
 
 
 @public

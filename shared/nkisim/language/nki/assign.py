@@ -6,6 +6,7 @@ from typing import Any
 from ...chip.memory import HBM
 from ...errors import fail
 from ...isa import dma, dve
+from ...isa.operands import regroup
 from ...machine.tensor import Tensor
 from .call import NkiInstruction, settled
 from .tensor import NkiTensor
@@ -43,7 +44,6 @@ def assign(dst: NkiTensor, value: Any) -> None:
 
 
 def _fitting(dst: Tensor, src: Tensor) -> Tensor:
-    from ...isa.operands import regroup
     return dst if dst.shape == src.shape else regroup(dst, src.shape)
 
 

@@ -23,7 +23,7 @@ from ...machine.machine import Machine
 from ...machine.tensor import Tensor
 from ...trace.trace import KIND, NODE
 from . import alike, columns, older, refusals
-from .enums import OF_PARAMETER, dependency
+from .enums import OF_PARAMETER, dependency, dge_mode
 from .grids import NkiBlockGrid, NkiTileGrid, instead
 from .tensor import Empty, NkiTensor, no_elements
 from .versions import said_of
@@ -277,21 +277,24 @@ def instruction(own: Row, adapt: Adapter) -> Any:
             m = machine(form.api)
         if m.pending is not None:
             m.flush()
-        if m.older:
-            args, kw = older.arguments(own.name, args, kw)
         try:
             key, tiles = alike.looks(form, args, kw)
             known = m.accepted.get(key) if key is not None else None
             if known is not None:
                 known.issue(m, tiles, m.trace.line(sys._getframe(1)), write)
                 return NkiInstruction.issued(m, known.name)
+            told = m.told
+            name, args, kw = older.translated(m, own.name, args, kw)
+            if name != own.name:
+                from .isa import INSTRUCTIONS
+                return INSTRUCTIONS[name](*args, **kw)
             values = form.bind(args, kw)
             given = dict(zip(names, map(argument, values)))
             if m.older:
                 older.meant(own.name, given)
             late = columns.enter(m, own, given) \
                 if any(x.__class__ is columns.Columns for x in given.values()) else None
-            written_to, before = given.get("dst"), (m.told, len(m.trace.starts) + 1)
+            written_to, before = given.get("dst"), (told, len(m.trace.starts) + 1)
             wrote = issue(m, adapt(m, given) or own, given)
             if late is not None:
                 columns.leave(late, written_to)
@@ -470,6 +473,10 @@ def strict(api: str, plain: Callable) -> Any:
         try:
             return plain(*args, **kw)
         except TypeError:
+            m = current.get()
+            _, _, named = older.translated(m, plain.__name__, args, kw) if m else ("", args, kw)
+            if named != kw:
+                return plain(*args, **named)
             form.bind(args, kw)                 # raises if it is these arguments
             raise
     return _named(function, form, plain.__doc__)
@@ -488,5 +495,4 @@ def _named(function: Any, form: Signature, doc: str | None, row: Row | None = No
 
 def dge_code(given: dict[str, Any]) -> None:
     """Translate the number of a dge_mode into that of the rows."""
-    from .enums import dge_mode
     given["dge_mode"] = _CODES[dge_mode(given["dge_mode"]).name]

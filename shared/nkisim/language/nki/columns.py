@@ -12,11 +12,10 @@ from ...chip.memory import HBM, PSUM
 from ...errors import NkiError, fail
 from ...isa import columns as rows
 from ...isa.table import Row
+from ...machine.limits import integer
 from ...machine.machine import Machine
 from ...machine.tensor import Tensor
-from .views import integer
 
-_GROUP, _TENSOR_GROUP, _QUADRANT = 16, 32, 32
 #: operands that take the view (API reference of 0.6)
 _TAKES = {
     "nc_matmul": ("stationary", "moving"), "activation": ("dst", "data"),
@@ -25,6 +24,11 @@ _TAKES = {
     "tensor_scalar_reduce": ("dst", "data"), "tensor_copy": ("dst", "src"),
     "tensor_copy_predicated": ("dst", "predicate"), "exponential": ("dst", "src"),
 }
+
+
+def _group(m: Machine, row: str = "") -> int:
+    """Return how many partitions share their offsets: those of a core of GpSimd, or a quadrant."""
+    return m.hw.quadrant if row == "nc_matmul" else m.hw.pool_partitions
 
 
 class Columns:
@@ -50,8 +54,9 @@ def of(t: Tensor, index: Any, num_elem: Any) -> Columns:
                    given=f"{t!r}, index {at!r}"[:160],
                    limit="integers (P, K) in SBUF, on as many partitions as the tile has")
     size = at.size if num_elem is None else integer(num_elem, "num_elem")
-    if size > at.size // at.shape[0] * min(at.shape[0], _TENSOR_GROUP):
-        raise _too_many(at, size, min(at.shape[0], _TENSOR_GROUP))
+    widest = min(at.shape[0], t.m.hw.quadrant)
+    if size > at.size // at.shape[0] * widest:
+        raise _too_many(at, size, widest)
     return Columns(t, at, size)
 
 
@@ -65,7 +70,7 @@ def _too_many(index: Tensor, size: int, group: int) -> NkiError:
 
 def enter(m: Machine, row: Row, given: dict[str, Any]) -> Columns | None:
     """Put tiles in the place of views; return the one that the result is to be scattered to."""
-    group = _TENSOR_GROUP if row.name == "nc_matmul" else _GROUP
+    group = _group(m, row.name)
     late = None
     for name, x in given.items():
         if x.__class__ is not Columns:
@@ -79,7 +84,7 @@ def enter(m: Machine, row: Row, given: dict[str, Any]) -> Columns | None:
             raise fail("NKI-P08", f"{row.api}: .indirect() of a part of a group of partitions",
                        given=f"{part} partitions", limit=f"a multiple of {group}")
         start = x.index.offset // x.index.storage.row_bytes
-        if start % _QUADRANT or name != "dst" and start != x.data.offset // \
+        if start % m.hw.quadrant or name != "dst" and start != x.data.offset // \
                 x.data.storage.row_bytes:
             raise fail("NKI-P08", f"{row.api}: the offsets of .indirect() begin at a partition "
                        "where they cannot", given=f"partition {start}",
@@ -97,4 +102,4 @@ def enter(m: Machine, row: Row, given: dict[str, Any]) -> Columns | None:
 
 def leave(to: Columns, value: Any) -> None:
     """Scatter what an instruction has written."""
-    rows.indirect_scatter(to.data, value, to.index, _GROUP)
+    rows.indirect_scatter(to.data, value, to.index, _group(to.data.m))

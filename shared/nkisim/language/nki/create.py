@@ -8,6 +8,7 @@ from ...machine import allocate, arena
 from ...machine.limits import integer
 from ...machine.machine import Machine
 from ...machine.tensor import Tensor
+from . import older
 from .enums import BUFFERS, MemoryRegion
 from .tensor import NkiTensor
 
@@ -24,6 +25,7 @@ def create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "",
     if not isinstance(region, MemoryRegion):
         raise fail("NKI-M05", "buffer is not a memory", given=repr(buffer)[:60],
                    limit="nl.sbuf, nl.psum, nl.private_hbm, nl.shared_hbm (no strings since 0.3)")
+    older.marked(shape)
     if address is not None:
         return NkiTensor(_at(m, shape, dtype, region, name, address), region, name)
     return NkiTensor(allocate.create(m, shape, dtype, BUFFERS[region], name), region, name)
@@ -56,7 +58,7 @@ def _placed(m: Machine, region: MemoryRegion, address: Any) -> Any:
                    given=f"{address!r} in {region.value}",
                    limit="(partition, byte offset in a partition), in SBUF or PSUM")
     part, byte = (integer(a, "an address") for a in address)
-    if part % 32:
+    if part % m.hw.quadrant:
         raise fail("NKI-A01", "a tile is placed at a partition where none can start",
                    given=f"partition {part}", limit="0, 32, 64 or 96")
     if region is MemoryRegion.psum and byte % m.hw.psum_bank_bytes:

@@ -10,6 +10,7 @@ from math import ceil, prod
 from typing import Any, NamedTuple
 
 from ...errors import NkiError, fail
+from ...isa.dma import TRANSPOSES
 from ...lint import level
 from ...machine.context import machine
 from ...machine.index import as_int
@@ -21,8 +22,6 @@ from .tensor import NKIObject, NkiTensor
 _SINCE = "0.7"
 Cell = tuple[tuple[int, int], ...]      # the tiles in it along a dim, each from and to an element
 Box = tuple[tuple[int, int], ...]       # the elements of each dim, from and to
-#: orders of dims that a transpose by DMA takes, by their number (nl.empty_like)
-_TRANSPOSES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
 
 class _Plain(NamedTuple):
@@ -396,10 +395,10 @@ def _order(axes: Any, rank: int, region: Any) -> tuple[int, ...]:
     """Return the order of the dims of what nl.empty_like makes."""
     if axes is None:
         return tuple(range(rank))
-    if axes != _TRANSPOSES.get(rank):
+    if axes != TRANSPOSES.get(rank):
         raise fail("NKI-N13", "nl.empty_like: no transpose by DMA has these axes",
                    given=f"transpose_axes={axes!r} of {rank} dims"[:80],
-                   limit=", ".join(map(str, _TRANSPOSES.values())))
+                   limit=", ".join(map(str, TRANSPOSES.values())))
     if region is not MemoryRegion.sbuf:
         raise fail("NKI-N13", "nl.empty_like with transpose_axes makes a tensor in SBUF",
                    given=f"buffer={region!r}"[:60], limit="buffer=nl.sbuf")

@@ -12,6 +12,7 @@ from ...isa import act, columns, dma, dve, dynamic, gpsimd, mx, newer, pe, reduc
 from ...isa.table import ROWS
 from ...machine.context import NeedsValues, current, machine
 from ...machine.index import as_int
+from ...machine.limits import integer
 from ...machine.machine import Machine
 from . import enums as constants
 from . import notation, older
@@ -26,7 +27,8 @@ from .enums import (
     oob_mode,
     reduce_cmd,
 )
-from .registers import NkiScalar, VirtualRegister
+from .registers import BITS, NkiScalar, VirtualRegister
+from .tensor import NkiTensor
 
 #: the modules that write the table; importing them is what fills it
 TABLE = (act, columns, dma, dve, dynamic, gpsimd, mx, newer, pe, reduce, rng, search)
@@ -55,8 +57,7 @@ def _own(text: str) -> Any:
         def function(*args: Any, **kw: Any) -> NkiInstruction:
             m = machine(form.api)
             m.flush()
-            if m.older:
-                args, kw = older.arguments(name, args, kw)
+            _, args, kw = older.translated(m, name, args, kw)
             values = form.bind(args, kw)
             plan(m, **dict(zip(form.names[:-1], map(argument, values))))
             return NkiInstruction.issued(m, values[-1])
@@ -72,9 +73,9 @@ def _own(text: str) -> Any:
 def nc_transpose(m: Machine, dst: Any, data: Any, engine: int) -> None:
     """Transpose a tile (P, F...) to (F, P): Tensor Engine into PSUM, or Vector Engine in 32 x 32.
     """
-    dst, data = settled(m, dst), settled(m, data)
+    dst, data = settled(m, dst), m.tile(settled(m, data), "data")
     written("nisa.nc_transpose", dst)
-    if dst.dtype != getattr(data, "dtype", None):
+    if dst.dtype != data.dtype:
         m.find("NKI-D05", "warning", f"nisa.nc_transpose of {data!r} into {dst!r}: dst must have "
                "the dtype of data (0.6; earlier releases let it pass)", m.here())
     if engine not in (0, 1, 5):
@@ -117,14 +118,21 @@ def sendrecv(m: Machine, src: Any, dst: Any, send_to_rank: Any, recv_from_rank: 
         raise fail("NKI-P08", "nisa.sendrecv by the DMA of GpSimd moves too much",
                    given=f"src {src!r}", limit=f"{most} bytes per partition",
                    hint="leave dma_engine out")
-    m.catch_up()
     me = m.program_id[0]
+    ranks = {"send_to_rank": send_to_rank, "recv_from_rank": recv_from_rank}
+    if any(integer(rank, name) != 1 - me for name, rank in ranks.items()):
+        raise fail("NKI-N10", "nisa.sendrecv with a core that is not the other one",
+                   given=f"core {me}: " + ", ".join(f"{k}={v}" for k, v in ranks.items()),
+                   limit=f"{1 - me} for both: two cores run together",
+                   hint="other = 1 - nl.program_id(0)")
+    m.catch_up()
     m.cores.posted[pipe_id, me, m.cores.met[me]] = np.array(src.np) if m.compute else None
     m.cores.wait((f"nisa.sendrecv with pipe_id {pipe_id}",))
     value = m.cores.posted[pipe_id, 1 - me, m.cores.met[me] - 1]
-    if value is not None and value.shape != dst.shape:
-        raise fail("NKI-S01", "nisa.sendrecv: the cores send tiles of different shapes",
-                   given=f"received {value.shape}, dst {dst.shape}", limit="one shape")
+    if value is not None and (value.shape, value.dtype) != (dst.shape, dst.np.dtype):
+        raise fail("NKI-S01", "nisa.sendrecv: the cores send tiles that differ",
+                   given=f"received {value.shape} of {value.dtype}, dst {dst!r}",
+                   limit="one shape and dtype for both")
     issue(m, ROWS["sendrecv"], {"src": src, "dst": dst, "value": value})
 
 
@@ -143,12 +151,25 @@ def get_nc_sub_version() -> int:
 
 def register_alloc(x: Any = None) -> VirtualRegister:
     """Return a new register, with an integer in it if one is given."""
-    machine("nisa.register_alloc")
-    if x is not None and not isinstance(x, int):
+    m = machine("nisa.register_alloc")
+    if isinstance(x, NkiTensor):
+        older.tell(m, "nisa.register_alloc of a tensor",
+                   "r = nisa.register_alloc(); nisa.register_load(r, tile)")
+        register_load(r := VirtualRegister(), x)
+        return r
+    number = as_int(x)
+    if x is not None and number is None:
         raise fail("NKI-N07", "nisa.register_alloc takes an integer", given=type(x).__name__,
-                   limit="an int, or nothing (0.2 took a tensor as well)",
-                   hint="r = nisa.register_alloc(); nisa.register_load(r, tile)")
-    return VirtualRegister(x)
+                   limit="an int, or nothing")
+    return VirtualRegister(_immediate(number or 0, "nisa.register_alloc"))
+
+
+def _immediate(number: int, api: str) -> int:
+    """Return an integer that fits into a register, or raise NKI-N07."""
+    if not -1 << BITS - 1 <= number < 1 << BITS:
+        raise fail("NKI-N07", f"{api}: the number does not fit into a register", given=f"{number}",
+                   limit=f"{BITS} bits: {-1 << BITS - 1} .. {(1 << BITS) - 1}")
+    return number
 
 
 def _is_register(x: Any, api: str) -> VirtualRegister:
@@ -187,8 +208,9 @@ def _read(m: Machine, t: Any) -> Any:
 def register_move(dst: Any, src: Any) -> None:
     """Copy an integer or a register into a register."""
     number = as_int(src)
-    value = int(_source(src, "nisa.register_move")) if number is None else number
-    _is_register(dst, "nisa.register_move").set(value)
+    api = "nisa.register_move"
+    value = _source(src, api) if number is None else _immediate(number, api)
+    _is_register(dst, api).set(value)
 
 
 def register_load(dst: Any, src: Any) -> None:
@@ -265,8 +287,10 @@ for _plain in (register_alloc, register_load, register_move, register_store, sca
 
 
 def __getattr__(name: str) -> Any:
-    """Say that a name of the package is not modelled, or that it does not exist."""
+    """Return an instruction of an older release; say that a name is not modelled, or not there."""
     from .versions import missing
+    if name in older.SAME:
+        return older.same(name, INSTRUCTIONS[older.SAME[name]])
     raise missing("nisa", name, globals())
 
 

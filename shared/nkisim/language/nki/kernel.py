@@ -43,6 +43,7 @@ class Kernel(launching.Kernel):
     scheduled_at: Where | None = None                           # and where they were given
     asked = Asked()                                             # of the compiler
     lnc: int | None = None                                      # as kernel[lnc] says
+    unlike = ""                         # what is to be said of it: the environment says another one
 
     def __init__(self, func: Callable, *args: Any, **kwargs: Any):
         super().__init__(func, *args, **kwargs)
@@ -63,7 +64,8 @@ class Kernel(launching.Kernel):
     def launched(self) -> Kernel:
         """Return the kernel on as many cores as NEURON_LOGICAL_NC_CONFIG says (since 0.7).
 
-        Raises NKI-K18 for kernel[n] with another number: graphs are compiled for one of them.
+        kernel[n] with another number runs as it says, and that is said (NKI-K18): graphs are
+        compiled for one of them, and there is no graph here. Raises it if NKI_LANGUAGE=strict.
         """
         given = os.environ.get(LNC_VARIABLE, "").strip()
         if not given or level.release() < "0.7":
@@ -71,13 +73,18 @@ class Kernel(launching.Kernel):
         if given not in ("1", "2"):
             raise fail("NKI-K18", f"{LNC_VARIABLE} is neither 1 nor 2",
                        given=f"{LNC_VARIABLE}={given}").nowhere()
-        if self.lnc not in (None, int(given)):
-            raise fail("NKI-K18", f"kernel {self.__name__} is configured with LNC={self.lnc}, but "
-                       f"the graph with LNC={given}", name="NCC_EVRF066",
-                       given=f"{LNC_VARIABLE}={given}",
-                       limit="one degree for all kernels of a graph",
-                       hint=f"leave [{self.lnc}] out, or set {LNC_VARIABLE}={self.lnc}")
-        return self[int(given)]
+        if self.lnc in (None, int(given)):
+            return self[int(given)]
+        said = f"kernel {self.__name__} is configured with LNC={self.lnc}, but the graph with " \
+            f"LNC={given}"
+        remedy = f"leave [{self.lnc}] out, or set {LNC_VARIABLE}={self.lnc}"
+        if level.requested()[0] == "strict":
+            raise fail("NKI-K18", said, name="NCC_EVRF066", given=f"{LNC_VARIABLE}={given}",
+                       limit="one degree for all kernels of a graph", hint=remedy)
+        k = copy.copy(self)
+        k.unlike = f"{said}: neuronx-cc refuses that (NCC_EVRF066). It runs on {self.lnc} here. " \
+            f"Try: {remedy}"
+        return k
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if current.get() is None and any(map(jaxed.is_tracer, (*args, *kwargs.values()))):
@@ -123,6 +130,8 @@ class Kernel(launching.Kernel):
 
     def ended(self, m: Machine) -> None:
         """Let consumers of the schedule wait for their producers, on each core."""
+        if self.unlike and level.requested()[0] != "off":
+            m.find("NKI-K18", "warning", self.unlike)
         cores = m.cores.nodes if m.cores is not None else [0]
         for consumer, producers in self.schedule:
             for name in (consumer, *producers):

@@ -10,7 +10,7 @@ import numpy as np
 from ...chip import dtypes as _dtypes  # nl.dtypes is a module of the package
 from ...chip.memory import HBM, PSUM
 from ...errors import fail
-from ...isa import dma, dve, lower, rng
+from ...isa import dma, dve, gpsimd, lower, rng
 from ...lint import level
 from ...machine import allocate, bodies, plainrange
 from ...machine.context import current, machine
@@ -19,6 +19,7 @@ from ...machine.limits import integer
 from ...machine.machine import Machine
 from ...machine.tensor import Tensor
 from ...trace.trace import NODE
+from ..constant import constant as _constant
 from . import math as _math
 from . import refusals as _refusals
 from .assign import assign as _assign
@@ -141,17 +142,10 @@ def random_seed(m: Machine, seed: Any) -> None:
     rng.random_seed(seed)
 
 
-def _constant(m: Machine, array: np.ndarray) -> Tensor:
-    a = array.copy()                        # what it holds now: the host may use it again
-    if a.dtype.itemsize == 8:
-        a = _dtypes.from_host(a, _dtypes.FLOAT32 if a.dtype.kind == "f" else _dtypes.INT32)
-    return allocate.input_tensor(m, a, "constant", mutable=False)
-
-
 @public
 def shared_constant(m: Machine, constant: Any) -> NkiTensor:
     """Make an HBM tensor out of a NumPy array, or of a .npy file."""
-    a = np.load(constant) if isinstance(constant, str) else np.asarray(constant)
+    a = np.load(constant) if isinstance(constant, str) else constant
     return NkiTensor(_constant(m, a), MemoryRegion.shared_hbm)
 
 
@@ -194,11 +188,10 @@ def _range(name: str, doc: str) -> Callable[..., Any]:
                            hint="nl.fori_loop(0, register, body)")
         values = [integer(a, f"a bound of nl.{name}") for a in (start, stop, step)
                   if a is not None]
-        if values[-1] == 0 and stop is not None:
+        if values[-1] == 0:
             raise fail("NKI-L03", f"nl.{name} does not move", given="step 0",
                        limit="a step that is not 0", hint="range(start, stop, tile)")
-        return plainrange.unrolled(range(0, values[0], values[1]) if stop is None
-                                   else range(*values))
+        return plainrange.unrolled(range(0, *values) if stop is None else range(*values))
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return function
@@ -354,7 +347,6 @@ def load_transpose2d(m: Machine, src: Any, dtype: Any = None) -> Tensor:
 def gather_flattened(m: Machine, data: Any, indices: Any, axis: Any = 0, dtype: Any = None
                      ) -> Tensor:
     """Gather per partition along the flattened free dims."""
-    from ...isa import gpsimd
     return gpsimd.gather_flattened(data, indices, dtype=dtype)
 
 
@@ -391,10 +383,11 @@ del public, strict                              # no names of nl
 
 
 def __getattr__(name: str) -> Any:
-    """Say that a name of the package is not modelled, or that it does not exist."""
+    """Return a name of an older release; say that one is not modelled, or that it does not exist.
+    """
     from .older import NAMES
     from .versions import missing
-    if name in NAMES and level.older():
+    if name in NAMES:
         return NAMES[name]
     raise missing("nl", name, globals())
 

@@ -12,6 +12,7 @@ from ...chip import dtypes, ops
 from ...chip.memory import PSUM, sbuf
 from ...errors import fail
 from ...isa import dve
+from ...isa.dma import TRANSPOSES
 from ...isa.operands import is_scalar, regroup
 from ...isa.table import ROWS, Row
 from ...machine import allocate, bodies
@@ -71,15 +72,20 @@ def tensor_scalar(m: Machine, given: dict[str, Any]) -> None:
     """Let unary operators go without an operand."""
     operands(m, given)
     for k in "01":
-        op, value = given["op" + k], given["operand" + k]
-        if op is None:
-            continue
-        if not (alu := ops.resolve_alu(op)).unary:
-            continue
-        if value is not None and not (is_scalar(value) and value == 0):
-            raise fail("NKI-E05", f"nisa.tensor_scalar: nl.{alu.name} takes no operand",
-                       given=f"operand{k}={value!r}"[:80], limit="None or 0")
-        given["operand" + k] = 0.0
+        _unary(m, "tensor_scalar", given, k)
+
+
+def _unary(m: Machine, name: str, given: dict[str, Any], k: str) -> None:
+    """Give an operator of one operand a number for the other one."""
+    op, value = given["op" + k], given["operand" + k]
+    if m.hw.generation >= 4 and (newer := ops.of_v4(op)) is not None:
+        given["op" + k] = op = newer
+    if op is None or not (alu := ops.resolve_alu(op)).unary:
+        return
+    if value is not None and not (is_scalar(value) and value == 0):
+        raise fail("NKI-E05", f"nisa.{name}: nl.{alu.name} takes no operand",
+                   given=f"operand{k}={value!r}"[:80], limit="None or 0")
+    given["operand" + k] = 0.0
 
 
 def memset(m: Machine, given: dict[str, Any]) -> None:
@@ -88,10 +94,14 @@ def memset(m: Machine, given: dict[str, Any]) -> None:
     dst, value = given["dst"], given["value"]
     written("nisa.memset", dst)
     if isinstance(value, (float, np.floating)) and dtypes.is_int(dst.dtype):
-        raise fail("NKI-N07", "nisa.memset: the value is of another kind than dst",
-                   given=f"{value!r} into {dtypes.name(dst.dtype)}",
-                   limit="since 0.3 an integer for an integer tile",
-                   hint=f"value={int(value) if np.isfinite(value) else 0}" + older.HINT)
+        if not float(value).is_integer():
+            raise fail("NKI-N07", "nisa.memset: the value is of another kind than dst",
+                       given=f"{value!r} into {dtypes.name(dst.dtype)}",
+                       limit="an integer for an integer tile",
+                       hint=f"value={int(value) if np.isfinite(value) else 0}")
+        older.tell(m, f"nisa.memset: value={value!r} into {dtypes.name(dst.dtype)}",
+                   f"value={int(value)}")
+        given["value"] = int(value)
     if dst.dtype in dtypes.PACKED and value != 0:
         raise fail("NKI-N07", "nisa.memset of a packed dtype", given=f"value {value!r}",
                    limit="0", hint="write other values through a view: t.view(nl.uint32)")
@@ -123,6 +133,7 @@ def matmul_mx(m: Machine, given: dict[str, Any]) -> None:
 def tensor_scalar_reduce(m: Machine, given: dict[str, Any]) -> None:
     """Give the accumulators a tile to be read into where the kernel wants none."""
     operands(m, given)
+    _unary(m, "tensor_scalar_reduce", given, "0")
     if given["reduce_res"] is None:
         key = ("unread", getattr(given["data"], "shape", (1,))[0])
         if key not in m.constants:
@@ -156,6 +167,8 @@ def tensor_reduce(m: Machine, given: dict[str, Any]) -> None:
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
     rank = len(getattr(data, "shape", ()))
     found = sorted({integer(a, "an axis") % max(rank, 1) for a in axes})
+    if rank and found and found[0] > 0 and found != list(range(rank - len(found), rank)):
+        found = older.reduced(m, given["dst"], data, found) or found
     if rank and found and found[0] > 0 and found != list(range(rank - len(found), rank)):
         raise fail("NKI-S10", "nisa.tensor_reduce over axes that are not the last ones",
                    given=f"axis {axis} of shape {data.shape}",
@@ -277,11 +290,11 @@ def _one_column(api: str, x: Any) -> None:
 _INDEX_ROWS = 16        # of the indices of a transposing gather, and of what it transposes
 
 
-def _gathered(src: Patterned) -> None:
+def _gathered(m: Machine, src: Patterned) -> None:
     """Hold a transpose of rows that indices choose to its documented shapes."""
     rows, columns = src.rows.shape[0], src.rows.size // src.rows.shape[0]
-    if rows % _INDEX_ROWS or columns > 1 and rows != 128 or src.dtype.itemsize != 2 \
-            or src.shape[-1] > 128 or src.shape[0] % _INDEX_ROWS:
+    if rows % _INDEX_ROWS or columns > 1 and rows != m.hw.pmax \
+            or src.dtype.itemsize != 2 or src.shape[-1] > m.hw.pmax or src.shape[0] % _INDEX_ROWS:
         raise fail("NKI-S03", "nisa.dma_transpose does not transpose these rows",
                    given=f"indices {src.rows.shape}, rows {src.shape} of {src.dtype}",
                    limit="indices (16 .. 128 by 16, 1) or (128, n), which count column by column; "
@@ -289,12 +302,12 @@ def _gathered(src: Patterned) -> None:
                    hint="nisa.dma_copy the rows, then nisa.nc_transpose")
 
 
-def _by_hardware(src: Any) -> None:
+def _by_hardware(m: Machine, src: Any) -> None:
     """Hold a transpose by hardware descriptors to its documented shapes (those of 0.6)."""
     shape = src.shape
     ok = shape[0] == 16 if len(shape) == 2 else \
         shape[0] in (1, 2, 4, 8, 16) and shape[0] * shape[-2] % 16 == 0
-    if src.dtype.itemsize != 2 or shape[-1] > 128 or not ok:
+    if src.dtype.itemsize != 2 or shape[-1] > m.hw.pmax or not ok:
         raise fail("NKI-S03", "nisa.dma_transpose with hwdge does not take this shape",
                    given=f"src {shape} of {src.dtype}",
                    limit="hwdge: 2-byte elements, the last dim up to 128; 16 rows in 2-D; in 3-D "
@@ -311,12 +324,12 @@ def dma_transpose(m: Machine, given: dict[str, Any]) -> None:
     dst, src = given["dst"], given["src"]
     written("nisa.dma_transpose", dst)
     if isinstance(src, Patterned) and src.rows.size > 1:
-        _gathered(src)
+        _gathered(m, src)
     if by_hardware:
-        _by_hardware(src)
-    rank = len(src.shape)
-    axes = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}.get(rank, ())
-    want = tuple(src.shape[a] for a in axes)
+        _by_hardware(m, src)
+    want = tuple(src.shape[a] for a in TRANSPOSES.get(len(src.shape), ()))
+    if want and dst.shape != want and older.filled(dst.shape, want):
+        given["dst"] = dst = regroup(dst, want)
     if want and dst.shape != want:
         raise fail("NKI-S01", "nisa.dma_transpose: dst has another shape than the transposed src",
                    given=f"src {src.shape}, dst {dst.shape}",

@@ -12,7 +12,7 @@ from ...lint import level
 from ...machine.context import current
 from ...machine.index import as_int
 
-_BITS = 32                              # of a register and of a scalar of nl.int32
+BITS = 32                              # of a register and of a scalar of nl.int32
 
 
 class VirtualRegister:
@@ -65,7 +65,7 @@ class NkiScalar:
     __slots__ = ("dtype", "is_comparison", "state")
 
     def __init__(self, state: int, dtype: Any = None, is_comparison: bool = False):
-        half = 1 << _BITS - 1
+        half = 1 << BITS - 1
         self.state = (int(state) + half) % (2 * half) - half
         self.dtype = "int32" if dtype is None else dtype
         self.is_comparison = is_comparison
@@ -84,7 +84,7 @@ class NkiScalar:
         if isinstance(other, NkiScalar):
             return other.value
         n = None if isinstance(other, (bool, np.bool_)) else as_int(other)
-        if n is None or not -(1 << _BITS - 1) <= n < 1 << _BITS - 1:
+        if n is None or not -(1 << BITS - 1) <= n < 1 << BITS - 1:
             raise fail("NKI-N12", f"a scalar {symbol} what is no integer of its width",
                        given=f"{other!r}"[:60],
                        limit=f"an int of Python or another scalar, of {self.dtype}",
@@ -165,6 +165,10 @@ for _symbol, _name in (*_ARITHMETIC, *_OTHERS):
         else:
             setattr(NkiScalar, _method, _not_there(_symbol))
         setattr(VirtualRegister, _method, no_arithmetic(_symbol))
+for _symbol, _name in (("~", "invert"), ("abs", "abs")):
+    setattr(NkiScalar, f"__{_name}__", _not_there(_symbol))
+for _symbol, _name in (("-", "neg"), ("+", "pos"), ("~", "invert"), ("abs", "abs")):
+    setattr(VirtualRegister, f"__{_name}__", no_arithmetic(_symbol))
 for _symbol, _name in _COMPARISONS:
     setattr(NkiScalar, f"__{_name}__", _comparison(_symbol, getattr(operator, _name)))
     if _name not in ("eq", "ne"):

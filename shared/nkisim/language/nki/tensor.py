@@ -176,6 +176,8 @@ class NkiTensor(NKIObject):
             if t.m.nest is not None:
                 if new is None:
                     new = t.m.nest.view(t, keys)
+                    if new is not None and new.oob is not None:
+                        t.m.check_bounds(new)
                 else:
                     t.m.nest.follow(t, new)
             if new is not None and new.shape:
@@ -227,7 +229,8 @@ class NkiTensor(NKIObject):
 
     def broadcast(self, dim: int, size: int) -> NkiTensor:
         """Return a dim of size 1 repeated, by a stride of 0."""
-        return self._like(views.broadcast(self._plain("broadcast"), dim, size))
+        t = self._plain("broadcast")
+        return self._like(views.broadcast(t, _dim(dim, self.ndim), size))
 
     def expand_dim(self, dim: int) -> NkiTensor:
         """Return the view with a dim of size 1 at `dim`."""
@@ -238,7 +241,8 @@ class NkiTensor(NKIObject):
 
     def squeeze_dim(self, dim: int) -> NkiTensor:
         """Return the view without a dim of size 1."""
-        return self._like(views.squeeze(self._plain("squeeze_dim"), dim))
+        t = self._plain("squeeze_dim")
+        return self._like(views.squeeze(t, _dim(dim, self.ndim)))
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> NkiTensor:
         """Return the view with one dim split; one size may be -1."""
@@ -249,6 +253,9 @@ class NkiTensor(NKIObject):
         """Return the view with dims start_dim .. end_dim as one; they must be contiguous."""
         t = self._plain("flatten_dims")
         a, b = _dim(start_dim, self.ndim), _dim(end_dim, self.ndim)
+        if b < a:
+            raise fail("NKI-S06", "flatten_dims ends before it starts", given=f"dims {a} .. {b}",
+                       limit="start_dim <= end_dim")
         return self.reshape((*t.shape[:a], prod(t.shape[a:b + 1]), *t.shape[b + 1:]))
 
     def reshape(self, shape: Any, *more: Any) -> NkiTensor:

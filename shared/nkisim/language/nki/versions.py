@@ -6,7 +6,6 @@ from typing import Any
 
 from ...errors import complete
 from ...machine import habits
-from .older import HINT
 
 #: Arguments that are gone or came later, for all functions ("") or one.
 _ARGUMENTS: dict[tuple[str, str], str] = {
@@ -19,9 +18,7 @@ _ARGUMENTS: dict[tuple[str, str], str] = {
                                      "reduce_op=nl.add)",
     ("nisa.dma_copy", "unique_indices"): "since 0.3 an argument of nisa.dma_compute",
     ("nisa.sendrecv", "use_gpsimd_dma"): "since 0.3: dma_engine=nisa.dma_engine.gpsimd_dma",
-    ("nisa.register_move", "imm"): "since 0.3 it is called src",
     ("nl.shared_constant", "dtype"): "since 0.3 the constant has the dtype of its array",
-    ("nisa.nc_matmul", "is_moving_zero"): "a misspelling of 0.1; since 0.2 is_moving_onezero",
     ("nl.ndarray", "init_value"): "use nl.full, or nisa.memset(dst, value)",
 }
 
@@ -29,8 +26,6 @@ _ARGUMENTS: dict[tuple[str, str], str] = {
 _GONE: dict[tuple[str, str], str] = {
     ("nl", "arange"): "subscripts are slices and nl.ds; other patterns: t.ap(pattern)",
     ("nl", "mgrid"): "subscripts are slices and nl.ds; other patterns: t.ap(pattern)",
-    ("nl", "par_dim"): "dim 0 of a tile is the partition dim; make a list of tiles for blocks"
-                       + HINT,
     ("nl", "atomic_rmw"): "nisa.dma_compute(dst, [src, dst], reduce_op=nl.add)",
     ("nl", "loop_reduce"): "reduce into a tile with nisa.tensor_tensor(dst=t, data1=t, ...)",
     ("nl", "all_reduce"): "nki.collectives.all_reduce",
@@ -42,10 +37,6 @@ _GONE: dict[tuple[str, str], str] = {
     ("nl", "nc"): "kernel[2] runs on two cores",
     ("nl", "spmd_dim"): "kernel[2] runs on two cores; other loops are in the kernel",
     ("nisa", "builtin_custom_op"): "gone since 0.1",
-    ("nisa", "tensor_copy_dynamic_src"): "gone since 0.4: nisa.tensor_copy with "
-                                         "src=t.ap(pattern, scalar_offset=...)",
-    ("nisa", "tensor_copy_dynamic_dst"): "gone since 0.4: nisa.tensor_copy with "
-                                         "dst=t.ap(pattern, scalar_offset=...)",
 }
 
 #: Launchers that only neuronxcc.nki has.

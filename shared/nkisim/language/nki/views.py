@@ -40,10 +40,14 @@ def _sizes(shape: Sequence[Any], what: str) -> list[int]:
 
 
 def _filled(sizes: list[int], total: int) -> tuple[int, ...]:
-    """Return sizes with -1 replaced by what is left of `total`."""
+    """Return sizes with -1 replaced by what is left of `total`; raise NKI-S06 for others below 1.
+    """
     if sizes.count(-1) == 1:
         rest = prod(n for n in sizes if n != -1)
         sizes[sizes.index(-1)] = total // rest if rest else 0
+    if min(sizes, default=1) < 1:
+        raise fail("NKI-S06", "a view has a size below 1", given=f"{tuple(sizes)}",
+                   limit="positive sizes, one of which may be -1: what is left")
     return tuple(sizes)
 
 
@@ -94,9 +98,8 @@ def permute(t: Tensor, dims: Sequence[int]) -> Tensor:
                   0, None)
 
 
-def broadcast(t: Tensor, dim: int, size: int) -> Tensor:
+def broadcast(t: Tensor, d: int, size: int) -> Tensor:
     """Return a view with a dim of size 1 repeated."""
-    d = integer(dim, "a dim") % max(1, len(t.shape))
     n = integer(size, "a size")
     if t.shape[d] != 1:
         raise fail("NKI-S02", f"broadcast of dim {d}, which has more than one element",
@@ -107,9 +110,8 @@ def broadcast(t: Tensor, dim: int, size: int) -> Tensor:
                   (*t.strides[:d], 0, *t.strides[d + 1:]), 0, None)
 
 
-def squeeze(t: Tensor, dim: int) -> Tensor:
+def squeeze(t: Tensor, d: int) -> Tensor:
     """Return a view without a dim of size 1."""
-    d = integer(dim, "a dim") % max(1, len(t.shape))
     if t.shape[d] != 1:
         raise fail("NKI-S06", f"squeeze_dim of dim {d}, which has more than one element",
                    given=f"shape {t.shape}", limit="a dim of size 1")
@@ -187,20 +189,25 @@ def pattern(t: Tensor, base: Tensor, pairs: Any, offset: Any, scalar_offset: Any
     if vector_offset is not None and scalar_offset is not None:
         raise fail("NKI-N02", ".ap is given two run-time offsets",
                    limit="scalar_offset or vector_offset")
-    at = held(scalar_offset)
-    if at is not None:
-        scale = prod(base.shape[indirect_dim + 1:]) * base.dtype.itemsize // dt.itemsize
-        more, scalar_offset = more + at * scale, None
-    view = _strided(t, base, steps, more, dt, vector_offset is not None
-                    or scalar_offset is not None)
-    if scalar_offset is None and vector_offset is None:
-        return view
-    rows = _rows(scalar_offset) if vector_offset is None else _rows(vector_offset, columns=True)
-    if not 0 <= indirect_dim < len(base.shape) or vector_offset is not None and indirect_dim:
+    moved = vector_offset is not None or scalar_offset is not None
+    if moved and (not 0 <= indirect_dim < len(base.shape)
+                  or vector_offset is not None and indirect_dim):
         raise fail("NKI-N02", ".ap: indirect_dim does not fit",
                    given=f"indirect_dim={indirect_dim}",
                    limit=f"a dim of the base tensor {base.shape}; 0 with vector_offset")
-    scale = prod(base.shape[indirect_dim + 1:]) * base.dtype.itemsize // dt.itemsize
+    scale, rest = divmod(prod(base.shape[indirect_dim + 1:]) * base.dtype.itemsize, dt.itemsize)
+    if moved and rest:
+        raise fail("NKI-N02", ".ap: a run-time offset moves the pattern by a part of an element",
+                   given=f"indirect_dim={indirect_dim} of {base!r}, elements of {dtypes.name(dt)}",
+                   limit="steps of whole elements")
+    at = held(scalar_offset)
+    if at is not None:
+        more, scalar_offset = more + at * scale, None
+    moved = vector_offset is not None or scalar_offset is not None
+    view = _strided(t, base, steps, more, dt, moved and (base.kind is HBM or indirect_dim > 0))
+    if not moved:
+        return view
+    rows = _rows(scalar_offset) if vector_offset is None else _rows(vector_offset, columns=True)
     if vector_offset is not None:
         if base.kind is not HBM:
             raise fail("NKI-N02", "vector_offset on a tensor that is not in HBM",
@@ -211,7 +218,23 @@ def pattern(t: Tensor, base: Tensor, pairs: Any, offset: Any, scalar_offset: Any
                        limit="one offset for each partition")
         view = view.like(view.offset, view.shape, (0, *view.strides[1:]), 0, None)
     whole = base if dt == base.dtype else base.view(dt)
-    return Patterned(whole, view, rows, scale, base.shape[indirect_dim])
+    if base.kind is not HBM and not indirect_dim:
+        scale = base.strides[0] // dt.itemsize
+    return Patterned(whole, view, rows, scale, _room(base, view, indirect_dim, scale))
+
+
+def _room(base: Tensor, view: Tensor, dim: int, step: int) -> int:
+    """Return how many numbers from 0 on a run-time offset may be: in HBM, rows of the tensor; on
+    chip those with which the pattern stays inside of the tensor, in each partition."""
+    if base.kind is HBM:
+        return base.shape[dim]
+    item = view.dtype.itemsize
+    p, at = divmod(view.offset - base.offset, base.strides[0])
+    if dim == 0:
+        return base.shape[0] - p - view.shape[0] + 1
+    end = at + sum(max(0, (n - 1) * s) for n, s in zip(view.shape[1:], view.strides[1:]))
+    free = prod(base.shape[1:]) * base.dtype.itemsize
+    return min(base.shape[dim], (free - item - end) // (step * item) + 1)
 
 
 def _strided(t: Tensor, base: Tensor, steps: list[tuple[int, int]], more: int, dt: np.dtype,
