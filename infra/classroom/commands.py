@@ -450,7 +450,7 @@ def _teardown(
             "left": list(map(str, report.left)),
             "summary": (
                 f"{len(report.left)} resources of class {name} in {len(report.regions)} regions;"
-                " nothing was removed"
+                " nothing was removed" + report.by_hand()
             ),
             "exit_code": 0,
         }

@@ -29,7 +29,9 @@ def read(folder: Path) -> dict[str, Any]:
 def write(folder: Path, **changes: Any) -> None:
     """Lock some values; the others stay."""
     data = {**read(folder), **changes}
-    (folder / NAME).write_text(HEAD + yaml.safe_dump(data, sort_keys=True), encoding="utf-8")
+    part = folder / f"{NAME}.part"  # half a file would be read as none, and bind to no account
+    part.write_text(HEAD + yaml.safe_dump(data, sort_keys=True), encoding="utf-8")
+    part.replace(folder / NAME)
 
 
 def check_name(folder: Path, name: str) -> None:
