@@ -25,6 +25,7 @@ from ..grade import intake, sandbox
 from ..grade.plan import Graded, digest, load_plan
 from ..grade.run import Task, grade_one, seed_of, write_json
 from ..spec import SpecError
+from ..tables import read_table
 from .entries import body_of, pseudonym, public_of, read_key, sign, verify
 from .page import render
 from .rank import tables
@@ -43,17 +44,15 @@ def make_tokens(path: Path, roster: Path | None) -> dict[str, str]:
         with open(path, newline="", encoding="utf-8") as file:
             tokens = {row["student"]: row["token"] for row in csv.DictReader(file)}
     if roster is not None:
-        with open(roster, newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
-        if rows and "student" not in rows[0]:
-            raise SpecError(f"{roster} has no column student")
-        for row in rows:
+        for row in read_table(roster, "student"):
             tokens.setdefault(row["student"], secrets.token_urlsafe(24))
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        part = path.with_name(path.name + ".part")      # half a file would be new tokens for many
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "w", newline="", encoding="utf-8") as out:
             writer = csv.writer(out)
             writer.writerow(["student", "token"])
             writer.writerows(sorted(tokens.items()))
+        os.replace(part, path)
     if not tokens:
         raise SpecError("nobody can submit: give --roster, a CSV with a column student")
     return tokens
@@ -243,7 +242,9 @@ def serve(args: argparse.Namespace) -> int:
     key = read_key(args.key)
     args.data.mkdir(parents=True, exist_ok=True)
     os.chmod(args.data, 0o700)
-    contest = Contest(load_plan(load([args.lab])[0].folder).speaking(args.dialect),
+    graded = load_plan(load([args.lab])[0].folder).speaking(args.dialect)
+    sandbox.keep_from(kind, graded.lab.folder)
+    contest = Contest(graded,
                       Store(args.data / "contest.sqlite"),
                       key, make_tokens(args.data / "tokens.csv", args.roster), args.data, kind,
                       args.seconds_between)

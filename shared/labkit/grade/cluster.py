@@ -111,10 +111,11 @@ def _try(script: str, path: Path) -> None:
 
 def on_cluster(tasks: Sequence[dict[str, Any]], judge: Callable[[dict[str, Any]], dict[str, Any]],
                address: str, jobs: int, private: Path
-               ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yield tasks and what `judge` says of each, in the order in which they end.
+               ) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None, str]]:
+    """Yield tasks and what `judge` says of each, in the order in which they end; None and why if
+    it fails, or if workers die of it whatever is tried.
 
-    Raises SpecError as `_client` does, RuntimeError if workers die whatever is tried.
+    Raises SpecError as `_client` does.
     """
     with _client(address, min(jobs, len(tasks)), private) as client:
         from distributed import KilledWorker, as_completed
@@ -126,7 +127,9 @@ def on_cluster(tasks: Sequence[dict[str, Any]], judge: Callable[[dict[str, Any]]
             task_of[name] = task
         for future in as_completed(futures):
             try:
-                yield task_of[future.key], future.result()
+                yield task_of[future.key], future.result(), ""
             except KilledWorker:
-                raise RuntimeError(f"every worker that judged {task_of[future.key]['student']} "
-                                   "died; is there enough memory, and time in the queue?") from None
+                yield task_of[future.key], None, ("every worker that judged it died; is there "
+                                                  "enough memory, and time in the queue?")
+            except RuntimeError as error:
+                yield task_of[future.key], None, str(error)

@@ -6,8 +6,9 @@ that we choose. Links, devices and nested archives are not followed.
 """
 from __future__ import annotations
 
-import csv
+import gzip
 import hashlib
+import io
 import os
 import re
 import stat
@@ -18,11 +19,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from ..spec import SpecError
+from ..tables import read_table
 
 LARGEST_FILE = 1 << 20          # bytes of a file that is taken
 MOST_MEMBERS = 5000             # of an archive or folder that are looked at
+MOST_BYTES = 50 << 20           # of an archive that are unpacked
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 TABLE = "submissions.csv"
 
@@ -57,7 +61,8 @@ def safe_id(student: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}", student):
         return student
     short = re.sub(r"[^A-Za-z0-9]+", "-", student).strip("-")[:40]
-    return f"{short or 'student'}-{hashlib.sha256(student.encode()).hexdigest()[:8]}"
+    digest = hashlib.sha256(student.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{short or 'student'}-{digest[:8]}"
 
 
 def parse_time(text: str) -> datetime:
@@ -127,6 +132,40 @@ def _of_zip(archive: zipfile.ZipFile) -> Iterator[Entry]:
             yield info.filename, read(info)
 
 
+class Bounded(io.RawIOBase):
+    """A file of which so much is read and no more: the parts of a tar that name things can be as
+    large as they say, and tarfile holds them whole."""
+
+    def __init__(self, file: Any):
+        self._file, self._left = file, MOST_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0 or size > self._left:
+            raise Bad(f"the archive unpacks to more than {MOST_BYTES >> 20} MiB")
+        self._left -= size
+        return bytes(self._file.read(size))
+
+
+def _unpacked(path: Path) -> Any:
+    """Open a tar, whether it is compressed or not."""
+    file = open(path, "rb")
+    packed = file.read(2) == b"\x1f\x8b"
+    file.seek(0)
+    return gzip.GzipFile(fileobj=file) if packed else file
+
+
 def _of_tar(archive: tarfile.TarFile) -> Iterator[Entry]:
     def read(member: tarfile.TarInfo) -> Callable[[], bytes]:
         def get() -> bytes:
@@ -136,8 +175,8 @@ def _of_tar(archive: tarfile.TarFile) -> Iterator[Entry]:
     total = 0
     for member in archive:
         total += member.size
-        if total > 50 * LARGEST_FILE:
-            raise Bad("the archive unpacks to more than 50 MiB")
+        if total > MOST_BYTES:
+            raise Bad(f"the archive unpacks to more than {MOST_BYTES >> 20} MiB")
         if member.isreg():
             yield member.name, read(member)
 
@@ -187,22 +226,28 @@ def _blob(git: Callable[..., bytes], here: tuple[str, str], id: str) -> Callable
 # -- all of a class --------------------------------------------------------------------------------
 
 def _table(folder: Path) -> dict[str, dict[str, str]]:
-    """Return the rows of submissions.csv by student; {} if there is none."""
+    """Return the rows of submissions.csv by student; {} if there is none.
+
+    A time that is none is an error of the staff's, and no student's problem: it is raised.
+    """
     path = folder / TABLE
     if not path.is_file():
         return {}
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.DictReader(file))
-    known = {"student", "source", "commit", "submitted_at"}
-    if rows and (None in rows[0] or not {"student"} <= set(rows[0]) <= known):
-        raise SpecError(f"{path} must have the columns student, and may have source, commit "
-                        f"and submitted_at; it has {', '.join(map(str, rows[0]))}")
-    found: dict[str, dict[str, str]] = {}
-    for row in rows:
-        if row["student"] in found:
-            raise SpecError(f"{path}: {row['student']} is there twice")
-        found[row["student"]] = {k: v or "" for k, v in row.items()}
-    return found
+    rows = {row["student"]: row for row in read_table(path, "student", (
+        "student", "source", "commit", "submitted_at"))}
+    for student, row in rows.items():
+        if row.get("submitted_at"):
+            try:
+                parse_time(row["submitted_at"])
+            except SpecError as error:
+                raise SpecError(f"{path}, {student}: {error}") from None
+    return rows
+
+
+def _shown(name: str) -> str:
+    """Return a name of a file as text that can be written and that looks like what it is."""
+    text = os.fsencode(name).decode("utf-8", "replace")
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 def find(folder: Path) -> dict[str, dict[str, str]]:
@@ -214,14 +259,20 @@ def find(folder: Path) -> dict[str, dict[str, str]]:
     if not folder.is_dir():
         raise SpecError(f"there is no folder {folder}")
     rows = _table(folder)
+    said = {student for student, row in rows.items() if row.get("source")}
     for path in sorted(folder.iterdir()):
         suffix = next((s for s in ARCHIVES if path.name.endswith(s)), "")
         if path.name.startswith(".") or not (path.is_dir() or suffix) or path.is_symlink():
             continue
-        student = path.name[:len(path.name) - len(suffix)]
+        student = _shown(path.name[:len(path.name) - len(suffix)])
         row = rows.setdefault(student, {"student": student})
-        if not row.get("source"):
-            row["source"] = path.name     # in `folder`, as in the table
+        if student in said:
+            continue
+        if row.get("source"):
+            raise SpecError(f"{student} is there twice: {_shown(row['source'])} and "
+                            f"{_shown(path.name)}; which counts? Take one away, or say so in "
+                            f"{TABLE} (columns student, source)")
+        row["source"] = path.name         # in `folder`, as in the table
     if not rows:
         raise SpecError(f"{folder} has no submissions: neither folders nor archives "
                         f"({', '.join(ARCHIVES)}), nor {TABLE}")
@@ -253,7 +304,8 @@ def take(row: dict[str, str], root: Path, lab: str, editable: Sequence[str],
             with zipfile.ZipFile(path) as archive:
                 found.files = _pick(_of_zip(archive), lab, editable)
         else:
-            with tarfile.open(path) as tar:
+            with _unpacked(path) as file, tarfile.open(
+                    fileobj=Bounded(file), mode="r:") as tar:
                 found.files = _pick(_of_tar(tar), lab, editable)
         missing = [name for name in editable[:1] if name not in found.files]
         if missing:
@@ -263,8 +315,7 @@ def take(row: dict[str, str], root: Path, lab: str, editable: Sequence[str],
                 raise Bad(f"{name} is no text")
     except (Bad, SpecError) as error:
         found.files, found.problem = {}, str(error)
-    except (OSError, zipfile.BadZipFile, tarfile.TarError, EOFError, ValueError, RuntimeError,
-            NotImplementedError, subprocess.SubprocessError, MemoryError) as error:
+    except Exception as error:      # of the libraries that read formats, whatever those raise
         found.files = {}
         found.problem = f"what was handed in cannot be read ({type(error).__name__})"
     return found

@@ -84,6 +84,7 @@ class Bench:
         self.broken: dict[str, Any] | None = None       # why no case can run
         self.end = time.monotonic() + graded.plan.total_s
         self.printed = ""
+        self.secret = False         # a hidden case has begun: nothing that it says is kept
         self.package = PACKAGE[dialect_of(job["kernels"])]
 
     def start(self) -> Session:
@@ -107,11 +108,19 @@ class Bench:
         """End the student's process."""
         if self.student is not None:
             self.student.stop()
-            self.printed = self.printed or self.student.printed
+            if not self.secret:
+                self.printed += self.student.printed
         self.student = self.session = None
 
     def run(self, case: Case, target: str) -> dict[str, Any]:
-        """Run one case and return a reply as the testers' child process gives it."""
+        """Run one case and return a reply as the testers' child process gives it.
+
+        Hidden cases come last, in a process of their own: what one knows of them it cannot print or
+        raise in a case whose words are shown.
+        """
+        if case.name in self.graded.secret and not self.secret:
+            self.stop()
+            self.secret = True
         if self.broken is not None:
             return {"error": self.broken}
         if time.monotonic() > self.end:
@@ -272,7 +281,7 @@ def verdict(job: dict[str, Any]) -> dict[str, Any]:
     bench = Bench(job, graded, Facade())
     outcomes = []
     try:
-        for case, target in graded.runs:
+        for case, target in sorted(graded.runs, key=lambda run: run[0].name in graded.secret):
             reply = bench.run(case, target)
             expected = () if isinstance(case.expect, MustRaise) or "error" in reply \
                 else references.of(case)
@@ -298,14 +307,23 @@ def verdict(job: dict[str, Any]) -> dict[str, Any]:
                       "of": line.points, "why": why})
     total = sum(points or 0.0 for _, points, _ in scored)
     flags = [f for name, text in bench.files.items() for f in find_flags(name, text)]
-    return {"schema": "trainium-labs/verdict", "schema_version": 1, "lab": lab.name,
+    return plain({"schema": "trainium-labs/verdict", "schema_version": 1, "lab": lab.name,
             "dialect": dialect_of(job["kernels"]), "key": job["key"],
             "submission_sha256": job["submission_sha256"],
             "nkisim": nkisim.__version__, "backend": "sim", "latency_kind": "predicted",
             "points": round(total, 6), "of": round(graded.points, 6), "lines": lines,
             "cases": shown, "flags": flags,
-            "printed": "".join(c if c.isprintable() or c == "\n" else " "
-                               for c in bench.printed)[:4000]}
+            "printed": bench.printed[:4000]})
+
+
+def plain(x: Any) -> Any:
+    """Return a document whose texts are for any page and any terminal: names that a kernel gives,
+    which errors quote, can hold escape codes, halves of characters, and marks that turn lines."""
+    if isinstance(x, str):
+        return "".join(c if c.isprintable() or c == "\n" else " " for c in x)
+    if isinstance(x, dict):
+        return {key: plain(value) for key, value in x.items()}
+    return [plain(value) for value in x] if isinstance(x, (list, tuple)) else x
 
 
 def main() -> int:

@@ -23,6 +23,9 @@ from .plan import Graded, Late
 from .similar import pairs
 
 PAGES = Path(__file__).with_name("pages")
+SHOWN = 50          # pairs that are alike on the class's page; similar.csv has all
+#: what spreadsheets take for the beginning of a formula, also in full width
+_FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 
 
 def number(x: float | None) -> str:
@@ -58,14 +61,14 @@ def cell(value: Any) -> str:
     if isinstance(value, (int, float)):
         return f"{round(value, 3):.3f}".rstrip("0").rstrip(".")
     text = str(value)
-    return "'" + text if text.startswith(tuple("=+-@\t\r")) else text
+    return "'" + text if text.startswith(_FORMULA) else text
 
 
 def write(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8", newline="\n")
+    part.write_text(text, encoding="utf-8", errors="replace", newline="\n")
     os.replace(part, path)
 
 
@@ -118,7 +121,7 @@ def _row(out: Path, id: str, known: dict[str, Any], graded: Graded, late: Late
             "problem": verdict.get("problem") or known["problem"], "flags": verdict["flags"],
             "first": wrong[0] if wrong else None,
             "key": max(right, key=lambda c: c["latency_us"]) if right else None,
-            "notes": known["notes"], "printed": "" if hidden and wrong else verdict["printed"],
+            "notes": known["notes"], "printed": verdict["printed"],
             "version": verdict["nkisim"], "sha": verdict["submission_sha256"][:12],
             "text": known["text"]}
 
@@ -137,7 +140,7 @@ def write_reports(out: Path, graded: Graded, late: Late, submissions: Sequence[S
         write(out / "reports" / f"{row['id']}.md", re.sub(r"\n{3,}", "\n\n", text))
     given = split_file(graded.lab.kernels)[0]
     alike = [(share, known[a]["student"], known[b]["student"])
-             for share, a, b in pairs({r["id"]: r["text"] for r in rows}, given)][:50]
+             for share, a, b in pairs({r["id"]: r["text"] for r in rows}, given)]
     texts = [line.text for line in graded.lab.rubric]
     write(out / "grades.csv", table(
         [["student", "points", "of", "before_late", "late", "problem", "flags", "dialect",
@@ -148,7 +151,8 @@ def write_reports(out: Path, graded: Graded, late: Late, submissions: Sequence[S
     write(out / "canvas.csv", canvas(rows, graded))
     write(out / "similar.csv", table([["share", "one", "other"], *alike]))
     write(out / "summary.html", pages.get_template("summary.html").render(
-        lab=graded.lab.name, package=PACKAGE[graded.lab.dialect], rows=rows, pairs=alike,
+        lab=graded.lab.name, package=PACKAGE[graded.lab.dialect], rows=rows, pairs=alike[:SHOWN],
+        more=max(0, len(alike) - SHOWN),
         lines=_line_statistics(rows, texts),
         **_statistics(rows, graded.points)))
     return rows

@@ -108,6 +108,25 @@ def seed_of(out: Path, lab: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
 
 
+def take_folder(out: Path, graded: Graded) -> None:
+    """Make OUT, for its owner only: it holds grades, and the machine may have other users.
+
+    Raises SpecError if it has the verdicts of another lab, which would count as this one's.
+    """
+    if not out.exists():
+        out.mkdir(parents=True)
+        os.chmod(out, 0o700)
+    for path in (out / "verdicts").glob("*.json"):
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            other = found["lab"], found["dialect"]
+        except (OSError, ValueError, LookupError, TypeError):
+            continue
+        if other != (graded.lab.name, graded.lab.dialect):
+            raise SpecError(f"{out} has the verdicts of {' in '.join(other)}; give each lab, and "
+                            "each dialect, a folder of its own")
+
+
 def make_tasks(folder: Path, graded: Graded, out: Path, args: argparse.Namespace
                ) -> tuple[list[intake.Submission], list[Task]]:
     """Take all submissions in and return them with a task for each that can be judged."""
@@ -142,8 +161,9 @@ def make_tasks(folder: Path, graded: Graded, out: Path, args: argparse.Namespace
 
 
 def run_tasks(tasks: Sequence[Task], args: argparse.Namespace
-              ) -> Iterator[tuple[Task, dict[str, Any]]]:
-    """Yield tasks and their verdicts as they are done, from this machine or from a cluster."""
+              ) -> Iterator[tuple[Task, dict[str, Any] | None, str]]:
+    """Yield tasks and their verdicts as they are done, from this machine or from a cluster; None
+    and why where there is no verdict: one submission does not keep a class from its grades."""
     if not tasks:
         return
     if args.scheduler:
@@ -154,7 +174,10 @@ def run_tasks(tasks: Sequence[Task], args: argparse.Namespace
         futures = {pool.submit(grade_one, task): task for task in tasks}
         try:
             for future in as_completed(futures):
-                yield futures[future], future.result()
+                try:
+                    yield futures[future], future.result(), ""
+                except RuntimeError as error:
+                    yield futures[future], None, str(error)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -213,7 +236,9 @@ def grade(argv: Sequence[str] | None = None) -> int:
     environment()       # what reports need is there, before hours go into judging
     console = terminal()
     graded = load_plan(load([args.lab])[0].folder, args.full).speaking(args.dialect)
+    sandbox.keep_from(args.sandbox, graded.lab.folder)
     out = args.out
+    take_folder(out, graded)
     submissions, tasks = make_tasks(args.submissions, graded, out, args)
     by_id = {s.student: s for s in submissions}
     todo = []
@@ -223,23 +248,28 @@ def grade(argv: Sequence[str] | None = None) -> int:
             write_json(path, {**_unjudged(task, by_id[task["student"]].problem)})
         elif args.again or not known_verdict(path, task["key"]):
             todo.append(task)
-    failed = []
+    failed: dict[str, str] = {}
     with progress(console) as bar:
         counter = bar.add_task(f"grading {graded.lab.name}", total=len(tasks))
         bar.advance(counter, len(tasks) - len(todo))
-        try:
-            for task, verdict in run_tasks(todo, args):
-                write_json(out / "verdicts" / f"{by_id[task['student']].id}.json", verdict)
-                bar.advance(counter)
-        except RuntimeError as error:
-            failed.append(str(error))
-    if failed:
-        raise SpecError(f"{failed[0]}\nWhat was judged before is kept; run the same command again")
+        for task, verdict, why in run_tasks(todo, args):
+            path = out / "verdicts" / f"{by_id[task['student']].id}.json"
+            if verdict is None:
+                failed[task["student"]] = why
+                path.unlink(missing_ok=True)        # of other files, or by another plan
+            else:
+                write_json(path, verdict)
+            bar.advance(counter)
     rows = write_reports(out, graded, args.late, submissions)
-    reused = len(tasks) - len(todo) - sum(bool(s.problem) for s in submissions)
-    console.print(f"{len(rows)} submissions: {len(todo)} judged now, {reused} before, "
-                  f"{sum(bool(s.problem) for s in submissions)} could not be read", highlight=False)
+    unread = sum(bool(s.problem) for s in submissions)
+    console.print(f"{len(rows)} submissions: {len(todo) - len(failed)} judged now, "
+                  f"{len(tasks) - len(todo) - unread} before, {unread} could not be read",
+                  highlight=False)
     console.print(f"sandbox: {args.sandbox}; gradebook {out / 'grades.csv'}, summary "
                   f"{out / 'summary.html'}, reports in {out / 'reports'}", highlight=False,
                   soft_wrap=True)
+    if failed:
+        raise SpecError(f"not judged, and in no gradebook: {', '.join(sorted(failed))}. Of the "
+                        f"first: {failed[min(failed)]}\nEverybody else is; run the same command "
+                        "again")
     return 0

@@ -6,8 +6,9 @@
   autograder's, a CI job's). Files that everybody may read can be read.
 - `none`: this user, this machine. For kernels that you trust.
 
-In all of them the process has limits (memory, no new processes or threads, no files) that it sets
-itself before the first line of the student's runs, and can only lower afterwards.
+In all of them the process has limits (memory, no new processes or threads, no files) and a filter
+of system calls that it sets itself (confine.py) before the first line of the student's runs, and
+can only tighten afterwards.
 """
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ NOBODY = 65534
 LOG_BYTES = 64 << 10        # of what a submission prints that are kept
 #: what the student's process may use; the memory is address space, Python and NumPy take 1 GiB
 LIMITS = {"AS": 3 << 30, "NPROC": 0, "FSIZE": 0, "CORE": 0, "NOFILE": 64, "CPU": 600}
-_STUDENT = Path(__file__).with_name("student.py")
+_PROGRAM = tuple(Path(__file__).with_name(name) for name in ("student.py", "confine.py"))
+#: of `user`: numbers that no account has; each judge takes one, so that none reaches another's
+USERS = range(61184, 65000)
 
 
 def choose(kind: str) -> str:
@@ -48,6 +51,14 @@ def choose(kind: str) -> str:
         "bubblewrap (Linux; apt install bubblewrap), or grade in a virtual machine; inside a "
         "container that is a sandbox itself give --sandbox user; for kernels that you trust, "
         "--sandbox none")
+
+
+def keep_from(sandbox: str, folder: Path) -> None:
+    """Raise SpecError if what runs in a sandbox could read a lab's folder: its hidden cases."""
+    folder = folder.resolve()
+    if sandbox == "user" and all(path.stat().st_mode & 0o001 for path in (folder, *folder.parents)):
+        raise SpecError(f"everybody here may look into {folder}, and so may what --sandbox user "
+                        f"runs: chmod -R go-rwx {folder}")
 
 
 def probe() -> str:
@@ -91,17 +102,32 @@ def _packages() -> list[tuple[str, str]]:
     return found
 
 
-def _stage(submission: Path) -> Path:
-    """Copy a submission, and the program that runs it, to where nobody but root can write."""
+def filters() -> bool:
+    """Tell whether the kernel here filters system calls for who asks for it."""
+    done = subprocess.run([sys.executable, "-S", str(_PROGRAM[1])], text=True, capture_output=True)
+    return done.stdout.strip() == "True"
+
+
+def _stage(submission: Path, user: int | None) -> Path:
+    """Copy a submission, and the program that runs it, to where only that program can read."""
     folder = Path(tempfile.mkdtemp(prefix="labkit-student-"))
-    for source, target in ((_STUDENT, folder / "grader"), *(
+    for source, target in (*((path, folder / "grader") for path in _PROGRAM), *(
             (path, folder / "submission") for path in sorted(submission.glob("*.py")))):
         target.mkdir(exist_ok=True)
         shutil.copyfile(source, target / source.name)
-        os.chmod(target / source.name, 0o644)
+        os.chmod(target / source.name, 0o444)
         os.chmod(target, 0o755)
-    os.chmod(folder, 0o755)
+    if user is not None:                # it owns the way in, and nothing that it could change
+        os.chmod(folder, 0o500)
+        os.chown(folder, user, user)
     return folder
+
+
+def _owner(sandbox: str) -> int | None:
+    """Return the number of the user that a submission runs as, None for the caller's own."""
+    if sandbox == "none" or os.geteuid() != 0:
+        return None
+    return NOBODY if sandbox == "bubblewrap" else USERS[os.getpid() % len(USERS)]
 
 
 def _bubblewrap(submission: Path | None) -> list[str]:
@@ -122,10 +148,13 @@ def _bubblewrap(submission: Path | None) -> list[str]:
     for folder, name in _packages():
         base += ["--ro-bind", folder, f"/grader/{name}"]
     if submission is not None:
-        base += ["--ro-bind", str(submission / "grader" / "student.py"), "/grader/student.py",
-                 "--ro-bind", str(submission / "submission"), "/submission"]
+        for program in _PROGRAM:
+            base += ["--ro-bind", str(submission / "grader" / program.name),
+                     f"/grader/{program.name}"]
+        base += ["--ro-bind", str(submission / "submission"), "/submission"]
     base += ["--proc", "/proc", "--dev", "/dev", "--size", "1048576", "--tmpfs", "/tmp",
-             "--remount-ro", "/", "--clearenv", "--setenv", "PYTHONPATH", "/grader",
+             "--remount-ro", "/tmp", "--remount-ro", "/dev", "--remount-ro", "/", "--clearenv",
+             "--setenv", "PYTHONPATH", "/grader",
              "--setenv", "OPENBLAS_NUM_THREADS", "1", "--setenv", "OMP_NUM_THREADS", "1",
              "--setenv", "HOME", "/tmp", "--chdir", "/"]
     if os.geteuid() != 0:
@@ -141,7 +170,8 @@ class Student:
     """The process of one submission; `read` and `write` are the judge's ends of its pipes."""
 
     def __init__(self, submission: Path, sandbox: str, limits: dict[str, int] | None = None):
-        self.folder = _stage(submission)
+        user = _owner(sandbox)
+        self.folder = _stage(submission, user)
         child_read, self.write = os.pipe()
         self.read, child_write = os.pipe()
         numbers = [str(child_read), str(child_write), json.dumps({**LIMITS, **(limits or {})})]
@@ -149,16 +179,16 @@ class Student:
         env = {"PATH": os.environ.get("PATH", os.defpath), "OPENBLAS_NUM_THREADS": "1",
                "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         if sandbox == "bubblewrap":
-            command = [*_bubblewrap(self.folder), python_inside()[0], "-B", "-s", "-S",
+            command = [*_bubblewrap(self.folder), python_inside()[0], "-u", "-B", "-s", "-S",
                        "/grader/student.py", "/submission", *numbers]
         else:
             env["PYTHONPATH"] = os.pathsep.join({str(Path(folder).parent)
                                                  for folder, _ in _packages()})
-            command = [sys.executable, "-B", "-s", "-S",
+            command = [sys.executable, "-u", "-B", "-s", "-S",
                        str(self.folder / "grader" / "student.py"),
                        str(self.folder / "submission"), *numbers]
             if sandbox == "user":
-                options = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+                options = {"user": user, "group": user, "extra_groups": []}
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             env=env, pass_fds=(child_read, child_write), start_new_session=True, cwd="/",

@@ -458,26 +458,13 @@ def work(job, modules):
             setattr(module, key, value)
 
 
-def confine(limits):
-    """Take from this process what a kernel does not need; before a line of the student's runs."""
-    try:
-        import resource
-    except ImportError:
-        return
-    for name, value in limits.items():
-        kind = getattr(resource, f"RLIMIT_{name}", None)
-        if kind is not None:
-            most = resource.getrlimit(kind)[1]
-            value = value if most == resource.RLIM_INFINITY else min(value, most)
-            resource.setrlimit(kind, (value, value))
-
-
 def main():
     """Serve the judge until it hangs up."""
     folder, read, write, limits = sys.argv[1:5]
     State.folder = folder.rstrip("/") + "/"
     State.pipe = Pipe(int(read), int(write))
     import numpy as _
+    from confine import confine  # beside this file
     try:
         import ml_dtypes as _  # noqa: F401 (before the limits, which may forbid its threads)
     except ImportError:

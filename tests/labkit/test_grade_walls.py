@@ -1,0 +1,361 @@
+"""What a submission might keep, read or use up; each attempt stands beside one that is honest."""
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import redteam
+from grading import ROOT, SOLVED, hand_in, needs_sandbox, run, small_lab
+from labkit.grade import intake, sandbox
+from labkit.grade.confine import MACHINES, REFUSED, program
+from labkit.grade.facade import Facade
+from labkit.grade.judge import Bench, plain
+from labkit.grade.plan import load_plan
+from labkit.grade.session import Session
+from labkit.inputs import make_inputs
+from labkit.spec import SpecError
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="grading is not for Windows")
+TILES = """
+for c in nl.affine_range(columns // 128):
+    for r in nl.affine_range(rows // 128):
+        b = nl.load(matrix[r * 128:(r + 1) * 128, c * 128:(c + 1) * 128])
+        nl.store(out[c * 128:(c + 1) * 128, r * 128:(r + 1) * 128], value=nisa.nc_transpose(b))
+"""
+
+
+@pytest.fixture()
+def bench(tmp_path):
+    """Return a function that makes a bench of one kernels.py; all are stopped at the end."""
+    made = []
+
+    def make(text, seed=3):
+        (tmp_path / "kernels.py").write_text(text)
+        made.append(Bench({"submission": str(tmp_path), "sandbox": "none", "kernels": "kernels",
+                           "seed": seed}, load_plan(ROOT / "labs" / "vecadd"), Facade()))
+        return made[-1]
+    yield make
+    for one in made:
+        one.stop()
+
+
+# -- what a run leaves to the next -----------------------------------------------------------------
+
+def test_what_one_launch_has_computed_is_no_output_of_the_next(bench):
+    """The same case on another chip has the same inputs."""
+    kept = redteam.body("if KEPT:\n    return KEPT[0]" + TILES + "KEPT.append(out)\nreturn out")
+    mine = bench(kept.replace("import neuronxcc.nki as nki\n",
+                              "import neuronxcc.nki as nki\nKEPT = []\n", 1))
+    case = mine.graded.lab.case("transpose_128x128")
+    assert "error" not in mine.run(case, "trn2")
+    assert "of another run" in mine.run(case, "trn3")["error"]["text"]
+
+
+def test_an_index_may_be_kept(bench):
+    mine = bench(redteam.body("KEPT.append(nl.arange(4))" + TILES.replace(
+        "b = nl", "i = KEPT[0][None, :]\n        b = nl") + "return out").replace(
+        "import neuronxcc.nki as nki\n", "import neuronxcc.nki as nki\nKEPT = []\n", 1))
+    case = mine.graded.lab.case("transpose_128x128")
+    for target in ("trn2", "trn3"):
+        reply = mine.run(case, target)
+        assert np.array_equal(reply["outputs"], make_inputs(case, 3)[0].T), reply
+
+
+# -- what a kernel may learn -----------------------------------------------------------------------
+
+READ = """
+import numpy as np, re
+bits = nl.load(matrix[0:128, 0:128]).view(nl.int32)
+few = nl.ndarray((8, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+found = np.zeros((128, 128), np.int32)
+for k in range(3):
+    try:
+        nl.store(out[0:1, 0:1], nl.load(few[bits[0:1, k:k+1], nl.arange(1)[None, :]]))
+    except IndexError as error:
+        found[0, k] = int(re.search("index ([0-9]+)", str(error))[1])
+"""
+
+
+def test_errors_that_a_kernel_catches_do_not_tell_it_the_inputs(bench):
+    """An index that comes from data is said by the error: once, and then the kernel is over."""
+    mine = bench(redteam.body(READ + "return out"))
+    reply = mine.run(mine.graded.lab.case("transpose_128x128"), "trn2")
+    assert "caught this error and went on" in reply["error"]["text"]
+    mine = bench(redteam.body(READ + "raise ValueError(f'found {found[0, :3]}')"))
+    case = mine.graded.lab.case("transpose_128x128")
+    second = make_inputs(case, 3)[0].view(np.int32)[0, 1]
+    said = mine.run(case, "trn2")["error"]["text"]
+    assert "out of bounds" in said and str(second) not in said
+
+
+def test_questions_that_python_asks_may_be_answered_by_an_error(bench):
+    mine = bench(redteam.body("assert not hasattr(matrix, 'T_T')\ntry:\n    len(1)\n"
+                              "except TypeError:\n    pass" + TILES + "return out"))
+    case = mine.graded.lab.case("transpose_128x128")
+    assert "error" not in mine.run(case, "trn2")
+
+
+ASKING = TILES + """
+t = nl.load(matrix[0:128, 0:128])
+n = nl.ndarray((128, 128), dtype=nl.int32, buffer=nl.sbuf)
+n[...] = t.view(nl.int32)
+for x in (matrix, t, n, t + t, t > 0.5, nl.max(t, axis=[1]), nl.exp(t * 1000.0), n[0:1, 0:1]):
+    for ask in (repr, len, lambda x: x.shape, lambda x: x.dtype, lambda x: x.size):
+        try:
+            ask(x)
+        except (TypeError, AttributeError):
+            pass
+return out
+"""
+
+
+def test_what_a_kernel_is_told_does_not_depend_on_values(bench, monkeypatch):
+    told, send = [], Session.send
+    monkeypatch.setattr(Session, "send", lambda self, value: (told.append(json.dumps(value)),
+                                                              send(self, value))[1])
+    heard = []
+    for seed in (3, 4):
+        mine = bench(redteam.body(ASKING), seed)
+        reply = mine.run(mine.graded.lab.case("transpose_128x128"), "trn2")
+        assert "error" not in reply, reply
+        heard.append(list(told))
+        told.clear()
+    assert heard[0] == heard[1] and len(heard[0]) > 50
+
+
+@needs_sandbox
+def test_a_kernel_does_not_say_the_shapes_of_hidden_cases(tmp_path, monkeypatch):
+    """Right kernels have their prints shown, those of the cases that everybody has."""
+    monkeypatch.setenv("LABKIT_LABS", str(small_lab(tmp_path)))
+    says = "print('SAW', rows, columns, SEEN)\nSEEN.append(columns)"
+    text = redteam.body(says + TILES + "return out").replace(
+        "import neuronxcc.nki as nki\n", "import neuronxcc.nki as nki\nSEEN = []\n", 1)
+    subs = hand_in(tmp_path / "subs", ann=text, bob=text.replace("SEEN.append(columns)", (
+        "SEEN.append(columns)\n    if 256 in SEEN and columns == 128:\n"
+        "        raise ValueError(SEEN)")))
+    assert run(subs, tmp_path / "out") == 0
+    for student in ("ann", "bob"):
+        verdict = json.loads((tmp_path / "out/verdicts" / f"{student}.json").read_text())
+        assert verdict["points"] == 10 and verdict["printed"].startswith("SAW 128 128 []\n")
+        assert "256" not in verdict["printed"]
+        assert "SAW 128" in (tmp_path / "out/reports" / f"{student}.html").read_text()
+
+
+def test_a_verdict_has_no_text_that_steers_a_terminal_or_is_no_text():
+    said = plain({"a": ["x\x1b[2J\udc80\u202ey\n", ("z\x07",), 1.5, None]})
+    assert said == {"a": ["x [2J  y\n", ["z "], 1.5, None]}
+    json.dumps(said, ensure_ascii=False).encode()
+
+
+# -- what a process may use up ---------------------------------------------------------------------
+
+TRY = """
+import ctypes, os, sys
+sys.path.insert(0, {folder!r})
+from confine import confine
+confine({{}})
+c = ctypes.CDLL(None, use_errno=True)
+def tried(call):
+    try:
+        got = call()
+    except OSError as error:
+        return error.errno
+    return ctypes.get_errno() if got == -1 else 0
+print([tried(call) for call in (
+    lambda: c.shmget(0, ctypes.c_size_t(1 << 20), 0o1600), lambda: c.semget(0, 9, 0o1600),
+    lambda: c.msgget(0, 0o1600), os.fork, lambda: os.kill(os.getppid(), 0),
+    lambda: os.mkdir({new!r}), lambda: os.symlink("x", {new!r}), lambda: open({new!r}, "w"),
+    lambda: os.memfd_create("x"), lambda: os.execv("/bin/true", ["true"]))])
+print(open({there!r}).read(), flush=True)
+"""
+
+
+@pytest.mark.skipif(not sandbox.filters(), reason="this kernel filters no system calls")
+def test_the_filter_refuses_what_no_limit_counts(tmp_path):
+    (tmp_path / "there").write_text("read")
+    code = TRY.format(folder=str(Path(sandbox.__file__).parent), new=str(tmp_path / "new"),
+                      there=str(tmp_path / "there"))
+    done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True)
+    assert done.stdout.splitlines() == [str([1] * 10), "read"], done.stderr
+
+
+def test_the_filter_is_one_for_each_machine():
+    for machine in MACHINES:
+        code = program(machine)
+        assert len(code) % 8 == 0 and len(code) // 8 < 256       # jumps are a byte
+    assert program("sparc") == b"" and all(any(both) for both in REFUSED.values())
+    assert len({n[0] for n in REFUSED.values()} - {None}) == sum(
+        n[0] is not None for n in REFUSED.values())
+
+
+def test_a_submission_that_waits_to_be_judged_is_nobody_elses_to_read(tmp_path):
+    (tmp_path / "kernels.py").write_text("x = 1")
+    student = sandbox.Student(tmp_path, "none")
+    try:
+        assert stat.S_IMODE(student.folder.stat().st_mode) & 0o077 == 0
+    finally:
+        student.stop()
+    assert not student.folder.exists()
+
+
+def test_another_user_must_not_be_able_to_read_the_lab(tmp_path):
+    tmp_path.chmod(0o755)
+    for folder in tmp_path.parents:
+        if not folder.stat().st_mode & 1:
+            pytest.skip("this test's folder is nobody else's")
+    with pytest.raises(SpecError, match="chmod -R go-rwx"):
+        sandbox.keep_from("user", tmp_path)
+    sandbox.keep_from("bubblewrap", tmp_path)
+    tmp_path.chmod(0o700)
+    sandbox.keep_from("user", tmp_path)
+
+
+# -- what is handed in -----------------------------------------------------------------------------
+
+def broken_zip():
+    """Return a zip whose compressed bytes are noise."""
+    data = bytearray(redteam.zipped({"kernels.py": SOLVED.encode()}))
+    data[60:160] = bytes(range(100))
+    return bytes(data)
+
+
+def long_names(size):
+    """Return a .tar.gz of few bytes whose member's name is said to be as long as `size`."""
+    out = io.BytesIO()
+    with gzip.GzipFile(fileobj=out, mode="wb") as file:
+        info = tarfile.TarInfo("././@LongLink")
+        info.type, info.size = tarfile.GNUTYPE_LONGNAME, size
+        file.write(info.tobuf(tarfile.GNU_FORMAT))
+        for _ in range(size >> 20):
+            file.write(b"\0" * (1 << 20))
+        file.write(tarfile.TarInfo("kernels.py").tobuf() + b"\0" * 1024)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("name, data, says", [
+    ("ann.zip", broken_zip, "cannot be read"),
+    ("ann.tar.gz", lambda: long_names(80 << 20), "more than 50 MiB"),
+    ("ann.tar.gz", lambda: gzip.compress(b"x" * 5000)[:60] + b"\0" * 50, "cannot be read"),
+])
+def test_an_archive_that_no_library_can_read_is_the_students_problem(tmp_path, name, data, says):
+    (tmp_path / name).write_bytes(data())
+    (row,) = intake.find(tmp_path).values()
+    found = intake.take(row, tmp_path, "vecadd", ["kernels.py"], None, tmp_path)
+    assert says in found.problem and not found.files
+
+
+def test_a_tar_is_read(tmp_path):
+    for name, mode in (("ann.tar", "w"), ("bob.tar.gz", "w:gz"), ("carol.tgz", "w:gz")):
+        with tarfile.open(tmp_path / name, mode) as tar:
+            info = tarfile.TarInfo("labs/vecadd/kernels.py")
+            info.size = len(SOLVED.encode())
+            tar.addfile(info, io.BytesIO(SOLVED.encode()))
+    for row in intake.find(tmp_path).values():
+        found = intake.take(row, tmp_path, "vecadd", ["kernels.py"], None, tmp_path)
+        assert found.files == {"kernels.py": SOLVED.encode()}, found.problem
+
+
+def test_a_name_that_is_no_text_has_a_report(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_LABS", str(small_lab(tmp_path)))
+    for name in (b"zo\xeb", "li\u202eza".encode()):
+        folder = os.path.join(os.fsencode(tmp_path / "subs"), name)
+        os.makedirs(folder)
+        Path(os.fsdecode(folder), "kernels.py").write_text("x = 1\n")
+    assert run(tmp_path / "subs", tmp_path / "out", "--sandbox", "none") == 0
+    text = (tmp_path / "out" / "grades.csv").read_text("utf-8")
+    assert "zo\ufffd," in text and "li\ufffdza," in text
+
+
+def test_who_hands_in_twice_is_asked_about(tmp_path):
+    subs = hand_in(tmp_path / "subs", ann=SOLVED)
+    with zipfile.ZipFile(subs / "ann.zip", "w") as archive:
+        archive.writestr("kernels.py", SOLVED)
+    with pytest.raises(SpecError, match="ann is there twice: ann and ann.zip"):
+        intake.find(subs)
+    (subs / "submissions.csv").write_text("student,source\nann,ann.zip\n")
+    assert intake.find(subs)["ann"]["source"] == "ann.zip"
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+TABLE = "student,source,submitted_at\nann,ann,2026-05-01T10:00:00Z\nZoë,zoe,\n"
+
+
+@pytest.mark.parametrize("data", [
+    TABLE.encode(), TABLE.encode("utf-8-sig"), TABLE.replace(",", ";").encode(),
+    TABLE.replace(",", "\t").encode("utf-16"), TABLE.replace("\n", "\r\n").encode(),
+    TABLE.replace("student", " Student ").replace("ann,", " ann ,").encode() + b"\n,,\n"])
+def test_tables_of_spreadsheets_are_read(tmp_path, data):
+    (tmp_path / "submissions.csv").write_bytes(data)
+    rows = intake.find(tmp_path)
+    assert set(rows) == {"ann", "Zoë"} and rows["ann"]["source"] == "ann"
+    assert rows["ann"]["submitted_at"] == "2026-05-01T10:00:00Z"
+
+
+@pytest.mark.parametrize("data, says", [
+    (TABLE.encode("latin-1"), "line 3: not UTF-8"),
+    (b"name,source\nann,ann\n", "must have the column student"),
+    (b"student,source\nann,a\nann,b\n", "row 3: ann is there twice"),
+    (b"student,source\nann,a,b,c\n", "row 2: 4 values in 2 columns"),
+    (b"student,source\n,a\n", "row 2: no student"),
+    (b"student,submitted_at\nann,yesterday\n", "ann: 'yesterday' is not a time"),
+])
+def test_tables_that_cannot_be_meant_are_an_error_of_the_staffs(tmp_path, data, says):
+    (tmp_path / "submissions.csv").write_bytes(data)
+    with pytest.raises(SpecError, match=re.escape(says)):
+        intake.find(tmp_path)
+
+
+# -- a class -------------------------------------------------------------------------------------
+
+def test_grades_are_the_owners_only_and_one_folder_is_one_lab(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_LABS", str(small_lab(tmp_path)))
+    subs = hand_in(tmp_path / "subs", ann="x = 1\n")
+    assert run(subs, tmp_path / "out", "--sandbox", "none") == 0
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
+    with pytest.raises(SpecError, match="has the verdicts of vecadd in beta1"):
+        run(subs, tmp_path / "out", "--sandbox", "none", "--dialect", "nki")
+
+
+def test_one_whose_judge_fails_does_not_keep_a_class_from_its_grades(tmp_path, monkeypatch):
+    from labkit.grade import run as module
+    monkeypatch.setenv("LABKIT_LABS", str(small_lab(tmp_path)))
+    subs = hand_in(tmp_path / "subs", ann="x = 1\n", bob="x = 2\n", carol="x = 3\n")
+    judge = module.grade_one
+
+    def fails(task):
+        if task["student"] == "bob":
+            raise module.Killed("the judge was killed three times")
+        return judge(task)
+    monkeypatch.setattr(module, "grade_one", fails)
+    with pytest.raises(SpecError, match="not judged, and in no gradebook: bob. .*three times"):
+        run(subs, tmp_path / "out", "--sandbox", "none")
+    text = (tmp_path / "out" / "grades.csv").read_text()
+    assert "ann," in text and "carol," in text and "bob," not in text
+    monkeypatch.setattr(module, "grade_one", judge)
+    assert run(subs, tmp_path / "out", "--sandbox", "none") == 0
+    assert "bob," in (tmp_path / "out" / "grades.csv").read_text()
+
+
+def test_all_who_are_alike_are_in_the_table_though_the_page_shows_some(tmp_path, monkeypatch):
+    from labkit.grade import report
+    monkeypatch.setenv("LABKIT_LABS", str(small_lab(tmp_path)))
+    monkeypatch.setattr(report, "SHOWN", 2)
+    own = "\n".join(f"def f{i}(a, b):\n    return [a[{i}:], b] + a * {i}\n" for i in range(20))
+    subs = hand_in(tmp_path / "subs", **{f"s{i}": own for i in range(4)})
+    assert run(subs, tmp_path / "out", "--sandbox", "none") == 0
+    assert len((tmp_path / "out" / "similar.csv").read_text().splitlines()) == 1 + 6
+    page = (tmp_path / "out" / "summary.html").read_text()
+    assert page.count("100 %") >= 2 and "4 more in similar.csv" in page
