@@ -46,11 +46,13 @@ def make_tokens(path: Path, roster: Path | None) -> dict[str, str]:
     if roster is not None:
         for row in read_table(roster, "student"):
             tokens.setdefault(row["student"], secrets.token_urlsafe(24))
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        part = path.with_name(path.name + ".part")      # half a file would be new tokens for many
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "w", newline="", encoding="utf-8") as out:
             writer = csv.writer(out)
             writer.writerow(["student", "token"])
             writer.writerows(sorted(tokens.items()))
+        os.replace(part, path)
     if not tokens:
         raise SpecError("nobody can submit: give --roster, a CSV with a column student")
     return tokens
