@@ -23,7 +23,7 @@ from filelock import FileLock
 import nkisim
 
 from .. import child
-from ..backends import in_another_order, one_core
+from ..backends import check_cores, in_another_order, one_core
 from ..compare import AnyArgmax
 from ..dialect import PACKAGE, dialect_of
 from ..evaluate import PASSED, Outcome, References, judge, score
@@ -182,6 +182,7 @@ class Bench:
         launched: Callable[..., Any] = importlib.import_module(self.package).jit(kernel)
         if grid is not None:
             launched = launched[grid]           # type: ignore[index]
+        check_cores(launched)
         inputs = make_inputs(case, self.job["seed"])
         run = nkisim.profile(launched, *inputs, target=target, **keywords)
 
