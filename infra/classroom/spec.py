@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
-import ipaddress
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 from zoneinfo import ZoneInfo
@@ -22,13 +21,11 @@ from pydantic import (
     ValidationError,
 )
 
-from . import assistants, clusters, fields, machines, pace, yamllines
+from . import assistants, clusters, crosschecks, fields, machines, pace, yamllines
 from . import roster as rosters
 from . import sdk as sdks
 from .problems import BadClass, Problem
 from .roster import Student
-
-ALLOW_WORLD = "yes-i-mean-it"
 
 
 class _Strict(BaseModel):
@@ -241,164 +238,6 @@ def _say(error: dict[str, Any]) -> tuple[str, str]:
     return words[0].format_map(values), words[1].format_map(values)
 
 
-def _skipped_stop(good: dict[str, Any], now: dt.datetime) -> list[tuple[tuple, str, str]]:
-    """Refuse a stop at a time that some night does not have: EventBridge Scheduler and systemd both
-    skip it, so nothing would stop the machines."""
-    stop, zone, end = (good.get(k) for k in ("stop_nightly", "time_zone", "teardown"))
-    if not (isinstance(stop, str) and isinstance(zone, str) and isinstance(end, dt.date)):
-        return []
-    tz, clock = ZoneInfo(zone), dt.time.fromisoformat(stop)
-    day = now.astimezone(tz).date()
-    for _ in range(366):
-        moment = dt.datetime.combine(day, clock, tz)
-        seen = moment.astimezone(dt.timezone.utc).astimezone(tz)
-        if seen.replace(tzinfo=None) != moment.replace(tzinfo=None):
-            what = f"There is no {stop} on {day} in {zone}: the clocks are put forward then, and"
-            text = f"{what} machines would run through that night."
-            return [(("stop_nightly",), text, f"Stop at {seen:%H:%M} or earlier in the evening.")]
-        day += dt.timedelta(days=1)
-        if day > end:
-            break
-    return []
-
-
-def _cross_checks(
-    good: dict[str, Any], students: list[Student], now: dt.datetime, ended_ok: bool
-) -> list[tuple[tuple, str, str]]:
-    """Check fields against each other; works on whatever fields are right, so it never hides a
-    mistake."""
-    out: list[tuple[tuple, str, str]] = []
-    nets = good.get("ssh_cidrs") or []
-    for i, net in enumerate(nets if isinstance(nets, list) else []):
-        try:
-            size = ipaddress.ip_network(net).prefixlen
-        except ValueError:
-            continue
-        if size == 0 and good.get("allow_world", "") != ALLOW_WORLD:
-            out.append(
-                (
-                    ("ssh_cidrs", i),
-                    f"{net} opens port 22 to the whole world.",
-                    (
-                        "Name the campus network; if you must, ask a second time with"
-                        f" `allow_world: {ALLOW_WORLD}`."
-                    ),
-                )
-            )
-        elif 0 < size < 8:
-            out.append(
-                (
-                    ("ssh_cidrs", i),
-                    f"{net} is a large part of the internet.",
-                    "Name the campus network.",
-                )
-            )
-    allow = good.get("allow_world", "")
-    if allow not in ("", ALLOW_WORLD):
-        out.append(
-            (("allow_world",), f"`allow_world` is {allow!r}.", f"Write {ALLOW_WORLD} or remove it.")
-        )
-    teardown, zone = good.get("teardown"), good.get("time_zone", "UTC")
-    out += _skipped_stop(good, now)
-    if isinstance(teardown, dt.date):
-        today = now.astimezone(ZoneInfo(zone)).date()
-        if teardown <= today and not ended_ok:
-            out.append(
-                (
-                    ("teardown",),
-                    f"The teardown date {teardown} is not in the future.",
-                    "Write the day after the course ends.",
-                )
-            )
-        elif teardown > today + dt.timedelta(days=366):
-            out.append(
-                (
-                    ("teardown",),
-                    f"The teardown date {teardown} is more than a year away.",
-                    "A class lasts a term; extend it later.",
-                )
-            )
-    version, dialect = good.get("sdk"), good.get("dialect", "neuronxcc.nki")
-    if version and dialect:
-        found = sdks.dialect_problem(version, dialect)
-        if found:
-            out.append((("sdk",), *found))
-        if (
-            good.get("profiler") == "neuron-profile"
-            and sdks.profiler_for(version) != "neuron-profile"
-        ):
-            out.append(
-                (
-                    ("profiler",),
-                    f"SDK {version} has no neuron-profile; it ended with 2.29.",
-                    "Use `profiler: auto`.",
-                )
-            )
-    machine, market = (
-        machines.TYPES.get(good.get("instance_type", "")),
-        good.get("market", "on-demand"),
-    )
-    if machine and machine.capacity_block_only and market != "capacity-block":
-        out.append(
-            (
-                ("market",) if "market" in good else ("instance_type",),
-                f"{machine.name} is sold in capacity blocks only.",
-                "Set `market: capacity-block` and `capacity_block:`.",
-            )
-        )
-    if market == "capacity-block" and good.get("capacity_block") is None:
-        out.append(
-            (
-                ("market",),
-                "A capacity block is paid for in advance, and nothing says how long or how much.",
-                "Add capacity_block: {hours: 24, max_upfront_usd: 60}.",
-            )
-        )
-    if machine and machine.family == "inf2" and market == "capacity-block":
-        out.append((("market",), "inf2 is not sold in capacity blocks.", "Use on-demand or spot."))
-    budget = good.get("budget")
-    if (
-        isinstance(budget, Budget)
-        and students
-        and budget.class_usd
-        > 2 * (budget.per_student_usd * len(students) + sum(budget.extra_usd.values()))
-    ):
-        out.append(
-            (
-                ("budget", "class_usd"),
-                (
-                    f"The class budget (${budget.class_usd:,.0f}) is more than twice what"
-                    f" {len(students)} students at ${budget.per_student_usd:,.0f} may cost."
-                ),
-                "Lower it, or raise per_student_usd.",
-            )
-        )
-    for k, r in enumerate(good.get("reservations") or []):
-        if not isinstance(r, Reservation):
-            continue
-        what = ""
-        if not r.begins <= r.ends < r.begins + dt.timedelta(days=15):
-            what = f"A reservation from {r.begins} until {r.ends} is not of 1 to 15 days."
-        elif isinstance(teardown, dt.date) and r.ends >= teardown:
-            what = f"The reservation ends {r.ends}, not before the teardown on {teardown}."
-        elif good.get("market", "on-demand") != "on-demand":
-            what = "Spot machines and capacity blocks use no reservation."
-        if what:
-            out.append((("reservations", k), what, "It bills whether machines run or not."))
-    if good.get("work_copies") and good.get("mode") in ("shared", "cluster"):
-        what = "Everybody on a shared machine could read the others' copies with its role."
-        out.append((("work_copies",), what, "Remove it; teardown fetches the work in any case."))
-    known = {s.id for s in students}
-    if isinstance(budget, Budget) and students:
-        for who in sorted(set(budget.extra_usd) - known):
-            what = f"`budget.extra_usd` names {who}, who is not in the roster."
-            out.append((("budget", "extra_usd", who), what, "Check the spelling, or remove it."))
-    if good.get("mail_from") and good.get("my", "") != "lambda":
-        what = "Mails are sent by the students' function, and `my: lambda` is not there."
-        out.append((("mail_from",), what, "Add it, or remove mail_from."))
-    return out
-
-
 def load(path: str | Path, now: dt.datetime | None = None, *, ended_ok: bool = False) -> ClassSpec:
     """Read class.yml and its roster; raise BadClass with every mistake, or return the class.
 
@@ -412,41 +251,17 @@ def load(path: str | Path, now: dt.datetime | None = None, *, ended_ok: bool = F
         text = path.read_text(encoding="utf-8-sig")
         data, lines, duplicates = yamllines.load(text)
     except FileNotFoundError:
-        raise BadClass(
-            [
-                Problem(
-                    str(path),
-                    1,
-                    "The file does not exist.",
-                    f"`python -m classroom init {path.parent if path.suffix else path}` asks and"
-                    " writes it, or copy infra/examples/class.yml.",
-                )
-            ]
-        ) from None
+        asks = f"`python -m classroom init {path.parent if path.suffix else path}` asks"
+        remedy = f"{asks} and writes it, or copy infra/examples/class.yml."
+        raise BadClass([Problem(str(path), 1, "The file does not exist.", remedy)]) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         what = f"This is not YAML: {getattr(error, 'problem', None) or error}."
-        raise BadClass(
-            [
-                Problem(
-                    shown,
-                    mark.line + 1 if mark else 1,
-                    what,
-                    "Check the indentation and the quotes.",
-                )
-            ]
-        ) from None
+        line, remedy = mark.line + 1 if mark else 1, "Check the indentation and the quotes."
+        raise BadClass([Problem(shown, line, what, remedy)]) from None
     if not isinstance(data, dict):
-        raise BadClass(
-            [
-                Problem(
-                    shown,
-                    1,
-                    "The file holds no `key: value` pairs.",
-                    "Copy infra/examples/class.yml.",
-                )
-            ]
-        )
+        what, remedy = "The file holds no `key: value` pairs.", "Copy infra/examples/class.yml."
+        raise BadClass([Problem(shown, 1, what, remedy)])
 
     problems = [
         Problem(shown, line, f"`{key}` is written twice.", "Remove one.")
@@ -476,7 +291,7 @@ def load(path: str | Path, now: dt.datetime | None = None, *, ended_ok: bool = F
     )
     problems += roster_problems
     more = clusters.problems(good, data.get("cluster") is not None, students)
-    for loc, what, remedy in [*_cross_checks(good, students, now, ended_ok), *more]:
+    for loc, what, remedy in [*crosschecks.check(good, students, now, ended_ok), *more]:
         add(loc, what, remedy)
     if isinstance(good.get("prices"), str) and good["prices"]:
         itype = str(good.get("instance_type") or "trn1.2xlarge")

@@ -184,7 +184,9 @@ def out_of_bound_at_run_time(index: int, size: int) -> IndexError:
     exc = IndexError(text)
     exc.nki_error = fail(               # type: ignore[attr-defined]
         "NKI-I02", "an indirect access goes beyond the tensor",
-        given=f"flattened element address {index}", limit=f"{size} elements",
+        given=f"flattened element address {index}", limit=f"{size} elements" + (
+            "; on chip a pattern stays inside of its tensor, in each partition"
+            if 0 <= index < size else ""),
         hint="clip the indices, or pass oob_mode=nisa.oob_mode.skip to drop such rows")
     return exc
 

@@ -24,7 +24,7 @@ from .checks.ignore import kept
 from .checks.inputs import unread_inputs
 from .checks.races import between_waits
 from .checks.sums import check_sums
-from .chip import dtypes, hw
+from .chip import dtypes, hw, pages
 from .errors import DIALECT, NkiError, fail, find_where, in_user_code, trim
 from .handed import Arguments, outputs, place_of
 from .isa import lower
@@ -221,12 +221,14 @@ def launch(kernel: Any, args: tuple, kwargs: dict, *, target: str | None = None,
     Raises NkiError when a rule is broken; IndexError for a run-time index outside of a tensor.
     """
     try:
-        if replays and not compute:
-            try:
-                return _launch(as_kernel(kernel), args, kwargs, target, compute, replays=True)
-            except Diverged:                    # only a run of all iterations can tell
-                pass
-        return _launch(as_kernel(kernel), args, kwargs, target, compute, tile_values=tile_values)
+        with pages.busy():
+            if replays and not compute:
+                try:
+                    return _launch(as_kernel(kernel), args, kwargs, target, compute, replays=True)
+                except Diverged:                # only a run of all iterations can tell
+                    pass
+            return _launch(as_kernel(kernel), args, kwargs, target, compute,
+                           tile_values=tile_values)
     except NeedsValues:                         # a loop whose bound the kernel computes
         run = launch(kernel, *copy.deepcopy((args, kwargs)), target=target)
         run.outputs = None

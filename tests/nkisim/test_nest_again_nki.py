@@ -6,6 +6,10 @@ import nki.isa as nisa
 import nki.language as nl
 import pytest
 
+import nkisim
+from labkit.load import load_module
+from nkisim.launch import launch
+
 from .nesting import P, data, same
 from .nesting import taken as taken
 
@@ -89,3 +93,45 @@ def test_that_a_sum_has_been_read_is_noted(monkeypatch):
         return out
     found = same(monkeypatch, kernel, *inputs())
     assert any("NKI-R06" in f for f in found["findings"])
+
+
+TEXT = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.ndarray((128, 4, 512), dtype=x.dtype, buffer=nl.sbuf)
+    s = nl.ndarray((128, 512), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.memset(dst=t, value=0)
+    nisa.memset(dst=s, value=0)
+    LOOPS
+            BODY
+    nisa.dma_copy(dst=out, src=s)
+    return out
+"""
+
+
+@pytest.mark.parametrize("body", [
+    "nisa.tensor_copy(dst=t[:, k, :], src=t[:, k, 0:640])",
+    "nisa.tensor_copy(dst=t[:, k, 256:640], src=t[:, k, 0:512])",
+    "nisa.tensor_tensor(dst=s, data1=t[:, k, 256:640], data2=s, op=nl.add)",
+    "nisa.bn_stats(dst=s, data=t[:, k, 0:640])",
+    "nisa.iota(dst=t[:, k, 256:640], pattern=[[1, 512]], offset=0)",
+    "nisa.dma_copy(dst=t[:, k, 0:512], src=x[:, 0:640])",
+])
+def test_a_slice_past_the_end_is_the_fault_in_a_loop_too(body, tmp_path):
+    """In a loop that is replayed the shapes were looked at first: another rule for one fault."""
+    def run(loops, compute):
+        path = tmp_path / f"kernels{len(list(tmp_path.glob('*.py')))}.py"
+        path.write_text(TEXT.replace("LOOPS", loops).replace("BODY", body))
+        with pytest.raises(nkisim.NkiError) as caught:
+            launch(load_module(path).kernel, (data(P, 512),), {}, compute=compute)
+        return caught.value.id, str(caught.value).partition("; limit")[0]
+
+    said = {run(loops, compute) for compute in (True, False)
+            for loops in ("for k in [0]:", "for k in range(4):",
+                          "for j in range(3):\n        for k in range(4):")}
+    assert len(said) == 1 and said.pop()[0] == "NKI-I01"

@@ -105,6 +105,18 @@ def test_tensor_scalar_reduce_starts_from_a_tile_or_a_number():
         np.testing.assert_allclose(got, np.maximum(2 * x.max(1, keepdims=True), want), rtol=1e-6)
 
 
+def test_tensor_scalar_reduce_takes_operators_of_one_operand():
+    x = array(32, 40)
+    for none in (None, 0, 0.0):
+        got, total = run(lambda d, x, r, none=none: nisa.tensor_scalar_reduce(
+                             d, x, nl.abs, none, nl.minimum, r),
+                         x, more=[((32, 1), nl.float32)])
+        np.testing.assert_array_equal(got, np.abs(x))
+        np.testing.assert_array_equal(total, np.abs(x).min(1, keepdims=True))
+    with pytest.raises(NkiError, match="NKI-E05"):
+        run(lambda d, x: nisa.tensor_scalar_reduce(d, x, nl.abs, 2.0, nl.minimum), x)
+
+
 def test_an_average_across_partitions():
     x = array(32, 40)
     got = run(lambda d, x: nisa.tensor_partition_reduce(d, nl.average, x), x, shape=(1, 40))
@@ -304,3 +316,20 @@ def test_the_old_dialect_keeps_to_its_dtypes():
         return old_nl.ndarray((4, 4), "float8_e4m3fn", buffer=old_nl.shared_hbm)
     with pytest.raises(NkiError, match="NKI-D02"):
         nkisim.run(kernel, array(4, 4))
+
+
+@pytest.mark.parametrize("op, fn", [(nl.square, np.square), (nl.relu, lambda x: np.maximum(x, 0))])
+def test_operators_of_one_operand_that_trn3_added(op, fn):
+    @nki.jit
+    def kernel(x):
+        t, total = nl.load(x), nl.ndarray((32, 1), nl.float32)
+        nisa.tensor_scalar(t, t, op, None, op1=nl.add, operand1=1.0)
+        nisa.tensor_scalar_reduce(t, t, op, 0, nl.add, total)
+        out = nl.ndarray((32, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+        nl.store(out, total)
+        return out
+    x = array(32, 40)
+    got = nkisim.simulate(kernel, x, target="trn3")
+    np.testing.assert_allclose(got[:, 0], fn(fn(x) + 1).sum(1), rtol=1e-4)
+    with pytest.raises(NkiError, match="NKI-E11"):
+        nkisim.simulate(kernel, x, target="trn2")

@@ -242,7 +242,14 @@ def test_the_third_place_of_dma_copy_is_priority():
 
 
 def test_a_value_of_memset_is_of_the_kind_of_dst():
-    refused("NKI-N07", lambda x: nisa.memset(nl.ndarray((4, 4), dtype=nl.int32), 0.0), array(4, 4))
+    """A float that is a whole number can mean nothing else, and is said."""
+    def body(x, value):
+        t = nl.ndarray((4, 4), dtype=nl.int32)
+        nisa.memset(t, value)
+        return t
+    refused("NKI-N07", lambda x: body(x, 0.5), array(4, 4))
+    refused("NKI-N07", lambda x: body(x, float("inf")), array(4, 4))
+    assert (through(lambda x: body(x, 3.0), array(4, 4)) == 3).all()
 
 
 def test_unary_operators_take_no_operand():

@@ -139,6 +139,17 @@ def test_a_sine_outside_of_its_range_is_reported():
     assert "NKI-E07" not in findings(body, np.full((4, 4), 3.0, np.float32))
 
 
+def test_the_sine_of_nl_has_no_range():
+    """It brings the angle into the range of the Scalar Engine first."""
+    x = np.linspace(-1000, 1000, 4 * 64, dtype=np.float32).reshape(4, 64)
+    x[0, :2] = np.float32(np.pi), -np.float32(np.pi)
+    for dtype in (None, nl.bfloat16):
+        got = through(lambda x, d=dtype: nl.sin(nl.load(x), d), x)
+        np.testing.assert_allclose(np.float64(got), np.sin(x.astype(np.float64)),
+                                   atol=1e-6 if dtype is None else 1e-2)
+    assert "NKI-E07" not in findings(lambda x: nl.sin(nl.load(x)), x)
+
+
 def test_eight_small_values_are_found_from_the_front_and_replaced_from_the_back():
     values = np.full((1, 8), 5, np.float32)
 

@@ -83,6 +83,10 @@ def test_dims_and_sizes_that_do_not_exist_are_refused(wrong, rule, right, shape)
     (lambda t, x: nl.affine_range(4, step=0), "NKI-L03", "does not move"),
     (lambda t, x: nisa.nc_transpose(nl.ndarray((64, 128), dtype=nl.float32, buffer=nl.psum), 5),
      "NKI-M02", "data"),
+    (lambda t, x: nl.zeros_like(5), "NKI-M02", "nl.zeros_like takes a tensor"),
+    (lambda t, x: nl.empty_like("x"), "NKI-M02", "takes a tensor or a grid"),
+    (lambda t, x: nl.expand_dims(2.5, 0), "NKI-M02", "nl.expand_dims takes a tensor"),
+    (lambda t, x: nl.device_print("t", 5), "NKI-M02", "nl.device_print takes a tensor"),
 ])
 def test_what_numbers_of_the_device_and_loops_have_not_is_a_sentence(line, rule, words):
     with pytest.raises(NkiError) as caught:
@@ -96,3 +100,53 @@ def test_a_register_that_is_moved_keeps_what_was_loaded():
         nisa.register_move(copy, register(number(2.5, nl.float32)))
         nisa.register_store(t[0:1, 0:1], copy)
     assert ran(line)[1][0, 0] == 2.5
+
+
+# -- run-time offsets on chip: the pattern stays inside of its tensor, in each partition -----------
+
+USES = {
+    "activation": lambda u, view: nisa.activation(u, nl.copy, view),
+    "tensor_copy": lambda u, view: nisa.tensor_copy(u, view),
+    "nl": lambda u, view: nisa.tensor_copy(u, nl.add(view, 0.0)),
+}
+
+
+def at_run_time(use, offset, dim, partitions=16, first=0):
+    """Return rows of 4 elements of a tile (128, 64), from an offset that is data."""
+    def line(t, x):
+        u = nl.ndarray((partitions, 4), dtype=nl.float32, buffer=nl.sbuf)
+        use(u, t.ap([[64, partitions], [1, 4]], offset=first, scalar_offset=number(offset),
+                    indirect_dim=dim))
+        nisa.tensor_copy(t[0:partitions, 0:4], u)
+    return ran(line)[1][0:partitions, 0:4]
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+@pytest.mark.parametrize("offset, dim, partitions, first", [
+    (0, 1, 16, 0), (60, 1, 16, 0), (58, 1, 16, 2), (32, 0, 16, 0), (96, 0, 32, 60)])
+def test_an_offset_inside_moves_the_pattern(use, offset, dim, partitions, first):
+    want = X.reshape(-1)[first + offset * (1 if dim else 64):]
+    got = at_run_time(use, offset, dim, partitions, first)
+    assert got.tolist() == [want[p * 64:p * 64 + 4].tolist() for p in range(partitions)]
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+@pytest.mark.parametrize("offset, dim, partitions, first", [
+    (61, 1, 16, 0), (64, 1, 16, 0), (59, 1, 16, 2), (-1, 1, 16, 0), (2048, 1, 16, 0),
+    (128, 0, 16, 0), (64, 0, 128, 0)])
+def test_an_offset_that_leads_out_of_the_tensor_is_an_error(use, offset, dim, partitions, first):
+    """It would read the next partition, which no engine does."""
+    with pytest.raises(IndexError) as caught:
+        at_run_time(use, offset, dim, partitions, first)
+    assert caught.value.nki_error.id == "NKI-I02"
+
+
+def test_an_offset_moves_by_whole_elements():
+    with pytest.raises(NkiError, match="part of an element"):
+        ran(lambda t, x: nl.ndarray((16, 64), dtype=nl.uint8).ap(
+            [[16, 16], [1, 4]], scalar_offset=number(1), indirect_dim=1, dtype=nl.float32))
+
+
+def test_a_view_with_a_run_time_offset_is_printed(capsys):
+    ran(lambda t, x: nl.device_print("row", x.select(0, number(3))))
+    assert capsys.readouterr().out.startswith("row (64,) float32 hbm\n[192. 193.")

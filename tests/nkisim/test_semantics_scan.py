@@ -94,12 +94,13 @@ class TestTensorScalarCumulative:
            values)
     def test_like_a_loop(self, src, imm0, op1, start):
         got, registers = semantics.tensor_scalar_cumulative(src, ALU["add"], imm0, ALU[op1], start)
-        expected = naive_scan(np.ones_like(src), src + np.float32(imm0), start, "multiply", op1)
+        expected = naive_scan(np.ones_like(src), src + np.float32(imm0), start, "multiply", op1,
+                              reverse1=True)
         np.testing.assert_array_equal(got, expected)
         np.testing.assert_array_equal(registers, expected.reshape(2, -1)[:, -1:])
 
     @pytest.mark.parametrize("op1, expected", [
-        ("add", [3, 5, 6]), ("subtract", [-3, -5, -6]), ("multiply", [3, 6, 6]),
+        ("add", [3, 5, 6]), ("subtract", [3, -1, 2]), ("multiply", [3, 6, 6]),
         ("maximum", [3, 3, 3]), ("minimum", [3, 2, 1])])
     def test_a_reset_starts_from_the_operators_neutral_value(self, op1, expected):
         got, _ = semantics.tensor_scalar_cumulative(np.float32([[3, 2, 1]]), ALU["add"], 0.0,

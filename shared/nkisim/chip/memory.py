@@ -7,6 +7,7 @@ Bytes that nothing has written are known, and hold 0xFF (NaN in every float type
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -414,6 +415,7 @@ def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]
     return tuple(out)
 
 
+@functools.lru_cache(maxsize=1024)
 def merge_dims(shape: tuple[int, ...], strides: tuple[int, ...],
                new: tuple[int, ...]) -> tuple[int, ...] | None:
     """Return the strides of a reshape to `new` that copies nothing, or None if there is none.

@@ -159,6 +159,14 @@ ALU: dict[str, AluOp] = {op.name: op for op in (
 )}
 
 
+#: operators of tensor_scalar and tensor_scalar_reduce from NeuronCore-v4 on
+ALU_V4: dict[str, AluOp] = {op.name: op for op in (
+    AluOp("square", "arith", _unary(np.square), np.square, unary=True),
+    AluOp("relu", "arith", _unary(lambda x, out=None: np.maximum(x, np.float32(0), out=out)),
+          unary=True),
+)}
+
+
 # --- activation functions ------------------------------------------------------------------------
 
 def _horner(coefficients: tuple[float, ...], u: Array) -> Array:
@@ -270,6 +278,12 @@ def _gelu_sigmoid_dx(x: Array) -> Array:
     return gate + _times(x, 1.702 * gate * _sigmoid(-1.702 * x))
 
 
+def _reduced(x: Array) -> Array:
+    """Return the angle between -pi and pi (as float32 has them) that has the same sine."""
+    half = np.nextafter(np.float32(math.pi), np.float32(0))
+    return np.clip(x - 2 * math.pi * np.round(x / (2 * math.pi)), -half, half)
+
+
 def _softplus(x: Array) -> Array:
     return np.logaddexp(0, x)
 
@@ -311,6 +325,7 @@ ACTIVATIONS: dict[str, ActOp] = {op.name: op for op in (
     ActOp("reciprocal", np.reciprocal, 2.0**-42, 2.0**42, by_magnitude=True),
     ActOp("cos", np.cos, isa=False),
     ActOp("tan", np.tan, isa=False),
+    ActOp("reduced_angle", _exact(_reduced), engines=(VECTOR,), isa=False),     # in nl.sin of nki
     ActOp("ceil", np.ceil, engines=(VECTOR,), isa=False),
     ActOp("floor", np.floor, engines=(VECTOR,), isa=False),
     ActOp("trunc", np.trunc, engines=(VECTOR,), isa=False),
@@ -395,6 +410,11 @@ _ISA_ACTIVATIONS = {name: op for name, op in ACTIVATIONS.items() if op.isa}
 def resolve_alu(op: Any) -> AluOp:
     """Return the ALU operator that an nl function, NumPy function or name means."""
     return op if isinstance(op, AluOp) else _resolve(op, ALU, "an ALU operator")
+
+
+def of_v4(op: Any) -> AluOp | None:
+    """Return the ALU operator that an nl function means from NeuronCore-v4 on, and not before."""
+    return ALU_V4.get(_name_of(op))
 
 
 @_remember

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 SMALLEST = 1 << 16      # bytes: what is smaller, the allocator of the C library keeps for itself
-MOST = 256 << 20        # bytes that are kept, a bound on what dead storages take
+MOST = 256 << 20        # bytes that are kept while a kernel runs: a bound on what is dead
+IDLE = 32 << 20         # bytes that are kept from one run to the next, about an SBUF
 
 
 class _Block:
@@ -31,6 +34,7 @@ class _Kept(threading.local):
     def __init__(self) -> None:
         self.blocks: OrderedDict[int, list[_Block]] = OrderedDict()
         self.bytes = 0
+        self.most = IDLE
 
     def take(self, size: int) -> _Block | None:
         """Return a block of so many bytes, None if there is none."""
@@ -50,13 +54,29 @@ class _Kept(threading.local):
         self.blocks.setdefault(size, []).append(block)
         self.blocks.move_to_end(size)
         self.bytes += size
-        while self.bytes > MOST and self.blocks:
+        if self.bytes > self.most:
+            self.shrink()
+
+    def shrink(self) -> None:
+        """Let go of what is too much."""
+        while self.bytes > self.most and self.blocks:
             oldest = next(iter(self.blocks))
             if self.take(oldest) is None:
                 self.blocks.pop(oldest, None)
 
 
 _kept = _Kept()
+
+
+@contextmanager
+def busy() -> Iterator[None]:
+    """Keep more memory meanwhile: a kernel runs, which will need again what it lets go of."""
+    before, _kept.most = _kept.most, MOST
+    try:
+        yield
+    finally:
+        _kept.most = before
+        _kept.shrink()
 
 
 class _Lease:
@@ -94,4 +114,4 @@ def filled(size: int, byte: int) -> np.ndarray:
     return np.asarray(_Lease(_Block(made))) if _pooled(size) else made
 
 
-__all__ = ["filled", "room"]
+__all__ = ["busy", "filled", "room"]

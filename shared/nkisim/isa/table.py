@@ -43,8 +43,8 @@ _MISSING = object()
 class Accepted(NamedTuple):
     """An instruction that was planned, and which of a call's tiles are its operands.
 
-    `names`: of the operand that each tile is, "" if it is none, or lies in HBM. `take`: returns
-    those that are read, of a call's tiles.
+    `names`: of the operand that each tile is, "" if it is none, or lies in HBM; `on_chip`: (place,
+    name) of the others. `take`: returns those that are read, of a call's tiles.
     """
 
     pattern: Instr
@@ -52,23 +52,27 @@ class Accepted(NamedTuple):
     srcs: tuple[int, ...]
     dst: int                    # -1: a result tile
     also: tuple[int, ...]
+    on_chip: tuple[tuple[int, str], ...]
     take: Callable[[list[Tensor]], Any]
 
     @staticmethod
     def of(pattern: Instr, names: tuple[str, ...], srcs: tuple[int, ...], dst: int,
            also: tuple[int, ...]) -> Accepted:
         """Return what is known by the places of tiles."""
-        take = itemgetter(*srcs) if len(srcs) > 1 else \
+        take = tuple if srcs == tuple(range(len(names))) else \
+            itemgetter(*srcs) if len(srcs) > 1 else \
             itemgetter(slice(srcs[0], srcs[0] + 1) if srcs else slice(0))
-        return Accepted(pattern, names, srcs, dst, also, take)
+        return Accepted(pattern, names, srcs, dst, also,
+                        tuple([(i, name) for i, name in enumerate(names) if name]), take)
 
     def again(self, m: Machine, tiles: list[Tensor]) -> Instr:
         """Return the instruction with other tiles of the same forms."""
-        pattern, names, _, dst, also, take = self       # faster than by name
-        node_loop, is_open = m.trace.node_loop, m.loop_open
-        for x, name in zip(tiles, names):
+        pattern, _, _, dst, also, on_chip, take = self      # faster than by name
+        for i, name in on_chip:
+            x = tiles[i]
             st = x.storage
-            if (st is None or x.nblock or st.node and not is_open[node_loop[st.node]]) and name:
+            if st is None or x.nblock \
+                    or st.node and not m.loop_open[m.trace.node_loop[st.node]]:
                 m.tile(x, name)             # says what is wrong with it, if it is
         if m.compute:
             ins = pattern.pattern()
@@ -237,8 +241,11 @@ class Row:
         not planned again: loops make the same instruction many times.
         """
         key, tiles, known = self.known(m, args, kw)
-        if known is not None:
-            return known.again(m, tiles)
+        return self.planned(m, args, kw, key) if known is None else known.again(m, tiles)
+
+    def planned(self, m: Machine, args: tuple, kw: dict[str, Any], key: tuple | None) -> Instr:
+        """Hold a call that looks like no other against the row, and return the instruction; `key`:
+        what it looks like."""
         told, values = m.told, self.bind(m, args, kw)
         at = self._binding[1].get("mask", -1)
         mask = values[at] if at >= 0 else None
@@ -273,7 +280,7 @@ class Row:
         It goes by what is written, positional or named: a call that is written in another way is
         planned once more. None: not to be remembered.
         """
-        key: list[Any] = [self, m.direct, *kw]
+        key: list[Any] = [self, m.direct, *kw] if kw else [self, m.direct]
         tiles: list[Tensor] = []
         for x in (*args, *kw.values()) if kw else args:
             kind = type(x)
@@ -281,7 +288,7 @@ class Row:
                 if x.oob is not None:
                     return None, tiles, None
                 tiles.append(x)
-                key += (x.shape, x.dtype.num, x.kind)
+                key += (x.shape, x.dtype, x.kind)
                 if not self.on_partitions:          # a DMA, which sees some operands reshaped
                     key.append(x.strides)
             elif kind is float and not x:
@@ -429,7 +436,8 @@ def instruction(name: str, *, engines: tuple[str, ...], run: Callable, source: s
             if m.pending is not None:
                 m.flush()
             try:
-                ins = row.issue(m, args, kw)
+                key, tiles, known = row.known(m, args, kw)
+                ins = row.planned(m, args, kw, key) if known is None else known.again(m, tiles)
                 ins.line = m.trace.line(sys._getframe(1))
                 return m.issue(ins)
             except NkiError:

@@ -92,15 +92,15 @@ def fit(dst: Tensor, shape: tuple[int, ...]) -> Tensor | None:
 def accumulate(m: Machine, dst: Tensor, value: Any, op: str) -> Tensor:
     """Do `dst += value` (or -=, *=, /=) in place."""
     if op == "add" and isinstance(value, Tensor) and value.pending is not None \
-            and value.pending.row.accumulates and value.pending.can_write(dst.kind) \
-            and dst.pending is None and m.pending is not None \
-            and m.pending[1] is value and dst.dtype == dtypes.FLOAT32:
+            and dst.pending is None and m.pending is not None and m.pending[1] is value:
         ins = value.pending
-        target = fit(dst, ins.shape)
-        if target is not None:
-            ins.accumulate = True
-            m.bind(ins, value, target)
-            return dst
+        if ins.row.accumulates and (dst.kind == ins.kind or ins.can_write(dst.kind)) \
+                and dst.dtype == dtypes.FLOAT32:
+            target = dst if dst.shape == ins.shape else fit(dst, ins.shape)
+            if target is not None:
+                ins.accumulate = True
+                m.bind(ins, value, target)
+                return dst
     if isinstance(dst, BlockTensor):
         refuse.not_a_tile(dst, "destination")
     if dst.kind is PSUM and dst.dtype.kind in "iu" and isinstance(value, Tensor) \

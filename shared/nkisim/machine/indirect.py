@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..chip.memory import HBM, merge_dims
-from ..errors import fail
+from ..errors import fail, out_of_bound_at_run_time
 from .index import Index, _broadcast, as_int
 
 if TYPE_CHECKING:
@@ -118,8 +118,8 @@ class Indirect:
 class Patterned(Indirect):
     """An access pattern with a run-time offset: `view`, moved by `rows` * `step` elements.
 
-    `rows` holds one offset for all, or one for each element of dim 0, column by column; each lies
-    in 0 .. `limit`.
+    `rows` holds one offset for all, or one for each element of dim 0, column by column; each is
+    one of 0 .. `limit` - 1.
     """
 
     __slots__ = ("limit", "step", "view")
@@ -144,9 +144,12 @@ class Patterned(Indirect):
                          self.step, self.limit)
 
     def at(self, value: int) -> Tensor:
-        """Return the plain view that an offset means."""
-        v = self.view
-        return v.like(v.offset + value * self.step * v.dtype.itemsize, v.shape, v.strides, 0, None)
+        """Return the plain view that an offset means; raise IndexError (NKI-I02) outside."""
+        v, item = self.view, self.view.dtype.itemsize
+        offset = v.offset + value * self.step * item
+        if not 0 <= value < self.limit:
+            raise out_of_bound_at_run_time(offset // item, self.base.storage.nbytes // item)
+        return v.like(offset, v.shape, v.strides, 0, None)
 
     def flat(self) -> tuple[np.ndarray, np.ndarray]:
         rows = self.rows.np.reshape(self.rows.shape[0], -1).T.astype(np.int64)

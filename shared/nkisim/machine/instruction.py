@@ -56,6 +56,7 @@ class Instr:
     #: what instructions have in common that differ at most in places and strides of operands and in
     #: what a result is written to; None: nobody knows any
     like: Any = None
+    seen: tuple[tuple, int] | None = None       # form and kind of it in the record, last
 
     def __init__(self, shape: tuple[int, ...] | None = None, dtype: np.dtype | None = None, *,
                  srcs: tuple[Tensor, ...] | None = None, dst: Any = None, kind: str = "",
@@ -75,8 +76,14 @@ class Instr:
         self.grid, self.kept = grid, kept
 
     def pattern(self) -> Instr:
-        """Return the instruction without its operands, before any mask; all such are alike."""
+        """Return the instruction without its operands, before any mask; all such are alike.
+
+        It has as its own what else is the class's: Python finds that sooner.
+        """
         new = Instr.__new__(Instr)
+        new.accumulate = new.opens = new.inplace = False
+        new.box = new.mask = new.dst = None
+        new.also = ()
         new.row, new.shape, new.dtype, new.kind = self.row, self.shape, self.dtype, self.kind
         new.engine, new.params, new.form = self.engine, self.params, self.form
         new.scalars, new.like = self.scalars, self.like

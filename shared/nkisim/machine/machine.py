@@ -16,7 +16,7 @@ from ..checks.finding import Finding
 from ..chip import dtypes
 from ..chip.hw import NeuronCore
 from ..chip.memory import FULLY, HBM, NEVER, PARTLY, PSUM, Storage, contiguous_strides
-from ..errors import NkiError, fail, user_frame
+from ..errors import NkiError, fail
 from ..trace.trace import Trace
 from . import arena, assignment, bodies, late, limits, masked, refuse, waiting
 from .block import BlockTensor
@@ -31,6 +31,8 @@ from .tensor import Tensor
 from .transfers import Transfers
 from .undefined import Undefined
 from .values import TileValues
+
+new = object.__new__
 
 
 class Machine:
@@ -97,8 +99,7 @@ class Machine:
     # -- places ------------------------------------------------------------------
     def here(self) -> int:
         """Return the line id of the user's current line."""
-        frame = user_frame(sys._getframe(1))
-        return -1 if frame is None else self.trace.line(frame)
+        return self.trace.line(sys._getframe(1))
 
     def find(self, id: str, severity: str, text: str, where: int = -1, other: int = -1) -> None:
         """Add a finding, once per rule and pair of lines."""
@@ -191,8 +192,11 @@ class Machine:
         if dst is not None:
             self.commit(ins, dst)
             return dst
-        t = Tensor(self, None, 0, ins.shape, (), ins.dtype, 0, ins.kind)
-        t.pending = ins
+        t = new(Tensor)                         # as Tensor.__init__ does, sooner
+        t.storage = None                        # type: ignore[assignment]
+        t.m, t.offset, t.shape, t.strides = self, 0, ins.shape, ()
+        t.dtype, t.nblock, t.kind, t.pending = ins.dtype, 0, ins.kind, ins
+        t.oob = t.owner = t._np = None
         self.pending = (ins, t)
         return t
 
@@ -323,17 +327,16 @@ class Machine:
         waits = False
         if self.transfers is not None:
             self.transfers.before(ins, outs)
-        on_partitions = ins.row.on_partitions
         for t in outs:
             if t.oob is not None:
                 masked.check_bounds(t, ins.mask)
-            if on_partitions and t.offset >= t.storage.row_bytes and t.kind is not HBM:
+            if t.offset >= t.storage.row_bytes and t.kind is not HBM and ins.row.on_partitions:
                 refuse.start_partition(t)
         for t in ins.srcs:
             if t.oob is not None:
                 masked.check_bounds(t, ins.over)
             st = t.storage
-            if on_partitions and t.offset >= st.row_bytes and t.kind is not HBM:
+            if t.offset >= st.row_bytes and t.kind is not HBM and ins.row.on_partitions:
                 refuse.start_partition(t)
             if st.lazy_zero:
                 self._zero_for_real(st)

@@ -9,19 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-#: (rank, partition dim or -1, type of each key ...) -> resolves such subscripts of such tensors
-RESOLVERS: dict[tuple, Callable[[Any, tuple], Any]] = {}
+Resolver = Callable[[Any, tuple], Any]
+#: by rank, partition dim (-1: none, in HBM) and type of each key, one dict in the other; at None
+#: what resolves such subscripts of such tensors
+FORMS: dict[Any, Any] = {}
 
 
-def resolver(form: tuple, made: type) -> Callable[[Any, tuple], Any]:
-    """Return the function for subscripts of a form, which is added to RESOLVERS.
+def resolver(rank: int, part: int, keys: tuple, made: type) -> Resolver:
+    """Return the function for subscripts like `keys`, which is added to FORMS.
 
     The function gets a tensor and the keys, and returns the view, of the class `made`. Integers and
     slices that lie inside of the tensor are one; for what leaves it, counts from its end or has a
     step, which is for others, it returns None.
     """
-    rank, part, *kinds = form
-    found = RESOLVERS[form] = _nothing if len(kinds) > rank or not {int, slice}.issuperset(kinds) \
+    kinds = [type(k) for k in keys]
+    forms = FORMS
+    for at in (rank, part, *kinds):
+        forms = forms.setdefault(at, {})
+    found = forms[None] = _nothing if len(kinds) > rank or not {int, slice}.issuperset(kinds) \
         else _written(rank, part, kinds, made)
     return found
 
@@ -30,27 +35,26 @@ def _nothing(t: Any, keys: tuple) -> None:
     return None
 
 
-def _written(rank: int, part: int, kinds: list[type], made: type) -> Callable[[Any, tuple], Any]:
+def _written(rank: int, part: int, kinds: list[type], made: type) -> Resolver:
     """Write the function for integers and slices."""
     dims = range(len(kinds))
     body = [f"{''.join(f'k{d}, ' for d in dims)} = keys" if kinds else "",
             f"{''.join(f'n{d}, ' for d in range(rank))} = t.shape" if rank else "",
             f"{''.join(f's{d}, ' for d in range(rank))} = t.strides" if rank else ""]
     numbers = [d for d in dims if kinds[d] is int]
-    if numbers:
-        body.append(f"if not ({' and '.join(f'0 <= k{d} < n{d}' for d in numbers)}): return None")
+    body += [f"if k{d} < 0 or k{d} >= n{d}: return None" for d in numbers]
     body.append("offset = t.offset" + "".join(f" + k{d} * s{d}" for d in numbers))
     for d in dims:
         if kinds[d] is slice:
-            body += [f"a, b = k{d}.start, k{d}.stop",
-                     f"if k{d}.step is not None: return None",
-                     "if a is not None or b is not None:",
-                     "    if a is None: a = 0",
-                     f"    if b is None: b = n{d}",
-                     "    if not (type(a) is int and type(b) is int "
-                     f"and 0 <= a < b <= n{d}): return None",
+            body += [f"if k{d}.step is not None: return None",
+                     f"a, b = k{d}.start, k{d}.stop",
+                     "if b is not None:",       # one by one: Python takes long for 0 < b <= n
+                     f"    if type(b) is not int or b < 1 or b > n{d}: return None",
+                     f"    n{d} = b",
+                     "if a is not None:",
+                     f"    if type(a) is not int or a < 0 or a >= n{d}: return None",
                      f"    offset += a * s{d}",
-                     f"    n{d} = b - a"]
+                     f"    n{d} -= a"]
     kept = [d for d in range(rank) if d not in numbers or d == part]
     sizes = ["1" if d in numbers else f"n{d}" for d in kept]    # a partition dim never goes away
     strides = [f"s{d}" for d in kept]
@@ -70,4 +74,4 @@ def _written(rank: int, part: int, kinds: list[type], made: type) -> Callable[[A
     return names["resolve"]
 
 
-__all__ = ["RESOLVERS", "resolver"]
+__all__ = ["FORMS", "resolver"]

@@ -18,7 +18,7 @@ from . import affine, basic, habits, truth
 from .geometry import Axis, Notes, carried, leaving, moved, reshaped
 from .index import Index, Mask, Slice, plain, whole
 from .indirect import Indirect, Shifted
-from .subscripts import RESOLVERS, resolver
+from .subscripts import FORMS, resolver
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -152,8 +152,15 @@ class Tensor:
         """Return the view that integers and slices inside of the tensor mean; None for others."""
         if self.oob is not None:
             return None
-        form = (len(self.shape), self.nblock if self.kind is not HBM else -1, *map(type, keys))
-        return (RESOLVERS.get(form) or resolver(form, Tensor))(self, keys)
+        part = self.nblock if self.kind is not HBM else -1
+        try:
+            forms = FORMS[len(self.shape)][part]
+            for k in keys:
+                forms = forms[type(k)]
+            resolve = forms[None]
+        except KeyError:
+            resolve = resolver(len(self.shape), part, keys, Tensor)
+        return resolve(self, keys)
 
     def _subscript(self, keys: tuple) -> Tensor:
         """Resolve the subscripts that the fast path leaves: `...`, ds, indices, past the end."""

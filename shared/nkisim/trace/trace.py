@@ -7,7 +7,6 @@ each operand starts. Checks, hazards and the schedule are passes over this.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -27,8 +26,8 @@ KIND, LINE, NODE, HEAD = 0, 1, 2, 3
 OPERAND = 2
 
 
-#: what makes the bytes of a row, by the number of operands that it has; array.extend takes long
-_PACK = {n: Struct(f"{HEAD + OPERAND * n}q").pack for n in (2, 3)}
+#: what makes the bytes of a row with so many operands; array.extend takes long
+_PACK2, _PACK3 = (Struct(f"{HEAD + OPERAND * n}q").pack for n in (2, 3))
 
 
 def operand_at(start: Any, number: Any) -> Any:
@@ -40,20 +39,19 @@ _LONG = 8192            # bytes of a code's table of lines from which on it is r
 
 
 @lru_cache(maxsize=16)
-def _line_starts(code: CodeType) -> tuple[list[int], list[int]] | None:
-    """Return where in a code lines begin, and which; None if `frame.f_lineno` is as good.
+def _line_numbers(code: CodeType) -> array | None:
+    """Return the line of each word of a code; None if `frame.f_lineno` is as good.
 
     For that Python reads the table of lines from its start each time, which takes long where
     thousands of instructions are written out.
     """
     if len(code.co_linetable) < _LONG:
         return None
-    starts, lines = [0], [code.co_firstlineno]
-    for start, _, line in code.co_lines():
-        if line is not None and line != lines[-1]:
-            starts.append(start)
-            lines.append(line)
-    return starts, lines
+    numbers, last = array("i"), code.co_firstlineno
+    for start, end, line in code.co_lines():
+        last = last if line is None else line
+        numbers += array("i", (last,)) * ((end - start) // 2)
+    return numbers
 
 
 @dataclass(frozen=True)
@@ -267,13 +265,12 @@ class Trace:
     def __init__(self) -> None:
         self.kinds: list[Kind] = []
         self._kind_ids: dict[tuple, int] = {}
-        self._last: dict[Any, tuple[tuple, int]] = {}       # pattern -> form and kind, last seen
         self.storages = Storages()
-        self.lines: list[Where] = []
-        self._line_ids: dict[tuple[int, int], int] = {}     # (id of a code object, offset) ->
-        #: code of the user's by its id, kept, so that ids stay unique; with its `_line_starts`
-        self._codes: dict[int, tuple[CodeType, tuple[list[int], list[int]] | None]] = {}
+        self._places: list[tuple[str, int, str]] = []       # by line id: a Where takes long to make
         self._place_ids: dict[tuple[str, int, str], int] = {}
+        #: code by its id, kept, so that ids stay unique: with its `_line_numbers`, and the ids of
+        #: its lines by number, or by offset where there are none; None if it is not the user's
+        self._codes: dict[int, tuple[CodeType, array | None, dict[int, int] | None]] = {}
         # as the constants at the top of this file say; `instructions` and `operands` read it
         self.rows = array("q")
         self.starts = array("q")
@@ -292,34 +289,40 @@ class Trace:
 
     def line(self, frame: Any) -> int:
         """Return the id of the source line that the user's code is at: in `frame` or above."""
-        code = frame.f_code
-        key = (id(code), frame.f_lasti)             # hashing the code itself would take long
-        got = self._line_ids.get(key)
-        if got is None:
-            known = self._codes.get(id(code))
+        while frame is not None:
+            code = frame.f_code
+            known = self._codes.get(id(code))       # hashing the code itself would take long
             if known is None:
-                user = user_frame(frame)
-                if user is not frame:
-                    return -1 if user is None else self.line(user)
-                known = self._codes[id(code)] = code, _line_starts(code)
-            starts = known[1]
-            got = self._line_ids[key] = self.line_of(
-                code, frame.f_lineno if starts is None
-                else starts[1][bisect_right(starts[0], frame.f_lasti) - 1])
-        return got
+                users = user_frame(frame) is frame
+                known = self._codes[id(code)] = \
+                    code, _line_numbers(code) if users else None, {} if users else None
+            _, numbers, ids = known
+            if ids is not None:
+                at = frame.f_lasti if numbers is None else numbers[frame.f_lasti >> 1]
+                got = ids.get(at)
+                if got is None:
+                    got = ids[at] = self.line_of(code, frame.f_lineno if numbers is None else at)
+                return got
+            frame = frame.f_back
+        return -1
 
     def line_of(self, code: CodeType, lineno: int) -> int:
         """Return the id of a line of `code`."""
         place = code.co_filename, lineno, code.co_name
         got = self._place_ids.get(place)            # several instructions lie on one line
         if got is None:
-            got = self._place_ids[place] = len(self.lines)
-            self.lines.append(Where(*place))
+            got = self._place_ids[place] = len(self._places)
+            self._places.append(place)
         return got
 
     def where(self, line: int) -> Where | None:
         """Return the place of a line id, or None if it is unknown."""
-        return self.lines[line] if line >= 0 else None
+        return Where(*self._places[line]) if line >= 0 else None
+
+    @property
+    def lines(self) -> list[Where]:
+        """Return all source lines, by their ids."""
+        return [Where(*place) for place in self._places]
 
     def record(self, ins: Any, outs: tuple, line: int, node: int) -> None:
         """Append one instruction that writes `outs` and reads `ins.srcs`."""
@@ -341,15 +344,15 @@ class Trace:
             kind = self._kind(ins, operands, len(outs))
         else:
             form = (ins.accumulate, ins.inplace, x.kind, x.dtype, x.shape, strides)
-            last = self._last.get(like)         # hashing the form would take longer
-            kind = last[1] if last is not None and last[0] == form \
+            seen = like.seen                    # hashing the form would take longer
+            kind = seen[1] if seen is not None and seen[0] == form \
                 else self._kind_like(ins, operands, len(outs), form)
         if count == 3:
-            rows.frombytes(_PACK[3](kind, line, node, x.storage.id, x.offset,
-                                    y.storage.id, y.offset, z.storage.id, z.offset))
+            rows.frombytes(_PACK3(kind, line, node, x.storage.id, x.offset,
+                                  y.storage.id, y.offset, z.storage.id, z.offset))
         elif count == 2:
-            rows.frombytes(_PACK[2](kind, line, node, x.storage.id, x.offset,
-                                    y.storage.id, y.offset))
+            rows.frombytes(_PACK2(kind, line, node, x.storage.id, x.offset,
+                                  y.storage.id, y.offset))
         else:
             rows.extend((kind, line, node,
                          *[v for t in operands for v in (t.storage.id, t.offset)]))
@@ -361,7 +364,7 @@ class Trace:
         got = self._kind_ids.get(key)
         if got is None:
             got = self._kind_ids[key] = self._kind(ins, operands, outs)
-        self._last[ins.like] = form, got
+        ins.like.seen = form, got
         return got
 
     def _kind(self, ins: Any, operands: tuple, outs: int) -> int:

@@ -54,7 +54,8 @@ _RESET = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "maximum": -np.inf, "min
 
 def tensor_scalar_cumulative(src: Array, op0: AluOp, imm0: Any, op1: AluOp,
                              state: Any = None) -> tuple[Array, Array]:
-    """Apply op0 with a scalar, then a running op1: nki.isa.tensor_scalar_cumulative.
+    """Apply op0 with a scalar, then a running op1: nki.isa.tensor_scalar_cumulative, r[i] =
+    (src[i] op0 imm0) op1 r[i-1].
 
     src (P, F...); imm0 a number or (P, 1); op1 add, subtract, multiply, maximum or minimum.
     `state` is what the accumulator registers hold before: None after reset_reduce, imm1 for
@@ -66,5 +67,9 @@ def tensor_scalar_cumulative(src: Array, op0: AluOp, imm0: Any, op1: AluOp,
     data = flat(as_float32(src))
     data = op0.fn(data, per_partition(imm0, 2))
     start = _start(_RESET[op1.name] if state is None else state, data.shape[0])
-    result = _running(op1.ufunc, data, start)
+    if op1.name == "subtract":          # x - state: sums whose elements take turns in their signs
+        signs = np.where(np.arange(data.shape[1]) % 2, np.float32(-1), np.float32(1))
+        result = signs * _running(np.add, signs * data, -start)
+    else:
+        result = _running(op1.ufunc, data, start)
     return result.reshape(src.shape), result[:, -1:].copy()

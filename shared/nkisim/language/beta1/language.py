@@ -59,10 +59,7 @@ def ndarray(m: Machine, shape: Any, dtype: Any = None, *, buffer: Any = None,
     return allocate.create(m, shape, dtype, buffer, name)
 
 
-@public
-def full(m: Machine, shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None,
-         name: str = "") -> Tensor:
-    """Create a tensor in SBUF or PSUM filled with a number."""
+def _filled(m: Machine, shape: Any, fill_value: Any, dtype: Any, buffer: Any, name: str) -> Tensor:
     where = sbuf if buffer is None else buffer
     if getattr(where, "kind", None) is HBM:
         raise fail("NKI-M08", "an HBM tensor cannot be created with a value",
@@ -84,16 +81,23 @@ def full(m: Machine, shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = N
 
 
 @public
+def full(m: Machine, shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None,
+         name: str = "") -> Tensor:
+    """Create a tensor in SBUF or PSUM filled with a number."""
+    return _filled(m, shape, fill_value, dtype, buffer, name)
+
+
+@public
 def zeros(m: Machine, shape: Any, dtype: Any = np.float32, *, buffer: Any = None,
           name: str = "") -> Tensor:
     """Create a tensor of zeros; in PSUM this is free when a matmul accumulates into it."""
-    return full(shape, 0, dtype, buffer=buffer, name=name)
+    return _filled(m, shape, 0, dtype, buffer, name)
 
 
 @public
 def ones(m: Machine, shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
     """Create a tensor of ones in SBUF or PSUM."""
-    return full(shape, 1, dtype, buffer=buffer, name=name)
+    return _filled(m, shape, 1, dtype, buffer, name)
 
 
 def _like(a: Any) -> tuple[Any, Any]:
@@ -108,7 +112,7 @@ def zeros_like(m: Machine, a: Any, dtype: Any = None, *, buffer: Any = None,
                name: str = "") -> Tensor:
     """Create zeros with the shape (and dtype) of another tensor."""
     shape, dt = _like(a)
-    return full(shape, 0, dt if dtype is None else dtype, buffer=buffer, name=name)
+    return _filled(m, shape, 0, dt if dtype is None else dtype, buffer, name)
 
 
 @public

@@ -74,7 +74,7 @@ def looks(form: Any, args: tuple, kw: dict[str, Any]) -> tuple[tuple | None, lis
                 return None, tiles
             tiles.append(x)
             st = x.storage
-            key += (x.shape, x.dtype.num, x.kind, 0 if st.arena else st.row_bytes)
+            key += (x.shape, x.dtype, x.kind, 0 if st.arena else st.row_bytes)
         elif kind is float and not x:
             key.append(str(x))                  # 0.0 and -0.0 are equal
         elif kind in _VALUES or kind is tuple and all(n.__class__ is int for n in x):

@@ -6,7 +6,7 @@ from typing import Any
 from ...chip import dtypes
 from ...chip.memory import PSUM
 from ...errors import fail
-from ...isa import lower, rng
+from ...isa import dve, lower, rng
 from ...isa.operands import is_scalar
 from ...machine.machine import Machine
 from ...machine.tensor import Tensor
@@ -40,6 +40,9 @@ def _unary(name: str) -> None:
             raise fail("NKI-M01", "nl.rsqrt of a tile in PSUM", given=f"{t!r}",
                        limit="since 0.5 nl.rsqrt reads SBUF",
                        hint="nl.copy the tile first, or nisa.activation(dst, nl.rsqrt, tile)")
+        if name == "sin":               # unlike nisa.activation(op=nl.sin), it has no range
+            dtype = _dtype(dtype, t)
+            t = dve.tensor_unary(t, "reduced_angle", dtype=dtypes.FLOAT32)
         return lower.unary(m, name, t, _dtype(dtype, t))
     plan.__doc__ = f"Return {name} of each element of a tile."
     _add(plan, name)

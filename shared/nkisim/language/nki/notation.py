@@ -72,15 +72,20 @@ def tensor_scalar(m: Machine, given: dict[str, Any]) -> None:
     """Let unary operators go without an operand."""
     operands(m, given)
     for k in "01":
-        op, value = given["op" + k], given["operand" + k]
-        if op is None:
-            continue
-        if not (alu := ops.resolve_alu(op)).unary:
-            continue
-        if value is not None and not (is_scalar(value) and value == 0):
-            raise fail("NKI-E05", f"nisa.tensor_scalar: nl.{alu.name} takes no operand",
-                       given=f"operand{k}={value!r}"[:80], limit="None or 0")
-        given["operand" + k] = 0.0
+        _unary(m, "tensor_scalar", given, k)
+
+
+def _unary(m: Machine, name: str, given: dict[str, Any], k: str) -> None:
+    """Give an operator of one operand a number for the other one."""
+    op, value = given["op" + k], given["operand" + k]
+    if m.hw.generation >= 4 and (newer := ops.of_v4(op)) is not None:
+        given["op" + k] = op = newer
+    if op is None or not (alu := ops.resolve_alu(op)).unary:
+        return
+    if value is not None and not (is_scalar(value) and value == 0):
+        raise fail("NKI-E05", f"nisa.{name}: nl.{alu.name} takes no operand",
+                   given=f"operand{k}={value!r}"[:80], limit="None or 0")
+    given["operand" + k] = 0.0
 
 
 def memset(m: Machine, given: dict[str, Any]) -> None:
@@ -89,10 +94,14 @@ def memset(m: Machine, given: dict[str, Any]) -> None:
     dst, value = given["dst"], given["value"]
     written("nisa.memset", dst)
     if isinstance(value, (float, np.floating)) and dtypes.is_int(dst.dtype):
-        raise fail("NKI-N07", "nisa.memset: the value is of another kind than dst",
-                   given=f"{value!r} into {dtypes.name(dst.dtype)}",
-                   limit="since 0.3 an integer for an integer tile",
-                   hint=f"value={int(value) if np.isfinite(value) else 0}" + older.HINT)
+        if not float(value).is_integer():
+            raise fail("NKI-N07", "nisa.memset: the value is of another kind than dst",
+                       given=f"{value!r} into {dtypes.name(dst.dtype)}",
+                       limit="an integer for an integer tile",
+                       hint=f"value={int(value) if np.isfinite(value) else 0}")
+        older.tell(m, f"nisa.memset: value={value!r} into {dtypes.name(dst.dtype)}",
+                   f"value={int(value)}")
+        given["value"] = int(value)
     if dst.dtype in dtypes.PACKED and value != 0:
         raise fail("NKI-N07", "nisa.memset of a packed dtype", given=f"value {value!r}",
                    limit="0", hint="write other values through a view: t.view(nl.uint32)")
@@ -124,6 +133,7 @@ def matmul_mx(m: Machine, given: dict[str, Any]) -> None:
 def tensor_scalar_reduce(m: Machine, given: dict[str, Any]) -> None:
     """Give the accumulators a tile to be read into where the kernel wants none."""
     operands(m, given)
+    _unary(m, "tensor_scalar_reduce", given, "0")
     if given["reduce_res"] is None:
         key = ("unread", getattr(given["data"], "shape", (1,))[0])
         if key not in m.constants:

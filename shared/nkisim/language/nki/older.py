@@ -10,8 +10,6 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from ...chip import dtypes
 from ...errors import NkiError, fail
 from ...lint import level
@@ -132,11 +130,6 @@ def meant(name: str, given: dict[str, Any]) -> None:
     """Change arguments by name into what they meant in 0.1 and 0.2."""
     if name == "tensor_reduce" and given["data"].__class__ is Tensor:
         given["axis"] = tuple(_last(given["axis"], len(given["data"].shape)))
-    if name == "memset" and given["dst"].__class__ is Tensor:
-        value = given["value"]
-        if isinstance(value, (float, np.floating)) and dtypes.is_int(given["dst"].dtype) \
-                and float(value).is_integer():
-            given["value"] = int(value)
 
 
 def _last(axis: Any, rank: int) -> list[int]:
@@ -147,15 +140,15 @@ def _last(axis: Any, rank: int) -> list[int]:
 
 
 def reduced(m: Machine, dst: Any, data: Tensor, axes: list[int]) -> list[int] | None:
-    """Return the axes of a reduction over others than the last ones, if `dst` has the size of what
-    0.2 made of them and not of what they say; else None."""
-    rank = len(data.shape)
-    last = _last(axes, rank)
-    sizes = [prod(n for i, n in enumerate(data.shape) if i not in some) for some in (axes, last)]
-    if getattr(dst, "size", None) != sizes[1] or sizes[0] == sizes[1]:
+    """Return the axes that 0.2 made of those of a reduction that are not the last ones, if `dst`
+    has the size of its result; else None. No release since reduces over what the axes say."""
+    last = _last(axes, len(data.shape))
+    left = prod(n for i, n in enumerate(data.shape) if i not in last)
+    if getattr(dst, "size", None) != left:
         return None
     tell(m, f"nisa.tensor_reduce: axis {tuple(axes)} of shape {data.shape} into dst {dst.shape}, "
-         "which the last dims reduce to", f"axis={tuple(last)}")
+         f"which is taken for {tuple(last)}", f"axis={tuple(last)}; other dims are brought to the "
+         "end: t.permute((0, 2, 1))")
     return last
 
 

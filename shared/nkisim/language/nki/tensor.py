@@ -176,6 +176,8 @@ class NkiTensor(NKIObject):
             if t.m.nest is not None:
                 if new is None:
                     new = t.m.nest.view(t, keys)
+                    if new is not None and new.oob is not None:
+                        t.m.check_bounds(new)
                 else:
                     t.m.nest.follow(t, new)
             if new is not None and new.shape:

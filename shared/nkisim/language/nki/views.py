@@ -195,13 +195,17 @@ def pattern(t: Tensor, base: Tensor, pairs: Any, offset: Any, scalar_offset: Any
         raise fail("NKI-N02", ".ap: indirect_dim does not fit",
                    given=f"indirect_dim={indirect_dim}",
                    limit=f"a dim of the base tensor {base.shape}; 0 with vector_offset")
-    scale = prod(base.shape[indirect_dim + 1:]) * base.dtype.itemsize // dt.itemsize
+    scale, rest = divmod(prod(base.shape[indirect_dim + 1:]) * base.dtype.itemsize, dt.itemsize)
+    if moved and rest:
+        raise fail("NKI-N02", ".ap: a run-time offset moves the pattern by a part of an element",
+                   given=f"indirect_dim={indirect_dim} of {base!r}, elements of {dtypes.name(dt)}",
+                   limit="steps of whole elements")
     at = held(scalar_offset)
     if at is not None:
         more, scalar_offset = more + at * scale, None
-    view = _strided(t, base, steps, more, dt, vector_offset is not None
-                    or scalar_offset is not None)
-    if scalar_offset is None and vector_offset is None:
+    moved = vector_offset is not None or scalar_offset is not None
+    view = _strided(t, base, steps, more, dt, moved and (base.kind is HBM or indirect_dim > 0))
+    if not moved:
         return view
     rows = _rows(scalar_offset) if vector_offset is None else _rows(vector_offset, columns=True)
     if vector_offset is not None:
@@ -214,7 +218,23 @@ def pattern(t: Tensor, base: Tensor, pairs: Any, offset: Any, scalar_offset: Any
                        limit="one offset for each partition")
         view = view.like(view.offset, view.shape, (0, *view.strides[1:]), 0, None)
     whole = base if dt == base.dtype else base.view(dt)
-    return Patterned(whole, view, rows, scale, base.shape[indirect_dim])
+    if base.kind is not HBM and not indirect_dim:
+        scale = base.strides[0] // dt.itemsize
+    return Patterned(whole, view, rows, scale, _room(base, view, indirect_dim, scale))
+
+
+def _room(base: Tensor, view: Tensor, dim: int, step: int) -> int:
+    """Return how many numbers from 0 on a run-time offset may be: in HBM, rows of the tensor; on
+    chip those with which the pattern stays inside of the tensor, in each partition."""
+    if base.kind is HBM:
+        return base.shape[dim]
+    item = view.dtype.itemsize
+    p, at = divmod(view.offset - base.offset, base.strides[0])
+    if dim == 0:
+        return base.shape[0] - p - view.shape[0] + 1
+    end = at + sum(max(0, (n - 1) * s) for n, s in zip(view.shape[1:], view.strides[1:]))
+    free = prod(base.shape[1:]) * base.dtype.itemsize
+    return min(base.shape[dim], (free - item - end) // (step * item) + 1)
 
 
 def _strided(t: Tensor, base: Tensor, steps: list[tuple[int, int]], more: int, dt: np.dtype,
