@@ -222,6 +222,17 @@ def test_another_user_must_not_be_able_to_read_the_lab(tmp_path):
     sandbox.keep_from("user", tmp_path)
 
 
+def test_source_that_crashes_python_is_a_flag(monkeypatch):
+    from labkit.grade import rules
+    assert rules.flags_of({"kernels.py": "import os\n"}) == [
+        {"file": "kernels.py", "line": 1, "what": "imports os"}]
+    deep = "x" + ".a" * 300_000         # Python 3.10 ends with a segmentation fault
+    assert [f["what"] for f in rules.flags_of({"kernels.py": deep})] in (
+        [], ["is what Python cannot read"])
+    monkeypatch.setattr(rules.sys, "executable", "/bin/false")
+    assert rules.flags_of({"kernels.py": "x"})[0]["what"] == "is what Python cannot read"
+
+
 # -- what is handed in -----------------------------------------------------------------------------
 
 def broken_zip():
