@@ -110,7 +110,7 @@ SUITES = (
           (Part("scripts", ("nki/examples/**/*_torch.py", "nki/examples/*.py",
                             "nki/examples/simulate/*.py"), seconds=600),),
           (f"{_SDK}@v2.32.0",)),
-    Suite("nki samples", "the tutorials of nki-samples in the package nki, as NKI 0.2 had it", "trn2",
+    Suite("nki samples", "the tutorials of nki-samples in the package nki (NKI 0.2)", "trn2",
           (Part("scripts", (f"{_TUTORIALS}/matrix_multiplication/*_torch.py",), path=("src",),
                 seconds=600),), (_SAMPLES,)),
     Suite("nki samples MX", "its microscaling kernels, with their golden models", "trn3",
