@@ -155,6 +155,11 @@ def guarded(main: Any, argv: Sequence[str] | None = None, program: Sequence[str]
         console.print("[red]could not run:[/] this machine has too little memory for the inputs or "
                       f"the reference: {escape(str(error) or 'no more is left')}; try a smaller "
                       "size", highlight=False, soft_wrap=True)
+    except OSError as error:            # of a folder that is read-only, a disk that is full, ...
+        if error.filename is None:
+            raise
+        console.print(f"[red]could not run:[/] {escape(str(error.filename))}: "
+                      f"{escape(error.strerror or str(error))}", highlight=False, soft_wrap=True)
     except KeyboardInterrupt:
         console.print("stopped by you; what was finished before was recorded", highlight=False)
     return 2

@@ -137,3 +137,12 @@ def test_what_was_run_in_the_folder_of_the_lab_counts(lab, capsys):
     alone = str(lab / "results" / "results.json")
     assert submit(["vecadd", "--no-check", "--results", alone]) == 1
     assert "writeup.md:2: 7 is said to be" in capsys.readouterr().out
+
+
+def test_a_folder_that_is_in_the_way_is_a_sentence(lab, capsys):
+    """As is one that may not be written: every command of labkit says so, and ends with 2."""
+    from labkit.cli import main
+    Path("submissions").write_text("a file\n")
+    assert main(["submit", "vecadd", "--no-check"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "could not run: submissions: File exists" in said

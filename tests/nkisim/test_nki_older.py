@@ -99,6 +99,7 @@ def added_twice(x):
     for k in range(3):
         nisa.dma_copy(dst=total, src=x.reshape((32, 24)), unique_indices=True,
                       dst_rmw_op=None if k == 0 else nl.add)
+    nisa.dma_copy(total, x.reshape((32, 24)), dst_rmw_op=nl.add)
     return stored(total)
 
 
@@ -137,7 +138,7 @@ def square_sums(x):
 
 
 KERNELS += [
-    (square_sums, (X[:, :, :4].copy(),), X[:, :, :4].sum(2)), (added_twice, (X,), 3 * FLAT),
+    (square_sums, (X[:, :, :4].copy(),), X[:, :, :4].sum(2)), (added_twice, (X,), 4 * FLAT),
     (moved, (X,), np.array([[5]])), (dynamic, (X,), FLAT[:, 7:8]), (marked, (X,), FLAT),
 ]
 

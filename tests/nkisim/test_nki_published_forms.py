@@ -132,3 +132,11 @@ def test_a_copy_that_no_view_can_regroup_is_refused():
         return t
     with pytest.raises(NkiError, match="NKI-S07"):
         nkisim.run(kernel, data(256, 6))
+
+
+def test_a_broken_constraint_is_what_the_package_calls_it():
+    """Tests of others ask for nisa.NkiValidationError."""
+    with pytest.raises(nisa.NkiValidationError, match="256 partitions"):
+        nkisim.run(lambda: nl.ndarray((256, 4), dtype=nl.float32, buffer=nl.sbuf))
+    with pytest.raises(nisa.NkiValidationError):
+        shifted[3]

@@ -62,6 +62,7 @@ def test_named_arguments_and_constants_reach_the_kernel(capsys, option):
     (["{kernels}:nl"], "not a function"),
     (["{kernels}:add", "--arg", "2x128x512"], "neither SHAPE:DTYPE"),
     (["{kernels}:add", "--arg", "0x128:float32"], "no input for a kernel"),
+    (["{kernels}:add", "--arg", "9999999x99999:float32"], "try a smaller size"),
     (["{kernels}:add", "--arg", "2x128:float99"], "NKI-D02"),
     (["{kernels}:add", "--arg", "2x128:float64"], "NKI-D01"),
     (["{kernels}:add", "--target", "tpu"], "NKI-T01"),

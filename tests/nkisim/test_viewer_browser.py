@@ -433,3 +433,12 @@ def test_the_values_of_a_tile_are_shown_at_its_instruction(chromium, tmp_path):
 def test_a_profile_without_values_says_how_to_get_them(page):
     page.js("nkisim.open('Values')")
     assert "tile_values=True" in page.text("panel")
+
+
+def test_a_source_whose_hottest_line_is_in_sight_begins_at_its_top(page):
+    """It was scrolled by half a line, which cut the name of the file."""
+    seen = page.js("const s = document.querySelector('#source');"
+                   "const hot = [...s.querySelectorAll('.hot')];"
+                   "return [s.scrollTop, s.clientHeight, Math.max(...hot.map("
+                   "(r) => r.offsetTop - s.offsetTop))]")
+    assert seen[0] == 0 or seen[2] > seen[1] - 20

@@ -142,8 +142,11 @@ def value_of(text: str, option: str) -> Any:
 
     from nkisim.chip import dtypes
     shape = tuple(int(n) for n in re.split(r"\s*[x,*]\s*", found[1]))
-    if 0 in shape or math.prod(shape) > _MOST:
+    if 0 in shape:
         raise CannotProfile(f"{option} {text}: a tensor of shape {shape} is no input for a kernel.")
+    if math.prod(shape) > _MOST:
+        raise CannotProfile(f"{option} {text}: {math.prod(shape):,} elements are more than the "
+                            f"{_MOST:,} that an input may have here; try a smaller size.")
     dtype = dtypes.normalize(_SHORT.get(found[2].lower(), found[2]))
     rng = np.random.default_rng(0)
     if dtypes.is_int(dtype) or dtype == np.bool_:

@@ -99,7 +99,8 @@ function drawSource(host, profile, onplace) {
   host.replaceChildren(...rows);
   const hottest = sums.indexOf(Math.max(...sums));
   const row = profile.sourceRows[hottest];
-  if (row) host.scrollTop = row.offsetTop - host.offsetTop - host.clientHeight / 2;
+  const top = row ? row.offsetTop - host.offsetTop : 0;     // what is in sight needs no scrolling
+  if (top > host.clientHeight - 20) host.scrollTop = top - host.clientHeight / 2;
 }
 
 function markSource(host, profile, place) {

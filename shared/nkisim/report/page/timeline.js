@@ -177,12 +177,14 @@ class Timeline {
     g.font = "11px system-ui, sans-serif";
     g.textAlign = "center";
     g.textBaseline = "middle";
+    const name = this.box.querySelector(".name");           // of two profiles: it lies over the ruler
+    const end = name ? name.offsetLeft - 20 : this.width - 22;
     for (let k = Math.ceil(this.view.t0 / step); k * step <= this.view.t1; k++) {
       const x = this.x(k * step);
       g.fillStyle = this.css.line;
       g.fillRect(x, RULER - 4, 1, this.height);
       g.fillStyle = this.css.dim;
-      if (x > GUTTER + 14 && x < this.width - 22) g.fillText(tick(k * step, step), x, 9);
+      if (x > GUTTER + 14 && x < end) g.fillText(tick(k * step, step), x, 9);
     }
     g.fillText(isMeasured(this.profile) ? "measured" : "predicted", GUTTER - 46, 9);
   }
