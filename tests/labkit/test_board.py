@@ -170,6 +170,26 @@ def test_from_verdicts_to_the_page(tmp_path, monkeypatch, capsys, key):
     assert "refused forged.json" in capsys.readouterr().out
 
 
+def test_who_has_left_or_lost_a_grade_is_said(tmp_path, monkeypatch, capsys, key):
+    """Entries and verdicts of before stay; nobody would look for them."""
+    monkeypatch.setenv("LABKIT_LABS", str(small_lab(tmp_path)))
+    subs = hand_in(tmp_path / "subs", staff=SOLVED, ann=SOLVED + "# 1\n", bob="x = 1\n")
+    make = ["sign", str(tmp_path / "out/verdicts"), "--key", str(tmp_path / "host.key"),
+            "--out", str(tmp_path / "entries"), "--reference", "staff"]
+    run(subs, tmp_path / "out", "--sandbox", "none")
+    leaderboard(make)
+    said = capsys.readouterr().out
+    assert "still in" not in said and "earlier runs" not in said
+    hand_in(subs, ann="x = 1\n")
+    shutil.rmtree(subs / "bob")
+    run(subs, tmp_path / "out", "--sandbox", "none")
+    leaderboard(make)
+    said = capsys.readouterr().out
+    assert "from earlier runs, and not handed in now: bob" in said
+    (name,) = (p.name for p in (tmp_path / "entries").glob("kernel-*"))
+    assert "of earlier verdicts on who has none now: " + name in said
+
+
 def test_what_cannot_be_signed_or_verified_is_said(tmp_path, key):
     host = ["--key", str(tmp_path / "host.key"), "--out", str(tmp_path / "e")]
     with pytest.raises(SpecError, match="has no verdicts"):

@@ -107,6 +107,45 @@ def test_questions_that_python_asks_may_be_answered_by_an_error(bench):
     assert "error" not in mine.run(case, "trn2")
 
 
+COUNTS = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def matrix_transpose(matrix):
+    out = nl.ndarray(matrix.shape, dtype=matrix.dtype, buffer=nl.shared_hbm)
+    t = nl.ndarray((1, 128), dtype=nl.int32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=t, src=matrix[0:1, 0:128].view(nl.int32))
+    nisa.tensor_scalar(dst=t, data=t, op0=nl.bitwise_and, operand0=1)
+    for k in range(NUMBER):
+        LOOP
+    return out
+"""
+ALL = "    nisa.dma_copy(dst=out, src=matrix)\n    return out"
+
+
+@pytest.mark.parametrize("loop", [
+    "nl.fori_loop(0, nisa.scalar_load(t[0:1, 0:1]), lambda i: None)",
+    "for _ in nl.dynamic_range(0, nisa.scalar_load(t[0:1, 0:1])): pass"])
+def test_how_often_loops_of_the_chip_run_is_told_a_few_times_only(tmp_path, monkeypatch, loop):
+    from labkit.grade import session
+    monkeypatch.setattr(session, "MOST_LOOPS", 20)
+    graded = load_plan(ROOT / "labs" / "vecadd").speaking("nki")
+    for number, more, says in ((15, loop, ""), (30, loop, "more than 20 loops"),
+                               (30, "nl.fori_loop(0, 2, lambda i: None)", "")):
+        (tmp_path / "kernels_nki.py").write_text(COUNTS.replace("    return out", ALL).replace(
+            "NUMBER", str(number)).replace("LOOP", more))
+        mine = Bench({"submission": str(tmp_path), "sandbox": "none", "kernels": "kernels_nki",
+                      "seed": 3}, graded, Facade())
+        try:
+            reply = mine.run(graded.lab.case("transpose_128x128"), "trn2")
+        finally:
+            mine.stop()
+        assert says in reply["error"]["text"] if says else "error" not in reply, reply
+
+
 ASKING = TILES + """
 t = nl.load(matrix[0:128, 0:128])
 n = nl.ndarray((128, 128), dtype=nl.int32, buffer=nl.sbuf)

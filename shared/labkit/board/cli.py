@@ -95,12 +95,15 @@ def _sign(args: argparse.Namespace) -> int:
     if args.reference and args.reference not in {p.stem for p in sources}:
         raise SpecError(f"{args.verdicts} has no verdict on {args.reference!r}, the reference")
     count = left = 0
+    stale: list[str] = []
     for source in sources:
         verdict = json.loads(source.read_text(encoding="utf-8"))
         reference = source.stem == args.reference
         name = REFERENCE if reference else pseudonym(key, source.stem)
         bodies = body_of(verdict, name, at)
         left += not bodies
+        if not bodies:
+            stale += [p.name for p in sorted(args.out.glob(f"{name}-{verdict['lab']}-*.json"))]
         for target, body in bodies.items():
             stamp = f"{verdict['key'][:12]}"        # signing the same verdict again changes nothing
             path = args.out / f"{name}-{verdict['lab']}-{target}-{stamp}.json"
@@ -109,6 +112,9 @@ def _sign(args: argparse.Namespace) -> int:
                 count += 1
     print(f"{count} new entries in {args.out}; {left} verdicts are not wholly right and have none; "
           f"public key {public_of(key)}")
+    if stale:
+        print(f"still in {args.out}, of earlier verdicts on who has none now: {', '.join(stale)}; "
+              "delete those that should not count")
     return 0
 
 

@@ -268,6 +268,11 @@ def grade(argv: Sequence[str] | None = None) -> int:
     console.print(f"sandbox: {args.sandbox}; gradebook {out / 'grades.csv'}, summary "
                   f"{out / 'summary.html'}, reports in {out / 'reports'}", highlight=False,
                   soft_wrap=True)
+    earlier = sorted({r["student"] for r in rows} - {*by_id}) if not args.student else []
+    if earlier:
+        console.print(f"in the gradebook from earlier runs, and not handed in now: "
+                      f"{', '.join(earlier)} (delete {out / 'verdicts'}/NAME.json to leave them "
+                      "out)", highlight=False, soft_wrap=True, markup=False)
     if failed:
         raise SpecError(f"not judged, and in no gradebook: {', '.join(sorted(failed))}. Of the "
                         f"first: {failed[min(failed)]}\nEverybody else is; run the same command "

@@ -50,6 +50,9 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
         "rshift", "matmul", "lt", "le", "gt", "ge", "eq", "ne", "getitem", "setitem", "iadd",
         "isub", "imul", "itruediv", "neg", "invert", "abs", "index", "truth")}
 _OPERATORS |= {"iter": iter, "next": next, "len": len, "repr": repr, "int": int, "float": float}
+#: loops of the chip, whose bodies are called as often as its memory says; what a kernel may count
+#: so is bounded: this many in a run, as no kernel needs, and far fewer than outputs have elements
+_LOOPS, MOST_LOOPS = frozenset(("fori_loop", "while_loop", "dynamic_range")), 2000
 #: what outlives a launch: expressions of numbers, which no run has put anything into
 _LASTING = frozenset(("Index", "Mask", "Slice"))
 #: errors about how something is written, which Python's own protocols ask for (hasattr, __radd__)
@@ -89,14 +92,14 @@ class Session:
         self._stubs: dict[tuple[str, int, str], Callable[..., Any]] = {}
         self._errors: list[BaseException] = []
         self._over: tuple[Exception, Any] | None = None     # the error that has ended the run
-        self._depth = 0
+        self._depth = self._loops = 0
         self.requests = 0
 
     def begin(self) -> None:
         """Forget what belongs to the run before: its tensors are no tensors of the next, though a
         kernel may have kept them, and what it made of the same inputs."""
         self._handles = {k: x for k, x in self._handles.items() if type(x).__name__ in _LASTING}
-        self._errors, self._over, self._depth = [], None, 0
+        self._errors, self._over, self._depth, self._loops = [], None, 0, 0
 
     # -- bytes -------------------------------------------------------------------------------
     def send(self, value: Any) -> None:
@@ -406,6 +409,13 @@ class Session:
         if type(positional) is not tuple or type(named) is not dict \
                 or not all(type(k) is str for k in named):
             raise Refused("arguments that are none")
+        if getattr(function, "__name__", "") in _LOOPS and not all(
+                type(x) is int for x in (*positional, *named.values()) if not callable(x)):
+            self._loops += 1
+            if self._loops > MOST_LOOPS:
+                raise ValueError(f"more than {MOST_LOOPS:,} loops in a run whose bounds are "
+                                 "computed on the chip; the grader runs no more, as their lengths "
+                                 "tell what is in its memory")
         return stub(function, positional, named)
 
     def _get(self, x: Any, name: Any, stub: Callable[..., Any]) -> Any:
