@@ -86,7 +86,7 @@ def _run(job: dict[str, Any], workdir: Path) -> dict[str, Any]:
         ran = run_kernel(job["backend"], kernel, inputs, job["kwargs"], job["target"],
                          dialect=dialect, hw_options=job["hw_options"],
                          measure=job.get("measure", False), profile=job.get("profile", ""),
-                         limit_us=job.get("limit_us"))
+                         limit_us=job.get("limit_us"), one_core=job.get("one_core", False))
     finally:
         if level is not None:
             os.environ["NKISIM_CHECKS"] = level

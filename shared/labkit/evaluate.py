@@ -82,7 +82,7 @@ def evaluate(lab: Lab, runs: Iterable[tuple[Case, str]], *, backend: str = "sim"
                              dialect=lab.dialect,
                              measure=measure or case.measure or target in case.threshold_us,
                              profile=profile.replace("{case}", case.name),
-                             limit_us=case.threshold_us.get(target))
+                             limit_us=case.threshold_us.get(target), one_core=True)
             job = worker.send(request)
             # the reference is computed while the child runs the kernel
             expected = references.of(case) if not isinstance(case.expect, MustRaise) else ()

@@ -78,6 +78,16 @@ def test_a_kernel_cannot_ask_for_two_cores_in_a_lab(tmp_path):
         run_kernel("sim", nki.jit(lambda x: x)[2], (), {}, "trn2", dialect="nki")
 
 
+def test_a_tester_refuses_a_kernel_that_asks_for_two_cores(tmp_path):
+    """Micro kernels of nki.isa.core_barrier are run on two, and by verify_sim."""
+    lab, path = load_lab(LABS / "vecadd").speaking("nki"), tmp_path / "kernels_nki.py"
+    path.write_text((LABS / "vecadd" / "kernels_nki.py").read_text()
+                    + "\nmatrix_transpose = matrix_transpose[2]\n")
+    (outcome,) = evaluate(lab, [(lab.case("transpose_128x128"), "trn2")], in_process=True,
+                          kernels=path)
+    assert outcome.status != PASSED and "asks for 2 cores" in outcome.detail
+
+
 def test_the_fleet_runs_both_unless_told_otherwise(tmp_path, capsys):
     code = simulate(["vecadd", "--target", "trn2", "--in-process",
                      "--results", str(tmp_path / "results.json")])
