@@ -96,6 +96,8 @@ def _run(
     if command not in WITHOUT_AN_ACCOUNT:
         lock.check_account(spec.folder, cloud.account, spec.account)
         lock.check_name(spec.folder, spec.name)
+        if not check:
+            lock.close_folder(spec.folder)
     if command == "check":
         return {
             "summary": f"class {spec.name}: {len(spec.students)} students, no mistakes",
@@ -413,6 +415,8 @@ def _teardown(
         }
     lock.check_account(folder, cloud.account, _account_of(class_file))
     chosen, out = [x for x in regions.split(",") if x], folder / "out" / name
+    if not (dry_run or check):
+        lock.close_folder(folder)
     if not (dry_run or check or name in discard):
         _save_all(cloud, name, chosen, out, discard, say, keep_copies)
 
@@ -450,7 +454,7 @@ def _teardown(
             "left": list(map(str, report.left)),
             "summary": (
                 f"{len(report.left)} resources of class {name} in {len(report.regions)} regions;"
-                " nothing was removed"
+                " nothing was removed" + report.by_hand()
             ),
             "exit_code": 0,
         }

@@ -173,6 +173,9 @@ def init(folder: Path, file: str, now: dt.datetime, ask: Ask | None = None) -> d
             ) from None
         lines = [str(p).replace(".part", "") for p in problems]
     part.replace(target)
+    ignore = folder / ".gitignore"  # who is in a class is nobody else's business
+    if not ignore.exists():
+        ignore.write_text("roster.csv\nstaff.csv\nout/\n", encoding="utf-8")
     if made:
         (folder / "roster.csv").write_text("student,email,public_key,section\n", encoding="utf-8")
     return {

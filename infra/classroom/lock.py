@@ -1,5 +1,5 @@
 """class.lock.yml: what a class is bound to, so that another laptop and another day mean the same
-one: the account, and the machine image of each region."""
+one: the account, and the machine image of each region. And out/, which is nobody else's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,24 @@ def read(folder: Path) -> dict[str, Any]:
 def write(folder: Path, **changes: Any) -> None:
     """Lock some values; the others stay."""
     data = {**read(folder), **changes}
-    (folder / NAME).write_text(HEAD + yaml.safe_dump(data, sort_keys=True), encoding="utf-8")
+    part = folder / f"{NAME}.part"  # half a file would be read as none, and bind to no account
+    part.write_text(HEAD + yaml.safe_dump(data, sort_keys=True), encoding="utf-8")
+    part.replace(folder / NAME)
+
+
+def close_folder(folder: Path) -> None:
+    """Keep what is written for a class from other users of this computer and out of git: students'
+    links and work, and whose they are. `class.lock.yml` is committed, so the folder is a
+    repository somewhere, and perhaps not ours, whose .gitignore knows."""
+    out = folder / "out"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        out.chmod(out.stat().st_mode & ~0o007)
+    except OSError:  # somebody else's; what is to be written there will say so
+        return
+    ignore = out / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n", encoding="utf-8")
 
 
 def check_name(folder: Path, name: str) -> None:

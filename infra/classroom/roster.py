@@ -8,7 +8,7 @@ import csv
 import io
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,6 +115,43 @@ def csv_rows(
         return None
 
 
+def _header(cells: list[str], bad: Callable[[int, str, str], None]) -> list[str] | None:
+    """Return the names of the columns, or say to `bad` what is wrong with them."""
+    header, whole = [c.strip().lower() for c in cells], f"header is `{','.join(COLUMNS)}`."
+    if len(header) == 1 and ";" in header[0]:
+        bad(1, "The columns are separated by semicolons.", "Save it with commas.")
+        return None
+    missing = [c for c in ("student", "email") if c not in header]
+    unknown = [c for c in header if c and c not in (*COLUMNS, *OPTIONAL)]
+    twice = [c for c in (*COLUMNS, *OPTIONAL) if header.count(c) > 1]
+    for column in missing:
+        bad(1, f"The column `{column}` is missing.", f"The {whole}")
+    for column in unknown:
+        bad(1, f"The column {column!r} is not known.", f"Remove it; the {whole}")
+    for column in twice:
+        bad(1, f"The column `{column}` is there twice.", f"Remove one; the {whole}")
+    return None if missing or unknown or twice else header
+
+
+def _wrong(row: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the cells of one student, and what to do."""
+    sid, section, key = row["student"], row["section"], row["public_key"]
+    if not STUDENT.fullmatch(sid):
+        what = f"The student id {sid[:40]!r} is not a name that Linux and AWS both take."
+        yield what, "Use 2 to 31 of a-z, 0-9 and -, starting with a letter."
+    elif sid in RESERVED or sid.startswith(RESERVED_START):
+        what = f"The student id {sid!r} is the name of an account or group that exists."
+        yield what, "Use another id."
+    if not EMAIL.fullmatch(row["email"]):
+        what = "The e-mail address is missing or not an address."
+        yield what, "Write it as name@example.edu."
+    if section and not re.fullmatch(r"[a-z0-9-]{1,40}", section):
+        yield "The section is not of a-z, 0-9 and -.", "Write it as lab-01."
+    found = key_problem(key) if key else None
+    if found:
+        yield found
+
+
 def read(path: Path, shown: str) -> tuple[list[Student], list[Problem]]:
     """Read roster.csv; return the good rows and every mistake. Rows are never printed, they are
     personal data."""
@@ -126,97 +163,42 @@ def read(path: Path, shown: str) -> tuple[list[Student], list[Problem]]:
     try:
         rows = csv_rows(path, "The roster", bad)
     except FileNotFoundError:
-        bad(
-            1,
-            "The roster does not exist.",
-            f"Write it with the header `{','.join(COLUMNS)}`, or fix `roster:`.",
-        )
+        remedy = f"Write it with the header `{','.join(COLUMNS)}`, or fix `roster:`."
+        bad(1, "The roster does not exist.", remedy)
         return [], problems
-    if rows is None:
-        return [], problems
-    header = [c.strip().lower() for c in (rows[0][1] if rows else [])]
-    if len(header) == 1 and ";" in header[0]:
-        bad(1, "The columns are separated by semicolons.", "Save it with commas.")
-        return [], problems
-    for column in ("student", "email"):
-        if column not in header:
-            bad(1, f"The column `{column}` is missing.", f"The header is `{','.join(COLUMNS)}`.")
-    for column in header:
-        if column and column not in (*COLUMNS, *OPTIONAL):
-            bad(
-                1,
-                f"The column {column!r} is not known.",
-                f"Remove it; the header is `{','.join(COLUMNS)}`.",
-            )
-    if problems:
+    header = _header(rows[0][1] if rows else [], bad) if rows is not None else None
+    if rows is None or header is None:
         return [], problems
 
     students: list[Student] = []
-    seen: dict[str, dict[str, int]] = {c: {} for c in COLUMNS}
+    seen: dict[tuple[str, str], int] = {}
     for line, cells in rows[1:]:
         if not any(c.strip() for c in cells):
             continue
         if len(cells) > len(header):
-            bad(
-                line,
-                f"The row has {len(cells)} cells, the header {len(header)}.",
-                "Quote cells that hold commas.",
-            )
+            what = f"The row has {len(cells)} cells, the header {len(header)}."
+            bad(line, what, "Quote cells that hold commas.")
             continue
-        row = dict(zip(header, (c.strip() for c in cells)))
-        row = {c: row.get(c, "") for c in (*COLUMNS, *OPTIONAL)}
+        given = dict(zip(header, (c.strip() for c in cells)))
+        row = {c: given.get(c, "") for c in (*COLUMNS, *OPTIONAL)}
         row["section"] = row["section"].lower()
         before = len(problems)
-        sid = row["student"]
-        if not STUDENT.fullmatch(sid):
-            bad(
-                line,
-                f"The student id {sid[:40]!r} is not a name that Linux and AWS both take.",
-                "Use 2 to 31 of a-z, 0-9 and -, starting with a letter.",
-            )
-        elif sid in RESERVED or sid.startswith(RESERVED_START):
-            bad(
-                line,
-                f"The student id {sid!r} is the name of an account or group that exists.",
-                "Use another id.",
-            )
-        if not EMAIL.fullmatch(row["email"]):
-            bad(
-                line,
-                "The e-mail address is missing or not an address.",
-                "Write it as name@example.edu.",
-            )
-        if row["section"] and not re.fullmatch(r"[a-z0-9-]{1,40}", row["section"]):
-            bad(line, "The section is not of a-z, 0-9 and -.", "Write it as lab-01.")
-        if row["public_key"]:
-            found = key_problem(row["public_key"])
-            if found:
-                bad(line, *found)
-            row["public_key"] = " ".join(row["public_key"].split()[:2])  # a comment may hold a name
-        for column, label in (
-            ("student", "student id"),
-            ("email", "e-mail address"),
-            ("public_key", "public key"),
-        ):
+        for what, remedy in _wrong(row):
+            bad(line, what, remedy)
+        row["public_key"] = " ".join(row["public_key"].split()[:2])  # a comment may hold a name
+        labels = {"student": "student id", "email": "e-mail address", "public_key": "public key"}
+        for column, label in labels.items():
             value = row[column].lower() if column == "email" else row[column]
-            if value and value in seen[column]:
-                bad(
-                    line,
-                    f"The {label} is the same as in line {seen[column][value]}.",
-                    "Give each student one row and one of their own.",
-                )
-            elif value:
-                seen[column][value] = line
+            if value and (first := seen.setdefault((column, value), line)) != line:
+                what = f"The {label} is the same as in line {first}."
+                bad(line, what, "Give each student one row and one of their own.")
         if len(problems) == before:
-            students.append(Student(sid, row["email"], row["public_key"], row["section"]))
+            students.append(Student(*(row[c] for c in (*COLUMNS, *OPTIONAL))))
     if not students and not problems:
         bad(1, "The roster is empty.", "Add a row for each student (a class of one works too).")
     if len(students) > MAX_STUDENTS:
-        bad(
-            1,
-            f"The roster has {len(students)} students; {MAX_STUDENTS} is the most.",
-            "Split the class.",
-        )
+        what = f"The roster has {len(students)} students; {MAX_STUDENTS} is the most."
+        bad(1, what, "Split the class.")
     return students, problems
 
 

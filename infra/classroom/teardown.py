@@ -15,6 +15,7 @@ import botocore.exceptions as be
 from . import copies, launch, pace
 from .cloud import DENIED, GLOBAL, Cloud, code_of, each, words_of
 from .problems import ClassroomError
+from .strays import strays
 from .sweep import Found, Sweep, sweep
 
 # What must be gone before what.
@@ -59,6 +60,7 @@ class Report:
     known: bool = True  # the class was found, or something here says that it existed
     keep_copies: bool = False
     kept: list[str] = field(default_factory=list)  # because the staff asked for it
+    strays: list[str] = field(default_factory=list)  # made by hand, on the class's machines
     partial: bool = False  # not all regions were looked at, so the global guards stay
 
     @property
@@ -89,13 +91,24 @@ class Report:
                     if self.partial
                     else ""
                 )
+                + self.by_hand()
             )
         billable = sum(f.billable for f in self.left)
         return (
             f"{billable} billable and {len(self.left) - billable} other resources of class"
             f" {self.name} are left"
             + (f"; {len(self.blind)} places could not be read" if self.blind else "")
+            + self.by_hand()
             + ". Run teardown again."
+        )
+
+    def by_hand(self) -> str:
+        """Say what bills on, as the last who can know."""
+        return (
+            f"; made by hand, not the class's, and billing until you delete it:"
+            f" {', '.join(self.strays)}"
+            if self.strays
+            else ""
         )
 
     def save(self, folder: Path) -> Path:
@@ -116,6 +129,7 @@ class Report:
                     "denied_also_to_launch": self.closed,
                     "errors": self.errors,
                     "kept_as_asked": self.kept,
+                    "made_by_hand": self.strays,
                 },
                 indent=1,
             )
@@ -153,6 +167,7 @@ def teardown(
     report.ours = sorted(ours)
     report.keep_copies = keep_copies
     state = _look(cloud, name, report, say)
+    report.strays = strays(cloud, name, [f for f in state.found if f.kind == "instance"])
     if dry_run:
         return report
     # What was made a moment ago (by a run that was killed) shows up in listings late, so the look

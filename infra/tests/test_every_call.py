@@ -29,6 +29,7 @@ ENDS: dict[str, dict[str, Any]] = {
     "killed after": {},
     "refused": {"code": "AccessDenied", "status": 403, "times": 1},
     "answer lost": {"drop": True, "after": True, "times": 2},
+    "signed out": {"code": "ExpiredToken", "status": 403, "times": 1_000_000},  # from then on
 }
 STEP = 61  # without --full, every so many calls; a prime, so that no rhythm of theirs hides one
 
@@ -134,7 +135,7 @@ def test_after_any_call_of_a_class_one_teardown_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest,
 ) -> None:
     full, tried = request.config.getoption("--full"), 0
-    for number in calls(full, list(ENDS).index(how) * 15):
+    for number in calls(full, list(ENDS).index(how) * 12):
         what = f"{how}, call {number}"
         fresh(cloud, folder)
         came = attempt(how, number, cloud, monkeypatch, lambda: live(classroom, folder))
@@ -153,7 +154,7 @@ def test_after_any_call_of_a_teardown_another_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest,
 ) -> None:
     full, tried = request.config.getoption("--full"), 0
-    for number in calls(full, list(ENDS).index(how) * 15):
+    for number in calls(full, list(ENDS).index(how) * 12):
         what = f"{how}, call {number} of the teardown"
         fresh(cloud, folder)
         live(classroom, folder)

@@ -208,6 +208,7 @@ def test_messages_never_show_a_key_or_a_name(folder: ClassFolder) -> None:
         ("student,email,public_key\n", "roster is empty"),
         ("student;email\n", "semicolons"),
         ("student,mail\n", "`email` is missing"),
+        ("student,email,Email\nalice,a@x.edu,b@x.edu\n", "`email` is there twice"),
     ],
 )
 def test_an_unusable_roster(folder: ClassFolder, text: str, words: str) -> None:

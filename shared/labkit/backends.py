@@ -112,6 +112,13 @@ def one_core() -> None:
     os.environ.pop("NEURON_LOGICAL_NC_CONFIG", None)
 
 
+def check_cores(kernel: Any) -> None:
+    """Raise ValueError for a kernel that says itself that two cores run it together."""
+    if getattr(kernel, "together", False) and getattr(kernel, "grid", ()):
+        raise ValueError(f"kernel{list(kernel.grid)} asks for {kernel.grid[0]} cores, and counts, "
+                         "times and points of the labs are for one: leave the brackets out")
+
+
 def prepare_process(backend: str, dialect: str = "beta1") -> None:
     """Make the dialect's import resolve to what the backend needs; before any kernel's import."""
     os.environ["NKI_BACKEND"] = PROVIDER[backend]
@@ -129,6 +136,7 @@ def _simulate(kernel: Callable[..., Any], args: Sequence[np.ndarray], kwargs: Ma
     `profile` names the files that picture it: NAME.html and NAME.pftrace.
     """
     import nkisim
+    check_cores(kernel)
     if measure or profile:
         prediction = nkisim.profile(kernel, *args, target=target, **kwargs)
         run, transfers = prediction, prediction.dma_transfer_count

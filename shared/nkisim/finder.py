@@ -127,15 +127,17 @@ def spoken(compiler: str | None, package: str | None) -> str:
     return "nki" if package not in (None, PLACEHOLDER_VERSION) else "beta1"
 
 
+def version(distribution: str) -> str | None:
+    """Return the version of a package that pip has installed, None if there is none."""
+    from importlib import metadata
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def installed_dialect() -> str:
     """Return the dialect of the SDK that is installed here, "beta1" or "nki"; else "beta1"."""
-    from importlib import metadata
-
-    def version(distribution: str) -> str | None:
-        try:
-            return metadata.version(distribution)
-        except metadata.PackageNotFoundError:
-            return None
     return spoken(version("neuronx-cc"), version("nki"))
 
 

@@ -169,6 +169,11 @@ class Results:
             raise fail("NKI-O02", f"{kernel.__name__} returns something that is not a tensor",
                        given=f"{what} is {type(x).__name__}", limit="HBM tensors",
                        where=place_of(kernel))
+        if x.m is not m:
+            raise fail("NKI-O02", f"{kernel.__name__} returns a tensor of another launch",
+                       given=f"{what}: {x!r}", limit="outputs of this launch",
+                       where=place_of(kernel), hint="make the output in the kernel each time: "
+                       "tensors end with the launch that made them")
         if x.kind is not HBM and kernel.mode == "simulation":
             m.find("NKI-O02", "warning", f"{what} is returned from {x.kind.upper()}; on hardware "
                    "outputs are HBM tensors, so this kernel can only be simulated")

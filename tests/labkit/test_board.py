@@ -395,6 +395,29 @@ def test_nothing_is_lost_when_it_is_killed(folder):
         server.kill()
 
 
+def test_one_that_cannot_be_judged_does_not_stop_the_queue(tmp_path, key, monkeypatch):
+    """Such as one whose judge runs out of the machine's memory, each time."""
+    from labkit.board import live
+    from labkit.board.store import Store
+    from labkit.grade.plan import load_plan
+    monkeypatch.setattr(live, "PAUSE", 0.0)
+
+    def judge(task):
+        if b"bad" in task["files"]["kernels.py"].encode():
+            raise RuntimeError("killed three times")
+        contest.stopping.set()
+        return {"points": 10.0, "of": 10.0, "lines": [], "cases": []}
+    monkeypatch.setattr(live, "grade_one", judge)
+    store = Store(tmp_path / "contest.sqlite")
+    contest = live.Contest(load_plan(ROOT / "labs" / "vecadd"), store, key, {}, tmp_path, "none",
+                           0.0)
+    for n, text in enumerate((b"bad = 1\n", b"good = 1\n")):
+        store.add("ann", str(n), text, float(n), str(n))
+    contest.judge_all()
+    bad, good = (json.loads(store.status(n)["verdict"]) for n in (1, 2))
+    assert good["points"] == 10 and "tell the staff the number 1" in bad["problem"]
+
+
 def test_a_server_of_the_other_dialect(tmp_path):
     small_lab(tmp_path)
     server = Server(tmp_path, ["ann"], dialect="nki")

@@ -55,6 +55,29 @@ def test_labs_run_on_one_core_whatever_the_shell_says(tmp_path, monkeypatch, cap
     assert one == two
 
 
+def test_a_kernel_cannot_ask_for_two_cores_in_a_lab(tmp_path):
+    """It would have its times and points for half of the work; kernel[1] is what all have."""
+    from labkit.backends import run_kernel
+    from labkit.grade.facade import Facade
+    from labkit.grade.judge import Bench
+    from labkit.grade.plan import load_plan
+    text = (LABS / "vecadd" / "kernels_nki.py").read_text()
+    graded = load_plan(LABS / "vecadd").speaking("nki")
+    for cores, says in ((1, ""), (2, "asks for 2 cores")):
+        changed = f"{text}\nmatrix_transpose = matrix_transpose[{cores}]\n"
+        (tmp_path / "kernels_nki.py").write_text(changed)
+        bench = Bench({"submission": str(tmp_path), "sandbox": "none", "kernels": "kernels_nki",
+                       "seed": 3}, graded, Facade())
+        try:
+            reply = bench.run(graded.lab.case("transpose_128x128"), "trn2")
+        finally:
+            bench.stop()
+        assert says in reply["error"]["text"] if says else "error" not in reply
+    import nki
+    with pytest.raises(ValueError, match="asks for 2 cores"):
+        run_kernel("sim", nki.jit(lambda x: x)[2], (), {}, "trn2", dialect="nki")
+
+
 def test_the_fleet_runs_both_unless_told_otherwise(tmp_path, capsys):
     code = simulate(["vecadd", "--target", "trn2", "--in-process",
                      "--results", str(tmp_path / "results.json")])

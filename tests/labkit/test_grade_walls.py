@@ -222,6 +222,17 @@ def test_another_user_must_not_be_able_to_read_the_lab(tmp_path):
     sandbox.keep_from("user", tmp_path)
 
 
+def test_source_that_crashes_python_is_a_flag(monkeypatch):
+    from labkit.grade import rules
+    assert rules.flags_of({"kernels.py": "import os\n"}) == [
+        {"file": "kernels.py", "line": 1, "what": "imports os"}]
+    deep = "x" + ".a" * 300_000         # Python 3.10 ends with a segmentation fault
+    assert [f["what"] for f in rules.flags_of({"kernels.py": deep})] in (
+        [], ["is what Python cannot read"])
+    monkeypatch.setattr(rules.sys, "executable", "/bin/false")
+    assert rules.flags_of({"kernels.py": "x"})[0]["what"] == "is what Python cannot read"
+
+
 # -- what is handed in -----------------------------------------------------------------------------
 
 def broken_zip():
@@ -347,3 +358,15 @@ def test_one_whose_judge_fails_does_not_keep_a_class_from_its_grades(tmp_path, m
     monkeypatch.setattr(module, "grade_one", judge)
     assert run(subs, tmp_path / "out", "--sandbox", "none") == 0
     assert "bob," in (tmp_path / "out" / "grades.csv").read_text()
+
+
+def test_all_who_are_alike_are_in_the_table_though_the_page_shows_some(tmp_path, monkeypatch):
+    from labkit.grade import report
+    monkeypatch.setenv("LABKIT_LABS", str(small_lab(tmp_path)))
+    monkeypatch.setattr(report, "SHOWN", 2)
+    own = "\n".join(f"def f{i}(a, b):\n    return [a[{i}:], b] + a * {i}\n" for i in range(20))
+    subs = hand_in(tmp_path / "subs", **{f"s{i}": own for i in range(4)})
+    assert run(subs, tmp_path / "out", "--sandbox", "none") == 0
+    assert len((tmp_path / "out" / "similar.csv").read_text().splitlines()) == 1 + 6
+    page = (tmp_path / "out" / "summary.html").read_text()
+    assert page.count("100 %") >= 2 and "4 more in similar.csv" in page

@@ -3,13 +3,14 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import nkisim
-from nkisim.doors import coverage
+from nkisim.doors import coverage, coverage_today
 from nkisim.isa.table import ROWS
 
 PAGE = Path(__file__).resolve().parents[2] / "COVERAGE.md"
@@ -82,3 +83,20 @@ def test_the_table_is_there_for_other_tools(capsys):
     vals = {o["name"]: o for r in rows if r["name"] == "nc_find_index8" for o in r["operands"]}
     assert vals["vals"]["width"] == 8 and vals["data"]["width"] is None
     assert next(r for r in rows if r["name"] == "range_select")["targets"] != []
+
+
+@pytest.mark.parametrize("which", [coverage, coverage_today], ids=["neuronxcc.nki", "nki"])
+def test_only_names_of_nki_are_suggested(which):
+    """Modules of the dialects import what kernels do not see: nl.machine, nisa.dma ..."""
+    documented = set(which.names()) | {
+        tuple(api.partition("(")[0].split(".")) for row in ROWS.values()
+        for api in (row.public, row.nki) if api}
+    for module in ("nl", "nisa", "ncc"):
+        facade = which.MODULES[module]
+        for name in [n for n in vars(facade) if not n.startswith("_")]:
+            with pytest.raises(AttributeError) as caught:
+                getattr(facade, f"{name}z")
+            said = re.findall(rf"\b{module}\.(\w+)", str(caught.value).partition("mean")[2])
+            assert [n for n in said if (module, n) not in documented] == []
+    with pytest.raises(AttributeError, match=r"nisa\.dma_copy"):
+        _ = which.MODULES["nisa"].dmacopy

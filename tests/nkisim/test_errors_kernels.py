@@ -89,3 +89,21 @@ def test_run_time_index_out_of_bound():
     error = caught.value.nki_error
     assert error.id == "NKI-I02" and error.where.text.startswith("nl.store(out, nl.load(x[idx")
     assert all((error.what, error.limit, error.given, error.hint))
+
+
+def test_a_tensor_of_another_launch_is_no_output(breaks):
+    """A kernel that keeps its output would return it again without an instruction."""
+    kept = []
+
+    @nki.jit
+    def keeps(x):
+        if not kept:
+            out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+            nl.store(out[0:128], value=nl.load(x[0:128]))
+            nl.store(out[128:256], value=nl.load(x[128:256]))
+            kept.append(out)
+        return kept[0]
+    assert (keeps(X) == X).all()
+    breaks(keeps, X, id="NKI-O02")
+    kept.clear()
+    assert (keeps(X) == X).all()

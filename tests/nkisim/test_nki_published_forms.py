@@ -99,3 +99,44 @@ def test_using_an_argument_without_elements_is_an_error_about_the_argument():
     with pytest.raises(NkiError, match="argument y has no elements") as error:
         nkisim.simulate(added, data(8, 4), np.zeros((0, 4), np.float32), True)
     assert error.value.id == "NKI-K04"
+
+
+# -- copies between groupings ----------------------------------------------------------------------
+
+@nki.jit
+def regrouped(x):
+    """Rows 0, 32, 64, 96 side by side, and back: in HBM the groups cannot be one dim."""
+    t = nl.ndarray((32, 4 * x.shape[1]), dtype=x.dtype, buffer=nl.sbuf)
+    groups = x.reshape((4, 32, x.shape[1])).permute((1, 0, 2))
+    nisa.dma_copy(dst=t, src=groups)
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out.reshape((4, 32, x.shape[1])).permute((1, 0, 2)), src=t)
+    copy = nl.ndarray(t.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=copy, src=t)
+    return out, copy
+
+
+def test_a_copy_takes_other_groupings_of_as_many_elements():
+    x = data(128, 6)
+    out, copy = nkisim.simulate(regrouped, x)
+    assert np.array_equal(out, x)
+    assert np.array_equal(copy, x.reshape(4, 32, 6).transpose(1, 0, 2).reshape(32, 24))
+    assert nkisim.profile(regrouped, x, compute=False).latency_us > 0
+
+
+def test_a_copy_that_no_view_can_regroup_is_refused():
+    @nki.jit
+    def kernel(x):
+        t = nl.ndarray((16, 48), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x[:, :3])
+        return t
+    with pytest.raises(NkiError, match="NKI-S07"):
+        nkisim.run(kernel, data(256, 6))
+
+
+def test_a_broken_constraint_is_what_the_package_calls_it():
+    """Tests of others ask for nisa.NkiValidationError."""
+    with pytest.raises(nisa.NkiValidationError, match="256 partitions"):
+        nkisim.run(lambda: nl.ndarray((256, 4), dtype=nl.float32, buffer=nl.sbuf))
+    with pytest.raises(nisa.NkiValidationError):
+        shifted[3]

@@ -333,3 +333,26 @@ def test_operators_of_one_operand_that_trn3_added(op, fn):
     np.testing.assert_allclose(got[:, 0], fn(fn(x) + 1).sum(1), rtol=1e-4)
     with pytest.raises(NkiError, match="NKI-E11"):
         nkisim.simulate(kernel, x, target="trn2")
+
+
+def test_the_greater_and_the_smaller_magnitude_keep_their_signs():
+    """A tie is the second operand's, as in the reference of nl.abs_max."""
+    x, y = np.float32([[-5, 5, 1, -1, 3]]), np.float32([[3, -3, -1, 1, -4]])
+    greater, smaller = np.float32([[-5, 5, -1, 1, -4]]), np.float32([[3, -3, -1, 1, 3]])
+
+    @nki.jit
+    def kernel(x, y):
+        a, b = nl.load(x), nl.load(y)
+        t = nl.ndarray(x.shape, nl.float32)
+        last = nl.ndarray((1, 1), nl.float32)
+        nisa.tensor_tensor(t, a, b, nl.abs_max)
+        nisa.activate2(t, nl.copy, t, 0.0, 0.0, nl.bypass, nl.bypass, reduce_op=nl.abs_max,
+                       reduce_res=last, reduce_cmd=nisa.reduce_cmd.reset_reduce)
+        outs = [nl.ndarray(shape, nl.float32, buffer=nl.shared_hbm)
+                for shape in (x.shape, x.shape, x.shape, (1, 1))]
+        for out, value in zip(outs, (nl.abs_max(a, b), nl.abs_min(a, b), t, last)):
+            nl.store(out, value)
+        return tuple(outs)
+    got = nkisim.simulate(kernel, x, y, target="trn3")
+    for one, want in zip(got, (greater, smaller, greater, np.float32([[5]]))):
+        np.testing.assert_array_equal(one, want)

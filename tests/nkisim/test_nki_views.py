@@ -83,6 +83,10 @@ def test_dims_and_sizes_that_do_not_exist_are_refused(wrong, rule, right, shape)
     (lambda t, x: nl.affine_range(4, step=0), "NKI-L03", "does not move"),
     (lambda t, x: nisa.nc_transpose(nl.ndarray((64, 128), dtype=nl.float32, buffer=nl.psum), 5),
      "NKI-M02", "data"),
+    (lambda t, x: nl.zeros_like(5), "NKI-M02", "nl.zeros_like takes a tensor"),
+    (lambda t, x: nl.empty_like("x"), "NKI-M02", "takes a tensor or a grid"),
+    (lambda t, x: nl.expand_dims(2.5, 0), "NKI-M02", "nl.expand_dims takes a tensor"),
+    (lambda t, x: nl.device_print("t", 5), "NKI-M02", "nl.device_print takes a tensor"),
 ])
 def test_what_numbers_of_the_device_and_loops_have_not_is_a_sentence(line, rule, words):
     with pytest.raises(NkiError) as caught:
@@ -141,3 +145,8 @@ def test_an_offset_moves_by_whole_elements():
     with pytest.raises(NkiError, match="part of an element"):
         ran(lambda t, x: nl.ndarray((16, 64), dtype=nl.uint8).ap(
             [[16, 16], [1, 4]], scalar_offset=number(1), indirect_dim=1, dtype=nl.float32))
+
+
+def test_a_view_with_a_run_time_offset_is_printed(capsys):
+    ran(lambda t, x: nl.device_print("row", x.select(0, number(3))))
+    assert capsys.readouterr().out.startswith("row (64,) float32 hbm\n[192. 193.")

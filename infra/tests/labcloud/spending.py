@@ -160,6 +160,14 @@ def budget_tags(self: Any) -> str:
     )
 
 
+_describe_notifications = BudgetsResponse.describe_notifications_for_budget
+
+
+def describe_notifications_for_budget(self: Any) -> str:
+    self.backend.describe_budget(ACCOUNT, self._get_param("BudgetName"))  # raises if there is none
+    return _describe_notifications(self)
+
+
 _delete_budget = BudgetsBackend.delete_budget
 
 
@@ -179,6 +187,7 @@ def install() -> None:
         update_budget,
         create_budget,
         describe_subscribers_for_notification,
+        describe_notifications_for_budget,
         describe_budgets,
         execute_budget_action,
         create_subscriber,

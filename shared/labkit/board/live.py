@@ -16,6 +16,7 @@ import secrets
 import tempfile
 import threading
 import time
+from collections import Counter
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from .token import signature
 LARGEST = 1 << 20           # bytes of a submission
 CLOCK = 300                 # seconds that a signature is good for
 MOST_WAITING = 3            # submissions of one student that wait
+TRIES, PAUSE = 3, 5.0       # of judging one where it goes wrong, and seconds between them
 
 
 def make_tokens(path: Path, roster: Path | None) -> dict[str, str]:
@@ -46,11 +48,13 @@ def make_tokens(path: Path, roster: Path | None) -> dict[str, str]:
     if roster is not None:
         for row in read_table(roster, "student"):
             tokens.setdefault(row["student"], secrets.token_urlsafe(24))
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        part = path.with_name(path.name + ".part")      # half a file would be new tokens for many
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "w", newline="", encoding="utf-8") as out:
             writer = csv.writer(out)
             writer.writerow(["student", "token"])
             writer.writerows(sorted(tokens.items()))
+        os.replace(part, path)
     if not tokens:
         raise SpecError("nobody can submit: give --roster, a CSV with a column student")
     return tokens
@@ -65,6 +69,7 @@ class Contest:
         self.data, self.sandbox, self.seconds_between = data, kind, seconds_between
         self.stopping = threading.Event()
         self.work = threading.Event()
+        self._failed: Counter[int] = Counter()      # how often judging one went wrong
         self._page: tuple[float, str] = (0.0, "")
 
     # -- taking --------------------------------------------------------------------------------
@@ -136,8 +141,15 @@ class Contest:
                 self._sign(number, student, verdict)
             except Exception as error:          # ours: the submission waits, the queue goes on
                 print(f"submission {number} was not judged: {error}", flush=True)
-                self.store.again(number)
-                self.stopping.wait(5)
+                self._failed[number] += 1
+                if self._failed[number] < TRIES:
+                    self.store.again(number)
+                else:               # the oldest is taken first: it would be taken for ever
+                    self.store.finish(number, json.dumps({
+                        "points": 0.0, "of": self.graded.points, "lines": [], "cases": [],
+                        "problem": "the grader could not judge this; tell the staff the number "
+                                   f"{number}, or send it again"}))
+                self.stopping.wait(PAUSE)
 
     def _sign(self, number: int, student: str, verdict: dict[str, Any]) -> None:
         if not verdict["cases"]:

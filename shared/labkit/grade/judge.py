@@ -23,7 +23,7 @@ from filelock import FileLock
 import nkisim
 
 from .. import child
-from ..backends import in_another_order, one_core
+from ..backends import check_cores, in_another_order, one_core
 from ..compare import AnyArgmax
 from ..dialect import PACKAGE, dialect_of
 from ..evaluate import PASSED, Outcome, References, judge, score
@@ -32,7 +32,7 @@ from ..load import load_module
 from ..spec import Case, MustRaise
 from .facade import Facade
 from .plan import Graded, load_plan
-from .rules import find_flags
+from .rules import flags_of
 from .sandbox import Student
 from .session import Overdue, Refused, Session, StudentError
 
@@ -182,6 +182,7 @@ class Bench:
         launched: Callable[..., Any] = importlib.import_module(self.package).jit(kernel)
         if grid is not None:
             launched = launched[grid]           # type: ignore[index]
+        check_cores(launched)
         inputs = make_inputs(case, self.job["seed"])
         run = nkisim.profile(launched, *inputs, target=target, **keywords)
 
@@ -306,7 +307,7 @@ def verdict(job: dict[str, Any]) -> dict[str, Any]:
         lines.append({"text": line.text, "course": line.course, "points": points or 0.0,
                       "of": line.points, "why": why})
     total = sum(points or 0.0 for _, points, _ in scored)
-    flags = [f for name, text in bench.files.items() for f in find_flags(name, text)]
+    flags = flags_of(bench.files)
     return plain({"schema": "trainium-labs/verdict", "schema_version": 1, "lab": lab.name,
             "dialect": dialect_of(job["kernels"]), "key": job["key"],
             "submission_sha256": job["submission_sha256"],

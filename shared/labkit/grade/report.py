@@ -23,6 +23,7 @@ from .plan import Graded, Late
 from .similar import pairs
 
 PAGES = Path(__file__).with_name("pages")
+SHOWN = 50          # pairs that are alike on the class's page; similar.csv has all
 #: what spreadsheets take for the beginning of a formula, also in full width
 _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 
@@ -139,7 +140,7 @@ def write_reports(out: Path, graded: Graded, late: Late, submissions: Sequence[S
         write(out / "reports" / f"{row['id']}.md", re.sub(r"\n{3,}", "\n\n", text))
     given = split_file(graded.lab.kernels)[0]
     alike = [(share, known[a]["student"], known[b]["student"])
-             for share, a, b in pairs({r["id"]: r["text"] for r in rows}, given)][:50]
+             for share, a, b in pairs({r["id"]: r["text"] for r in rows}, given)]
     texts = [line.text for line in graded.lab.rubric]
     write(out / "grades.csv", table(
         [["student", "points", "of", "before_late", "late", "problem", "flags", "dialect",
@@ -150,7 +151,8 @@ def write_reports(out: Path, graded: Graded, late: Late, submissions: Sequence[S
     write(out / "canvas.csv", canvas(rows, graded))
     write(out / "similar.csv", table([["share", "one", "other"], *alike]))
     write(out / "summary.html", pages.get_template("summary.html").render(
-        lab=graded.lab.name, package=PACKAGE[graded.lab.dialect], rows=rows, pairs=alike,
+        lab=graded.lab.name, package=PACKAGE[graded.lab.dialect], rows=rows, pairs=alike[:SHOWN],
+        more=max(0, len(alike) - SHOWN),
         lines=_line_statistics(rows, texts),
         **_statistics(rows, graded.points)))
     return rows

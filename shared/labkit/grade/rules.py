@@ -6,6 +6,10 @@ no points either. It says where to look before talking to somebody.
 from __future__ import annotations
 
 import ast
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
 
 _ALLOWED = {"__future__", "math", "numpy", "neuronxcc", "nki", "typing", "functools", "itertools",
             "dataclasses", "enum", "collections", "operator", "abc"}
@@ -42,3 +46,21 @@ def find_flags(file: str, text: str) -> list[dict[str, object]]:
             if any(trace in node.value for trace in _TRACES) and len(node.value) < 200:
                 found.setdefault(node.lineno, "names a part of the simulator or the grader")
     return [{"file": file, "line": line, "what": what} for line, what in sorted(found.items())][:20]
+
+
+def flags_of(files: Mapping[str, str]) -> list[dict[str, object]]:
+    """Return the flags of all files, read in a process of its own: there is source that is so deep
+    that Python 3.10 crashes on it, and a judge that crashes keeps a submission without a grade."""
+    try:
+        done = subprocess.run([sys.executable, "-S", __file__], input=json.dumps(dict(files)),
+                              text=True, capture_output=True, timeout=120)
+        if done.returncode == 0:
+            return list(json.loads(done.stdout))
+    except subprocess.TimeoutExpired:
+        pass
+    return [{"file": name, "line": 1, "what": "is what Python cannot read"} for name in files]
+
+
+if __name__ == "__main__":
+    json.dump([flag for name, text in json.load(sys.stdin).items()
+               for flag in find_flags(name, text)], sys.stdout)

@@ -114,12 +114,21 @@ def _compare(name: str, ufunc: np.ufunc, **more: Any) -> AluOp:
     return AluOp(name, "arith", _truth(ufunc), **more)
 
 
+def _chosen(first: Array, a: Array, b: Array, out: Array | None) -> Array:
+    """Return a where `first`, else b, each with its sign."""
+    value = np.where(first, a, b)
+    if out is None:
+        return value
+    np.copyto(out, value, casting="unsafe")
+    return out
+
+
 def _abs_max(a: Array, b: Array, out: Array | None = None) -> Array:
-    return np.maximum(np.absolute(a), np.absolute(b), out=out)
+    return _chosen(np.absolute(a) > np.absolute(b), a, b, out)
 
 
 def _abs_min(a: Array, b: Array, out: Array | None = None) -> Array:
-    return np.minimum(np.absolute(a), np.absolute(b), out=out)
+    return _chosen(np.absolute(a) < np.absolute(b), a, b, out)
 
 
 _EVERYWHERE = (VECTOR, GPSIMD, SCALAR)  # the Scalar Engine adds and multiplies from trn2 on

@@ -14,7 +14,6 @@ import re
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
@@ -117,7 +116,7 @@ def check_packages() -> list[Finding]:
     for name, least in _NEEDS.items():
         needed = ".".join(map(str, least))
         fix = f'{sys.executable} -m pip install "{name}>={needed}"'
-        found = _version(name)
+        found = finder.version(name)
         if PathFinder.find_spec(name) is None:
             findings.append(Finding(name, PROBLEM, f"{name} is not installed.", fix))
         elif found is None:
@@ -160,7 +159,7 @@ def check_neuronxcc() -> list[Finding]:
 
 def check_compiler() -> list[Finding]:
     """Look at the distribution `neuronx-cc`: PyPI's placeholder, too new, or fine."""
-    version = _version("neuronx-cc")
+    version = finder.version("neuronx-cc")
     if version is None:
         return [Finding("neuronx-cc", OK, "not installed (the SDK's compiler)")]
     if version == _PLACEHOLDER_COMPILER:
@@ -186,7 +185,7 @@ def check_compiler() -> list[Finding]:
 
 def check_nki() -> list[Finding]:
     """Look at the distribution `nki`, the newer dialect: PyPI's placeholder or the real one."""
-    version = _version("nki")
+    version = finder.version("nki")
     spec = PathFinder.find_spec("nki")
     if version == _PLACEHOLDER_NKI or (version is None and _only_raises(spec)):
         return [Finding(
@@ -314,13 +313,6 @@ def has_nki(spec: ModuleSpec) -> bool:
 
 def _home() -> Path:
     return Path(__file__).resolve().parents[2]
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -35,6 +35,8 @@ def drive(m: Machine, engine: str, ins: Instr, value: np.ndarray, op: Any, cmd: 
 
 
 def _folded(op: Any, rows: np.ndarray, state: np.ndarray) -> np.ndarray:
-    """Reduce by abs_max or abs_min: magnitudes only."""
-    every = np.abs(np.concatenate((state, rows), axis=1))
-    return (every.max if op.name == "abs_max" else every.min)(axis=1, keepdims=True)
+    """Reduce by abs_max or abs_min: the last one of the greatest or smallest magnitude."""
+    every = np.concatenate((state, rows), axis=1)[:, ::-1]
+    sizes = np.abs(every)
+    at = (sizes.argmax if op.name == "abs_max" else sizes.argmin)(axis=1)
+    return np.take_along_axis(every, at[:, None], axis=1)

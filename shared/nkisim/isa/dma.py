@@ -7,7 +7,7 @@ import numpy as np
 
 from ..chip import dtypes, ops
 from ..chip.memory import HBM, PSUM, SBUF
-from ..errors import fail, out_of_bound_at_run_time
+from ..errors import NkiError, fail, out_of_bound_at_run_time
 from ..machine import limits
 from ..machine.indirect import Patterned
 from ..machine.instruction import Instr
@@ -241,11 +241,23 @@ def dma_copy(m: Machine, *, dst: Any, src: Any, mask: Any = None, dst_rmw_op: An
     elif not isinstance(dst, Indirect) and dst.shape != src.shape:
         if dst.size != src.size:
             dst = _fit(dst, src.shape, "nisa.dma_copy")
-        elif dst.kind is HBM:
-            dst = with_shape(dst, src.shape)
         else:
-            src = with_shape(src, dst.shape)
+            dst, src = _alike(dst, src)
     return _copy(dst, src, params)
+
+
+def _alike(dst: Any, src: Any) -> tuple[Any, Any]:
+    """Return both with one shape: the one in HBM as the other one is, or the other way around."""
+    try:
+        return (with_shape(dst, src.shape), src) if dst.kind is HBM else \
+            (dst, with_shape(src, dst.shape))
+    except NkiError:                        # no view of strided data
+        try:
+            return (dst, with_shape(src, dst.shape)) if dst.kind is HBM else \
+                (with_shape(dst, src.shape), src)
+        except NkiError:
+            pass
+        raise
 
 
 def _run_transpose(m: Machine, ins: Instr, dst: Tensor) -> None:

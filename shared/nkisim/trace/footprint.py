@@ -197,8 +197,8 @@ def _events(trace: Trace, stores: StorageTable) -> dict[str, np.ndarray]:
             solid[f] = p.shape[0]
     every = trace.operands()
     mine = np.flatnonzero(~stores.readonly[every.storage])
-    order = np.argsort(every.instr[mine] * 2 + every.write[mine], kind="stable")
-    every = type(every)(*(x[mine[order]] for x in every))
+    mine = mine[np.argsort(every.instr[mine] * 2 + every.write[mine], kind="stable")]
+    every = type(every)(*(x.take(mine) for x in every))
     lo = every.lowest % stores.row_bytes[every.storage]
     return {"instr": every.instr, "write": every.write, "storage": every.storage,
             "offset": every.lowest, "operand": every.number, "form": every.form,

@@ -47,11 +47,12 @@ def _line_numbers(code: CodeType) -> array | None:
     """
     if len(code.co_linetable) < _LONG:
         return None
-    numbers, last = array("i"), code.co_firstlineno
+    numbers, number, begin, end = array("i"), code.co_firstlineno, 0, 0
     for start, end, line in code.co_lines():
-        last = last if line is None else line
-        numbers += array("i", (last,)) * ((end - start) // 2)
-    return numbers
+        if line is not None and line != number:
+            numbers += array("i", (number,)) * ((start - begin) // 2)
+            number, begin = line, start
+    return numbers + array("i", (number,)) * ((end - begin) // 2)
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,11 @@ def _reduced(op, values, cmd, load):
             if cmd == "load_reduce" else np.float32(START[op])
         row = [start, *f32(values[p]).reshape(-1)]
         if op.startswith("abs_"):
-            row = [abs(v) for v in row]
-            out.append(max(row) if op == "abs_max" else min(row))
+            kept = row[0]
+            for v in row[1:]:           # the signed value; a tie is the later one's
+                larger = abs(kept) > abs(v) if op == "abs_max" else abs(kept) < abs(v)
+                kept = kept if larger else v
+            out.append(kept)
         else:
             out.append(fold(op, row))
     return np.array(out, np.float32).reshape(-1, 1)

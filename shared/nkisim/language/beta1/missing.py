@@ -6,6 +6,8 @@ from typing import Any
 
 from ...errors import complete
 from ...machine import habits
+from ..offered import offered
+from .names import NAMES
 
 # Names that the SDK has and this simulator does not model.
 NOT_MODELLED = {
@@ -29,7 +31,7 @@ def missing(module: str, name: str, names: dict[str, Any]) -> AttributeError:
         return AttributeError(f"{module}.{name} exists in NKI but is not modelled by nkisim{more}. "
                               "COVERAGE.md lists what is.")
     public = names["__all__"] if module in ("nki", "nt") else \
-        [n for n in names if not n.startswith("_")]
+        offered(NAMES[module], names)
     same = habits.nl_name(name) if module in ("nl", "nisa") else ""
     if same:                    # of another library, or of the other module
         return AttributeError(f"{module} has no {name!r}. What you look for may be nl.{same}.")

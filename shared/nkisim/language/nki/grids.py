@@ -366,6 +366,8 @@ def empty_like(x: Any, dtype: Any = None, buffer: Any = None, name: str = "", *,
     api = "nl.empty_like"
     m = machine(api)
     m.flush()
+    if not hasattr(x, "shape"):
+        raise fail("NKI-M02", f"{api} takes a tensor or a grid", given=f"{type(x).__name__}")
     region = x.buffer if buffer is None else buffer
     kind = x.dtype if dtype is None else dtype
     if isinstance(x, NkiGrid) or transpose_axes is not None or address is not None:

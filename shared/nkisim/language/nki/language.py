@@ -15,6 +15,7 @@ from ...lint import level
 from ...machine import allocate, bodies, plainrange
 from ...machine.context import current, machine
 from ...machine.index import moves
+from ...machine.indirect import Indirect
 from ...machine.limits import integer
 from ...machine.machine import Machine
 from ...machine.tensor import Tensor
@@ -24,6 +25,7 @@ from . import math as _math
 from . import refusals as _refusals
 from .assign import assign as _assign
 from .call import public, strict
+from .call import settled as _settled
 from .create import create as _create
 from .create import is_hbm
 from .enums import BUFFERS, MemoryRegion
@@ -121,6 +123,8 @@ def ones(m: Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, na
 def zeros_like(m: Machine, x: Any, dtype: Any = None, buffer: Any = None, name: str = ""
                ) -> NkiTensor:
     """Create zeros with the shape (and dtype) of another tensor, in SBUF by default."""
+    if not hasattr(x, "shape"):
+        _tensor(x, "nl.zeros_like")
     return _filled(m, x.shape, 0, x.dtype if dtype is None else dtype, buffer, name)
 
 
@@ -173,7 +177,7 @@ def ds(start: Any, size: Any) -> slice:
 @public
 def expand_dims(m: Machine, x: Any, axis: Any) -> Tensor:
     """Return a view with a dim of size 1 at `axis`."""
-    return x.expand_dims(axis)
+    return _tensor(x, "nl.expand_dims").expand_dims(axis)
 
 
 # -- loops -----------------------------------------------------------------------------------
@@ -364,12 +368,20 @@ def broadcast_to(m: Machine, x: Any, shape: Any, dtype: Any = None) -> Tensor:
 @public
 def device_print(m: Machine, print_prefix: Any, tensor: Any) -> None:
     """Print a tensor; on the chip it goes into files."""
-    if not m.compute:
-        return
-    m.catch_up()
-    m.check_bounds(tensor)
-    t = tensor.settle()
-    print(f"{print_prefix} {t.shape} {_dtypes.name(t.dtype)} {t.kind}\n{t.np}")
+    t = _settled(m, _tensor(tensor, "nl.device_print"))
+    m.check_bounds(t)
+    if m.compute:
+        m.catch_up()
+        print(f"{print_prefix} {t.shape} {_dtypes.name(t.dtype)} {t.kind}\n{t.settle().np}")
+
+
+def _tensor(x: Any, api: str) -> Any:
+    """Return a tensor of the machine, or an access with a run-time offset; raise for other values.
+    """
+    if not isinstance(x, (Tensor, Indirect)):
+        raise fail("NKI-M02", f"{api} takes a tensor", given=f"{type(x).__name__} {x!r}"[:60],
+                   limit="what nl.ndarray has made, an argument of the kernel, or a view of them")
+    return x
 
 
 globals().update(_math.FUNCTIONS)

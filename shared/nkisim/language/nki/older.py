@@ -59,8 +59,7 @@ def arguments(name: str, args: tuple, kw: dict[str, Any]) -> Call:
     if len(args) <= len(order):
         kw = {**dict(zip(order, args)), **kw}
         args = ()
-    name, kw, _ = _renamed(name, args, kw)
-    return name, args, kw
+    return _renamed(name, args, kw)[0]
 
 
 def today(m: Machine, name: str, args: tuple, kw: dict[str, Any]) -> Call:
@@ -76,13 +75,13 @@ def today(m: Machine, name: str, args: tuple, kw: dict[str, Any]) -> Call:
     if len(args) <= len(order):
         kw, args = {**dict(zip(order, args)), **kw}, ()
     own = name
-    name, kw, gone = _renamed(name, args, kw)
+    call, gone = _renamed(name, args, kw)
     for what in (*said, *gone):
-        tell(m, f"nisa.{own}: {what}", f"nisa.{name}({', '.join(kw)})")
-    return name, args, kw
+        tell(m, f"nisa.{own}: {what}", f"nisa.{call[0]}({', '.join(call[2])})")
+    return call
 
 
-def _renamed(name: str, args: tuple, kw: dict[str, Any]) -> tuple[str, dict[str, Any], list[str]]:
+def _renamed(name: str, args: tuple, kw: dict[str, Any]) -> tuple[Call, list[str]]:
     """Return a call by its name and keywords of today, and what of it has another name or none."""
     said, kw = [], dict(kw)
     for gone, idle in _GONE.get(name, {}).items():
@@ -102,11 +101,11 @@ def _renamed(name: str, args: tuple, kw: dict[str, Any]) -> tuple[str, dict[str,
         said.append("dtype=")
     if name == "dma_copy" and callable(kw.get("dst_rmw_op")):
         both = dict(zip(("dst", "src"), args)) | kw
-        name, said = "dma_compute", [*said, "dst_rmw_op="]
+        name, args, said = "dma_compute", (), [*said, "dst_rmw_op="]
         kw = {"dst": both["dst"], "srcs": [both["src"], both["dst"]],
               "reduce_op": both["dst_rmw_op"],
               **{k: kw[k] for k in ("unique_indices", "oob_mode", "name") if k in kw}}
-    return name, kw, said
+    return (name, args, kw), said
 
 
 def _is_that_of(dst: Any, dtype: Any) -> bool:
@@ -140,15 +139,15 @@ def _last(axis: Any, rank: int) -> list[int]:
 
 
 def reduced(m: Machine, dst: Any, data: Tensor, axes: list[int]) -> list[int] | None:
-    """Return the axes of a reduction over others than the last ones, if `dst` has the size of what
-    0.2 made of them and not of what they say; else None."""
-    rank = len(data.shape)
-    last = _last(axes, rank)
-    sizes = [prod(n for i, n in enumerate(data.shape) if i not in some) for some in (axes, last)]
-    if getattr(dst, "size", None) != sizes[1] or sizes[0] == sizes[1]:
+    """Return the axes that 0.2 made of those of a reduction that are not the last ones, if `dst`
+    has the size of its result; else None. No release since reduces over what the axes say."""
+    last = _last(axes, len(data.shape))
+    left = prod(n for i, n in enumerate(data.shape) if i not in last)
+    if getattr(dst, "size", None) != left:
         return None
     tell(m, f"nisa.tensor_reduce: axis {tuple(axes)} of shape {data.shape} into dst {dst.shape}, "
-         "which the last dims reduce to", f"axis={tuple(last)}")
+         f"which is taken for {tuple(last)}", f"axis={tuple(last)}; other dims are brought to the "
+         "end: t.permute((0, 2, 1))")
     return last
 
 

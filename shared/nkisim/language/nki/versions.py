@@ -6,6 +6,8 @@ from typing import Any
 
 from ...errors import complete
 from ...machine import habits
+from ..offered import offered
+from .names import NAMES
 
 #: Arguments that are gone or came later, for all functions ("") or one.
 _ARGUMENTS: dict[tuple[str, str], str] = {
@@ -84,7 +86,7 @@ def missing(module: str, name: str, names: dict[str, Any]) -> Exception:
         return AttributeError(f"{page} has no {name}: neuronxcc.nki has it, this dialect not"
                               + (f": {more}" if more else ""))
     public = names["__all__"] if module in ("nki", "nt") else \
-        [n for n in names if not n.startswith("_")]
+        offered(NAMES[module], names)
     same = habits.nl_name(name) if module in ("nl", "nisa") else ""
     if same and (module == "nisa" or same in names):    # of another library, or of the other module
         return AttributeError(f"{page} has no {name!r}. What you look for may be nl.{same}.")

@@ -1,0 +1,90 @@
+"""Two of the staff at once: each command begins while the other one's is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+import pytest
+
+from classroom import provision
+from classroom.problems import ClassroomError
+from conftest import ClassFolder
+from labcloud.client import LabCloud
+
+Classroom = Callable[..., dict[str, Any]]
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, what: Callable[[], Any]) -> None:
+    """Let somebody else do something in the moment before machines are launched."""
+    launch, done = provision.launch.launch, []
+
+    def later(*args: Any) -> Any:
+        if not done:
+            done.append(1)
+            what()
+        return launch(*args)
+
+    monkeypatch.setattr(provision.launch, "launch", later)
+
+
+def kinds(cloud: LabCloud) -> list[str]:
+    """Return the kinds of all that exists."""
+    return sorted(r["kind"] for r in cloud.leftovers())
+
+
+def test_two_provisions_make_one_machine_for_each(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write(["alice", "bob"], elastic_ip=True)
+    meanwhile(monkeypatch, lambda: classroom("provision", folder.file))
+    classroom("provision", folder.file)
+    assert classroom("provision", folder.file)["exit_code"] == 0
+    found = kinds(cloud)
+    assert found.count("instance") == found.count("elastic-ip") == found.count("alarm") == 2
+    assert classroom("teardown", folder.file)["exit_code"] == 0
+    assert cloud.leftovers() == []
+
+
+def test_a_teardown_during_a_provision_is_noticed(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write(["alice", "bob"])
+    meanwhile(monkeypatch, lambda: classroom("teardown", folder.file))
+    with pytest.raises(ClassroomError, match="guard"):
+        classroom("provision", folder.file)
+    assert "instance" not in kinds(cloud), "the launch template has gone with the rest"
+    assert classroom("teardown", folder.file)["exit_code"] == 0
+    assert cloud.leftovers() == []
+
+
+def test_what_somebody_has_made_by_hand_is_named_before_its_owner_is_forgotten(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(["alice", "bob"])
+    classroom("provision", folder.file)
+    ec2 = boto3.client("ec2", "us-east-2")
+    machines = [
+        i
+        for r in ec2.describe_instances()["Reservations"]
+        for i in r["Instances"]
+        if i["State"]["Name"] == "running"
+    ]
+    (alice,) = [
+        i for i in machines if {"Key": "trainium-labs:machine", "Value": "alice"} in i["Tags"]
+    ]
+    disk = ec2.create_volume(AvailabilityZone=alice["Placement"]["AvailabilityZone"], Size=100)
+    ec2.attach_volume(VolumeId=disk["VolumeId"], InstanceId=alice["InstanceId"], Device="/dev/sdf")
+    root = alice["BlockDeviceMappings"][0]["Ebs"]["VolumeId"]
+    copy = ec2.create_snapshot(VolumeId=root)["SnapshotId"]
+    address = ec2.allocate_address(Domain="vpc")
+    ec2.associate_address(AllocationId=address["AllocationId"], InstanceId=alice["InstanceId"])
+    cloud.settle()
+    named = (disk["VolumeId"], copy, address["PublicIp"])
+    for options in ({"dry_run": True}, {}):
+        said = classroom("teardown", folder.file, **options)["summary"]
+        assert "made by hand" in said and all(f"{x} of" in said for x in named), said
+        assert "of alice in us-east-2" in said and "bob" not in said
+    assert {r["kind"] for r in cloud.leftovers()} == {"volume", "snapshot", "elastic-ip"}
+    assert "made by hand" not in classroom("teardown", folder.file)["summary"]
