@@ -2,13 +2,15 @@
 from __future__ import annotations
 
 import re
+import reprlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .chip.memory import HBM, NEVER
-from .errors import Where, defined_at, fail
+from .errors import NkiError, Where, defined_at, fail, is_ours
 from .machine import allocate
 from .machine.machine import Machine
 from .machine.tensor import Tensor
@@ -89,7 +91,13 @@ class Arguments:
             return self.convert(np.zeros(value.shape, value.dtype), name)
         if _is_torch(value):
             self.torch = True
-            return self.convert(_from_torch(value), name)
+            try:
+                array = _from_torch(value)
+            except (RuntimeError, TypeError) as exc:    # on no device, sparse, quantized, ...
+                raise fail("NKI-K04", f"argument {name} is a tensor of torch without values that "
+                           "can be read", given=" ".join(str(exc).split()),
+                           limit="a dense tensor, on the CPU or copied there") from None
+            return self.convert(array, name)
         if type(value) in (tuple, list):
             return type(value)(self.convert(v, name) for v in value)
         if type(value) is dict:
@@ -98,6 +106,30 @@ class Arguments:
             self.jax = True
             return self.convert(np.asarray(value), name)
         return value
+
+
+def no_tensor(exc: Exception, kernel: Kernel, given: Iterable[tuple[str, Any]]) -> NkiError | None:
+    """Return the error of a kernel that took an argument for a tensor, which is a list, say.
+
+    `given`: the arguments by name, as the kernel got them. None if `exc` is anything else.
+    """
+    if not isinstance(exc, AttributeError) or exc.obj is None \
+            or not hasattr(np.ndarray, exc.name or ""):
+        return None
+    name = next((name for name, value in given if value is exc.obj), None)
+    if name is None:
+        return None
+    kind = type(exc.obj).__name__
+    at, tb = None, exc.__traceback__
+    while tb is not None:
+        if not is_ours(tb.tb_frame.f_code.co_filename):
+            code = tb.tb_frame.f_code
+            at = Where(code.co_filename, tb.tb_lineno, code.co_name)
+        tb = tb.tb_next
+    return fail("NKI-K04", f"argument {name} of {kernel.__name__} is a {kind}: it has no "
+                f".{exc.name}", given=f"{kind} {reprlib.repr(exc.obj)}",
+                limit="a tensor is a NumPy array or a tensor of torch or jax", where=at,
+                hint=f"{name} = np.array({name}, dtype=np.float32), before the kernel is called")
 
 
 _IN_A_LOOP = ("If a loop does that, does it run at all? size // tile size is 0 for a tensor "

@@ -26,7 +26,7 @@ from .checks.races import between_waits
 from .checks.sums import check_sums
 from .chip import dtypes, hw, pages
 from .errors import DIALECT, NkiError, fail, find_where, in_user_code, trim
-from .handed import Arguments, outputs, place_of
+from .handed import Arguments, no_tensor, outputs, place_of
 from .isa import lower
 from .lint import level
 from .machine import plainrange
@@ -270,6 +270,9 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
         if not m.replays.trusts(exc):
             raise Diverged from exc
         _until_it_broke(m, exc)
+        told = no_tensor(exc, kernel, [*zip(names, tensors), *named.items()])
+        if told is not None:
+            raise told.with_traceback(exc.__traceback__) from None
         raise
     finally:
         m.products.land()

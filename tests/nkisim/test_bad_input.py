@@ -449,3 +449,43 @@ def kernel(x):
     error = caught.value
     assert error.id == RANGES[given] and error.where.line == 4
     assert error.what.endswith("does not move") or "//" in error.hint
+
+
+@pytest.mark.parametrize("given, kind", [
+    ([[1.0, 2.0]], "list"), (((1.0,), (2.0,)), "tuple"), (3.5, "float"), ("x", "str"),
+])
+@pytest.mark.parametrize("dialect", ["beta1", "nki"])
+def test_a_list_in_place_of_a_tensor_is_said_by_the_name_of_the_argument(dialect, given, kind):
+    """It was an AttributeError: 'list' object has no attribute 'shape'."""
+    import nki as today
+
+    @(nki if dialect == "beta1" else today).jit
+    def kernel(x, y):
+        out = nl.ndarray(y.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        return out
+    for call in (lambda: kernel(X, given), lambda: kernel(X, y=given)):
+        with pytest.raises(nkisim.NkiError) as caught:
+            call()
+        assert caught.value.id == "NKI-K04" and caught.value.where.function == "kernel"
+        assert f"argument y of kernel is a {kind}: it has no .shape" in str(caught.value)
+        assert "np.array(y" in caught.value.hint
+
+
+def test_an_attribute_error_of_something_else_stays_one():
+    @nki.jit
+    def kernel(x, options):
+        return [1.0].shape if options is None else options.shapes
+    for options in (None, [1.0], "text"):
+        with pytest.raises(AttributeError):
+            kernel(X, options)
+
+
+def test_a_tensor_of_torch_that_has_no_values_is_named():
+    torch = pytest.importorskip("torch")
+    @nki.jit
+    def kernel(x):
+        return x
+    for x in (torch.ones(4, 4, device="meta"), torch.ones(4, 4).to_sparse()):
+        with pytest.raises(nkisim.NkiError, match="argument x is a tensor of torch without") as c:
+            kernel(x)
+        assert c.value.id == "NKI-K04"
