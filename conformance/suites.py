@@ -50,6 +50,7 @@ class Suite:
 
 
 _SDK, _SAMPLES = "aws-neuron/aws-neuron-sdk", "aws-neuron/nki-samples"
+_TUTORIALS = "src/nki_samples/tutorials"
 _CONV = Part("conv2d", ("part2/*.py",))
 _LAB6_PATH = ("ucb-152+lab6/nki_ffnn",)     # some forks keep only the files that they changed
 
@@ -109,6 +110,11 @@ SUITES = (
           (Part("scripts", ("nki/examples/**/*_torch.py", "nki/examples/*.py",
                             "nki/examples/simulate/*.py"), seconds=600),),
           (f"{_SDK}@v2.32.0",)),
+    Suite("nki samples", "the tutorials of nki-samples in the package nki (NKI 0.2)", "trn2",
+          (Part("scripts", (f"{_TUTORIALS}/matrix_multiplication/*_torch.py",), path=("src",),
+                seconds=600),), (_SAMPLES,)),
+    Suite("nki samples MX", "its microscaling kernels, with their golden models", "trn3",
+          (Part("scripts", (f"{_TUTORIALS}/mxfp-matmul/mx_toplevel.py",)),), (_SAMPLES,)),
     Suite("nki MX", "the documentation's microscaling kernels, with their golden models", "trn3",
           (Part("scripts", ("nki/deep-dives/src/mxfp-matmul/mx_toplevel.py",)),),
           (f"{_SDK}@v2.32.0",)),

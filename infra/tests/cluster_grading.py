@@ -17,7 +17,6 @@ from conftest import INFRA
 ROOT = INFRA.parent
 PYTHON = "/opt/grade/bin/python"
 REPOSITORY = "/srv/trainium-labs"
-SANDBOX = "bubblewrap"
 SITE = """jobqueue:
   slurm:
     account: staff

@@ -14,7 +14,8 @@ def run(kernel: Any, *args: Any, target: str | None = None, **kwargs: Any) -> Ru
     Args:
         kernel: a function, decorated with `@nki.jit` or plain; or `kernel[grid]`.
         args, kwargs: what the kernel takes; NumPy (or torch) arrays become HBM tensors.
-        target: "trn1", "trn2" ...; default NEURON_PLATFORM_TARGET_OVERRIDE, else trn1.
+        target: "trn1", "trn2" ...; default NEURON_PLATFORM_TARGET_OVERRIDE, else trn1
+            (kernels of the package nki: trn2).
 
     Raises: NkiError when the kernel breaks a rule of NKI or of the chip.
     """

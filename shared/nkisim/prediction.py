@@ -369,7 +369,8 @@ def profile(kernel: Any, *args: Any, target: str | None = None, compute: bool = 
     Args:
         kernel: a function, decorated with `@nki.jit` or plain; or `kernel[grid]`.
         args, kwargs: what the kernel takes; only shapes and dtypes matter for the time.
-        target: "trn1", "trn2" ...; default NEURON_PLATFORM_TARGET_OVERRIDE, else trn1.
+        target: "trn1", "trn2" ...; default NEURON_PLATFORM_TARGET_OVERRIDE, else trn1
+            (kernels of the package nki: trn2).
         compute: False leaves out the arithmetic; `outputs` is then None.
         descriptors: "static" or "dge"; default: static on trn1 and where the kernel's
             `additional_compile_opt` has --disable-dge, else hardware descriptor generation.

@@ -377,7 +377,7 @@ def test_chains_of_views_of_a_tile(data):
 @many
 @given(st.data())
 def test_writes_through_views_are_seen_in_the_base(data):
-    """A chain of reshape and slice is a view: assigning to it changes the tile (trap 8)."""
+    """A chain of reshape and slice is a view: assigning to it changes the tile."""
     x = numbered((8, 24))
     want = x.copy()
     shape = (8, *data.draw(factors(24)))

@@ -98,7 +98,7 @@ MISTAKES = [
     ("NKI-N03", lambda x: tile(x).ap([[512, 128], [1, 4]], nl.full((1, 1), 3, nl.int32)),
      "scalar_offset="),
     # names and members
-    ("NKI-N01", lambda x: nisa.tensor_copy(new(128, 512), tile(x), dtype=nl.bfloat16), "since 0.1"),
+    ("NKI-N01", lambda x: nisa.tensor_copy(new(128, 512), tile(x), dtype="float"), "since 0.1"),
     ("NKI-N01", lambda x: nisa.dma_copy(new(128, 512), x[0:128], mask=None), "since 0.1"),
     ("NKI-N01", lambda x: nisa.activation(new(128, 512), "exp", tile(x)), "op=nl.exp"),
     ("NKI-N01", lambda x: nisa.tensor_copy(new(128, 512), tile(x), engine="vecto"),

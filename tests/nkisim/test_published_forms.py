@@ -88,7 +88,7 @@ def test_the_first_product_overwrites_a_new_psum_tensor():
 
 @pytest.mark.parametrize("by", ["counter", "argument"])
 def test_addresses_in_a_loop_body_are_those_of_its_first_trace(by):
-    """The SDK traces the body once, so a Python counter in it is advanced once (trap 12)."""
+    """The SDK traces the body once, so a Python counter in it is advanced once."""
     @nki.jit
     def kernel(x):
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)

@@ -42,7 +42,7 @@ class TestReduce:
             assert got[where] == (-expected if negate else expected)
 
     @pytest.mark.parametrize("shape, axes, expected", [
-        ((4, 8), [1], (4, 1)),  # all free axes gone: one free dimension stays (trap 3)
+        ((4, 8), [1], (4, 1)),  # all free axes gone: one free dimension stays
         ((4, 8), 1, (4, 1)), ((4, 8), -1, (4, 1)), ((4, 3, 5), 2, (4, 3)),
         ((4, 3, 5), (1, 2), (4, 1)), ((4, 2, 3, 5), [2], (4, 2, 5)),
         ((4, 2, 3, 5, 6), [2, 4], (4, 2, 5)), ((1, 7), np.int64(1), (1, 1))])
@@ -57,12 +57,12 @@ class TestReduce:
         np.testing.assert_array_equal(got, expected)
 
     def test_sums_16_bit_values_in_float32(self):
-        # Trap 14: one rounding at the end. Adding in bfloat16 would stop at 256.
+        # One rounding at the end. Adding in bfloat16 would stop at 256.
         ones = np.ones((2, 512), ml_dtypes.bfloat16)
         assert semantics.reduce(ALU["add"], ones, 1).tolist() == [[512.0], [512.0]]
 
     def test_integers_lose_bits_beyond_float32(self):
-        # Trap 15: arithmetic on int32 goes through float32 in the Vector Engine.
+        # Arithmetic on int32 goes through float32 in the Vector Engine.
         big = np.array([[2**24, 1]], np.int32)
         assert semantics.reduce(ALU["add"], big, 1).tolist() == [[2.0**24]]
 
@@ -110,7 +110,7 @@ class TestPartitionReduce:
 
 class TestBatchNorm:
     def test_hand_checked(self):
-        # Trap 27: even positions 1, 3, 5 and odd positions 2, 6 are counted apart.
+        # Even positions 1, 3, 5 and odd positions 2, 6 are counted apart.
         got = semantics.bn_stats(np.float32([[1, 2, 3, 6, 5]]))
         np.testing.assert_allclose(got, [[3, 3, 8, 2, 4, 8]])
 

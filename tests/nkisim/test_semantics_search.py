@@ -27,7 +27,7 @@ class TestMax8:
             assert top.tolist() == sorted(row.tolist(), reverse=True)[:8]
 
     def test_repeats_ties_and_flattens(self):
-        # Trap 22: positions and values are those of the flattened free dimensions.
+        # Positions and values are those of the flattened free dimensions.
         data = np.float32([[[9, 1, 9], [2, 3, 4], [5, 6, 7]]])
         assert semantics.max8(data).tolist() == [[9, 9, 7, 6, 5, 4, 3, 2]]
 

@@ -54,7 +54,7 @@ class TestRangeSelect:
                 assert result == (value if inside else FP32_MIN)
 
     def test_down_cast_of_the_fill_value_is_minus_infinity(self):
-        # Trap 17: a whole row outside the range, kept in 16 bits, subtracts to NaN.
+        # A whole row outside the range, kept in 16 bits, subtracts to NaN.
         out = semantics.range_select(np.ones((1, 3), np.float32), ALU["less"], ALU["less"],
                                      np.float32([[0]]), np.float32([[0]]))
         assert cast(out, BFLOAT16).astype(np.float32).tolist() == [[-np.inf] * 3]
@@ -76,7 +76,6 @@ class TestDropout:
         assert (got == expected).all()
 
     def test_probability_is_that_of_dropping_and_nothing_is_rescaled(self):
-        # Trap 26.
         data = np.full((128, 512), 3, np.float32)
         got = semantics.dropout(data, 0.2, np.random.default_rng(0))
         assert set(np.unique(got)) == {0.0, 3.0}

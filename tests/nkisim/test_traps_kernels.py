@@ -1,9 +1,7 @@
 """Traps of loops, PSUM, memory, launches and launchers.
 
-The numbers are those of the fact sheet's list of 46 traps. Not testable here: 31's second half
-(outputs of a benchmark are meaningless), 43 (what the compiler may do to latency without changing
-results) and 44 (compiler bugs that made the device differ from its own simulator): they concern
-the compiler and the chip, which a simulator cannot show.
+What concerns the compiler and the chip a simulator cannot show: that outputs of a benchmark are
+meaningless, what the compiler does to latency alone, bugs of it that made the device differ.
 """
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ def ids(run):
     return {f.id for f in run.findings}
 
 
-def test_trap_06_psum_accumulates_in_any_loop():
+def test_psum_accumulates_in_any_loop():
     """zeros and += over K is one matmul a step: no memset, no add, and no hazard."""
     @nki.jit
     def kernel(a, b):
@@ -43,7 +41,7 @@ def test_trap_06_psum_accumulates_in_any_loop():
     assert not run.findings
 
 
-def test_trap_06_accumulating_without_zeros_is_reported():
+def test_accumulating_without_zeros_is_reported():
     """On the chip `+=` into a fresh PSUM tensor adds to garbage; NumPy's empty() hides it."""
     @nki.jit
     def kernel(a, b, create):
@@ -58,7 +56,7 @@ def test_trap_06_accumulating_without_zeros_is_reported():
     assert ids(nkisim.run(kernel, a, b, nl.zeros)) == set()
 
 
-def test_trap_11_affine_range_must_not_carry_values():
+def test_affine_range_must_not_carry_values():
     """In order, a running sum in affine_range works by luck; on the chip it may not."""
     @nki.jit
     def kernel(x, loop):
@@ -79,7 +77,7 @@ def test_trap_11_affine_range_must_not_carry_values():
     np.testing.assert_allclose(run.outputs, np.cumsum(x, 1), rtol=1e-5, atol=1e-5)
 
 
-def test_trap_11_two_iterations_write_one_place(breaks):
+def test_two_iterations_write_one_place(breaks):
     """NumPy keeps the last value; for the chip there is no last one."""
     @nki.jit
     def wrong(x):
@@ -100,7 +98,7 @@ def test_trap_11_two_iterations_write_one_place(breaks):
     np.testing.assert_array_equal(nkisim.simulate(right, x), x)
 
 
-def test_trap_11_accumulation_in_sbuf_may_meet():
+def test_accumulation_in_sbuf_may_meet():
     """+= -= *= /= into one tile is the exception: order does not matter."""
     @nki.jit
     def kernel(x):
@@ -117,7 +115,7 @@ def test_trap_11_accumulation_in_sbuf_may_meet():
     np.testing.assert_allclose(run.outputs, x.sum(0), rtol=1e-5, atol=1e-5)
 
 
-def test_trap_12_comparisons_of_loop_variables():
+def test_comparisons_of_loop_variables():
     """`if i == 0` on a loop variable is decided for each iteration."""
     @nki.jit
     def kernel(x):
@@ -133,7 +131,7 @@ def test_trap_12_comparisons_of_loop_variables():
     np.testing.assert_array_equal(nkisim.simulate(kernel, x), np.stack([-x[0], x[1], x[2]]))
 
 
-def test_trap_13_a_loop_body_is_a_scope(breaks):
+def test_a_loop_body_is_a_scope(breaks):
     """Python keeps the last tile of a loop; in NKI it ended with the loop."""
     @nki.jit
     def wrong(x):
@@ -157,7 +155,7 @@ def test_trap_13_a_loop_body_is_a_scope(breaks):
     np.testing.assert_array_equal(nkisim.simulate(right, x), x[1])
 
 
-def test_trap_21_storing_a_psum_tile_costs_a_copy():
+def test_storing_a_psum_tile_costs_a_copy():
     """DMA does not read PSUM: since SDK 2.26 the compiler copies to SBUF, one instruction more."""
     @nki.jit
     def kernel(a, b):
@@ -171,7 +169,7 @@ def test_trap_21_storing_a_psum_tile_costs_a_copy():
     np.testing.assert_allclose(run.outputs, a.T @ b, rtol=1e-3, atol=1e-3)
 
 
-def test_trap_29_device_print_takes_prefix_and_tile(capsys):
+def test_device_print_takes_prefix_and_tile(capsys):
     """print() would show the tensor object: there is no data at trace time on the device."""
     @nki.jit
     def kernel(x):
@@ -186,7 +184,7 @@ def test_trap_29_device_print_takes_prefix_and_tile(capsys):
     assert "the tile" in said and said.count("42.5") == 4
 
 
-def test_trap_30_instances_of_a_grid_share_only_shared_hbm():
+def test_instances_of_a_grid_share_only_shared_hbm():
     """Each instance runs the kernel anew; shared_hbm is one tensor, private_hbm is not."""
     @nki.jit
     def kernel(x):
@@ -203,7 +201,7 @@ def test_trap_30_instances_of_a_grid_share_only_shared_hbm():
     np.testing.assert_array_equal(nkisim.simulate(kernel[2, 3], x), x * factor)
 
 
-def test_trap_30_two_instances_write_one_place(breaks):
+def test_two_instances_write_one_place(breaks):
     """NumPy keeps what the last instance wrote; the order of instances is not promised."""
     @nki.jit
     def kernel(x):
@@ -217,7 +215,7 @@ def test_trap_30_two_instances_write_one_place(breaks):
     breaks(kernel[2], x, id="NKI-L04", name="err_unexpected_output_dependencies")
 
 
-def test_trap_31_benchmark_calls_the_kernel_once(capsys, tmp_path, monkeypatch):
+def test_benchmark_calls_the_kernel_once(capsys, tmp_path, monkeypatch):
     """The kernel is traced once and launched warmup + iters times: side effects occur once."""
     monkeypatch.chdir(tmp_path)
     calls = []
@@ -232,7 +230,7 @@ def test_trap_31_benchmark_calls_the_kernel_once(capsys, tmp_path, monkeypatch):
     assert len(calls) == 1
 
 
-def test_trap_32_a_jitted_kernel_takes_arrays():
+def test_a_jitted_kernel_takes_arrays():
     """Calling the decorated function with arrays runs it and returns arrays."""
     @nki.jit
     def kernel(x):
@@ -246,7 +244,7 @@ def test_trap_32_a_jitted_kernel_takes_arrays():
     np.testing.assert_array_equal(out, 2 * x)
 
 
-def test_trap_33_kernels_call_kernels(breaks):
+def test_kernels_call_kernels(breaks):
     """A nested kernel is inlined: it takes and returns tensors and tiles; it has no grid."""
     @nki.jit
     def double(t):
@@ -273,7 +271,7 @@ def test_trap_33_kernels_call_kernels(breaks):
     breaks(wrong, x, id="NKI-K02", name="err_nested_kernel_with_spmd_grid")
 
 
-def test_trap_34_outputs_in_any_number():
+def test_outputs_in_any_number():
     """One tensor, or tuples and lists of them, also reshaped; old kernels write parameters."""
     @nki.jit
     def several(x):
@@ -296,7 +294,7 @@ def test_trap_34_outputs_in_any_number():
     np.testing.assert_array_equal(out, x + 2)
 
 
-def test_trap_34_mutable_parameters_are_outputs(breaks):
+def test_mutable_parameters_are_outputs(breaks):
     """A parameter annotated mutable is written and returned; NumPy code would just write it."""
     @nki.jit
     def right(x: nt.mutable_tensor):
@@ -323,7 +321,7 @@ def test_trap_34_mutable_parameters_are_outputs(breaks):
     breaks(not_returned, x, x, id="NKI-O06", name="err_mutable_parameter_not_returned")
 
 
-def test_trap_36_a_psum_tensor_may_span_banks(breaks):
+def test_a_psum_tensor_may_span_banks(breaks):
     """psum_fmax is one bank: a tensor may be larger, a matmul's result may not cross."""
     @nki.jit
     def kernel(a, b, width):
@@ -340,7 +338,7 @@ def test_trap_36_a_psum_tensor_may_span_banks(breaks):
     breaks(kernel, a, b, 384, id="NKI-M06")
 
 
-def test_trap_37_destination_equal_to_a_source():
+def test_destination_equal_to_a_source():
     """In place is allowed for elementwise instructions, also through reuse of one tile."""
     @nki.jit
     def kernel(x):
@@ -356,7 +354,7 @@ def test_trap_37_destination_equal_to_a_source():
     np.testing.assert_allclose(nkisim.simulate(kernel, x), np.exp(2 * x)**2, rtol=1e-5)
 
 
-def test_trap_38_hbm_is_sequentially_consistent():
+def test_hbm_is_sequentially_consistent():
     """A store is seen by a later load of the same HBM tensor."""
     @nki.jit
     def kernel(x):
@@ -371,7 +369,7 @@ def test_trap_38_hbm_is_sequentially_consistent():
     np.testing.assert_array_equal(nkisim.simulate(kernel, x), x + 1 + 1)
 
 
-def test_trap_42_tensors_that_share_bytes():
+def test_tensors_that_share_bytes():
     """Two allocations at one address are the same bytes, also with another dtype."""
     @nki.jit
     def kernel(x):
@@ -387,7 +385,7 @@ def test_trap_42_tensors_that_share_bytes():
     np.testing.assert_array_equal(out, np.ascontiguousarray(x[:, :4]).view(np.uint16))
 
 
-def test_trap_46_launcher_options_are_accepted(tmp_path, monkeypatch):
+def test_launcher_options_are_accepted(tmp_path, monkeypatch):
     """Options of the compiler change nothing here; files that scripts move exist afterwards."""
     monkeypatch.chdir(tmp_path)
 

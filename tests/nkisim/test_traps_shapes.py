@@ -1,7 +1,6 @@
 """Traps of shapes, indices and views: where a NumPy re-implementation of NKI goes wrong.
 
-The numbers are those of the fact sheet's list of 46 traps; the rest of the list is in
-`test_traps_values.py` and `test_traps_kernels.py`.
+More of them are in `test_traps_values.py` and `test_traps_kernels.py`.
 """
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ def data(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
 
 
-def test_trap_01_one_dim_in_hbm_lies_on_partitions():
+def test_one_dim_in_hbm_lies_on_partitions():
     """NumPy keeps v[a:b] one-dimensional; on chip it is (n, 1), one element a partition."""
     @nki.jit
     def kernel(v, bias):
@@ -35,7 +34,7 @@ def test_trap_01_one_dim_in_hbm_lies_on_partitions():
 
 
 @pytest.mark.parametrize("shape", [(64,), (64, 1), (64, 1, 1)])
-def test_trap_01_dma_copy_takes_any_grouping_of_one_column(shape):
+def test_dma_copy_takes_any_grouping_of_one_column(shape):
     """NumPy would refuse, or broadcast, (n,) into (n, 1); a DMA moves the same n elements."""
     @nki.jit
     def kernel(v):
@@ -49,7 +48,7 @@ def test_trap_01_dma_copy_takes_any_grouping_of_one_column(shape):
     np.testing.assert_array_equal(nkisim.simulate(kernel, v), v.reshape(64))
 
 
-def test_trap_01_a_column_repeats_along_the_free_dim():
+def test_a_column_repeats_along_the_free_dim():
     """(128, F) + (128, 1) repeats the column: NumPy's (128,) would have to match F instead."""
     @nki.jit
     def kernel(x, bias):
@@ -61,7 +60,7 @@ def test_trap_01_a_column_repeats_along_the_free_dim():
     np.testing.assert_array_equal(nkisim.simulate(kernel, x, bias), x + bias[:, None])
 
 
-def test_trap_02_the_first_remaining_dim_is_the_partition_dim(breaks):
+def test_the_first_remaining_dim_is_the_partition_dim(breaks):
     """NumPy has no limit per dim: B[b, s, 0:L] puts L on partitions, so L is at most 128."""
     @nki.jit
     def right(x):
@@ -82,7 +81,7 @@ def test_trap_02_the_first_remaining_dim_is_the_partition_dim(breaks):
     assert "128" in error.limit and "256" in error.given
 
 
-def test_trap_03_a_tile_keeps_its_rank():
+def test_a_tile_keeps_its_rank():
     """NumPy drops the axis of tile[:, k] and of a sum; a tile always has a free dim."""
     @nki.jit
     def kernel(x):
@@ -103,7 +102,7 @@ def test_trap_03_a_tile_keeps_its_rank():
     np.testing.assert_array_equal(nkisim.simulate(kernel, x), x[:, 3:4])
 
 
-def test_trap_04_broadcast_alignment():
+def test_broadcast_alignment():
     """NumPy aligns trailing dims; on chip the partition dims align and free dims are inserted."""
     @nki.jit
     def kernel(x, v):
@@ -115,7 +114,7 @@ def test_trap_04_broadcast_alignment():
     np.testing.assert_array_equal(nkisim.simulate(kernel, x, v), x * v.reshape(64, 1, 1, 1))
 
 
-def test_trap_04_who_repeats_partitions(breaks):
+def test_who_repeats_partitions(breaks):
     """NumPy repeats any axis of size 1; over partitions only the nl functions do."""
     @nki.jit
     def right(x, row):
@@ -137,7 +136,7 @@ def test_trap_04_who_repeats_partitions(breaks):
         breaks(kernel, x, row, id="NKI-S04", name="err_num_partition_mismatch")
 
 
-def test_trap_05_matmul_contracts_the_partitions():
+def test_matmul_contracts_the_partitions():
     """nc_matmul(s, m) is s.T @ m, and a moving tile's free dims stay in the result."""
     @nki.jit
     def kernel(s, m):
@@ -152,7 +151,7 @@ def test_trap_05_matmul_contracts_the_partitions():
                                rtol=1e-4, atol=1e-5)
 
 
-def test_trap_07_expression_or_tile():
+def test_expression_or_tile():
     """c = a + b makes a tile; c[...] = a + b writes the one that c was, for everyone to see."""
     @nki.jit
     def kernel(x):
@@ -171,7 +170,7 @@ def test_trap_07_expression_or_tile():
     np.testing.assert_array_equal(nkisim.simulate(kernel, x), np.stack([x + x, x + (x + x), x + x]))
 
 
-def test_trap_07_a_reshaped_output_is_the_output():
+def test_a_reshaped_output_is_the_output():
     """out = out.reshape(...) before return is a view of the same HBM tensor, not an empty one."""
     @nki.jit
     def kernel(x):
@@ -184,7 +183,7 @@ def test_trap_07_a_reshaped_output_is_the_output():
     np.testing.assert_array_equal(nkisim.simulate(kernel, x), x.reshape(128))
 
 
-def test_trap_08_views_share_their_bytes():
+def test_views_share_their_bytes():
     """A write through a slice, reshape, view or expand_dims is seen in the base; astype copies."""
     @nki.jit
     def kernel(x):
@@ -206,7 +205,7 @@ def test_trap_08_views_share_their_bytes():
     np.testing.assert_array_equal(nkisim.simulate(kernel, x), np.stack([want, x]))
 
 
-def test_trap_08_views_of_hbm():
+def test_views_of_hbm():
     """A store through a reshaped HBM tensor lands in the tensor itself."""
     @nki.jit
     def kernel(x):
@@ -218,7 +217,7 @@ def test_trap_08_views_of_hbm():
     np.testing.assert_array_equal(nkisim.simulate(kernel, x), x.reshape(256))
 
 
-def test_trap_09_a_reshape_on_chip_keeps_the_partitions(breaks):
+def test_a_reshape_on_chip_keeps_the_partitions(breaks):
     """NumPy reshapes anything; between partitions only a DMA or a transpose moves data."""
     @nki.jit
     def right(x):
@@ -236,7 +235,7 @@ def test_trap_09_a_reshape_on_chip_keeps_the_partitions(breaks):
     breaks(wrong, x, id="NKI-S07")
 
 
-def test_trap_10_block_dims_are_indexed_away(breaks):
+def test_block_dims_are_indexed_away(breaks):
     """Dims before par_dim are blocks; without par_dim dim 0 is the partition dim, of 8 here."""
     @nki.jit
     def right(x):
@@ -260,7 +259,7 @@ def test_trap_10_block_dims_are_indexed_away(breaks):
     breaks(wrong, x, id="NKI-P03", name="err_failed_to_infer_tile_from_local_tensor")
 
 
-def test_trap_19_transpose_flattens_the_free_dims():
+def test_transpose_flattens_the_free_dims():
     """(P, a, b) transposes to (a*b, P), in PSUM; copying it back is an instruction of its own."""
     @nki.jit
     def kernel(x):
@@ -276,7 +275,7 @@ def test_trap_19_transpose_flattens_the_free_dims():
     assert run.instructions == {"load": 1, "nc_transpose": 1, "tensor_copy": 1, "store": 1}
 
 
-def test_trap_20_load_transpose2d_limits_the_columns(breaks):
+def test_load_transpose2d_limits_the_columns(breaks):
     """Source rows become the free dim and may exceed 128; columns become partitions."""
     @nki.jit
     def kernel(x):
@@ -289,7 +288,7 @@ def test_trap_20_load_transpose2d_limits_the_columns(breaks):
     breaks(kernel, data(64, 300), id="NKI-P01")
 
 
-def test_trap_25_partial_tiles_are_full_size():
+def test_partial_tiles_are_full_size():
     """NumPy's slice is shorter at the end; a masked load keeps the size, its tail is undefined."""
     @nki.jit
     def kernel(x):
@@ -306,7 +305,7 @@ def test_trap_25_partial_tiles_are_full_size():
     np.testing.assert_array_equal(nkisim.simulate(kernel, x), x)
 
 
-def test_trap_28_arange_is_no_array(breaks):
+def test_arange_is_no_array(breaks):
     """Indices describe an access; iota makes data of one, of a loop variable a (1, 1) tile."""
     @nki.jit
     def right(x):
@@ -328,7 +327,7 @@ def test_trap_28_arange_is_no_array(breaks):
     breaks(wrong, data(4, 4), id="NKI-M02")
 
 
-def test_trap_40_mgrid_of_one_dim_is_no_subscript(breaks):
+def test_mgrid_of_one_dim_is_no_subscript(breaks):
     """nl.mgrid[0:128] has no place among the axes of a tile; two dims have."""
     @nki.jit
     def right(x):
@@ -346,7 +345,7 @@ def test_trap_40_mgrid_of_one_dim_is_no_subscript(breaks):
     breaks(wrong, x, id="NKI-I09", name="err_1d_arange_not_supported")
 
 
-def test_trap_41_strided_partitions(breaks):
+def test_strided_partitions(breaks):
     """A step over rows is free for a DMA from HBM, and impossible for the partitions of a tile."""
     @nki.jit
     def right(x):

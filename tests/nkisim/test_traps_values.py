@@ -1,8 +1,6 @@
 """Traps of values: dtypes, rounding, masks, reductions and activations.
 
-The numbers are those of the fact sheet's list of 46 traps. Covered by the tests of the functions
-themselves, in `test_semantics_*.py`: 22's ties (match and find), 27 (bn_stats splits even and odd
-elements), 39 (order of a scan); here they run through kernels.
+The tests of the functions themselves are in `test_semantics_*.py`; here they run through kernels.
 """
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ def through(function, *arrays, shape=None, dtype=np.float32, **kwargs):
     return nkisim.simulate(kernel, *arrays, **kwargs)
 
 
-def test_trap_05_half_products_are_summed_in_float32():
+def test_half_products_are_summed_in_float32():
     """NumPy's fp16 @ fp16 rounds every partial sum; the array sums exact products in float32."""
     a = np.full((128, 1), 0.1, np.float16)
     b = np.full((128, 1), 0.3, np.float16)
@@ -42,7 +40,7 @@ def test_trap_05_half_products_are_summed_in_float32():
     np.testing.assert_allclose(out.item(), want, rtol=1e-6)
 
 
-def test_trap_05_rounding_happens_at_the_copy():
+def test_rounding_happens_at_the_copy():
     """A float32 result rounds once, where it is copied to a narrower tile."""
     a, b = data(128, 8), data(128, 8, seed=1)
     out = through(lambda s, m: nl.copy(nisa.nc_matmul(s, m), dtype=nl.bfloat16), a, b, dtype=BF16)
@@ -50,7 +48,7 @@ def test_trap_05_rounding_happens_at_the_copy():
     np.testing.assert_array_equal(out, exact.astype(BF16))
 
 
-def test_trap_14_sums_keep_the_dtype_and_round_once():
+def test_sums_keep_the_dtype_and_round_once():
     """NumPy's fp16 sum loses bits on the way; here 512 fp16 values sum in float32, rounded last."""
     x = np.full((4, 512), 0.1, np.float16)
     out = through(lambda t: nl.sum(t, axis=1), x, dtype=None)
@@ -62,13 +60,13 @@ def test_trap_14_sums_keep_the_dtype_and_round_once():
 @pytest.mark.parametrize("dtype, scalar, want", [
     (np.float16, 1.2, np.float32), (np.int8, 2, np.int32), (np.float16, np.float16(2), np.float16),
     (np.float32, 2, np.float32), (np.uint8, True, np.uint8)])
-def test_trap_14_python_numbers_are_the_widest(dtype, scalar, want):
+def test_python_numbers_are_the_widest(dtype, scalar, want):
     """NumPy lets a Python number adapt to the array; here fp16 * 1.2 is float32."""
     out = through(lambda t: nl.multiply(t, scalar), np.ones((2, 3), dtype), dtype=None)
     assert out.dtype == want
 
 
-def test_trap_14_comparisons_are_bytes():
+def test_comparisons_are_bytes():
     """A comparison is a tile of 0 and 1 in uint8, not bool."""
     x = data(4, 5)
     out = through(lambda t: t > 0, x, dtype=None)
@@ -76,7 +74,7 @@ def test_trap_14_comparisons_are_bytes():
     np.testing.assert_array_equal(out, (x > 0).astype(np.uint8))
 
 
-def test_trap_15_integers_pass_through_float32():
+def test_integers_pass_through_float32():
     """The Vector Engine has 24 bits of mantissa: 2**24 + 1 is lost, on GpSimd it is not."""
     x = np.full((1, 1), 2**24 + 1, np.int32)
     lossy = through(lambda t: nisa.tensor_scalar(t, nl.add, 0, dtype=nl.int32,
@@ -88,7 +86,7 @@ def test_trap_15_integers_pass_through_float32():
     assert same.item() == 2**24 + 1
 
 
-def test_trap_16_casts_round_to_even_and_saturate():
+def test_casts_round_to_even_and_saturate():
     """NumPy truncates and wraps: 300.0 becomes 44 in uint8, 2.5 becomes 2 and 3.5 becomes 3."""
     x = np.array([[0.5, 1.5, 2.5, 3.5, -0.6, 300, -5, 127.5]], np.float32)
     assert through(lambda t: nl.copy(t, dtype=nl.uint8), x, dtype=np.uint8).tolist() == \
@@ -100,7 +98,7 @@ def test_trap_16_casts_round_to_even_and_saturate():
         [[2**31 - 1, -2**31]]
 
 
-def test_trap_16_low_precision_is_stored():
+def test_low_precision_is_stored():
     """A simulator that keeps bf16 as float32 hides the rounding that the chip does."""
     x = data(8, 64)
     out = through(lambda t: nl.copy(nl.copy(t, dtype=nl.bfloat16), dtype=nl.float32), x)
@@ -108,7 +106,7 @@ def test_trap_16_low_precision_is_stored():
     assert (out != x).any()
 
 
-def test_trap_17_fp32_min_as_mask_value():
+def test_fp32_min_as_mask_value():
     """fp32.min down-cast is -inf; exp gives 0, and -inf - -inf gives NaN: keep the max in fp32."""
     x = np.full((1, 4), nl.fp32.min, np.float32)
     assert (through(nl.exp, x) == 0).all()
@@ -119,14 +117,14 @@ def test_trap_17_fp32_min_as_mask_value():
     assert np.isnan(nan).all()
 
 
-def test_trap_18_scale_comes_before_bias():
+def test_scale_comes_before_bias():
     """activation is op(x * scale + bias), not op((x + bias) * scale)."""
     x, scale, bias = data(8, 5), data(8, 1, seed=1), data(8, 1, seed=2)
     out = through(lambda t, s, b: nisa.activation(np.square, t, scale=s, bias=b), x, scale, bias)
     np.testing.assert_allclose(out, (x * scale + bias)**2, rtol=1e-5)
 
 
-def test_trap_18_accumulators_are_shared():
+def test_accumulators_are_shared():
     """reduce adds to the registers that the last activation left; reset_reduce starts anew."""
     @nki.jit
     def kernel(x):
@@ -150,7 +148,7 @@ def test_trap_18_accumulators_are_shared():
                                atol=1e-5)
 
 
-def test_trap_22_indices_count_the_access_pattern():
+def test_indices_count_the_access_pattern():
     """np.argmax of the base tensor is another number: the index counts what the pattern reads."""
     @nki.jit
     def kernel(x):
@@ -170,7 +168,7 @@ def test_trap_22_indices_count_the_access_pattern():
     assert out[1, 0, :3].tolist() == [2, 12, 13]
 
 
-def test_trap_23_vector_operands_cast_silently():
+def test_vector_operands_cast_silently():
     """A (P, 1) operand in fp16 works with an fp32 tile, and a DMA casts an fp16 bias."""
     @nki.jit
     def kernel(x, bias):
@@ -186,7 +184,7 @@ def test_trap_23_vector_operands_cast_silently():
     np.testing.assert_array_equal(nkisim.simulate(kernel, x, bias), (x + b) + b)
 
 
-def test_trap_24_masks_leave_the_rest_alone():
+def test_masks_leave_the_rest_alone():
     """np.where needs a value for the rest; a masked instruction does not touch it."""
     @nki.jit
     def kernel(x):
@@ -205,7 +203,7 @@ def test_trap_24_masks_leave_the_rest_alone():
     np.testing.assert_allclose(nkisim.simulate(kernel, x), want, rtol=1e-6)
 
 
-def test_trap_24_a_masked_load_is_not_zero_elsewhere():
+def test_a_masked_load_is_not_zero_elsewhere():
     """Padding with zeros by mask does not work: what was not loaded is undefined (here NaN)."""
     @nki.jit
     def kernel(x):
@@ -219,7 +217,7 @@ def test_trap_24_a_masked_load_is_not_zero_elsewhere():
     assert "NKI-U02" in [f.id for f in run.findings]
 
 
-def test_trap_26_dropout_keeps_values_as_they_are():
+def test_dropout_keeps_values_as_they_are():
     """Frameworks rescale by 1/(1-p) and some take the keep probability; here p drops."""
     x = np.ones((128, 512), np.float32)
     out = through(lambda t: nl.dropout(t, rate=0.25), x)
@@ -229,7 +227,7 @@ def test_trap_26_dropout_keeps_values_as_they_are():
     assert (through(lambda t: nisa.dropout(t, 0.0), x) == 1).all()
 
 
-def test_trap_27_bn_stats_and_bn_aggr():
+def test_bn_stats_and_bn_aggr():
     """Statistics come in triples of the even and of the odd elements; bn_aggr joins them."""
     x = data(16, 9)
     stats = through(lambda t: nisa.bn_stats(t), x)
@@ -241,7 +239,7 @@ def test_trap_27_bn_stats_and_bn_aggr():
     np.testing.assert_allclose(both, np.stack([x.mean(1), x.var(1)], 1), rtol=1e-4, atol=1e-5)
 
 
-def test_trap_35_dtypes_compare_in_every_spelling():
+def test_dtypes_compare_in_every_spelling():
     """a.dtype == nl.float32, np.float32 and np.dtype("float32") all occur; bf16 is ml_dtypes'."""
     @nki.jit
     def kernel(x, y):
@@ -258,7 +256,7 @@ def test_trap_35_dtypes_compare_in_every_spelling():
     np.testing.assert_array_equal(out, y)
 
 
-def test_trap_39_a_scan_runs_over_the_flattened_free_dims():
+def test_a_scan_runs_over_the_flattened_free_dims():
     """np.cumsum over the last axis restarts in each row; a scan goes on, last dim fastest."""
     x = data(4, 3, 5)
     ones = np.ones_like(x)
@@ -268,7 +266,7 @@ def test_trap_39_a_scan_runs_over_the_flattened_free_dims():
 
 
 @pytest.mark.parametrize("op", [nl.max, nl.maximum, np.max, np.amax, np.maximum])
-def test_trap_45_two_names_one_op(op):
+def test_two_names_one_op(op):
     """max and maximum are one operator, in the spelling of nl and of NumPy."""
     x = data(4, 9)
     np.testing.assert_array_equal(through(lambda t: nisa.tensor_reduce(op, t, axis=1), x),
@@ -278,6 +276,6 @@ def test_trap_45_two_names_one_op(op):
 
 
 @pytest.mark.parametrize("op", [nl.copy, np.copy])
-def test_trap_45_copy_is_the_identity_activation(op):
+def test_copy_is_the_identity_activation(op):
     x = data(4, 9)
     np.testing.assert_array_equal(through(lambda t: nisa.activation(op, t), x), x)

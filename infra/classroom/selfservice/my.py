@@ -65,6 +65,7 @@ def look():
 
 
 def say(text):
+    """Tell who waits what goes on, where it does not mix with what is asked for."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -102,84 +102,99 @@ def tile(name: str, shape: str, dtype: str, filled: str, dialect: str) -> list[s
     return [*lines, f"nisa.memset({name}, {filled})"] if filled else lines
 
 
+class _Source:
+    """The lines of an instruction's kernel: its operands, the arguments of its call, its result."""
+
+    def __init__(self, row: dict[str, Any], dialect: str, written: tuple[str, str, str] | None):
+        self.row, self.dialect, self.written = row, dialect, written
+        self.rows, self.columns, self.dtype = written or ("128", "a.shape[1]", "nl.float32")
+        self.lines: list[str] = []
+        self.arguments: dict[str, str] = {}
+        self.result = ""
+
+    def argument(self, name: str, operand: dict[str, Any] | None) -> None:
+        """Add a parameter that must be given; raise LookupError if nobody says what it may be."""
+        if operand is None and name != "dst":
+            self.arguments[name] = value(self.row, name)
+        elif operand is None:
+            self._destination()
+        elif operand["form"] == "access":
+            self._access(name, operand["role"])
+        elif operand["numbers"] and operand["form"] == "vector":
+            self.arguments[name] = SAMPLES.get(name, "1.0")
+        else:
+            self._tile(name, operand)
+
+    def _destination(self) -> None:
+        self.arguments["dst"] = self.result = "dst"
+        self.lines += tile("dst", f"({self.rows}, {self.columns})", self.dtype, "", self.dialect)
+        if self.row["writes"] == ["psum"]:
+            self.lines[-1] = self.lines[-1].replace("nl.sbuf", "nl.psum")
+
+    def _access(self, name: str, role: str) -> None:
+        self.arguments[name] = "a"
+        if role != "read":
+            self.lines.append("out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)")
+            self.arguments[name] = self.result = "out"
+
+    def _tile(self, name: str, operand: dict[str, Any]) -> None:
+        form, role = operand["form"], operand["role"]
+        if not operand["dtype"]:
+            raise LookupError(f"there is no sample of the dtype of its {name}")
+        width = str(operand["width"] or WIDTHS.get(f"{self.row['name']}.{name}",
+                                                   "1" if form == "vector" else "a.shape[1]"))
+        self.arguments[name] = name
+        if form == "offset":
+            base = f"{name}_tile"
+            self.lines += tile(base, f"(128, {width})", "nl.float32", "a", self.dialect)
+            self.lines += tile("offset", "(128, 1)", "nl.int32", "0", self.dialect)
+            self.arguments[name] = (f"{base}[nl.arange(128)[:, None], offset[0:1] + "
+                                    f"nl.arange({width})[None, :]]")
+            self.result = base if role != "read" else self.result
+            return
+        real = operand["dtype"] == "float32"
+        filled = "0.0" if role == "update" else "" if role == "write" else "a" \
+            if real and form != "vector" else "1"
+        self.lines += tile(name, f"(128, {width})", f"nl.{operand['dtype']}", filled, self.dialect)
+        if role != "read" and (name == "dst" or not self.result and self.dialect == "nki"):
+            self.result = name
+
+    def calls(self) -> list[str]:
+        """Return the loop of calls, and what stores their result."""
+        returns = self.dialect == "beta1" and not self.result
+        result = "result" if returns else self.result
+        kept = self.written is not None and result != "out"
+        given = ", ".join(f"{k}={v}" for k, v in self.arguments.items())
+        lines = ["for i in nl.static_range(TIMES):",
+                 f"    {'result = ' if returns else ''}{self.row[self.dialect]}({given})"]
+        if kept:            # a column of each: what nobody reads, a compiler leaves out
+            lines.insert(0, f"kept = nl.ndarray(({self.rows}, TIMES), dtype={self.dtype}, "
+                            "buffer=nl.sbuf)")
+            lines.append(f"    kept[:, i:i + 1] = nisa.tensor_copy({result}[:, 0:1])"
+                         if self.dialect == "beta1" else
+                         f"    nisa.tensor_copy(dst=kept[:, i:i + 1], src={result}[:, 0:1])")
+        if result == "out":
+            return [*lines, "return out"]
+        if self.row["writes"] == ["psum"] and self.dialect == "nki":     # which DMA does not read
+            lines += tile("in_sbuf", f"({self.rows}, {self.columns})", self.dtype, "", self.dialect)
+            lines.append(f"nisa.tensor_copy(dst=in_sbuf, src={result})")
+            result = "in_sbuf"
+        return [*lines, f"return stored({result})" + (", stored(kept)" if kept else "")]
+
+
 def kernel(row: dict[str, Any], dialect: str, written: tuple[str, str, str] | None) -> list[str]:
     """Return the source of an instruction's kernel: it TIMES times, and what it gives, stored.
 
     `written`: partitions, columns and dtype of its result. Raises LookupError where a parameter
     has neither a declaration nor a sample.
     """
-    public = row[dialect]
     operands = {o["name"]: o for o in row["operands"]}
-    lines: list[str] = []
-    arguments: dict[str, str] = {}
-    result = ""
-    rows, columns, dtype = written or ("128", "a.shape[1]", "nl.float32")
+    source = _Source(row, dialect, written)
     for name, needed in row["parameters"][dialect].items():
-        operand = operands.get(name)
-        if not needed:
-            continue
-        if operand is None and name != "dst":
-            arguments[name] = value(row, name)
-            continue
-        form, role = (operand["form"], operand["role"]) if operand else ("tile", "write")
-        if form == "access":
-            if role == "read":
-                arguments[name] = "a"
-            else:
-                lines.append("out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)")
-                arguments[name] = result = "out"
-            continue
-        if operand is not None and operand["numbers"] and form == "vector":
-            arguments[name] = SAMPLES.get(name, "1.0")
-            continue
-        arguments[name] = name
-        if name == "dst" and operand is None:
-            lines += tile(name, f"({rows}, {columns})", dtype, "", dialect)
-            if row["writes"] == ["psum"]:
-                lines[-1] = lines[-1].replace("nl.sbuf", "nl.psum")
-            result = name
-            continue
-        assert operand is not None
-        if not operand["dtype"]:
-            raise LookupError(f"there is no sample of the dtype of its {name}")
-        width = str(operand["width"] or WIDTHS.get(f"{row['name']}.{name}",
-                                                   "1" if form == "vector" else "a.shape[1]"))
-        real = operand["dtype"] == "float32"
-        filled = "0.0" if role == "update" else "" if role == "write" else "a" \
-            if real and form != "vector" else "1"
-        if form == "offset":
-            base = f"{name}_tile"
-            lines += tile(base, f"(128, {width})", "nl.float32", "a", dialect)
-            lines += tile("offset", "(128, 1)", "nl.int32", "0", dialect)
-            arguments[name] = (f"{base}[nl.arange(128)[:, None], offset[0:1] + "
-                               f"nl.arange({width})[None, :]]")
-            result = base if role != "read" else result
-            continue
-        lines += tile(name, f"(128, {width})", f"nl.{operand['dtype']}", filled, dialect)
-        if role != "read" and (name == "dst" or not result and dialect == "nki"):
-            result = name
-    call = f"{public}({', '.join(f'{k}={v}' for k, v in arguments.items())})"
-    returns = dialect == "beta1" and not result
-    result = "result" if returns else result
-    kept = written is not None and result != "out"
-    if kept:            # a column of each: what nobody reads, a compiler leaves out
-        lines.append(f"kept = nl.ndarray(({rows}, TIMES), dtype={dtype}, buffer=nl.sbuf)")
-    lines.append("for i in nl.static_range(TIMES):")
-    lines.append(f"    {'result = ' if returns else ''}{call}")
-    if kept:
-        lines.append(f"    kept[:, i:i + 1] = nisa.tensor_copy({result}[:, 0:1])"
-                     if dialect == "beta1" else
-                     f"    nisa.tensor_copy(dst=kept[:, i:i + 1], src={result}[:, 0:1])")
-    if result == "out":
-        lines.append("return out")
-    else:
-        if row["writes"] == ["psum"] and dialect == "nki":      # which DMA does not read
-            lines += tile("in_sbuf", f"({rows}, {columns})", dtype, "", dialect)
-            lines.append(f"nisa.tensor_copy(dst=in_sbuf, src={result})")
-            result = "in_sbuf"
-        lines.append(f"return stored({result})" + (", stored(kept)" if kept else ""))
-    return ["@nki.jit", f"def {row['name']}(a):", f'    """{public}, many times."""',
-            *(f"    {line}" for line in lines)]
+        if needed:
+            source.argument(name, operands.get(name))
+    return ["@nki.jit", f"def {row['name']}(a):", f'    """{row[dialect]}, many times."""',
+            *(f"    {line}" for line in (*source.lines, *source.calls()))]
 
 
 def head(dialect: str) -> str:

@@ -155,6 +155,7 @@ def value_of(text: str, option: str) -> Any:
 
 
 def named_argument(text: str, option: str) -> tuple[str, Any]:
+    """Return name and value of NAME=VALUE; raise CannotProfile for other texts."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip().isidentifier():
         raise CannotProfile(f"{option} {text} is not NAME=VALUE.")

@@ -47,7 +47,7 @@ def command(argv: list[str]) -> int:
                              f"error (strict), none looked for (off) (sets {level.VARIABLE})")
     parser.add_argument("--target", metavar="NAME",
                         help=f"the generation that is simulated: {', '.join(TARGETS)} (sets "
-                             f"{TARGET_VARIABLE}; default: trn1)")
+                             f"{TARGET_VARIABLE}; default: trn1, for kernels of nki trn2)")
     parser.add_argument("-m", dest="module", help="run a module, as python -m does")
     parser.add_argument("script", nargs="?")
     # Everything from the script's name on belongs to the script, so argparse must not see it.

@@ -86,6 +86,7 @@ def scatter(m: Machine, dst: Indirect, value: np.ndarray, rmw: bool = False, ski
 
 
 def raise_out_of_bound(base: Tensor, flat: np.ndarray, valid: np.ndarray) -> None:
+    """Raise IndexError (NKI-I02) for the first of the element addresses that are not valid."""
     bad = flat[~valid]
     size = base.storage.nbytes // base.dtype.itemsize       # type: ignore[union-attr]
     raise out_of_bound_at_run_time(int(bad.min() if bad.min() < 0 else bad[bad >= 0].min()), size)

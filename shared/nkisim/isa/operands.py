@@ -237,7 +237,7 @@ def per_partition(t: Tensor) -> int:
 
 
 def align(t: Tensor, rank: int) -> Tensor:
-    """Return a tile with dims of size 1 inserted after the partition dim (trap 4)."""
+    """Return a tile with dims of size 1 inserted after the partition dim."""
     have = len(t.shape)
     if have >= rank:
         return t
@@ -300,11 +300,12 @@ def note_dtype(m: Machine, what: str, dtype: Any, documented: str) -> None:
 # -- dtypes, operators, engines ------------------------------------------------------------------
 
 def is_scalar(x: Any) -> bool:
+    """Tell whether an operand is a number, of Python or of NumPy."""
     return isinstance(x, (int, float, np.generic))
 
 
 def result_dtype(dtype: Any, *operands: Any) -> np.dtype:
-    """Return the dtype of a result: as asked, else promoted from the operands (2.0.2)."""
+    """Return the dtype of a result: as asked, else promoted from the operands."""
     if dtype is not None:
         got = dtypes.normalize(dtype)
         return dtypes.UINT8 if got == dtypes.BOOL else got

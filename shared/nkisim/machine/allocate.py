@@ -116,7 +116,7 @@ def _traced_once(m: Machine, buffer: DirectBuffer) -> DirectBuffer:
     """Return the placement that a loop body's allocation had in the loop's first iteration.
 
     The SDK traces a loop body once, so `addr += size` in it happens once; here it happens in
-    every iteration (trap 12). Allocations are matched by their place in the program, and by their
+    every iteration. Allocations are matched by their place in the program, and by their
     number within an iteration, because Python loops inside the body are unrolled.
     """
     if m.node == m.top:

@@ -242,7 +242,7 @@ class Tensor:
 
     # -- views ------------------------------------------------------------------
     def reshape(self, *sizes_or_shape: Any, shape: Any = None, **kwargs: Any) -> Tensor:
-        """Return a view of another shape; on chip the partition dim must stay (trap 9)."""
+        """Return a view of another shape; on chip the partition dim must stay."""
         self.settle()
         args = sizes_or_shape if shape is None else (shape,)
         new = tuple(args[0]) if len(args) == 1 and not np.isscalar(args[0]) else args

@@ -48,7 +48,7 @@ def _line_numbers(code: CodeType) -> array | None:
     if len(code.co_linetable) < _LONG:
         return None
     numbers, number, begin, end = array("i"), code.co_firstlineno, 0, 0
-    for start, end, line in code.co_lines():
+    for start, end, line in code.co_lines():        # noqa: B007 (the last end counts)
         if line is not None and line != number:
             numbers += array("i", (number,)) * ((start - begin) // 2)
             number, begin = line, start

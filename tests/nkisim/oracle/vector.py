@@ -23,8 +23,6 @@ from .common import (
     selected,
 )
 
-RSQRT = 1e-6
-
 
 def tensor_copy(src, *, mask, dtype=None, engine="unknown"):
     """Equal dtypes are copied bit by bit, others through float32."""

@@ -126,4 +126,3 @@ ROWS = (
         dtypes=(FP32, BF16, FP16), views=("whole", "cut", "steps"), target="trn2", rtol=1e-4,
         grids={"2d": (32, 12), "tall": (128, 16)}, expects=("acc",)),
 )
-FLOAT16S = (BF16, FP16)

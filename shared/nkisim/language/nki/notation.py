@@ -126,6 +126,7 @@ def matmul(m: Machine, given: dict[str, Any]) -> None:
 
 
 def matmul_mx(m: Machine, given: dict[str, Any]) -> None:
+    """Say what dst is before the row looks at the scales."""
     operands(m, given)
     written("nisa.nc_matmul_mx", given["dst"])
 

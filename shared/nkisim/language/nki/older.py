@@ -96,9 +96,9 @@ def _renamed(name: str, args: tuple, kw: dict[str, Any]) -> tuple[Call, list[str
         gpsimd = kw.pop("use_gpsimd_dma")
         kw.setdefault("dma_engine", dma_engine.gpsimd_dma if gpsimd else dma_engine.dma)
         said.append("use_gpsimd_dma=")
-    if "dtype" in kw and _is_that_of(kw.get("dst", args[0] if args else None), kw["dtype"]):
-        del kw["dtype"]                         # AWS's own kernels say it again
-        said.append("dtype=")
+    if _is_dtype(kw.get("dtype")):              # 0.1 did not look at what it did not know
+        del kw["dtype"]
+        said.append("dtype=, where the dtype of dst is that of the result")
     if name == "dma_copy" and callable(kw.get("dst_rmw_op")):
         both = dict(zip(("dst", "src"), args)) | kw
         name, args, said = "dma_compute", (), [*said, "dst_rmw_op="]
@@ -108,11 +108,11 @@ def _renamed(name: str, args: tuple, kw: dict[str, Any]) -> tuple[Call, list[str
     return (name, args, kw), said
 
 
-def _is_that_of(dst: Any, dtype: Any) -> bool:
-    """Tell whether a tile of the kernel's has a dtype."""
+def _is_dtype(x: Any) -> bool:
+    """Tell whether something is a dtype."""
     try:
-        return dst.dtype == dtypes.normalize(dtype)
-    except (AttributeError, TypeError, NkiError):
+        return x is not None and dtypes.normalize(x) is not None
+    except (TypeError, NkiError):
         return False
 
 
