@@ -83,6 +83,11 @@ class Arguments:
         if isinstance(value, np.ndarray):
             if not value.size and (t := self.kernel.enter_empty(self.m, value, name)) is not None:
                 return t
+            if np.ma.is_masked(value):
+                given = f"{np.ma.count_masked(value)} masked elements of {value.size}"
+                raise fail("NKI-K04", f"argument {name} is a masked array", given=given,
+                           limit="all elements have values",
+                           hint=f"{name}.filled(0), before the kernel is called")
             mutable = self.old_style or name in self.mutable
             t = allocate.input_tensor(self.m, value, name, mutable, self.kernel.inputs_mutable)
             self.inputs.append((name, value, t, mutable))

@@ -489,3 +489,12 @@ def test_a_tensor_of_torch_that_has_no_values_is_named():
         with pytest.raises(nkisim.NkiError, match="argument x is a tensor of torch without") as c:
             kernel(x)
         assert c.value.id == "NKI-K04"
+
+
+def test_a_masked_array_is_refused_where_something_is_masked():
+    """Its mask was lost without a word."""
+    x = np.ma.masked_array(X, mask=X == X[0, 0])
+    error = refused(tiled, x)
+    assert error.id == "NKI-K04" and "masked array" in error.what and "filled" in error.hint
+    plain = nkisim.simulate(tiled, X)
+    assert (nkisim.simulate(tiled, np.ma.masked_array(X)) == plain).all()
