@@ -16,6 +16,7 @@ from neuronxcc import nki
 
 import nkisim
 from nkisim.chip import dtypes
+from nkisim.machine.tensor import Tensor
 
 # CI is the same everywhere; more examples: change the number and run again
 many = settings(max_examples=60, deadline=None, derandomize=True)
@@ -479,3 +480,18 @@ def test_promotion_of_two_tiles(a, b):
     two = computed(lambda h, k: nl.load(k) + nl.load(h), x, y)
     assert one.dtype == two.dtype == dtypes.promote(a, b)
     np.testing.assert_array_equal(one.astype(np.float32), np.full((2, 2), 5, np.float32))
+
+
+def test_tensors_that_are_made_without_init_have_all_that_it_sets():
+    """Views by subscripts and results that wait are made sooner: what Tensor gets they get too."""
+    lacking = []
+
+    @nki.jit
+    def kernel(x):
+        t = nl.load(x)
+        for made in (t[0:4, 1:3], nl.add(t, 1.0)):
+            lacking.extend(name for name in Tensor.__slots__
+                           if name != "__weakref__" and not hasattr(made, name))
+        return x
+    nkisim.run(kernel, np.ones((8, 8), np.float32))
+    assert lacking == []

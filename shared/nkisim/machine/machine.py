@@ -32,7 +32,7 @@ from .transfers import Transfers
 from .undefined import Undefined
 from .values import TileValues
 
-new = object.__new__
+_bare = object.__new__
 
 
 class Machine:
@@ -192,7 +192,7 @@ class Machine:
         if dst is not None:
             self.commit(ins, dst)
             return dst
-        t = new(Tensor)                         # as Tensor.__init__ does, sooner
+        t = _bare(Tensor)                       # as Tensor.__init__ does, sooner
         t.storage = None                        # type: ignore[assignment]
         t.m, t.offset, t.shape, t.strides = self, 0, ins.shape, ()
         t.dtype, t.nblock, t.kind, t.pending = ins.dtype, 0, ins.kind, ins

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 IS_RESULT, IS_OPERAND, IS_HELD, IS_DUE, IS_READ = 1, 2, 4, 8, 16
 NOT_YET, ON_ITS_WAY = IS_RESULT | IS_DUE, IS_DUE | IS_READ
 MAX_ROWS = 8192                         # of a stacked operand: 16 MB for 512 columns
-MAX_COLUMNS = 1024                     # of stationary operands beside each other
+MAX_COLUMNS = 1024                      # of stationary operands beside each other
 MAX_PRODUCTS = 2048                     # waiting altogether, as they keep their operands alive
 MAX_HELD = 1024                         # other instructions, likewise
 #: bytes of stacked operands that are kept for later: weights are used again and again, and more

@@ -12,7 +12,7 @@ from ...lint import level
 from ...machine.context import current
 from ...machine.index import as_int
 
-BITS = 32                              # of a register and of a scalar of nl.int32
+BITS = 32                               # of a register and of a scalar of nl.int32
 
 
 class VirtualRegister:
