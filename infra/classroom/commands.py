@@ -3,23 +3,16 @@ lines, summary, exit code."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic_core import PydanticCustomError
-
 from . import (
     access,
-    archives,
-    copies,
     daily,
     doctor,
     drill,
-    fields,
-    fleet,
+    ending,
     forecast,
     hostkeys,
     hosts,
@@ -34,11 +27,7 @@ from . import (
     report,
     spot,
     status,
-    sweep,
-    tags,
-    teardown,
     work,
-    yamllines,
 )
 from . import roster as rosters
 from . import spec as specs
@@ -50,7 +39,6 @@ from .run import Run
 
 Result = dict[str, Any]
 WITHOUT_AN_ACCOUNT = ("check", "forecast", "prices", "doctor")  # doctor says it in its table
-BILLS = ("instance ", "spot-request ", "elastic-ip ", "volume ", "snapshot ")  # kinds, as reported
 AFTER_THE_END = (
     *("status", "hosts", "cost", "prices", "stop", "doctor", "pages"),
     *("save_work", "restore", "report"),
@@ -87,12 +75,12 @@ def _run(
         raise ClassroomError(f"{command} has no option {', '.join(wrong)}.", "Nothing was done.")
     cloud = Cloud()
     if command == "teardown":
-        return _teardown(cloud, class_file, limit, check, say, **options)
+        return ending.teardown(cloud, class_path(class_file), limit, check, say, options)
     if command == "doctor" and options.get("policy") and not options.get("assistant"):
         return policies.printed()
     if command in ("init", "roster"):
-        return daily.before_a_class(command, _path(class_file), cloud.now(), check, options)
-    spec = specs.load(_path(class_file), cloud.now(), ended_ok=command in AFTER_THE_END)
+        return daily.before_a_class(command, class_path(class_file), cloud.now(), check, options)
+    spec = specs.load(class_path(class_file), cloud.now(), ended_ok=command in AFTER_THE_END)
     if command not in WITHOUT_AN_ACCOUNT:
         lock.check_account(spec.folder, cloud.account, spec.account)
         lock.check_name(spec.folder, spec.name)
@@ -119,7 +107,8 @@ def _run(
     }
 
 
-def _path(class_file: str) -> Path:
+def class_path(class_file: str) -> Path:
+    """Return class.yml of a folder, or the file that was given."""
     path = Path(class_file).expanduser()
     return path / "class.yml" if path.is_dir() else path
 
@@ -284,197 +273,6 @@ def _keys(r: Run, options: Result) -> Result:
                 access.key_pair(r, region)
         pages.write(r, [m for m in existing if r.wants(m.name, *m.students)], public)
     return {"public_keys": public, "summary": f"{len(public)} public keys"}
-
-
-def _unread(blind: list[str]) -> list[str]:
-    """Return one line for each reason and region instead of one for each type."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for place in blind:
-        where, why = place.split(": ", 1)
-        kind, region = where.rsplit(" in ", 1)
-        groups.setdefault((region, why), []).append(kind)
-    return [
-        f"could not look at {', '.join(kinds)} in {region}: {why}"
-        for (region, why), kinds in groups.items()
-    ]
-
-
-def _account_of(class_file: str) -> str:
-    """Return `account` of a class.yml that may be broken or lost."""
-    try:
-        data, *_rest = yamllines.load(_path(class_file).read_text(encoding="utf-8-sig"))
-        return fields.account(data.get("account") or "")
-    except (OSError, ValueError, yaml.YAMLError, AttributeError, PydanticCustomError):
-        return ""
-
-
-def _was_here(folder: Path, out: Path) -> bool:
-    """Say whether anything on this computer tells that the class has existed."""
-    return (out / "ledger.json").exists() or any(out.glob("teardown-*.json"))
-
-
-def _used_regions(out: Path) -> set[str]:
-    """Return the regions where the class has had machines, as far as this computer knows."""
-    try:
-        ledger = json.loads((out / "ledger.json").read_text(encoding="utf-8"))
-        return {entry["region"] for entry in ledger.values()}
-    except (OSError, ValueError, TypeError, KeyError):
-        return set()
-
-
-def _save_all(
-    cloud: Cloud,
-    name: str,
-    regions: list[str],
-    out: Path,
-    discard: frozenset[str],
-    say: Callable[[str], None],
-    keep_copies: bool = False,
-) -> None:
-    """Fetch the work of every machine that AWS lists, wherever; raise WorkNotSaved if some of it
-    cannot be had, before anything is deleted."""
-    found = sweep.machines(cloud, name, regions or cloud.regions())
-    living = [fleet.machine(f.raw, f.region) for f in found if f.state != "shutting-down"]
-    shelf = archives.Shelf(out / "work")
-    shelf.folder.mkdir(parents=True, exist_ok=True)
-    place = None
-    with doing("look for copies of the work"):
-        for b in sweep.buckets(cloud, name):
-            place = copies.Folder(cloud, name, b.region)
-            lost = {} if keep_copies else copies.former(
-                place, shelf, {m.id for m in living}, discard
-            )
-            if lost:
-                raise archives.WorkNotSaved(name, lost)
-    if any(
-        s not in discard and m.name not in discard for m in living for s in m.students
-    ):
-        done = work.save(
-            cloud,
-            out,
-            [m for m in living if m.name not in discard],
-            wanted=lambda _, student: student not in discard,
-            say=say,
-            copied=copies.fetcher(place, shelf),
-        )
-        unsafe = archives.unsafe(out, name, living, discard, cloud.now())
-        if unsafe:
-            work.stop_again(cloud, done)
-            told = {m: done.failed.get(m, why) for m, why in unsafe.items()}
-            raise archives.WorkNotSaved(name, told)
-
-
-def _teardown(
-    cloud: Cloud,
-    class_file: str,
-    limit: list[str] | None,
-    check: bool,
-    say: Callable[[str], None],
-    dry_run: bool = False,
-    regions: str = "",
-    name: str = "",
-    keep_copies: bool = False,
-    **options: Any,
-) -> Result:
-    discard = work.discarded(options)
-    folder = _path(class_file).resolve().parent
-    if (
-        not name
-    ):  # teardown must work with a class.yml that no longer validates: only the name counts
-        try:
-            data, *_rest = yamllines.load(_path(class_file).read_text(encoding="utf-8-sig"))
-            name = str(data["name"])
-        except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:
-            raise ClassroomError(
-                f"Could not read the name of the class from {class_file}: {error}.",
-                "Give it with --name.",
-            ) from error
-    try:
-        fields.name(name)
-    except PydanticCustomError as error:
-        raise ClassroomError(str(error), "Nothing was removed.") from error
-    if limit:
-        lock.check_account(folder, cloud.account, _account_of(class_file))
-        r = Run(
-            specs.load(_path(class_file), cloud.now(), ended_ok=True),
-            cloud,
-            check=check or dry_run,
-            limit=frozenset(limit),
-            say=say,
-        )
-        gone = power.chosen_whole(r, "be removed")
-        r.discard = discard
-        provision.save_before_the_end(r, gone)
-        provision.launch.retire(r, gone)
-        provision.guards.delete_budgets(r, [m.tags.get(tags.OWNER, m.name) for m in gone])
-        return {
-            "changed": bool(r.changes),
-            "changes": r.changes,
-            "check": r.check,
-            "summary": f"{len(gone)} machines removed",
-        }
-    lock.check_account(folder, cloud.account, _account_of(class_file))
-    chosen, out = [x for x in regions.split(",") if x], folder / "out" / name
-    if not (dry_run or check):
-        lock.close_folder(folder)
-    if not (dry_run or check or name in discard):
-        _save_all(cloud, name, chosen, out, discard, say, keep_copies)
-
-    def held(found: list[sweep.Found]) -> dict[str, str]:
-        machines = [fleet.machine(f.raw, f.region) for f in found]
-        why = archives.unsafe(out, name, machines, discard, cloud.now())
-        return {m.id: why[m.name] for m in machines if m.name in why}
-
-    report = teardown.teardown(
-        cloud,
-        name,
-        chosen,
-        dry_run=dry_run or check,
-        say=say,
-        held=held,
-        ours=_used_regions(out),
-        keep_copies=keep_copies,
-    )
-    counts: dict[tuple[str, str], int] = {}
-    for f in report.left:
-        counts[(f.region, f.kind)] = counts.get((f.region, f.kind), 0) + 1
-    table = {
-        "title": f"class {name}: " + ("would remove" if dry_run or check else "left"),
-        "columns": ["region", "type", "number"],
-        "rows": [[r_, k, n] for (r_, k), n in sorted(counts.items())],
-        "right": [2],
-    }
-    lines = [f"not removed: {e}" for e in report.errors] + _unread(report.blind)
-    if dry_run or check:
-        return {
-            "tables": [table],
-            "lines": lines,
-            "check": True,
-            "changed": bool(report.left),
-            "left": list(map(str, report.left)),
-            "summary": (
-                f"{len(report.left)} resources of class {name} in {len(report.regions)} regions;"
-                " nothing was removed" + report.by_hand()
-            ),
-            "exit_code": 0,
-        }
-    report.account = cloud.account
-    report.known = bool(report.removed or report.left) or _was_here(folder, out)
-    path = report.save(out)
-    if report.clean and not report.partial:
-        lock.forget_name(folder, name)
-    return {
-        "tables": [table] if report.left else [],
-        "lines": lines,
-        "changed": bool(report.removed),
-        "removed": report.removed,
-        "left": list(map(str, report.left)),
-        "class_name": name,
-        "touched": sorted({r.rsplit(" in ", 1)[1] for r in report.removed if r.startswith(BILLS)}),
-        "summary": report.summary(),
-        "report": str(path),
-        "exit_code": report.exit_code,
-    }
 
 
 _COMMANDS: dict[str, Callable[[Run, Result], Result]] = {

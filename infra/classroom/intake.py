@@ -18,7 +18,7 @@ import codecs
 import csv
 import io
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +186,17 @@ def section_of(text: str) -> str:
     return next(iter(sections_of(text)), "")
 
 
+@dataclass
+class Enrolled:
+    """Hold an export beside roster.csv: rows of who is in the export, ids that are new, who is only
+    in roster.csv, and staff."""
+
+    rows: list[rosters.Student] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)
+    dropped: list[rosters.Student] = field(default_factory=list)
+    staff: list[Person] = field(default_factory=list)
+
+
 def merge(folder: Path, source: Path, domain: str, remove: bool, check: bool) -> dict[str, Any]:
     """Merge an export into roster.csv next to class.yml; return what changed, with no names of
     people but ids."""
@@ -197,23 +208,62 @@ def merge(folder: Path, source: Path, domain: str, remove: bool, check: bool) ->
         raise ClassroomError(
             "\n".join(["roster.csv has mistakes; nothing was written.", *map(str, problems)])
         )
+    _refuse_without_address(source.name, kind, people)
+    found = _enrol(source.name, people, old)
+    rows = sorted(found.rows + ([] if remove else found.dropped), key=lambda s: s.id)
+    if not rows:
+        raise ClassroomError(f"{source.name} holds no students.", "Nothing was written.")
+    staff, left = _staff(folder, found.staff, remove)
+    if not check:
+        _write(target, HEADER, [(s.id, s.email, s.public_key, s.section) for s in rows])
+        if staff:
+            _write(folder / assistants.FILE, assistants.COLUMNS, staff)
+    lines = _changes(found, rows, remove)
+    if found.staff:
+        lines.append(_told(staff, left, remove))
+        lines += [
+            f"line {p.line}: staff without a mail address, passed over"
+            for p in found.staff
+            if not EMAIL.fullmatch(p.email)
+        ]
+    return {
+        "lines": lines,
+        "new": found.new,
+        "dropped": [s.id for s in found.dropped],
+        "students": [s.id for s in rows],
+        "changed": True,
+        "summary": f"{kind}: {len(rows)} students in {target.name}"
+        + ("; nothing was written" if check else ""),
+    }
+
+
+def _refuse_without_address(name: str, kind: str, people: list[Person]) -> None:
+    bad = [p for p in people if p.role == "student" and not EMAIL.fullmatch(p.email)]
+    if bad:
+        where = ", ".join(str(p.line) for p in bad[:10]) + (" ..." if len(bad) > 10 else "")
+        raise ClassroomError(
+            f"{len(bad)} students of {name} have no mail address (lines {where}); nothing was"
+            " written.",
+            "Give the school's domain: --mail-domain example.edu."
+            if kind == "Canvas"
+            else "Fill in the addresses there, and export again.",
+        )
+
+
+def _enrol(name: str, people: list[Person], old: list[rosters.Student]) -> Enrolled:
+    """Find each student of an export in the old roster, or give an id. Raises ClassroomError where
+    two people have one address."""
+    out = Enrolled()
     by_mail = {s.email.lower(): s for s in old}
     taken, seen = {s.id for s in old}, dict[str, Person]()
-    rows: list[rosters.Student] = []
-    bad: list[Person] = []
-    helpers: list[Person] = []
-    new: list[str] = []
     for p in people:
         if p.role != "student":
-            helpers.append(p)
-            continue
-        if not EMAIL.fullmatch(p.email):
-            bad.append(p)
+            out.staff.append(p)
             continue
         first = seen.setdefault(p.email.lower(), p)
         if first.number and p.number and first.number != p.number:
             raise ClassroomError(
-                f"{source.name}: lines {first.line} and {p.line} are two people with one address;"
+                f"{name}: lines {first.line} and {p.line} are two people with one address;"
                 " nothing was written, for one of them would have no machine.",
                 "Correct the login or the address, and run it again.",
             )
@@ -221,37 +271,19 @@ def merge(folder: Path, source: Path, domain: str, remove: bool, check: bool) ->
             continue  # enrolled in two sections: one row each in some exports
         known = by_mail.get(p.email.lower())
         if known is None:
-            made = identity(p, taken)
-            taken.add(made)
-            new.append(made)
-            known = rosters.Student(made, p.email)
-        rows.append(replace(known, section=section_of(p.section)))
-    if bad:
-        where = ", ".join(str(p.line) for p in bad[:10]) + (" ..." if len(bad) > 10 else "")
-        remedy = (
-            "Give the school's domain: --mail-domain example.edu."
-            if kind == "Canvas"
-            else ("Fill in the addresses there, and export again.")
-        )
-        raise ClassroomError(
-            f"{len(bad)} students of {source.name} have no mail address (lines {where}); nothing"
-            " was written.",
-            remedy,
-        )
-    dropped = [s for s in old if s.email.lower() not in seen]
-    if not remove:
-        rows += dropped
-    if not rows:
-        raise ClassroomError(f"{source.name} holds no students.", "Nothing was written.")
-    rows.sort(key=lambda s: s.id)
-    staff, left = _staff(folder, helpers, remove)
-    if not check:
-        _write(target, HEADER, [(s.id, s.email, s.public_key, s.section) for s in rows])
-        if staff:
-            _write(folder / assistants.FILE, assistants.COLUMNS, staff)
-    lines = [f"new: {', '.join(new)}"] if new else []
-    if dropped:
-        gone = ", ".join(s.id for s in dropped)
+            known = rosters.Student(identity(p, taken), p.email)
+            taken.add(known.id)
+            out.new.append(known.id)
+        out.rows.append(replace(known, section=section_of(p.section)))
+    out.dropped = [s for s in old if s.email.lower() not in seen]
+    return out
+
+
+def _changes(found: Enrolled, rows: list[rosters.Student], remove: bool) -> list[str]:
+    """Return a line each for who is new, who is not in the export, and the sections."""
+    lines = [f"new: {', '.join(found.new)}"] if found.new else []
+    if found.dropped:
+        gone = ", ".join(s.id for s in found.dropped)
         lines.append(
             f"removed: {gone}. Their machines end with the next provision, after their work is"
             " saved."
@@ -262,22 +294,7 @@ def merge(folder: Path, source: Path, domain: str, remove: bool, check: bool) ->
     sections = sorted({s.section for s in rows if s.section})
     if sections:
         lines.append(f"sections: {', '.join(sections)} (--limit section:{sections[0]})")
-    if helpers:
-        lines.append(_told(staff, left, remove))
-        lines += [
-            f"line {p.line}: staff without a mail address, passed over"
-            for p in helpers
-            if not EMAIL.fullmatch(p.email)
-        ]
-    return {
-        "lines": lines,
-        "new": new,
-        "dropped": [s.id for s in dropped],
-        "students": [s.id for s in rows],
-        "changed": True,
-        "summary": f"{kind}: {len(rows)} students in {target.name}"
-        + ("; nothing was written" if check else ""),
-    }
+    return lines
 
 
 def _staff(

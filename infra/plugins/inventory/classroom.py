@@ -55,7 +55,7 @@ class InventoryModule(BaseInventoryPlugin):
         from classroom import commands, spec
         from classroom.problems import ClassroomError
 
-        file = commands._path(str(named))
+        file = commands.class_path(str(named))
         try:
             loaded = spec.load(file, ended_ok=True)
         except ClassroomError as error:
