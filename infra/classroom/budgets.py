@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Collection
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -29,7 +31,7 @@ def _budget(run: Run, name: str, usd: float, key: str, value: str) -> dict[str, 
         "BudgetName": name,
         "BudgetType": "COST",
         "TimeUnit": "CUSTOM",  # one period; any other starts again at 0 in the middle of a term
-        "BudgetLimit": {"Amount": f"{usd:g}", "Unit": "USD"},
+        "BudgetLimit": {"Amount": f"{usd:.2f}", "Unit": "USD"},
         "CostFilters": {"TagKeyValue": [f"user:{key}${value}"]},
         # Credits must not hide the cost: with them counted, spending stays at 0 until they are
         # gone.
@@ -93,83 +95,64 @@ def _told(run: Run) -> dict[str, list[str]]:
         return {}
 
 
-def budgets(run: Run, owners: dict[str, list[str]]) -> None:
-    """Make the class budget and one per owner (student or shared machine -> addresses); remove
-    those of others."""
-    client, account, spec = run.cloud.client("budgets"), run.cloud.account, run.spec
-    with doing("read the budgets"):
-        have = {
-            b["BudgetName"]: b
-            for b in run.cloud.pages(
-                "budgets", GLOBAL, "describe_budgets", "Budgets", AccountId=account
-            )
-        }
-    want = {}
-    if run.limit is None or class_budget_name(run) not in have:
-        want[class_budget_name(run)] = (
-            spec.budget.class_usd,
-            tags.CLASS,
-            spec.name,
-            [spec.contact],
-        )
+@dataclass(frozen=True)
+class Wanted:
+    """Hold a budget as it should be: dollars, the tag (key, value) whose costs count, and whom it
+    writes to."""
+
+    usd: float
+    key: str
+    value: str
+    mails: list[str]
+
+
+def _wanted(run: Run, owners: dict[str, list[str]], have: Collection[str]) -> dict[str, Wanted]:
+    """Return the budgets of the class and of the owners by name; a run that is limited makes that
+    of the class only where it is missing."""
+    spec, whole = run.spec, class_budget_name(run)
+    out = {}
+    if run.limit is None or whole not in have:
+        out[whole] = Wanted(spec.budget.class_usd, tags.CLASS, spec.name, [spec.contact])
     for owner, people in owners.items():
-        usd = spec.cap([owner])
-        if spec.mode == "shared":
-            usd = spec.budget.per_student_usd * spec.machine.cores
-        want[owner_budget(run, owner)] = (
-            usd,
+        shared = spec.budget.per_student_usd * spec.machine.cores
+        out[owner_budget(run, owner)] = Wanted(
+            shared if spec.mode == "shared" else spec.cap([owner]),
             tags.BUDGET,
             tags.payer(spec, owner),
             sorted({spec.contact, *people}),
         )
+    return out
 
-    told = _told(run)
 
-    def _write(name: str, mails: list[str]) -> None:
-        _subscribe(run, name, mails)
-        told[name] = mails
+def _same(old: dict[str, Any], new: dict[str, Any]) -> bool:
+    """Say whether AWS has a budget as we would write it; its end may differ by less than a day."""
+    later = aware(old["TimePeriod"]["End"]) - new["TimePeriod"]["End"]
+    return (
+        float(old["BudgetLimit"]["Amount"]) == float(new["BudgetLimit"]["Amount"])
+        and old.get("CostFilters") == new["CostFilters"]
+        and old.get("TimeUnit") == new["TimeUnit"]
+        and abs(later) < dt.timedelta(days=1)
+    )
 
-    def write(item: tuple[str, tuple[float, str, str, list[str]]]) -> None:
-        name, (usd, key, value, mails) = item
-        budget = _budget(run, name, usd, key, value)
+
+def budgets(run: Run, owners: dict[str, list[str]]) -> None:
+    """Make the class budget and one per owner (student or shared machine -> addresses); remove
+    those of others."""
+    with doing("read the budgets"):
+        have = {
+            b["BudgetName"]: b
+            for b in run.cloud.pages(
+                "budgets", GLOBAL, "describe_budgets", "Budgets", AccountId=run.cloud.account
+            )
+        }
+    want, told = _wanted(run, owners, have), _told(run)
+
+    def write(item: tuple[str, Wanted]) -> None:
+        name, wanted = item
         if name in have:
-            same = (
-                float(have[name]["BudgetLimit"]["Amount"]) == usd
-                and have[name].get("CostFilters") == budget["CostFilters"]
-                and have[name].get("TimeUnit") == budget["TimeUnit"]
-                and abs(
-                    (
-                        aware(have[name]["TimePeriod"]["End"]) - budget["TimePeriod"]["End"]
-                    ).total_seconds()
-                )
-                < 86400
-            )
-            if told.get(name) != mails:
-                run.do(f"budget {name}: mail to {', '.join(mails)}", lambda: _write(name, mails))
-            if same:
-                return
-            budget["TimePeriod"]["Start"] = have[name]["TimePeriod"]["Start"]
-            run.do(
-                f"update budget {name}",
-                lambda: client.update_budget(AccountId=account, NewBudget=budget),
-            )
-            return
-
-        def create() -> None:
-            told[name] = mails
-            try:
-                client.create_budget(
-                    AccountId=account,
-                    Budget=budget,
-                    NotificationsWithSubscribers=_alerts(mails),
-                    ResourceTags=tags.as_list(
-                        tags.common(spec, value.partition(".")[2] or tags.STAFF)
-                    ),
-                )
-            except client.exceptions.DuplicateRecordException:
-                pass
-
-        run.do(f"create budget {name}", create)
+            _update(run, name, wanted, have[name], told)
+        else:
+            run.do(f"create budget {name}", partial(_create, run, name, wanted, told))
 
     with doing("write the budgets"):
         every(write, want.items())
@@ -179,6 +162,42 @@ def budgets(run: Run, owners: dict[str, list[str]]) -> None:
     if run.limit is None:
         ours = owner_budget(run, "")
         _delete(run, sorted(n for n in set(have) - set(want) if n.startswith(ours)))
+
+
+def _update(
+    run: Run, name: str, wanted: Wanted, old: dict[str, Any], told: dict[str, list[str]]
+) -> None:
+    client, account, mails = run.cloud.client("budgets"), run.cloud.account, wanted.mails
+
+    def tell() -> None:
+        _subscribe(run, name, mails)
+        told[name] = mails
+
+    if told.get(name) != mails:
+        run.do(f"budget {name}: mail to {', '.join(mails)}", tell)
+    budget = _budget(run, name, wanted.usd, wanted.key, wanted.value)
+    if _same(old, budget):
+        return
+    budget["TimePeriod"]["Start"] = old["TimePeriod"]["Start"]
+    run.do(
+        f"update budget {name}",
+        partial(client.update_budget, AccountId=account, NewBudget=budget),
+    )
+
+
+def _create(run: Run, name: str, wanted: Wanted, told: dict[str, list[str]]) -> None:
+    client = run.cloud.client("budgets")
+    told[name] = wanted.mails
+    owner = wanted.value.partition(".")[2] or tags.STAFF
+    try:
+        client.create_budget(
+            AccountId=run.cloud.account,
+            Budget=_budget(run, name, wanted.usd, wanted.key, wanted.value),
+            NotificationsWithSubscribers=_alerts(wanted.mails),
+            ResourceTags=tags.as_list(tags.common(run.spec, owner)),
+        )
+    except client.exceptions.DuplicateRecordException:
+        pass
 
 
 def owner_budget(run: Run, owner: str) -> str:

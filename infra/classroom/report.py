@@ -229,7 +229,6 @@ def spend_page(run: Run, rows: list[Row], weeks: list[str], first: dt.date) -> s
 def staff_page(run: Run, facts: dict[str, Any], existing: list[Machine], rows: list[Row]) -> str:
     """Return the staff's page: what is wrong, who waits for something, machines, guards."""
     spec, now = run.spec, run.cloud.now()
-    by_name = {r.machine: r for r in rows}
     waiting = queue(run, existing, rows)
     running = [m for m in existing if m.state in ("running", "pending")]
     boxes = [
@@ -245,35 +244,6 @@ def staff_page(run: Run, facts: dict[str, Any], existing: list[Machine], rows: l
         if wrong
         else "<p class=none>Nothing is wrong that these commands can see.</p>"
     )
-    machines = []
-    for m in sorted(existing, key=lambda m: m.name):
-        r, guard = by_name.get(m.name), m.tags.get(tags.GUARD, "-")
-        look = "good" if m.state == "running" else ""
-        armed = guard == tags.ARMED
-        machines.append(
-            [
-                escape(m.name),
-                escape(" ".join(m.students)),
-                escape(sections_of(spec, m) or m.tags.get(tags.SECTION, "")),
-                f"<span class={look or 'off'}>{escape(m.state)}</span>",
-                escape(m.zone),
-                escape(m.ip or "-"),
-                escape(guard) if armed else f"<span class=bad>{escape(guard)}</span>",
-                f"{r.hours:.1f}" if r else "0.0",
-                f"{r.usd:,.2f}" if r else "0.00",
-                f"{spec.cap(m.students):,.0f}",
-            ]
-        )
-    guards = [
-        [
-            escape(g["region"]),
-            escape(g["guard"]),
-            escape((g["at"] or "-")[:16].replace("T", " ")),
-            escape(g["status"]),
-            escape(g["answer"]),
-        ]
-        for g in facts["guards"]
-    ]
     rest = "<p class=none>Nobody waits.</p>"
     if waiting:
         rest = table(
@@ -282,18 +252,6 @@ def staff_page(run: Run, facts: dict[str, Any], existing: list[Machine], rows: l
             [[escape(c) for c in w] for w in waiting],
             set(),
         )
-    head = [
-        "machine",
-        "students",
-        "section",
-        "state",
-        "zone",
-        "address",
-        "guard",
-        "hours",
-        "dollars",
-        "cap",
-    ]
     return page(
         f"{spec.name}: staff",
         f"As of {now:%Y-%m-%d %H:%M} UTC; run `report` again for a fresh one. Ends {spec.teardown},"
@@ -304,13 +262,49 @@ def staff_page(run: Run, facts: dict[str, Any], existing: list[Machine], rows: l
             "<h2>Queue</h2>",
             rest,
             "<h2>Machines</h2>",
-            table("machines", head, machines, {7, 8, 9}),
+            _machines(spec, existing, {r.machine: r for r in rows}),
             "<h2>Guards: what they did last</h2>",
-            table(
-                "guards", ["region", "guard", "last run (UTC)", "result", "answer"], guards, set()
-            ),
+            _guards(facts["guards"]),
         ],
     )
+
+
+def _machines(spec: ClassSpec, existing: list[Machine], by_name: dict[str, Row]) -> str:
+    out = []
+    for m in sorted(existing, key=lambda m: m.name):
+        r, guard = by_name.get(m.name), m.tags.get(tags.GUARD, "-")
+        state, armed = "good" if m.state == "running" else "off", guard == tags.ARMED
+        out.append(
+            [
+                escape(m.name),
+                escape(" ".join(m.students)),
+                escape(sections_of(spec, m) or m.tags.get(tags.SECTION, "")),
+                f"<span class={state}>{escape(m.state)}</span>",
+                escape(m.zone),
+                escape(m.ip or "-"),
+                escape(guard) if armed else f"<span class=bad>{escape(guard)}</span>",
+                f"{r.hours:.1f}" if r else "0.0",
+                f"{r.usd:,.2f}" if r else "0.00",
+                f"{spec.cap(m.students):,.0f}",
+            ]
+        )
+    people = ["machine", "students", "section"]
+    head = [*people, "state", "zone", "address", "guard", "hours", "dollars", "cap"]
+    return table("machines", head, out, {7, 8, 9})
+
+
+def _guards(facts: list[dict[str, Any]]) -> str:
+    out = [
+        [
+            escape(g["region"]),
+            escape(g["guard"]),
+            escape((g["at"] or "-")[:16].replace("T", " ")),
+            escape(g["status"]),
+            escape(g["answer"]),
+        ]
+        for g in facts
+    ]
+    return table("guards", ["region", "guard", "last run (UTC)", "result", "answer"], out, set())
 
 
 def sections_of(spec: ClassSpec, m: Machine) -> str:

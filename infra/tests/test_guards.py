@@ -210,6 +210,19 @@ def test_a_budget_that_could_not_stop_the_class_is_told(
     assert any("was to stop the machines and could not (EXECUTION_FAILURE)" in p for p in problems)
 
 
+def test_a_budget_has_the_dollars_of_class_yml_to_the_cent(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    """Six digits are not enough for a class, and AWS takes no 1e+06."""
+    folder.write(["alice"], budget={"per_student_usd": 9876.54, "class_usd": 12345.67})
+    classroom("provision", folder.file)
+    found = boto3.client("budgets", "us-east-1").describe_budgets(AccountId=ACCOUNT)["Budgets"]
+    amounts = {b["BudgetName"].split(".")[-1]: b["BudgetLimit"]["Amount"] for b in found}
+    assert amounts == {"class": "12345.67", "alice": "9876.54"}
+    again = classroom("provision", folder.file)
+    assert not [c for c in again["changes"] if "budget" in c], again["changes"]
+
+
 def test_one_student_over_budget_does_not_stop_the_others(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
