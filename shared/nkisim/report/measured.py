@@ -13,7 +13,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from difflib import SequenceMatcher
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -79,9 +79,24 @@ def _direction(row: dict[str, Any]) -> str:
         "store" if "output" in kind or "store" in kind or "save" in kind else "copy"
 
 
-def _build(document: dict[str, Any], rows: list[dict[str, Any]], source: str, kernel: str,
-           target: str) -> Report:
-    events: list[tuple[Any, ...]] = []
+class Event(NamedTuple):
+    """One row of a profile: an instruction, or (on `DMA`) a transfer. Times in ns."""
+
+    engine: int                     # index into ENGINES
+    opcode: str                     # of a transfer: the name of what it moves
+    track: str
+    start: float
+    duration: float
+    place: tuple[str, int] | None   # file and line in a kernel
+    moves: str = ""                 # of a transfer: load, store or copy
+    size: int = 0                   # of a transfer: bytes
+    wait: float = 0.0
+
+
+def _events(document: dict[str, Any], rows: list[dict[str, Any]]) -> tuple[list[Event],
+                                                                          Counter[str]]:
+    """Return instructions and transfers by time, and how many rows of what are neither."""
+    events: list[Event] = []
     left_out: Counter[str] = Counter()
     for row in rows:
         name = _engine(row)
@@ -89,96 +104,125 @@ def _build(document: dict[str, Any], rows: list[dict[str, Any]], source: str, ke
             left_out[str(row.get("label") or row.get("engine"))] += 1
             continue
         found = PLACE.search(str(row.get("nki_source_location") or ""))
-        events.append((ENGINES.index(name), str(row["opcode"]), _track(row),
-                       _number(row, "timestamp", "start_ts"), _number(row, "duration",
-                                                                      "duration_ns"),
-                       (found[1], int(found[2])) if found else None, "", 0,
-                       float(row.get("evt_wait_time_ns") or 0)))
+        events.append(Event(
+            ENGINES.index(name), str(row["opcode"]), _track(row),
+            _number(row, "timestamp", "start_ts"), _number(row, "duration", "duration_ns"),
+            (found[1], int(found[2])) if found else None,
+            wait=float(row.get("evt_wait_time_ns") or 0)))
     for row in document.get("dma") or document.get("DmaPacketAggregated") or ():
-        size = int(float(row.get("transfer_bytes") or row.get("size") or 0))
-        events.append((DMA, str(row.get("variable") or row.get("queue_name") or "transfer"), "dma",
-                       _number(row, "timestamp", "start_ts"), _number(row, "duration",
-                                                                      "duration_ns"),
-                       None, _direction(row), size, 0.0))
+        events.append(Event(
+            DMA, str(row.get("variable") or row.get("queue_name") or "transfer"), "dma",
+            _number(row, "timestamp", "start_ts"), _number(row, "duration", "duration_ns"), None,
+            _direction(row), int(float(row.get("transfer_bytes") or row.get("size") or 0))))
+    events.sort(key=lambda e: (e.start, e.engine))
+    return events, left_out
+
+
+def _build(document: dict[str, Any], rows: list[dict[str, Any]], source: str, kernel: str,
+           target: str) -> Report:
+    events, left_out = _events(document, rows)
     if not events:
         raise ReportError(f"{source} has no instruction on an engine of the NeuronCore.")
-    events.sort(key=lambda e: (e[3], e[0]))
     # the runtime's set-up before the kernel's first instruction is of no line, and can be long
-    own = [_of_a_kernel(e, events) for e in events]
-    origin = next((e[3] for e, mine in zip(events, own) if mine), events[0][3])
-    before = sum(e[3] < origin for e in events)
-    events, own = events[before:], own[before:]
+    moving = any(e.track.startswith(MOVING) for e in events)
+    own = [_of_a_kernel(e, moving) for e in events]
+    first = own.index(True) if True in own else 0
+    before = sum(e.start < events[first].start for e in events)
     if before:
         left_out["set-up before the kernel begins"] += before
-    begin = np.array([e[3] - origin for e in events]) / 1e3
-    length = np.array([max(0.0, e[4]) for e in events]) / 1e3
-    tick = max(1e-4, float(np.max(begin + length)) / 2**31)
+    columns, shown = _columns(events[before:], own[before:])
+    return Report(_head(document, shown, columns, left_out) | {
+        "source": source, "kernel": kernel or source, "target": target or "?"}, columns)
+
+
+class Shown(NamedTuple):
+    """What the columns of a timeline count in: its tick and end in us, kinds (engine, name, moves,
+    bytes) and places of instructions."""
+
+    tick: float
+    end: float
+    kinds: list[tuple[int, str, str, int]]
+    places: list[tuple[str, int]]
+
+
+def _columns(events: list[Event], own: list[bool]) -> tuple[dict[str, Any], Shown]:
+    """Return the columns of a `Report`; time begins with the first event."""
+    begin = np.array([e.start - events[0].start for e in events]) / 1e3
+    length = np.array([max(0.0, e.duration) for e in events]) / 1e3
+    end = float(np.max(begin + length))
+    tick = max(1e-4, end / 2**31)
 
     def ticks(us: Any) -> np.ndarray:
         return np.rint(np.asarray(us, np.float64) / tick).astype(np.uint32)
-    keys = [(e[0], e[1], e[6], e[7] if e[0] == DMA else 0) for e in events]
-    kinds = list(dict.fromkeys(keys))
-    places = sorted({e[5] for e in events if e[5]})
-    files = sorted({os.path.basename(file) for file, _ in places})
-    engine = np.array([e[0] for e in events], np.int8)
+    keys = [(e.engine, e.opcode, e.moves, e.size) for e in events]
+    kinds = {k: n for n, k in enumerate(dict.fromkeys(keys))}
+    places = {p: n for n, p in enumerate(sorted({e.place for e in events if e.place}))}
+    engine = np.array([e.engine for e in events], np.int8)
     dma = np.nonzero(engine == DMA)[0]
     below = _rows(begin, length, engine == DMA)
     nothing, one = np.zeros(0, np.int32), np.zeros(1, np.int32)
-    columns: dict[str, Any] = {
+    return {
         "start": ticks(begin), "dur": ticks(length), "issue": ticks(begin), "engine": engine,
         "queue": np.where(engine == DMA, -1, engine).astype(np.int8),
-        "kind": np.array([kinds.index(k) for k in keys], np.int32),
-        "line": np.array([places.index(e[5]) if e[5] else -1 for e in events], np.int32),
+        "kind": np.array([kinds[k] for k in keys], np.int32),
+        "line": np.array([places[e.place] if e.place else -1 for e in events], np.int32),
         "node": np.zeros(len(events), np.int32), "pred": np.full(len(events), -1, np.int32),
         "trigger": np.zeros(len(events), np.uint32), "row": below,
-        "operand": nothing, "wait": ticks([e[8] / 1e3 for e in events]),
+        "operand": nothing, "wait": ticks([e.wait / 1e3 for e in events]),
         "matched": np.array(own, np.uint8),
         "seg_engine": below[dma].astype(np.int8), "seg_start": ticks(begin[dma]),
         "seg_dur": ticks(length[dma]), "seg_instr": dma.astype(np.int32),
-        "seg_bytes": np.array([events[i][7] for i in dma], np.int32),
+        "seg_bytes": np.array([events[i].size for i in dma], np.int32),
         "mem_time": one.astype(np.uint32), "mem_sbuf": one, "mem_psum": one.astype(np.int16),
         "node_parent": one, "node_loop": one, "node_iter": one,
         "storage_name": nothing, "storage_memory": nothing.astype(np.uint8),
         "life_storage": nothing, "life_line": nothing, "life_bytes": nothing,
         "life_first": nothing.astype(np.uint32), "life_last": nothing.astype(np.uint32),
         "pair": np.full(len(events), -1, np.int32),
-    }
+    }, Shown(tick, end, list(kinds), list(places))
+
+
+def _head(document: dict[str, Any], shown: Shown, columns: dict[str, Any],
+          left_out: Counter[str]) -> dict[str, Any]:
+    """Return what a `Report` says of a whole run: the profile's summary, and "?" or 0 for what only
+    a prediction knows."""
     summary = (document.get("summary") or document.get("Summary") or [{}])[0]
     metrics = {k: v for k, v in summary.items() if isinstance(v, (int, float))
                and not isinstance(v, bool)}
-    total = float(metrics.get("total_time") or 0) * 1e6 or float(np.max(begin + length))
-    head = {
-        "measured": True, "source": source, "kernel": kernel or source, "target": target or "?",
-        "generation": 0, "calibrated": True, "model_error": "", "tick_us": tick,
-        "latency_us": total, "body_us": float(np.max(begin + length)), "profile_total_us": total,
+    total = float(metrics.get("total_time") or 0) * 1e6 or shown.end
+    files = sorted({os.path.basename(file) for file, _ in shown.places})
+    return {
+        "measured": True, "generation": 0, "calibrated": True, "model_error": "",
+        "tick_us": shown.tick, "latency_us": total, "body_us": shown.end,
+        "profile_total_us": total,
         "bound": "?", "engine_busy": {}, "flops": 0.0, "mfu": 0.0,
         "hbm_read_bytes": int(metrics.get("hbm_read_bytes", 0)),
         "hbm_write_bytes": int(metrics.get("hbm_write_bytes", 0)),
-        "dma_transfer_count": len(dma), "instructions": {}, "hbm_gbps": 1.0,
+        "dma_transfer_count": len(columns["seg_instr"]), "instructions": {}, "hbm_gbps": 1.0,
         "peak_tflops": {"bfloat16": 1.0}, "elementwise_tflops": 1.0, "sbuf_bytes": 0,
-        "psum_banks": 0, "dma_engines": int(np.max(below, initial=0)) + 1, "sbuf_peak_bytes": 0,
-        "psum_peak_banks": 0,
+        "psum_banks": 0, "dma_engines": int(np.max(columns["row"], initial=0)) + 1,
+        "sbuf_peak_bytes": 0, "psum_peak_banks": 0,
         "kinds": [{"name": name.lower(), "engine": ENGINES[e], "outputs": 0, "accumulate": False,
                    "operands": [], "moves": moves, "bytes": size, "flops": 0, "useful": 0,
-                   "elementwise": 0} for e, name, moves, size in kinds],
+                   "elementwise": 0} for e, name, moves, size in shown.kinds],
         "loops": [], "names": ["?"],
-        "lines": [[files.index(os.path.basename(f)), number, ""] for f, number in places],
+        "lines": [[files.index(os.path.basename(f)), number, ""] for f, number in shown.places],
         "files": [{"name": name, "first": 1, "text": []} for name in files],
         "findings": [{"id": "", "severity": "note", "line": -1, "place": "", "other_line": -1,
                       "other": "", "text": f"{n} events are not shown: {label} (no work of the "
                       "kernel on an engine)"} for label, n in left_out.items()],
         "metrics": dict(sorted(metrics.items())),
     }
-    return Report(head, columns)
 
 
-def _of_a_kernel(event: tuple[Any, ...], events: list[tuple[Any, ...]]) -> bool:
-    """Tell whether an event can be an instruction that the kernel wrote."""
-    if event[0] == DMA:
+def _of_a_kernel(event: Event, moving: bool) -> bool:
+    """Tell whether an event can be an instruction that the kernel wrote; `moving`: the Tensor
+    Engine's moving data has a row of its own."""
+    if event.engine == DMA:
         return True
-    return event[1].upper() not in BOOKKEEPING and "PSEUDO" not in event[1].upper() and (
-        ENGINES[event[0]] != "tensor" or event[2].startswith(MOVING)
-        or not any(e[2].startswith(MOVING) for e in events[:10000]))
+    name = event.opcode.upper()
+    return name not in BOOKKEEPING and "PSEUDO" not in name and (
+        ENGINES[event.engine] != "tensor" or not moving or event.track.startswith(MOVING))
 
 
 def _rows(begin: np.ndarray, length: np.ndarray, which: np.ndarray) -> np.ndarray:
