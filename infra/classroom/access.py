@@ -5,13 +5,11 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import hashlib
-import ipaddress
 import json
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from . import firstboot, lock, pace, roles, sdk, tags
+from . import firewall, firstboot, lock, roles, sdk, tags
 from .cloud import code_of, doing
 from .problems import ClassroomError
 from .run import Run
@@ -109,133 +107,7 @@ def network(run: Run, region: str) -> Network:
             if s["AvailabilityZone"] in offered
         )
     )
-    return Network(region, vpc, pairs, _security_group(run, region, vpc) if pairs else "")
-
-
-def _permission(cidr: str) -> dict[str, Any]:
-    v6 = ipaddress.ip_network(cidr).version == 6
-    key, item = ("Ipv6Ranges", "CidrIpv6") if v6 else ("IpRanges", "CidrIp")
-    return {
-        "IpProtocol": "tcp",
-        "FromPort": 22,
-        "ToPort": 22,
-        key: [{item: cidr, "Description": "trainium-labs SSH"}],
-    }
-
-
-def _security_group(run: Run, region: str, vpc: str) -> str:
-    ec2, name = run.cloud.ec2(region), tags.prefix(run.spec) + "ssh"
-
-    def find() -> dict[str, Any] | None:
-        with doing("read the security groups", region):
-            found = ec2.describe_security_groups(
-                Filters=[
-                    {"Name": "group-name", "Values": [name]},
-                    {"Name": "vpc-id", "Values": [vpc]},
-                ]
-            )
-        return (found["SecurityGroups"] or [None])[0]
-
-    group = find()
-    if group is None:
-
-        def create() -> None:
-            try:
-                with_tags = tags.spec_for(["security-group"], tags.common(run.spec))
-                ec2.create_security_group(
-                    GroupName=name,
-                    Description="SSH to machines of the class",
-                    VpcId=vpc,
-                    TagSpecifications=with_tags,
-                )
-            except Exception as error:
-                if code_of(error) != "InvalidGroup.Duplicate":  # an earlier answer was lost
-                    raise
-
-        with doing("create the security group", region):
-            run.do(f"{region}: create security group {name}", create)
-        if run.check:
-            return "sg-would-be-created"
-        group = pace.seen(find)
-        if group is None:
-            raise ClassroomError(
-                f"{region}: the security group {name} was created, but AWS does not show it yet.",
-                "Run provision again.",
-                exit_code=1,
-            )
-    if not tags.ours(group.get("Tags"), run.spec.name):
-        raise ClassroomError(
-            f"{region} has a security group {name} that is not tagged as this class's.",
-            "Rename or delete it.",
-        )
-    have = {
-        r["CidrIp"]
-        for p in group["IpPermissions"]
-        for r in p.get("IpRanges", [])
-        if p.get("FromPort") == 22
-    }
-    have |= {
-        r["CidrIpv6"]
-        for p in group["IpPermissions"]
-        for r in p.get("Ipv6Ranges", [])
-        if p.get("FromPort") == 22
-    }
-    for cidr in sorted(set(run.spec.ssh_cidrs) - have):
-
-        def allow(cidr: str = cidr) -> None:
-            try:
-                ec2.authorize_security_group_ingress(
-                    GroupId=group["GroupId"], IpPermissions=[_permission(cidr)]
-                )
-            except Exception as error:
-                if code_of(error) != "InvalidPermission.Duplicate":
-                    raise
-
-        with doing("open port 22", region):
-            run.do(f"{region}: allow SSH from {cidr}", allow)
-    for cidr in sorted(have - set(run.spec.ssh_cidrs)):
-        with doing("close port 22", region):
-            run.do(
-                f"{region}: stop SSH from {cidr}",
-                partial(
-                    ec2.revoke_security_group_ingress,
-                    GroupId=group["GroupId"],
-                    IpPermissions=[_permission(cidr)],
-                ),
-            )
-    if run.spec.cluster:
-        _between_nodes(run, region, group)
-    return group["GroupId"]
-
-
-def _between_nodes(run: Run, region: str, group: dict[str, Any]) -> None:
-    """Let the nodes of a cluster reach each other, and nobody else: Slurm's daemons, interactive
-    jobs (any port), and the share of /home."""
-    ident = group["GroupId"]
-    rule = {
-        "IpProtocol": "tcp",
-        "FromPort": 0,
-        "ToPort": 65535,
-        "UserIdGroupPairs": [{"GroupId": ident, "Description": "trainium-labs cluster"}],
-    }
-    if any(
-        pair["GroupId"] == ident
-        for p in group["IpPermissions"]
-        for pair in p.get("UserIdGroupPairs", [])
-    ):
-        return
-
-    def allow() -> None:
-        try:
-            run.cloud.ec2(region).authorize_security_group_ingress(
-                GroupId=ident, IpPermissions=[rule]
-            )
-        except Exception as error:
-            if code_of(error) != "InvalidPermission.Duplicate":
-                raise
-
-    with doing("open the ports between the nodes", region):
-        run.do(f"{region}: let the nodes reach each other", allow)
+    return Network(region, vpc, pairs, firewall.ensure(run, region, vpc) if pairs else "")
 
 
 # ---- staff key ----

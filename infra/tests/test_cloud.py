@@ -75,6 +75,30 @@ def test_guards_are_there_before_each_machine_and_name_it_after(
     ]
 
 
+def test_what_somebody_opened_by_hand_is_said_at_each_provision(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    ec2 = boto3.client("ec2", region_name="us-east-2")
+    assert classroom("provision", folder.file)["warnings"] == []
+    (group,) = ec2.describe_security_groups(
+        Filters=[{"Name": "group-name", "Values": ["trainium-labs.lab.ssh"]}]
+    )["SecurityGroups"]
+    world = {"IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
+    for rule in (
+        {"IpProtocol": "-1", **world},
+        {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 9000, **world},
+        {"IpProtocol": "tcp", "FromPort": 8888, "ToPort": 8888, **world},
+        {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, **world},
+    ):
+        ec2.authorize_security_group_ingress(GroupId=group["GroupId"], IpPermissions=[rule])
+    again = classroom("provision", folder.file)
+    assert [c for c in again["changes"] if "SSH" in c] == ["us-east-2: stop SSH from 0.0.0.0/0"]
+    said = " ".join(again["warnings"])
+    for opened in ("everything to 0.0.0.0/0", "tcp 22-9000 to 0.0.0.0/0", "tcp 8888 to 0.0.0.0/0"):
+        assert opened in said, said
+    assert len(again["warnings"]) == 3 and group["GroupId"] in said
+
+
 def test_no_machine_starts_while_a_guard_is_missing(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom, monkeypatch: pytest.MonkeyPatch
 ) -> None:

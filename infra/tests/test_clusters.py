@@ -84,6 +84,8 @@ def test_the_nodes_are_guarded_as_other_machines_are(
 ) -> None:
     done = classroom("provision", shared.file)
     assert done["exit_code"] == 0, done
+    again = classroom("provision", shared.file)
+    assert not again["changes"] and not [w for w in again["warnings"] if "opened" in w], again
     rows = [r for r in cloud.leftovers() if r["kind"] == "instance"]
     assert {r["tags"]["trainium-labs:machine"] for r in rows} == {"node-01", "node-02"}
     assert {r["tags"]["trainium-labs:guard"] for r in rows} == {"armed"}
