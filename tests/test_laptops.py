@@ -1,0 +1,97 @@
+"""Windows and macOS, as far as another system can show them: encodings, line ends, paths."""
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LAB = ROOT / "labs" / "vecadd"
+KERNEL = '''\
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+import numpy as np
+
+
+@nki.jit
+def same(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x))  # x \u2192 out
+    return out
+
+
+if __name__ == "__main__":
+    nki.simulate_kernel(same, np.zeros((ROWS, 4), np.float32))
+'''
+#: what a pipe or a file is on Windows in Western Europe and America
+CP1252 = {"PYTHONUTF8": "0", "PYTHONIOENCODING": "cp1252:strict", "PYTHONPATH": str(ROOT / "shared")}
+
+
+def run(*argv, cwd, **env):
+    """Run Python, and return exit code, standard output and errors as bytes."""
+    done = subprocess.run([sys.executable, *map(str, argv)], cwd=cwd, capture_output=True,
+                          env={**os.environ, **CP1252, "NKI_BANNER": "0", **env})
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    """Write a script that runs a kernel with too many rows; its source has an arrow."""
+    path = tmp_path / "kernel.py"
+    path.write_text(KERNEL.replace("ROWS", "256"), encoding="utf-8")
+    return path
+
+
+# -- what an 8-bit encoding lacks ----------------------------------------------------------------
+
+def test_a_check_shows_a_line_with_what_the_output_cannot(kernel):
+    code, out, err = run("-m", "nkisim", "check", kernel, cwd=kernel.parent)
+    assert (code, err) == (1, b"") and b"nl.store(out, nl.load(x))  # x ? out" in out
+
+
+def test_a_tester_shows_a_line_with_what_the_output_cannot(tmp_path):
+    lab = tmp_path / "vecadd"
+    shutil.copytree(LAB, lab)
+    text = (lab / "kernels.py").read_text("utf-8")
+    head, name, body = text.partition("def vector_add_naive")
+    args, quotes, rest = body.partition('"""\n')
+    (lab / "kernels.py").write_text(f'{head}{name}{args}{quotes}    nl.lod(1)   # 1 \u2192 tile\n'
+                                    f"{rest}", encoding="utf-8")
+    code, out, err = run("tester.py", "--kernel", "naive", "-n", "128", cwd=lab)
+    assert code == 1 and b"nl.lod(1)   # 1 ? tile" in out and b"Traceback" not in err
+
+
+def test_a_kernel_is_migrated_to_standard_output_in_utf_8(kernel):
+    kernel.write_text(KERNEL.partition("\n\nif __name__")[0], encoding="utf-8")
+    code, out, err = run("-m", "nkisim", "migrate", f"{kernel}:same", "--arg", "128x4:float32",
+                         "-o", "-", cwd=kernel.parent)
+    assert code == 0 and "# x \u2192 out" in out.decode("utf-8")
+
+
+def test_the_history_is_drawn_with_other_characters_in_an_8_bit_encoding():
+    from labkit.history.commands import BARS, PLAIN, sparkline
+    assert PLAIN.isascii() and len(PLAIN) == len(BARS)
+    assert sparkline([1, 8], PLAIN) == "_#"
+
+
+# -- what editors there write --------------------------------------------------------------------
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["crlf", "bom+crlf"])
+@pytest.mark.parametrize("command", [
+    ("run",), ("check",), ("lint",), ("profile", ":same", "--arg", "128x4:float32"),
+    ("tune", ":same", "--set", "ROWS=1,2", "--arg", "128x4:float32"),
+    ("migrate", ":same", "--arg", "128x4:float32", "-o", "-")], ids=lambda c: c[0])
+def test_a_kernel_of_a_windows_editor_is_a_kernel(mark, command, tmp_path):
+    text = KERNEL.replace("np\n", "np\nROWS = 128\n", 1)
+    if command[0] == "migrate":             # what else calls kernels is for people to decide
+        text = text.partition("\n\nif __name__")[0]
+    path = tmp_path / "kernel.py"
+    path.write_bytes(mark + text.replace("\n", "\r\n").encode())
+    name, *more = command
+    place = f"{path}{more.pop(0)}" if more and more[0][0] == ":" else path
+    code, out, err = run("-m", "nkisim", name, place, *more, cwd=tmp_path)
+    assert (code, b"Error" in err) == (0, False), (out, err)
