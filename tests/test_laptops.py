@@ -28,7 +28,8 @@ if __name__ == "__main__":
     nki.simulate_kernel(same, np.zeros((ROWS, 4), np.float32))
 '''
 #: what a pipe or a file is on Windows in Western Europe and America
-CP1252 = {"PYTHONUTF8": "0", "PYTHONIOENCODING": "cp1252:strict", "PYTHONPATH": str(ROOT / "shared")}
+CP1252 = {"PYTHONUTF8": "0", "PYTHONIOENCODING": "cp1252:strict",
+          "PYTHONPATH": str(ROOT / "shared")}
 
 
 def run(*argv, cwd, **env):
