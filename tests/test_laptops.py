@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from nkisim.doors import cli
+
 ROOT = Path(__file__).parents[1]
 LAB = ROOT / "labs" / "vecadd"
 KERNEL = '''\
@@ -73,6 +75,15 @@ def test_a_kernel_is_migrated_to_standard_output_in_utf_8(kernel):
     assert code == 0 and "# x \u2192 out" in out.decode("utf-8")
 
 
+def test_a_kernel_that_prints_what_the_locale_lacks_is_tuned(kernel):
+    text = KERNEL.replace("np\n", "np\nROWS = 1\n", 1)
+    text = text.replace("    out", "    print('\u2192')\n    out", 1)
+    kernel.write_text(text, encoding="utf-8")
+    code, out, err = run("-m", "nkisim", "tune", f"{kernel}:same", "--set", "ROWS=1,2", "--arg",
+                         "128x4:float32", cwd=kernel.parent, LC_ALL="C", PYTHONCOERCECLOCALE="0")
+    assert code == 0 and b"2 candidates, 0 refused" in out, (out, err)
+
+
 def test_the_history_is_drawn_with_other_characters_in_an_8_bit_encoding():
     from labkit.history.commands import BARS, PLAIN, sparkline
     assert PLAIN.isascii() and len(PLAIN) == len(BARS)
@@ -96,3 +107,12 @@ def test_a_kernel_of_a_windows_editor_is_a_kernel(mark, command, tmp_path):
     place = f"{path}{more.pop(0)}" if more and more[0][0] == ":" else path
     code, out, err = run("-m", "nkisim", name, place, *more, cwd=tmp_path)
     assert (code, b"Error" in err) == (0, False), (out, err)
+
+
+# -- names of files ------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("command", ["profile", "tune", "migrate"])
+@pytest.mark.parametrize("name", [r"C:\labs\kernels.py", r"C:kernels.py", "C:/labs/kernels.py"])
+def test_the_colon_of_a_drive_is_not_that_of_a_function(command, name, tmp_path, capsys):
+    code = cli.main([command, name, *(["--set", "A=1"] if command == "tune" else [])])
+    assert code == 2 and f"there is no file {name} (" in capsys.readouterr().err
