@@ -116,3 +116,17 @@ def test_a_kernel_of_a_windows_editor_is_a_kernel(mark, command, tmp_path):
 def test_the_colon_of_a_drive_is_not_that_of_a_function(command, name, tmp_path, capsys):
     code = cli.main([command, name, *(["--set", "A=1"] if command == "tune" else [])])
     assert code == 2 and f"there is no file {name} (" in capsys.readouterr().err
+
+
+# -- what ends a process, and what a machine has --------------------------------------------------
+
+@pytest.mark.parametrize("code, says", [
+    (3, "exit code 3"), (0xC0000005, "0xC0000005: access violation"), (0xC0000409, "0xC0000409")])
+def test_a_crash_of_windows_is_said_in_its_words(code, says):
+    from labkit.worker import _how
+    assert _how(code) == says
+
+
+def test_the_memory_of_this_machine_is_known():
+    from labkit.inputs import machine_memory
+    assert machine_memory() > 256 << 20
