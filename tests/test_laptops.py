@@ -130,3 +130,24 @@ def test_a_crash_of_windows_is_said_in_its_words(code, says):
 def test_the_memory_of_this_machine_is_known():
     from labkit.inputs import machine_memory
     assert machine_memory() > 256 << 20
+
+
+@pytest.mark.parametrize("windows", [True, False])
+def test_a_file_that_somebody_reads_is_replaced_when_he_is_done(windows, tmp_path, monkeypatch):
+    from labkit import files
+    new, old = tmp_path / "new", tmp_path / "old"
+    new.write_text("new")
+    refused = iter((True, True, False))
+
+    def replace(source, target, replace=os.replace):
+        if next(refused):
+            raise PermissionError(13, "Access is denied")
+        replace(source, target)
+    monkeypatch.setattr(files.os, "replace", replace)
+    monkeypatch.setattr(files, "WINDOWS", windows)
+    if windows:
+        files.replace(new, old)
+        assert old.read_text() == "new"
+    else:
+        with pytest.raises(PermissionError):
+            files.replace(new, old)
