@@ -4,6 +4,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
 import zipfile
 from pathlib import Path
@@ -48,6 +49,7 @@ def test_the_other_dialect_is_packed_and_checked(lab, capsys):
         "labs/vecadd/kernels_nki.py", "labs/vecadd/writeup.md"]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="grading is not for Windows")
 def test_the_other_dialect_from_the_starter_to_the_grade(lab, tmp_path, monkeypatch):
     """Exported, solved, packed and graded: what counts is kernels_nki.py."""
     solved = (lab / "kernels_nki.py").read_bytes()
@@ -145,4 +147,4 @@ def test_a_folder_that_is_in_the_way_is_a_sentence(lab, capsys):
     Path("submissions").write_text("a file\n")
     assert main(["submit", "vecadd", "--no-check"]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "could not run: submissions: File exists" in said
+    assert "could not run: submissions: File" in said and "exists" in said
