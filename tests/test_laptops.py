@@ -151,3 +151,17 @@ def test_a_file_that_somebody_reads_is_replaced_when_he_is_done(windows, tmp_pat
     else:
         with pytest.raises(PermissionError):
             files.replace(new, old)
+
+
+@pytest.mark.parametrize("variable", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {}])
+def test_colours_are_for_terminals_that_show_them(variable, monkeypatch):
+    from nkisim.doors import check
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variable.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(check, "_shows_colours", lambda: True)
+    assert ("\033" in check._coloured("error")) == (not variable)
+    monkeypatch.setattr(check, "_shows_colours", lambda: False)     # a console of long ago
+    assert check._coloured("error") == "error"

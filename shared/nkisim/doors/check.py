@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import sys
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -147,9 +148,27 @@ def _print(findings: list[Finding], runs: int) -> None:
 
 def _coloured(severity: str) -> str:
     """Return the word, coloured on a terminal that is not asked for none (no-color.org)."""
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+    if (not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+            or not _shows_colours()):
         return severity
     return f"\033[1;{_COLOURS[severity]}m{severity}\033[0m"
+
+
+@lru_cache(maxsize=1)
+def _shows_colours() -> bool:
+    """Tell whether the terminal reads escape sequences; the console of Windows has to be asked to.
+
+    One that does not (before Windows 10, or in its legacy mode) would print them.
+    """
+    if sys.platform != "win32":
+        return True
+    import ctypes
+    import msvcrt
+    kernel, mode = ctypes.windll.kernel32, ctypes.c_ulong()
+    console = ctypes.c_void_p(msvcrt.get_osfhandle(sys.stdout.fileno()))
+    reads_sequences = 4             # ENABLE_VIRTUAL_TERMINAL_PROCESSING
+    return bool(kernel.GetConsoleMode(console, ctypes.byref(mode))
+                and kernel.SetConsoleMode(console, mode.value | reads_sequences))
 
 
 def _grouped(findings: list[Finding]) -> dict[tuple[str, str, str], list[Finding]]:
