@@ -1,6 +1,7 @@
 """Windows and macOS, as far as another system can show them: encodings, line ends, paths."""
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -116,6 +117,18 @@ def test_a_kernel_of_a_windows_editor_is_a_kernel(mark, command, tmp_path):
 def test_the_colon_of_a_drive_is_not_that_of_a_function(command, name, tmp_path, capsys):
     code = cli.main([command, name, *(["--set", "A=1"] if command == "tune" else [])])
     assert code == 2 and f"there is no file {name} (" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_folder_with_blanks_and_umlauts_is_an_address_in_sarif(inside, kernel, tmp_path):
+    folder = tmp_path / "J\u00fcrgen's labs"
+    folder.mkdir()
+    path = kernel.rename(folder / "kernel.py")
+    code, out, err = run("-m", "nkisim", "check", "--sarif", tmp_path / "out.sarif", path,
+                         cwd=tmp_path if inside else ROOT)
+    place, = {r["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for r in json.loads(
+        (tmp_path / "out.sarif").read_text("utf-8"))["runs"][0]["results"]}
+    assert place == ("J%C3%BCrgen%27s%20labs/kernel.py" if inside else path.resolve().as_uri())
 
 
 # -- what ends a process, and what a machine has --------------------------------------------------

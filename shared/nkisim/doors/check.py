@@ -13,6 +13,7 @@ import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from nkisim import __version__, launch
 from nkisim.checks.finding import SEVERITIES, Finding, as_finding, worst_first
@@ -209,6 +210,12 @@ def _relative(file: str) -> str:
         return Path(file).as_posix()
 
 
+def _uri(file: str) -> str:
+    """Return a path as SARIF wants it: a URI, relative if the file lies in the working folder."""
+    path = Path(_relative(file))
+    return path.as_uri() if path.is_absolute() else quote(path.as_posix())
+
+
 def sarif(findings: list[Finding]) -> dict[str, Any]:
     """Return findings as a SARIF 2.1.0 log (OASIS), which code hosts and editors read."""
     ids = sorted({f.id for f in findings})
@@ -219,7 +226,7 @@ def sarif(findings: list[Finding]) -> dict[str, Any]:
         result: dict[str, Any] = {"ruleId": f.id, "level": f.severity,
                                   "message": {"text": f.text}}
         places = [{"physicalLocation": {
-            "artifactLocation": {"uri": _relative(p.file)}, "region": {"startLine": p.line}}}
+            "artifactLocation": {"uri": _uri(p.file)}, "region": {"startLine": p.line}}}
             for p in (f.where, f.other) if p is not None]
         if places:
             result["locations"], result["relatedLocations"] = places[:1], places[1:]
