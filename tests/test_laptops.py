@@ -131,6 +131,13 @@ def test_a_folder_with_blanks_and_umlauts_is_an_address_in_sarif(inside, kernel,
     assert place == ("J%C3%BCrgen%27s%20labs/kernel.py" if inside else path.resolve().as_uri())
 
 
+def test_paths_of_the_other_machine_are_parted_by_colons_on_windows_too(monkeypatch):
+    from labkit.remote import client
+    monkeypatch.setattr(client.os, "pathsep", ";")
+    monkeypatch.setenv("LABKIT_REMOTE_VENVS", "/opt/a:/opt/b_*")
+    assert client.patterns() == ["/opt/a", "/opt/b_*"]
+
+
 # -- what ends a process, and what a machine has --------------------------------------------------
 
 @pytest.mark.parametrize("code, says", [
