@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -136,6 +137,18 @@ def test_paths_of_the_other_machine_are_parted_by_colons_on_windows_too(monkeypa
     monkeypatch.setattr(client.os, "pathsep", ";")
     monkeypatch.setenv("LABKIT_REMOTE_VENVS", "/opt/a:/opt/b_*")
     assert client.patterns() == ["/opt/a", "/opt/b_*"]
+
+
+def test_every_file_of_the_repository_can_be_made_on_windows_and_macos():
+    done = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True)
+    if done.returncode:
+        pytest.skip("not a git working tree")
+    names = done.stdout.decode().strip("\0").split("\0")
+    parts = {part for name in names for part in name.split("/")}
+    device = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.I)
+    assert [p for p in parts if {*p} & {*'<>:"|?*\\'} or p[-1] in ". " or device.fullmatch(p)] == []
+    assert len({name.lower() for name in names}) == len(names)      # they know no case
+    assert max(map(len, names)) < 160           # of 260, for the folder of the repository too
 
 
 # -- what ends a process, and what a machine has --------------------------------------------------
