@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ..show import terminal
 from .points import SECOND, points, series
 from .queue import runs_of, send, waiting
 from .server import HistoryError, configured
@@ -39,7 +39,7 @@ def history(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--here", action="store_true", help="from results/, server or not")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page as well")
     args = parser.parse_args(argv)
-    console, server = Console(), None if args.here else configured()
+    console, server = terminal(), None if args.here else configured()
     source, found = f"{args.results}", []
     if server is not None:
         try:
