@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from .backends import BackendError, prepare_process, run_kernel
+from .files import replace
 from .inputs import make_inputs
 from .load import load_module
 from .spec import Case, Passes, SpecError, Tensor
@@ -205,7 +206,7 @@ def main() -> int:
         sys.stderr.flush()
         part = workdir / f"reply-{reply['id']}.part"
         part.write_text(json.dumps(reply), encoding="utf-8")
-        os.replace(part, part.with_suffix(".json"))
+        replace(part, part.with_suffix(".json"))
     return 0
 
 

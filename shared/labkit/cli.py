@@ -20,6 +20,7 @@ from .load import discover, labs_root, load_lab
 from .results import ResultsError, append_run, provenance, write_times
 from .show import (
     case_table,
+    print_what_can_be,
     progress,
     show_check,
     show_failures,
@@ -137,6 +138,7 @@ def guarded(main: Any, argv: Sequence[str] | None = None, program: Sequence[str]
     With --host it runs on another machine: `program` with the same arguments (default: the script
     that was started). `local`: the program itself knows what --host means.
     """
+    print_what_can_be()
     console = Console(stderr=True)
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:

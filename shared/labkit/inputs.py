@@ -1,8 +1,10 @@
 """Inputs of a case from a seed: the same arrays on every machine and in every process."""
 from __future__ import annotations
 
+import ctypes
 import math
 import os
+import sys
 import zlib
 from pathlib import Path
 
@@ -30,6 +32,10 @@ COPIES = 4
 
 def machine_memory() -> int | None:
     """Return the bytes of memory that this machine has; None where it does not say."""
+    if sys.platform == "win32":
+        kilobytes = ctypes.c_ulonglong()
+        found = ctypes.windll.kernel32.GetPhysicallyInstalledSystemMemory(ctypes.byref(kilobytes))
+        return kilobytes.value * 1024 if found else None
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):

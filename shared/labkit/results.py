@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from filelock import FileLock, Timeout
 
+from .files import replace
+
 if TYPE_CHECKING:
     from .evaluate import Outcome
     from .spec import Lab
@@ -135,7 +137,7 @@ def _read(path: Path, notes: list[str]) -> dict[str, Any]:
             return document
         why = "is not a results file of this version"
     aside = _free_name(path)
-    os.replace(path, aside)
+    replace(path, aside)
     notes.append(f"{path.name} {why}; it was kept as {aside.name} and a new one begun.")
     return fresh
 
@@ -156,7 +158,7 @@ def _write(path: Path, document: dict[str, Any]) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.chmod(name, 0o644)       # a temporary file is its owner's alone
-        os.replace(name, path)
+        replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -28,6 +29,16 @@ from .tolerance import tolerance
 
 _STYLE = {PASSED: "green", FAILED: "red", NOT_RUN: "yellow"}
 _SEVERITIES = {"error": "red", "warning": "yellow", "note": "blue"}      # worst first
+
+
+def print_what_can_be() -> None:
+    """Let standard output show as `?` what its encoding lacks: reports quote lines and paths.
+
+    In a pipe or a file that is Windows' 8-bit encoding, and one arrow in a kernel's comment would
+    end a tester.
+    """
+    if getattr(sys.stdout, "errors", "") == "strict" and hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def terminal() -> Console:

@@ -123,8 +123,15 @@ class Worker:
         return text.decode("utf-8", "replace").strip()
 
 
+#: how Windows ends a process that crashes: NTSTATUS as an exit code
+NTSTATUS = {0xC0000005: "access violation", 0xC00000FD: "stack overflow",
+            0xC0000017: "no memory was left; try a smaller size", 0xC000013A: "Ctrl-C"}
+
+
 def _how(ended: int) -> str:
     """Return how a process ended, in words."""
+    if ended >= 0xC0000000:
+        return f"0x{ended:X}" + (f": {NTSTATUS[ended]}" if ended in NTSTATUS else "")
     if ended >= 0:
         return f"exit code {ended}"
     try:

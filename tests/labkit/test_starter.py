@@ -171,6 +171,7 @@ def test_testers_of_a_starter_take_its_dialect(tmp_path, monkeypatch):
     assert course_dialect(kernels.parent) == ""
 
 
+@pytest.mark.skipif(os.name == "nt", reason="its runner is Ubuntu, and bash is that of WSL here")
 def test_the_commands_of_the_classroom_workflow_tell_solved_from_not(made, tmp_path):
     """What its runner does: the command in a shell in the repository; 0 is the point."""
     repository = tmp_path / "student"
@@ -315,6 +316,29 @@ def test_an_update_replaces_what_is_the_staffs_and_nothing_else(tmp_path):
     assert (here / "labs/vecadd/tester.py.yours").read_text() == "# changed by a student\n"
     assert (here / "notes.txt").exists() and (here / "extra.md").exists()
     assert len(said) == 4 and apply(here, new) == []
+
+
+@pytest.mark.parametrize("theirs", ["unix", "windows"])
+def test_line_ends_of_a_checkout_are_no_change(theirs, tmp_path):
+    """Git for Windows writes \\r\\n into the files of a clone, if nothing tells it otherwise."""
+    here, new = tmp_path / "here", tmp_path / "new"
+    for folder in (here, new) if theirs == "windows" else (here,):
+        export(ROOT, folder, ["vecadd"])
+        for path in (p for p in folder.rglob("*") if p.is_file()):
+            path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    if theirs == "unix":
+        export(ROOT, new, ["vecadd"])
+    assert apply(here, new) == []
+    (here / "labs/vecadd/tester.py").write_bytes(b"# changed by a student\r\n")
+    assert apply(here, new) == ["labs/vecadd/tester.py was changed by you: your file is now "
+                                "labs/vecadd/tester.py.yours", "labs/vecadd/tester.py is updated"]
+
+
+def test_git_keeps_the_line_ends_of_the_starter_on_windows(made, tmp_path):
+    here = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", "-c", "core.autocrlf=true", str(made.folder), str(here)],
+                   check=True)
+    assert b"\r" not in (here / "noxfile.py").read_bytes()
 
 
 def test_an_update_that_is_damaged_or_writes_outside_is_refused(tmp_path):

@@ -4,14 +4,18 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
 import zipfile
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from grading import ROOT, SOLVED, hand_in, run, small_lab
+from labkit.spec import SpecError
 from labkit.starter.export import export
+from labkit.submit import send
 from labkit.submit.pack import submit
 from labkit.submit.writeup import check_writeup
 
@@ -48,6 +52,7 @@ def test_the_other_dialect_is_packed_and_checked(lab, capsys):
         "labs/vecadd/kernels_nki.py", "labs/vecadd/writeup.md"]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="grading is not for Windows")
 def test_the_other_dialect_from_the_starter_to_the_grade(lab, tmp_path, monkeypatch):
     """Exported, solved, packed and graded: what counts is kernels_nki.py."""
     solved = (lab / "kernels_nki.py").read_bytes()
@@ -139,10 +144,36 @@ def test_what_was_run_in_the_folder_of_the_lab_counts(lab, capsys):
     assert "writeup.md:2: 7 is said to be" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["", "bom"])
+def test_a_mark_of_byte_order_hides_nothing_and_is_no_mistake(lab, mark, capsys):
+    """Notepad writes one, and Python reads it."""
+    text = mark + (lab / "kernels.py").read_text().replace("\nimport neuron",
+                                                           "\nimport os\nimport neuron", 1)
+    (lab / "kernels.py").write_bytes(text.replace("\n", "\r\n").encode())
+    submit(["vecadd", "--no-check"])
+    said = capsys.readouterr().out
+    assert "is not Python" not in said and "imports os" in said
+
+
+@pytest.mark.parametrize("data, says", [
+    (b"\xef\xbb\xbftoken\r\n", "cannot be reached"), ("token".encode("utf-16"), "not UTF-8")])
+def test_a_token_that_an_editor_of_windows_wrote(tmp_path, data, says, monkeypatch):
+    seen = []
+
+    def ask(url, student, token, signed, body):
+        seen.append(token)
+        raise SpecError("cannot be reached")
+    monkeypatch.setattr(send, "ask", ask)
+    (tmp_path / "token").write_bytes(data)
+    with pytest.raises(SpecError, match=says):
+        send.send(Console(), "https://board.example", "ann", tmp_path / "token", b"")
+    assert seen in ([], ["token"])
+
+
 def test_a_folder_that_is_in_the_way_is_a_sentence(lab, capsys):
     """As is one that may not be written: every command of labkit says so, and ends with 2."""
     from labkit.cli import main
     Path("submissions").write_text("a file\n")
     assert main(["submit", "vecadd", "--no-check"]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "could not run: submissions: File exists" in said
+    assert "could not run: submissions: File" in said and "exists" in said

@@ -22,7 +22,7 @@ _TRACES = ("__simulator__", "nkisim", "labkit", "NKI_BACKEND", "NEURON_", "neuro
 def find_flags(file: str, text: str) -> list[dict[str, object]]:
     """Return {"file", "line", "what"} of each suspicious thing, in order; each line once."""
     try:
-        tree = ast.parse(text)
+        tree = ast.parse(text.removeprefix("\ufeff"))   # a mark of byte order, which Python skips
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     found: dict[int, str] = {}

@@ -6,25 +6,26 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ..show import terminal
 from .points import SECOND, points, series
 from .queue import runs_of, send, waiting
 from .server import HistoryError, configured
 
 RESULTS = Path("results") / "results.json"
 BARS = "▁▂▃▄▅▆▇█"
+PLAIN = "_.,-=+*#"              # for a file in an 8-bit encoding
 WIDTH = 24
 
 
-def sparkline(values: Sequence[float]) -> str:
+def sparkline(values: Sequence[float], bars: str = BARS) -> str:
     """Return the last values as bars, the largest a full one; a flat line is low."""
     shown = list(values[-WIDTH:])
     low, high = min(shown), max(shown)
     span = high - low or 1.0
-    return "".join(BARS[round((v - low) / span * (len(BARS) - 1))] for v in shown)
+    return "".join(bars[round((v - low) / span * (len(bars) - 1))] for v in shown)
 
 
 def history(argv: Sequence[str] | None = None) -> int:
@@ -38,7 +39,7 @@ def history(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--here", action="store_true", help="from results/, server or not")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page as well")
     args = parser.parse_args(argv)
-    console, server = Console(), None if args.here else configured()
+    console, server = terminal(), None if args.here else configured()
     source, found = f"{args.results}", []
     if server is not None:
         try:
@@ -65,11 +66,12 @@ def history(argv: Sequence[str] | None = None) -> int:
         table.add_column(name, justify="right")
     table.add_column("p50 over time")
     table.add_column("last run (UTC)")
+    bars = BARS if console.encoding.startswith("utf") else PLAIN
     for key, values in rows.items():
         us = [v for _, v in values]
         when = datetime.fromtimestamp(values[-1][0] // SECOND, timezone.utc)
         table.add_row(*key, str(len(us)), f"{us[0]:,.1f}", f"{us[-1]:,.1f}", f"{min(us):,.1f}",
-                      sparkline(us), f"{when:%Y-%m-%d %H:%M}")
+                      sparkline(us, bars), f"{when:%Y-%m-%d %H:%M}")
     console.print(table)
     if any(key[0] == "predicted" for key in rows):
         console.print("Latencies of the kind predicted are nkisim's, not measured.",

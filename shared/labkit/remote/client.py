@@ -78,7 +78,7 @@ class Report:
 
 def patterns() -> list[str]:
     """Return where environments are looked for on the other side: LABKIT_REMOTE_VENVS, or AWS's."""
-    return os.environ.get("LABKIT_REMOTE_VENVS", VENVS).split(os.pathsep)
+    return os.environ.get("LABKIT_REMOTE_VENVS", VENVS).split(":")      # its paths, not ours
 
 
 def number(version: str | None) -> tuple[int, ...]:
@@ -288,7 +288,7 @@ class Run:
             return True
         base = f"{self.facts['home']}/jobs/{run}/tree/"
         process = self.link.sftp("".join(
-            f"reget {quiet([base + f['path'], str(staged(f))])}\n" for f in left))
+            f"reget {quiet([base + f['path'], staged(f).as_posix()])}\n" for f in left))
         total = sum(f["size"] for f in files)
         console = Console(stderr=True)
         with Progress(TextColumn("fetching"), BarColumn(), DownloadColumn(),

@@ -32,7 +32,7 @@ from .pages import bring_linked
 TEMPLATE = Path(__file__).parent / "template"
 #: file of the export -> file of the template; the student's repository has these beside the labs
 TEMPLATES = {"README.md": "README.md", "noxfile.py": "noxfile.py.txt", ".gitignore": "gitignore",
-             ".github/workflows/ci.yml": "ci.yml"}
+             ".gitattributes": "gitattributes", ".github/workflows/ci.yml": "ci.yml"}
 SCHEMA = "trainium-labs/starter"
 #: date of the one commit: it must not depend on when the export is made
 DATE = "2000-01-01T00:00:00+00:00"
@@ -125,6 +125,7 @@ def export(root: Path, out: Path, labs: Sequence[str] = (), dialect: str = "beta
     files["LICENSE"] = (root / "LICENSE").read_bytes()
     if wheel is not None:
         files[f"wheels/{wheel.name}"] = wheel.read_bytes()
+    files = {target: unix(data) for target, data in files.items()}
     files[MANIFEST] = manifest(files, editable, dialect, version)
     for target, data in sorted(files.items()):
         path = out / target
@@ -157,6 +158,14 @@ def classroom(labs: Sequence[str], dialect: str = "beta1", version: str = "0") -
                         ("{runners}", ",".join(labs)), ("{version}", version)):
         text = text.replace(name, value)
     return text
+
+
+def unix(data: bytes) -> bytes:
+    """Return a text with the line ends of Unix, anything else as it is.
+
+    Where git writes \\r\\n into a checkout (Windows), a file is still the one that was exported.
+    """
+    return data if b"\0" in data else data.replace(b"\r\n", b"\n")
 
 
 def manifest(files: dict[str, bytes], editable: Sequence[str], dialect: str, version: str

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..spec import SpecError
-from .export import MANIFEST, SCHEMA
+from .export import MANIFEST, SCHEMA, unix
 
 LARGEST = 200 << 20         # bytes of a download
 
@@ -75,7 +75,7 @@ def opened(source: str) -> Iterator[Path]:
 
 
 def _hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+    return hashlib.sha256(unix(path.read_bytes())).hexdigest() if path.is_file() else ""
 
 
 def apply(here: Path, new: Path) -> list[str]:

@@ -34,14 +34,14 @@ def problems_of(lab: Lab) -> list[str]:
             continue
         if path.stat().st_size > 1 << 20:
             found.append(f"{name} is larger than 1 MiB: the grader takes no larger file")
-        text = path.read_text(encoding="utf-8", errors="replace")
+        source = path.read_bytes()
         try:
-            compile(text, name, "exec", dont_inherit=True)
+            compile(source, name, "exec", dont_inherit=True)
         except (SyntaxError, ValueError) as error:
             line, said = getattr(error, "lineno", 1), getattr(error, "msg", error)
             found.append(f"{name}:{line} is not Python: {said}")
         found += [f"{f['file']}:{f['line']} {f['what']}: kernels need neither, and staff will look"
-                  for f in find_flags(name, text)]
+                  for f in find_flags(name, source.decode("utf-8", "replace"))]
     return found
 
 

@@ -39,9 +39,11 @@ def send(console: Console, url: str, student: str, token_file: Path, data: bytes
     if parts.scheme != "https" and parts.hostname not in ("127.0.0.1", "localhost"):
         raise SpecError("submissions are sent over https only")
     try:
-        token = token_file.read_text(encoding="utf-8").strip()
+        token = token_file.read_text(encoding="utf-8-sig").strip()
     except OSError as error:
         raise SpecError(f"{token_file} cannot be read: {error}") from None
+    except UnicodeDecodeError:          # `>` of Windows PowerShell writes UTF-16
+        raise SpecError(f"{token_file} is not UTF-8; save it as UTF-8") from None
     base = url.rstrip("/")
     number = ask(f"{base}/submit", student, token, data, data)["id"]
     console.print(f"sent: it is number {number}", highlight=False)

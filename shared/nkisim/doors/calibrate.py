@@ -24,6 +24,7 @@ from ..errors import NkiError
 from ..prediction import Profile, profile
 from ..timing import compiler as compiling
 from ..trust import calibration, shares
+from ..tuning.sweep import MOST_JOBS
 from . import fit, records
 from .kept import write, write_page
 from .outcomes import Outcome, counter_lines, lines, report, skipped_lines
@@ -238,7 +239,7 @@ def _compared(jobs: list[tuple[Record, Path | None]], processes: int,
         for group in some:
             yield from mine(group)
         return
-    with ProcessPoolExecutor(processes) as pool:
+    with ProcessPoolExecutor(min(processes, MOST_JOBS)) as pool:
         for outcomes in pool.map(mine, some):
             yield from outcomes
 

@@ -10,8 +10,10 @@ import contextlib
 import json
 import os
 import sys
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from nkisim import __version__, launch
 from nkisim.checks.finding import SEVERITIES, Finding, as_finding, worst_first
@@ -147,9 +149,27 @@ def _print(findings: list[Finding], runs: int) -> None:
 
 def _coloured(severity: str) -> str:
     """Return the word, coloured on a terminal that is not asked for none (no-color.org)."""
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+    if (not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+            or not _shows_colours()):
         return severity
     return f"\033[1;{_COLOURS[severity]}m{severity}\033[0m"
+
+
+@lru_cache(maxsize=1)
+def _shows_colours() -> bool:
+    """Tell whether the terminal reads escape sequences; the console of Windows has to be asked to.
+
+    One that does not (before Windows 10, or in its legacy mode) would print them.
+    """
+    if sys.platform != "win32":
+        return True
+    import ctypes
+    import msvcrt
+    kernel, mode = ctypes.windll.kernel32, ctypes.c_ulong()
+    console = ctypes.c_void_p(msvcrt.get_osfhandle(sys.stdout.fileno()))
+    reads_sequences = 4             # ENABLE_VIRTUAL_TERMINAL_PROCESSING
+    return bool(kernel.GetConsoleMode(console, ctypes.byref(mode))
+                and kernel.SetConsoleMode(console, mode.value | reads_sequences))
 
 
 def _grouped(findings: list[Finding]) -> dict[tuple[str, str, str], list[Finding]]:
@@ -190,6 +210,12 @@ def _relative(file: str) -> str:
         return Path(file).as_posix()
 
 
+def _uri(file: str) -> str:
+    """Return a path as SARIF wants it: a URI, relative if the file lies in the working folder."""
+    path = Path(_relative(file))
+    return path.as_uri() if path.is_absolute() else quote(path.as_posix())
+
+
 def sarif(findings: list[Finding]) -> dict[str, Any]:
     """Return findings as a SARIF 2.1.0 log (OASIS), which code hosts and editors read."""
     ids = sorted({f.id for f in findings})
@@ -200,7 +226,7 @@ def sarif(findings: list[Finding]) -> dict[str, Any]:
         result: dict[str, Any] = {"ruleId": f.id, "level": f.severity,
                                   "message": {"text": f.text}}
         places = [{"physicalLocation": {
-            "artifactLocation": {"uri": _relative(p.file)}, "region": {"startLine": p.line}}}
+            "artifactLocation": {"uri": _uri(p.file)}, "region": {"startLine": p.line}}}
             for p in (f.where, f.other) if p is not None]
         if places:
             result["locations"], result["relatedLocations"] = places[:1], places[1:]

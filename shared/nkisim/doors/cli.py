@@ -62,9 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"nkisim: there is no command {name!r}{did_you_mean(name, COMMANDS)}\n\n{_usage()}",
               file=sys.stderr)
         return 2
+    if name != "run":           # a script's streams are its own affair
+        print_what_can_be()
     try:
         code = _load(COMMANDS[name][0])(rest)
-        if name != "run" and sys.stdout is not None:  # a script's streams are its own affair
+        if name != "run" and sys.stdout is not None:
             sys.stdout.flush()
         return code
     except BrokenPipeError:  # `... | head` has seen enough
@@ -72,6 +74,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def print_what_can_be() -> None:
+    """Let standard output show as `?` what its encoding lacks: messages quote lines and paths.
+
+    In a pipe or a file that is Windows' 8-bit encoding, and one arrow in a comment would be a
+    UnicodeEncodeError.
+    """
+    if getattr(sys.stdout, "errors", "") == "strict" and hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _load(target: str) -> Callable[[list[str]], int]:

@@ -5,6 +5,7 @@ import argparse
 import os
 import shlex
 import sys
+import tokenize
 from typing import Any
 
 from nkisim.doors.profile_cli import CannotProfile, load_kernel, named_argument, value_of
@@ -60,7 +61,7 @@ def _migrate(options: argparse.Namespace) -> int:
         raise CannotProfile(f"{output} is there already. --force overwrites it, --output FILE "
                             "writes another.")
     from nkisim.migrate.file import migrate
-    with open(path, encoding="utf-8") as file:
+    with tokenize.open(path) as file:       # as Python reads it: without the mark of Notepad
         text = file.read()
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     try:
@@ -74,6 +75,8 @@ def _migrate(options: argparse.Namespace) -> int:
               f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     if output == "-":
+        if hasattr(sys.stdout, "reconfigure"):      # Python's sources are UTF-8 on Windows, too
+            sys.stdout.reconfigure(encoding="utf-8")
         print(done.text, end="")
     else:
         try:

@@ -85,7 +85,7 @@ def command(argv: list[str]) -> int:
 def load(spec: str, sets: Sequence[str]) -> tuple[list[Callable], list[space.Candidate]]:
     """Return variants and candidates of a command; raises CannotProfile and NkiError."""
     path, colon, names = spec.rpartition(":")
-    if not colon:
+    if not colon or {*"/\\."} & {*names}:       # C:\kernels.py has a colon of its own
         load_kernel(spec)                       # says what is missing
     module, known = functions(path)
     variants: list[Callable] = []

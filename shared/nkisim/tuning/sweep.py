@@ -5,10 +5,10 @@ import copy
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,8 @@ from .space import Candidate, applied
 
 #: candidates below which starting processes takes longer than it saves
 FEW = 4
+#: processes at once, which Windows bounds (concurrent.futures says so)
+MOST_JOBS = 61
 
 
 @dataclass
@@ -84,8 +86,7 @@ def predict(job: Job, candidate: Candidate) -> Prediction:
     out = Prediction(candidate)
     args, kwargs = job.arguments()
     try:
-        with applied(function, candidate) as named, open(os.devnull, "w") as nowhere, \
-                redirect_stdout(nowhere):       # a kernel's prints, once for each candidate
+        with applied(function, candidate) as named, silence():
             prof = profile(function, *args, compute=False, **job.settings, **{**kwargs, **named})
     except Exception as error:          # the kernel is the user's: it can fail in any way
         out.refused, out.page = refusal(error)
@@ -99,6 +100,13 @@ def predict(job: Job, candidate: Candidate) -> Prediction:
     return out
 
 
+@contextmanager
+def silence() -> Iterator[None]:
+    """Drop what a kernel prints: it would come once for each candidate."""
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        yield
+
+
 def sweep(job: Job, jobs: int | None = None,
           progress: Callable[[int, int], None] | None = None) -> list[Prediction]:
     """Return the predictions of all candidates, in their order.
@@ -107,7 +115,7 @@ def sweep(job: Job, jobs: int | None = None,
     Raises NkiError (NKI-K17) if a process is killed.
     """
     total = len(job.wanted)
-    jobs = min(jobs or os.cpu_count() or 1, total)
+    jobs = min(jobs or os.cpu_count() or 1, total, MOST_JOBS)
     if jobs < 2 or total < FEW or (job.load is None and sys.platform != "linux"):
         return _collect((predict(job, c) for c in job.wanted), total, progress)
     global _job
@@ -150,7 +158,7 @@ def _begin(shipped: tuple | None) -> None:
     os.environ["NKI_FINDINGS"] = os.environ["NKI_BANNER"] = "0"     # said once, by the parent
     if shipped is not None:
         load, args, kwargs, settings = shipped
-        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        with silence():
             variants, wanted = load()
         _job = Job(variants, wanted, args, kwargs, settings)
 
