@@ -17,7 +17,7 @@ ROWS = np.zeros((P, 1), np.int32)
 
 
 def gathers(*, rows=True, plain=0, iotas=0):
-    """Return a kernel that gathers tiles (else copies those that a number says), loads and counts."""
+    """Return a kernel that gathers tiles (else: rows from one number on), loads and counts."""
     @nki.jit
     def kernel(x, at):
         out = nl.ndarray((TILES + plain, P, F), dtype=x.dtype, buffer=nl.shared_hbm)

@@ -106,7 +106,8 @@ class _Run:
 
     __slots__ = ("deps", "kind_of", "queue_of", "succ", "first_succ", "missing", "place", "start",
                  "issue", "when", "seen", "pred", "events", "queues", "tensor", "dma", "after_dma",
-                 "generators", "shared", "software", "made", "banks", "need_banks", "tile_of", "left")
+                 "generators", "software", "made", "shared", "banks", "need_banks", "tile_of",
+                 "left")
 
     def __init__(self, deps: Dependencies, queue_of_kind: list[int],
                  works: list[cost.Work | None], transfers: list[cost.Transfer | None],
