@@ -307,3 +307,32 @@ def test_a_bound_is_one_element_that_was_written(shape, id):
     with pytest.raises(NkiError) as error:
         nkisim.simulate(kernel, data(8, 16))
     assert error.value.id == id
+
+
+@pytest.mark.parametrize("at", [0, 2, 3])
+def test_one_index_of_a_tile_chooses_in_any_dim_of_hbm(at):
+    """`masks[i_p, step[0, 0], i_f]` in the same kernels: as `masks[:, step[0, 0], :]` does."""
+    @nki.jit
+    def kernel(x, at):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        i_p, i_f = nl.arange(8)[:, None], nl.arange(16)[None, :]
+        nl.store(out, 0.0)
+        step = nl.load(at)
+        nl.store(out[i_p, step[0, 0], i_f], nl.load(x[i_p, step[0, 0], i_f]))
+        return out
+    x = data(8, 4, 16)
+    want = np.zeros_like(x)
+    want[:, at] = x[:, at]
+    assert (nkisim.simulate(kernel, x, np.array([[at]], np.int32)) == want).all()
+
+
+def test_one_index_of_a_tile_stays_in_its_dim():
+    @nki.jit
+    def kernel(x, at):
+        i_p, i_f = nl.arange(8)[:, None], nl.arange(16)[None, :]
+        out = nl.ndarray((8, 16), dtype=x.dtype, buffer=nl.shared_hbm)
+        step = nl.load(at)
+        nl.store(out, nl.load(x[i_p, step[0, 0], i_f]))
+        return out
+    with pytest.raises(IndexError, match="NKI-I02|out of bounds"):
+        nkisim.simulate(kernel, data(8, 4, 16), np.array([[4]], np.int32))
