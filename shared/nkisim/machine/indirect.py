@@ -155,7 +155,8 @@ class Patterned(Indirect):
         v, item = self.view, self.view.dtype.itemsize
         offset = v.offset + value * self.step * item
         if not 0 <= value < self.limit:
-            raise out_of_bound_at_run_time(offset // item, self.base.storage.nbytes // item)
+            raise out_of_bound_at_run_time(offset // item, self.base.storage.nbytes // item,
+                                           value, self.limit)
         return v.like(offset, v.shape, v.strides, 0, None)
 
     def flat(self) -> tuple[np.ndarray, np.ndarray]:
