@@ -122,6 +122,9 @@ SUITES = (
           (Part("tests", ("tests/test_nki_sim.py",), path=(".",), seconds=1800, env=tuple(
               (f"{name.upper()}_USE_SIMULATOR", "1") for name in _TRNSCI)),),
           tuple(f"trnsci/{name}" for name in _TRNSCI)),
+    Suite("NxD Inference", "attention that users gave, with its PyTorch reference", "trn2",
+          (Part("scripts", ("contrib/models/*/src/test_*_nki.py",), seconds=600),),
+          ("aws-neuron/neuronx-distributed-inference",)),
     Suite("autocomp", "kernels in the package nki against the kernels of its harness", "trn2",
           (_autocomp("trn-tutorial-nki2"), _autocomp("trn-advanced-nki2")), ("ucb-bar/autocomp",)),
     Suite("nki-autotune", "kernels that a search writes, simulated against NumPy; its first steps "

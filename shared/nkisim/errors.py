@@ -174,8 +174,10 @@ def fail(id: str, what: str, *, name: str = "", limit: str = "", given: str = ""
                     where=where)
 
 
-def out_of_bound_at_run_time(index: int, size: int) -> IndexError:
+def out_of_bound_at_run_time(index: int, size: int, offset: int = -1, room: int = 0) -> IndexError:
     """Return the IndexError of an indirect access beyond the tensor.
+
+    `offset`: what the kernel gave, if that is one number for all; `room`: how many there are.
 
     The SDK's own simulator raises a plain IndexError with the flattened element address, and
     scripts match on both, so the five slots travel in the attribute `nki_error`.
@@ -184,7 +186,10 @@ def out_of_bound_at_run_time(index: int, size: int) -> IndexError:
     exc = IndexError(text)
     exc.nki_error = fail(               # type: ignore[attr-defined]
         "NKI-I02", "an indirect access goes beyond the tensor",
-        given=f"flattened element address {index}", limit=f"{size} elements" + (
+        given=f"flattened element address {index}" + (
+            f": run-time offset {offset}" if room else ""),
+        limit=f"{size} elements" + (
+            f", offsets 0 .. {room - 1} of the dim that it counts" if room else
             "; on chip a pattern stays inside of its tensor, in each partition"
             if 0 <= index < size else ""),
         hint="clip the indices, or pass oob_mode=nisa.oob_mode.skip to drop such rows")

@@ -255,3 +255,84 @@ def test_a_launcher_inside_of_a_kernel_is_a_part_of_it(launcher, tmp_path, monke
         return helper(x)
     x = data(128, 64)
     np.testing.assert_array_equal(nkisim.simulate(kernel, x), 2 * x)
+
+
+# -- loops that end when the chip says so ---------------------------------------------------------
+
+STEPS = np.array([[3], [0], [2]], np.int32)
+
+
+@nki.jit(experimental_flags="experimental-native-scalar-support")
+def as_often_as_said(x, steps):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(3):
+        t = nl.load(x[i])
+        times = nl.load(steps[i:i + 1])
+        for _ in range(nt.scalar(times)):
+            t[...] = nl.add(t, 1.0)
+        nl.store(out[i], t)
+    return out
+
+
+@nki.jit(experimental_flags="experimental-native-scalar-support")
+def until_nothing_is_left(x, steps):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for i in nl.affine_range(3):
+        t = nl.load(x[i])
+        left = nl.load(steps)
+        while nt.scalar(left[i, 0]):
+            t[...] = nl.add(t, 1.0)
+            left[...] = nl.subtract(left, 1)
+        nl.store(out[i], t)
+    return out
+
+
+@pytest.mark.parametrize("kernel", [as_often_as_said, until_nothing_is_left])
+def test_a_loop_runs_as_often_as_a_tile_says(kernel):
+    """Paged attention in public samples: `range(scalar(steps))`; it was a TypeError of Python's."""
+    x = data(3, 8, 16)
+    assert (nkisim.simulate(kernel, x, STEPS) == x + STEPS[:, :, None]).all()
+    with_values, without = (nkisim.profile(kernel, x, STEPS, compute=c) for c in (True, False))
+    assert with_values.instructions == without.instructions
+    assert with_values.latency_us == without.latency_us
+
+
+@pytest.mark.parametrize("shape, id", [((2, 1), "NKI-S09"), ((1, 1), "NKI-U01")])
+def test_a_bound_is_one_element_that_was_written(shape, id):
+    @nki.jit
+    def kernel(x):
+        for _ in range(nt.scalar(nl.ndarray(shape, dtype=nl.int32, buffer=nl.sbuf))):
+            pass
+        return x
+    with pytest.raises(NkiError) as error:
+        nkisim.simulate(kernel, data(8, 16))
+    assert error.value.id == id
+
+
+@pytest.mark.parametrize("at", [0, 2, 3])
+def test_one_index_of_a_tile_chooses_in_any_dim_of_hbm(at):
+    """`masks[i_p, step[0, 0], i_f]` in the same kernels: as `masks[:, step[0, 0], :]` does."""
+    @nki.jit
+    def kernel(x, at):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        i_p, i_f = nl.arange(8)[:, None], nl.arange(16)[None, :]
+        nl.store(out, 0.0)
+        step = nl.load(at)
+        nl.store(out[i_p, step[0, 0], i_f], nl.load(x[i_p, step[0, 0], i_f]))
+        return out
+    x = data(8, 4, 16)
+    want = np.zeros_like(x)
+    want[:, at] = x[:, at]
+    assert (nkisim.simulate(kernel, x, np.array([[at]], np.int32)) == want).all()
+
+
+def test_one_index_of_a_tile_stays_in_its_dim():
+    @nki.jit
+    def kernel(x, at):
+        i_p, i_f = nl.arange(8)[:, None], nl.arange(16)[None, :]
+        out = nl.ndarray((8, 16), dtype=x.dtype, buffer=nl.shared_hbm)
+        step = nl.load(at)
+        nl.store(out, nl.load(x[i_p, step[0, 0], i_f]))
+        return out
+    with pytest.raises(IndexError, match="NKI-I02|out of bounds"):
+        nkisim.simulate(kernel, data(8, 4, 16), np.array([[4]], np.int32))

@@ -95,3 +95,20 @@ def test_what_is_refused(rule, body, target, text):
     with pytest.raises(NkiError, match=rule) as caught:
         run(body, X, tile, shape=(32, 16), target=target)
     assert text in caught.value.render()
+
+
+def test_an_offset_beyond_its_dim_is_said_with_the_dims_size():
+    """The element address may well lie in the tensor, in another row: it said 8 of 16 elements."""
+    @nki.jit
+    def kernel(x, at):
+        out = nl.ndarray((2, 2), dtype=x.dtype, buffer=nl.shared_hbm)
+        i = nl.ndarray((1, 1), dtype=nl.int32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=i, src=at)
+        t = nl.ndarray((2, 2), dtype=x.dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=t, src=x.ap([[4, 2], [1, 2]], scalar_offset=i, indirect_dim=1))
+        nisa.dma_copy(dst=out, src=t)
+        return out
+    with pytest.raises(IndexError) as error:
+        nkisim.simulate(kernel, np.zeros((4, 4), np.float32), np.array([[8]], np.int32))
+    said = str(error.value.nki_error)
+    assert "run-time offset 8" in said and "0 .. 3" in said

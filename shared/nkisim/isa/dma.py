@@ -58,7 +58,7 @@ def gathered(x: Any, skip: bool) -> np.ndarray:
     value, valid = _gather(x, None)
     if valid is not None and not valid.all():
         if not skip:
-            raise_out_of_bound(x.base, *x.flat())
+            raise_out_of_bound(x, *x.flat())
         value = np.where(valid, value, np.zeros((), value.dtype))
     return value
 
@@ -72,7 +72,7 @@ def scatter(m: Machine, dst: Indirect, value: np.ndarray, rmw: bool = False, ski
         value = np.broadcast_to(value, mask.shape)[mask]
     data = dst.base.storage.elements(dst.base.dtype)
     if not valid.all() and not skip:
-        raise_out_of_bound(dst.base, flat, valid)
+        raise_out_of_bound(dst, flat, valid)
     value = np.broadcast_to(dtypes.cast(value, dst.dtype), flat.shape)
     if rmw:
         np.add.at(data, flat[valid], value[valid])
@@ -85,11 +85,14 @@ def scatter(m: Machine, dst: Indirect, value: np.ndarray, rmw: bool = False, ski
         st.mark(0, hit.shape, (dst.dtype.itemsize,), dst.dtype.itemsize, hit)
 
 
-def raise_out_of_bound(base: Tensor, flat: np.ndarray, valid: np.ndarray) -> None:
+def raise_out_of_bound(x: Indirect, flat: np.ndarray, valid: np.ndarray) -> None:
     """Raise IndexError (NKI-I02) for the first of the element addresses that are not valid."""
     bad = flat[~valid]
-    size = base.storage.nbytes // base.dtype.itemsize       # type: ignore[union-attr]
-    raise out_of_bound_at_run_time(int(bad.min() if bad.min() < 0 else bad[bad >= 0].min()), size)
+    size = x.base.storage.nbytes // x.base.dtype.itemsize       # type: ignore[union-attr]
+    first = int(bad.min() if bad.min() < 0 else bad[bad >= 0].min())
+    if isinstance(x, Patterned) and x.rows.size == 1:
+        raise out_of_bound_at_run_time(first, size, int(x.rows.np.reshape(-1)[0]), x.limit)
+    raise out_of_bound_at_run_time(first, size)
 
 
 def _is_plain(ins: Instr) -> bool:
@@ -111,7 +114,7 @@ def _run_copy(m: Machine, ins: Instr, dst: Tensor) -> None:
         value, valid = _gather(src, ins.mask)
         if valid is not None and not valid.all() and not ins.params.get("skip"):
             if ins.mask is None or not valid[np.broadcast_to(ins.mask, valid.shape)].all():
-                raise_out_of_bound(src.base, *src.flat())           # type: ignore[union-attr]
+                raise_out_of_bound(src, *src.flat())        # type: ignore[union-attr,arg-type]
     else:
         value, valid = src.np, None
     if out_at is not None:

@@ -22,7 +22,7 @@ def _run_src(m: Machine, ins: Instr, dst: Tensor) -> None:
     src = ins.params
     flat, valid = src.flat()
     if not valid.all():
-        raise_out_of_bound(src.base, flat, valid)
+        raise_out_of_bound(src, flat, valid)
     data = src.base.storage.elements(src.dtype)
     dtypes.cast(data[flat], dst.dtype, out=dst.np)
 

@@ -15,11 +15,18 @@ if TYPE_CHECKING:
 
 
 def _is_one_slab(keys: tuple, at: int, left: tuple[int, ...]) -> bool:
-    """Tell whether a subscript is `h[:, index]`: slices and numbers beside a tile of one index."""
+    """Tell whether a subscript is `h[:, index]`: slices and numbers beside a tile of one index.
+
+    Index expressions (nl.arange) may stand in place of slices if one comes before the tile.
+    """
     tile = keys[at]
-    return not isinstance(tile, Shifted) and tile.size == 1 and tile.dtype.kind in "iu" \
-        and tile.kind is not HBM and not any(k is Ellipsis or k.__class__ is Index for k in keys) \
-        and (not set(left) <= {1} or any(k.__class__ is slice for k in keys))
+    if isinstance(tile, Shifted) or tile.size != 1 or tile.dtype.kind not in "iu" \
+            or tile.kind is HBM or any(k is Ellipsis for k in keys):
+        return False
+    if any(k.__class__ is Index for k in keys):
+        return any(k.__class__ is Index for k in keys[:at]) \
+            and not any(k.__class__ is slice for k in keys)
+    return not set(left) <= {1} or any(k.__class__ is slice for k in keys)
 
 
 class Shifted:
@@ -148,7 +155,8 @@ class Patterned(Indirect):
         v, item = self.view, self.view.dtype.itemsize
         offset = v.offset + value * self.step * item
         if not 0 <= value < self.limit:
-            raise out_of_bound_at_run_time(offset // item, self.base.storage.nbytes // item)
+            raise out_of_bound_at_run_time(offset // item, self.base.storage.nbytes // item,
+                                           value, self.limit)
         return v.like(offset, v.shape, v.strides, 0, None)
 
     def flat(self) -> tuple[np.ndarray, np.ndarray]:

@@ -34,7 +34,8 @@ _FUNCTIONS = ("ds", "arange", "ParDim", "ndarray", "matmul")
 #: where the functions of the languages are, and those that do more than issue instructions
 _LANGUAGES = ("nkisim.language.", "nkisim.isa.")
 _REMEMBERS = {"device_print", "dropout", "dynamic_range", "fori_loop", "loop_reduce", "no_reorder",
-              "rand", "random_seed", "shared_constant", "shared_identity_matrix", "while_loop"}
+              "rand", "random_seed", "scalar", "shared_constant", "shared_identity_matrix",
+              "while_loop"}
 #: what tensors have that makes another view of them, or a copy
 _METHODS = {"astype", "broadcast", "broadcast_to", "expand_dim", "expand_dims", "flatten_dims",
             "permute", "reshape", "reshape_dim", "select", "slice", "squeeze_dim"}

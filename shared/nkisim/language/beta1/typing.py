@@ -4,8 +4,11 @@ from __future__ import annotations
 from typing import Any
 
 from ...chip import dtypes
+from ...errors import fail
 from ...handed import TensorSpec
+from ...machine.context import NeedsValues, machine
 from ...machine.limits import integer
+from ...machine.tensor import Tensor
 
 
 class _TensorType(type):
@@ -40,7 +43,24 @@ class immutable:
 
 
 class scalar(metaclass=_TensorType):
-    """A number; `nt.scalar[dtype]` says its dtype."""
+    """A number; `nt.scalar[dtype]` says its dtype.
+
+    In a kernel `nt.scalar(tile)` is the number that a tile of one element holds when the kernel
+    runs: a bound of `range`, or the condition of a `while`. It is not documented; AWS's paged
+    attention (nki-samples, contributed) loops so, with an experimental flag of nki.jit.
+    """
+
+    def __new__(cls, tile: Any) -> Any:
+        m = machine("nt.scalar")
+        m.flush()
+        if not isinstance(tile, Tensor) or tile.size != 1:
+            raise fail("NKI-S09", "nt.scalar takes one element", given=f"{tile!r}"[:80],
+                       limit="a (1, 1) tile, or one element of a tile")
+        if not m.compute:
+            raise NeedsValues
+        m.catch_up()
+        m.undefined.refuse((tile,))
+        return tile.np.reshape(-1)[0].item()
 
 
 def __getattr__(name: str) -> Any:
