@@ -115,7 +115,6 @@ class Timing:
     dge_units: int              # that make descriptors side by side
     dge_issue_us: float         # hardware descriptor generation: one DMA on its unit
     dge_row_us: float           # ... and each row (partition) of it
-    swdge_row_us: float         # each row of a gather or scatter, whose descriptors GpSimd makes
 
     # What the compiler is taken to do (timing/compiler.py, timing/banks.py)
     compiler_window: int        # "reorder": so many instructions of an engine are looked at

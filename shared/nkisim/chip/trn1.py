@@ -58,7 +58,7 @@ TIMING = {
            "pe_strided_load_cycles_per_byte", "act_gap_us", "act_function_us", "act_table_us",
            "hop_us", "dma_done_us", "dma_descriptor_ns", "dma_descriptor_floor_ns",
            "dma_small_write_factor", "dge_units", "dge_issue_us",
-           "dge_row_us", "swdge_row_us"),
+           "dge_row_us"),
     "launch_us": fitted(
         13.0, "nc_latency less body of one vector addition of one tile; kernels of five families "
         "say 13.5 (13.0 to 17.3)"),

@@ -115,9 +115,6 @@ TIMING = {
     "dge_issue_us": fitted(
         0.486, "one vector addition, a row at a time; about 0.6 us is documented", narrow=True),
     "dge_row_us": fitted(0.00095, "vector additions and a transpose, 128 rows at a time"),
-    "swdge_row_us": _read(
-        0.04, "39.8 and 40.4 ns a row with GpSimd 99 % busy, in profiles of two gathers of images; "
-        "that GpSimd makes the descriptors is documented (SDK 2.32, NKI DGE)", narrow=True),
     "shared_ports": documented(False, f"{ARCH2}: DVE, ACT and GpSimd access memory in parallel"),
     "shared_banks": documented(
         True, f"{ARCH2}: DVE and ACT access PSUM at the same time, but not the same bank"),

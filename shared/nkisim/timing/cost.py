@@ -41,7 +41,6 @@ class Transfer:
     hbm_read: int
     hbm_write: int
     triggers: float = 1.0       # less: a share of a larger DMA, and of its trigger
-    software_us: float = 0.0    # GpSimd makes the descriptors, and is busy for so long
 
 
 def trigger_us(x: Transfer, hw: NeuronCore) -> float:
@@ -59,7 +58,7 @@ def issue_us(x: Transfer, hw: NeuronCore, dge: bool) -> float:
 
     `dge`: the hardware makes the descriptors.
     """
-    return x.software_us or (descriptors_us(x, hw) if dge and hw.hwdge else trigger_us(x, hw))
+    return descriptors_us(x, hw) if dge and hw.hwdge else trigger_us(x, hw)
 
 
 def work(kind: Kind, hw: NeuronCore, engine: str) -> Work:
@@ -164,7 +163,5 @@ def transfer(kind: Kind, hw: NeuronCore) -> Transfer:
     if kind.adds:
         ns *= t.dma_rmw_factor
     rows = max(1, chip.shape[0] if chip is not None else pieces)
-    offsets = srcs[-1].elements if indirect else 1      # the last source holds them
     return Transfer((ns + t.dma_semaphore_ns) / 1e3, engines, pieces, rows, nbytes,
-                    kind.read_bytes, kind.write_bytes,
-                    software_us=t.swdge_row_us * pieces if offsets > 1 else 0.0)
+                    kind.read_bytes, kind.write_bytes)

@@ -95,14 +95,6 @@ class Engine:
         elif self.coming:
             self.look(self.coming[0][0])
 
-    def lend(self, at: float, us: float) -> float:
-        """Do something else for so long, from `at` on if it is free; return when that is done."""
-        self.free = max(at, self.free) + us
-        if self.due < self.free:
-            self.due = NEVER
-            self.look(self.free)
-        return self.free
-
     def charge(self, kind: int, at: float) -> float:
         """Run an instruction of a kind; return when it starts. Sets `free` and `done`."""
         interval, latency, _ = self.cost[kind]

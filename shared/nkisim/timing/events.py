@@ -106,8 +106,7 @@ class _Run:
 
     __slots__ = ("deps", "kind_of", "queue_of", "succ", "first_succ", "missing", "place", "start",
                  "issue", "when", "seen", "pred", "events", "queues", "tensor", "dma", "after_dma",
-                 "generators", "software", "made", "shared", "banks", "need_banks", "tile_of",
-                 "left")
+                 "generators", "shared", "banks", "need_banks", "tile_of", "left")
 
     def __init__(self, deps: Dependencies, queue_of_kind: list[int],
                  works: list[cost.Work | None], transfers: list[cost.Transfer | None],
@@ -129,9 +128,6 @@ class _Run:
         self.dma = _dma_engines(transfers, hw)
         self.generators = DescriptorGenerators(dge, [
             0.0 if x is None else cost.descriptors_us(x, hw) for x in transfers]) if dge else None
-        self.software = {k: x.software_us for k, x in enumerate(transfers)
-                         if x is not None and x.software_us}
-        self.made = set[int]()
         self.after_dma = hw.timing.dma_read_us + hw.timing.dma_done_us
         self._make_queues(works, transfers, hw, window)
 
@@ -234,9 +230,7 @@ class _Run:
             else:
                 i = q - QUEUES
                 queue = queue_of[i]
-                if not serve(i, queue, at):
-                    again = queue.again
-                    continue
+                serve(i, queue, at)
                 at, again = queue.done, queue.again
             seen[i] = at                            # tell those who wait for it
             tile = tile_of[i]                       # of the instruction in PSUM, -1 if none
@@ -254,30 +248,16 @@ class _Run:
                     if place[j] < queue.limit:
                         queue.wake(j, when[j])
 
-    def _serve(self, i: int, queue: DmaQueue, at: float) -> bool:
-        """Let a DMA, the first in its queue, have the DMA engines; return whether it had them.
-
-        It had not if GpSimd makes its descriptors first: then it comes again when they are made,
-        and those behind it go on.
-        """
+    def _serve(self, i: int, queue: DmaQueue, at: float) -> None:
+        """Let a DMA, the first in its queue, have the DMA engines."""
         kind = self.kind_of[i]
-        if kind in self.software:
-            if i not in self.made:
-                self.made.add(i)
-                at = self.queues[POOL].lend(at, self.software[kind])
-                heappush(self.events, (at, QUEUES + i))
-                queue.next_arrival()
-                return False
-            queue.again = None
-        elif self.generators is not None:
+        if self.generators is not None:
             at = self.generators.make(kind, at)
         self.start[i], done = self.dma.serve(i, kind, at)
         done += self.after_dma
         if done > queue.done:                       # completions stay in order on a queue
             queue.done = done
-        if kind not in self.software:
-            queue.next_arrival()
-        return True
+        queue.next_arrival()
 
     def _take_banks(self, i: int, engine: Engine, at: float) -> bool:
         """Take the banks of PSUM that an instruction is the first to need, if they are free."""

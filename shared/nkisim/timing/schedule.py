@@ -221,8 +221,6 @@ def _schedule(plan: _Plan, times: events.Times, hw: NeuronCore, spilled: int, dg
     trigger = np.array([cost.trigger_us(x, hw) if x else 0.0 for x in plan.transfers] or [0.0])
     for queue in TRIGGERED_BY:                          # a trigger is an instruction of the engine
         busy[ENGINES[_OF_QUEUE[queue]]] += float(trigger[deps.kind[deps.queue == queue]].sum())
-    software = np.array([x.software_us if x else 0.0 for x in plan.transfers] or [0.0])
-    busy["gpsimd"] += float(software[deps.kind].sum())
     busy["dma"] = times.dma_busy / hw.dma_engines
     return Schedule(np.array(times.start), np.array(times.seen) - hop, np.array(times.issue),
                     np.array(times.pred, np.int32), ran_on, triggers[deps.queue], busy, times.dma,
