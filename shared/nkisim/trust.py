@@ -27,7 +27,7 @@ FEW = 4                     # families: fewer are no neighbourhood
 SHARE = 2 / 3               # of families not seen: so many are no further off than what is said
 NOBODY_KNOWS = 100.0        # %: what counts where the error is unknown
 WEIGHTY = 0.25              # of the body: what is not understood matters from there on
-SEEN = 0.05                 # of the body of a measured kernel: what takes so much was compared
+SEEN = 0.05                 # of the body (or DMAs) of a kernel: what takes less is no matter
 FAR = 2.0                   # times the longest measured one, or as much less than the shortest
 
 BOUND_BY = {"tensor": "Tensor-Engine-bound", "vector": "Vector-Engine-bound",
@@ -82,6 +82,8 @@ def _unlike(plan: Schedule, hw: NeuronCore, dge: bool, cores: int) -> str:
         return f"nothing was compared on {hw.name}"
     if cores > 1:
         return f"no measured kernel runs on {cores} cores at once"
+    if _gathers(plan) >= SEEN:
+        return "no measured kernel gathers or scatters rows, whose descriptors GpSimd makes"
     for what, (is_it, text) in UNKNOWN.items():
         if hw.name == what[0] and _share(plan, hw, dge, is_it) >= WEIGHTY:
             return f"{text} on {hw.name}"
@@ -96,6 +98,21 @@ def _unlike(plan: Schedule, hw: NeuronCore, dge: bool, cores: int) -> str:
     if seen and max(engines.values(), default=0.0) >= WEIGHTY:
         return f"no measured kernel spends its time in {max(new, key=lambda name: new[name])}"
     return ""
+
+
+def _gathers(plan: Schedule) -> float:
+    """Return which share of the DMAs have rows that data choose.
+
+    GpSimd makes their descriptors, in software (AWS Neuron SDK 2.32, NKI: descriptor generation);
+    at what rate is not published, so the model does not charge it, and their time says nothing.
+    """
+    count = np.bincount(plan.deps.kind, minlength=len(plan.transfers)).tolist()
+    every = chosen = 0
+    for n, kind, x in zip(count, plan.trace.kinds, plan.transfers):
+        if x is not None:
+            every += n
+            chosen += n * kind.indirect
+    return chosen / every if every else 0.0
 
 
 def shares(plan: Schedule, hw: NeuronCore, dge: bool) -> dict[str, float]:

@@ -113,6 +113,29 @@ def test_so_are_kernels_far_smaller_and_far_larger_than_all_measured_ones(monkey
         == "measured kernels take 400 to 500 us"
 
 
+@nki.jit
+def of_chosen_rows(a, rows, gather):
+    """Copy 128 rows of `a` for each tile: those that `rows` names, or the next ones."""
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    i_p, i_f = nl.arange(128)[:, None], nl.arange(a.shape[1])[None, :]
+    for i in nl.affine_range(a.shape[0] // 128):
+        chosen = nl.load(rows[i * 128 + i_p, nl.arange(1)[None, :]])
+        x = nl.load(a[chosen[i_p, 0], i_f]) if gather else nl.load(a[i * 128 + i_p, i_f])
+        nl.store(out[i * 128 + i_p, i_f], x)
+    return out
+
+
+@pytest.mark.parametrize("columns", (16, 2048))
+def test_and_kernels_that_gather_rows(columns):
+    """GpSimd makes such descriptors, at a rate that no given measurement tells."""
+    a, rows = np.ones((2048, columns), np.float32), np.zeros((2048, 1), np.int32)
+
+    def why(gather):
+        return nkisim.profile(of_chosen_rows, a, rows, gather, compute=False,
+                              target="trn2").trust.unknown
+    assert "gathers" in why(True) and not why(False)
+
+
 @nki_nki.jit
 def of_two_cores(a):
     out = nki_nl.ndarray(a.shape, dtype=a.dtype, buffer=nki_nl.shared_hbm)
