@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nkisim
-from nkisim.machine import products
+from nkisim.machine import products, stacks
 
 
 def data(*shape, seed=0, dtype=np.float32):
@@ -228,16 +228,17 @@ def test_products_one_by_one_give_the_same_bytes(kernel, dtype, monkeypatch):
 
 
 def test_stacks_stay_within_their_memory():
-    stacks = products.Stacks(1 << 20)
+    kept = products.Stacks(1 << 20)
     for n in range(40):
         parts = [np.full((128, 500), n + k, np.float32) for k in range(2)]
         group = products.Group(None)
         group.operands[0].extend(parts)
         group.places[0].extend([(n, 0, ()), (n, 1, ())])
-        got, copied = stacks.of([group], [500])
+        key = (tuple(group.places[0]),)
+        got, copied = kept.of(key, [group], [500])
         assert (got == np.concatenate(parts)).all()
-        assert copied and got is stacks.of([group], [500])[0]
-        assert sum(x.nbytes for x in stacks._kept.values()) <= 1 << 20
+        assert copied and got is kept.of(key, [group], [500])[0]
+        assert sum(x.nbytes for x in kept._kept.values()) <= 1 << 20
 
 
 #: rows and columns of a sum that two products are added to, in this order
@@ -277,3 +278,51 @@ def test_sums_that_have_bytes_in_common(monkeypatch, parts, times, nests, thread
     for part in parts:
         want[part] += times * whole[part]
     assert np.array_equal(nkisim.simulate(into_each_other, a, b, parts, times), want)
+
+
+@nki.jit
+def tiles_of_a_row(a, b, width, turned):
+    """a.T @ b in tiles of 64 rows and `width` columns; `turned`: a row of tiles from its end."""
+    out = nl.ndarray((a.shape[1], b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    left, right = nl.load(a), nl.load(b)
+    starts = list(range(0, b.shape[1], width))
+    for row in range(0, a.shape[1], 64):
+        for start in starts[::-1] if turned else starts:
+            acc = nl.zeros((64, width), dtype=nl.float32, buffer=nl.psum)
+            acc += nisa.nc_matmul(left[:, row:row + 64], right[:, start:start + width])
+            nl.store(out[row:row + 64, start:start + width], value=nl.copy(acc))
+    return out
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_tiles_of_a_row_are_one_product_up_to_a_width(monkeypatch, dtype, turned, threads):
+    monkeypatch.setenv("NKISIM_THREADS", threads)
+    monkeypatch.setattr(products, "MAX_WIDTH", 70)
+    widths, multiply = [], products.multiply
+
+    def noted(product):
+        widths.append(product[2])
+        multiply(product)
+    monkeypatch.setattr(products, "multiply", noted)
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, shape).astype(dtype) for shape in ((128, 128), (128, 120)))
+    want = a.astype(np.float64).T @ b.astype(np.float64)
+    assert np.array_equal(nkisim.simulate(tiles_of_a_row, a, b, 24, turned), want)
+    if threads == "1":
+        assert widths == ([24] * 5 if turned else [48, 48, 24])
+
+
+def test_matrices_side_by_side():
+    """Only views of one memory whose rows go on from one to the other are one matrix."""
+    whole = np.arange(80, dtype=np.float32).reshape(4, 20)
+    join = stacks.side_by_side
+    left, right = whole[:, 2:5], whole[:, 5:9]
+    assert np.array_equal(join(left, right, 7), whole[:, 2:9])
+    assert np.array_equal(join(join(left, right, 20), whole[:, 9:], 20), whole[:, 2:])
+    assert join(left, right, 6) is None                                 # too wide
+    assert join(right, left, 20) is None and join(left, whole[:, 6:9], 20) is None
+    assert join(left, whole[:3, 5:9], 20) is None                       # other rows
+    assert join(left, whole[:, 5:9:2], 20) is None
+    assert join(left, right.copy(), 20) is None                         # another memory

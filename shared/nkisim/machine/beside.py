@@ -177,19 +177,19 @@ def multiply(product: list) -> None:
     """Compute left.T @ right, and empty `product`: left, parts of right, its columns, results.
 
     The parts lie below each other in `right`; several of them are copied, here, where the memory
-    for that is near. The results are arrays that rows of the product are written to: (array,
-    begin, end, whether they replace what is there or are added to it).
+    for that is near. The results are arrays that parts of the product are written to: (array,
+    rows and columns, whether they replace what is there or are added to it).
     """
     left, parts, columns, results = product
     product.clear()
     right = parts[0] if len(parts) == 1 and parts[0].ndim == 2 else stacked(parts, columns)
-    out, _, _, opens = results[0]
+    out, _, opens = results[0]
     alone = len(results) == 1 and opens and out.flags.c_contiguous
     total = out.reshape(-1, columns) if alone else matrix(left.shape[1], columns)
     with np.errstate(all="ignore"):
         np.matmul(left.T, right, out=total)
-        for out, start, end, opens in results if not alone else ():
-            value = total[start:end].reshape(out.shape)
+        for out, part, opens in results if not alone else ():
+            value = total[part].reshape(out.shape)
             if opens:
                 out[...] = value
             else:

@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from itertools import accumulate, product
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -25,7 +25,7 @@ import numpy as np
 from ..chip.memory import HBM, free_range
 from .beside import DEPTH, Batch, Flying, multiply
 from .shadow import repeated
-from .stacks import Stacks, as_one, keep_apart
+from .stacks import Stacks, as_one, keep_apart, side_by_side
 from .sums import Sums, replaces_zeros
 from .tensor import Tensor
 
@@ -38,6 +38,7 @@ IS_RESULT, IS_OPERAND, IS_HELD, IS_DUE, IS_READ = 1, 2, 4, 8, 16
 NOT_YET, ON_ITS_WAY = IS_RESULT | IS_DUE, IS_DUE | IS_READ
 MAX_ROWS = 8192                         # of a stacked operand: 16 MB for 512 columns
 MAX_COLUMNS = 1024                      # of stationary operands beside each other
+MAX_WIDTH = 4096                        # and of moving ones
 MAX_PRODUCTS = 2048                     # waiting altogether, as they keep their operands alive
 MAX_HELD = 1024                         # other instructions, likewise
 #: bytes of stacked operands that are kept for later: weights are used again and again, and more
@@ -278,8 +279,11 @@ class Products:
         if not groups and not held:
             return
         batch = Batch(held)
+        rows: dict[tuple, list[list[Group]]] = {}       # with the same stationary operands
         for alike in _with_same(groups.values(), 1):
-            self._compute(alike, batch)
+            rows.setdefault(tuple([tuple(g.places[0]) for g in alike]), []).append(alike)
+        for key, row in rows.items():
+            self._compute(key, row, batch)
         if self.flying is None and not self._batches:
             _run_all(held)
             return
@@ -314,33 +318,40 @@ class Products:
             _flag(later)
         _run_all(batch.held)
 
-    def _compute(self, groups: list[Group], batch: Batch) -> None:
-        """Add the products of groups with the same moving operands to their results.
+    def _compute(self, key: tuple, row: list[list[Group]], batch: Batch) -> None:
+        """Add the products of groups to their results: in each list those with the same moving
+        operands, and in all of them the same stationary ones, whose places are the `key`.
 
         Their stationary operands lie beside each other in one product of stacked operands.
         """
-        outs = [g.dst.np for g in groups]
-        ends = list(accumulate(out.shape[0] for out in outs))
-        n = outs[0].size // outs[0].shape[0]
-        left, also = self._stacks.of(groups, [out.shape[0] for out in outs])
-        right, copied = as_one(groups[0], 1, n)
-        parts = groups[0].operands[1] if right is None else [right]
-        adds = [(out, start, end, group.opens)
-                for group, out, start, end in zip(groups, outs, [0, *ends], ends)]
-        product = [left, parts, n, adds]
+        left, also = self._stacks.of(key, row[0], [g.dst.shape[0] for g in row[0]])
+        for parts, copied, some in _beside_each_other(row):
+            self._multiply(left, also, parts, copied, some, batch)
+
+    def _multiply(self, left: np.ndarray, also: bool, parts: list[np.ndarray], copied: bool,
+                  row: list[list[Group]], batch: Batch) -> None:
+        """Multiply, or send the product on its way; `also` and `copied`: both are copies."""
+        adds, columns = [], 0
+        for groups in row:
+            begin, bottom, columns = columns, 0, columns + _columns(groups)
+            for out, opens in [(group.dst.np, group.opens) for group in groups]:
+                top, bottom = bottom, bottom + out.shape[0]
+                adds.append((out, np.s_[top:bottom, begin:columns], opens))
+        product = [left, parts, columns, adds]
         if self.flying is None:
             multiply(product)
             return
         alive = 0                                   # bytes that there are for this product alone
-        if copied or any(st.kind is not HBM for st in groups[0].storages[1]):
+        storages = {st for groups in row for st in groups[0].storages[1]}
+        if copied or any(st.kind is not HBM for st in storages):
             alive += sum(part.nbytes for part in parts)
         if also and left is not self._left:
             alive += left.nbytes
         self._left = left
         self.flying.start(batch, alive, product)
-        batch.due += [ref(g.dst.storage) for g in groups]
-        batch.read += [ref(st) for g, which, there in ((groups[:1], 1, copied), (groups, 0, also))
-                       if not there for x in g for st in x.storages[which]]
+        batch.due += [ref(g.dst.storage) for groups in row for g in groups]
+        batch.read += [ref(st) for st in storages if not copied]
+        batch.read += [ref(st) for g in row[0] for st in g.storages[0] if not also]
 
 
 def _flag(batch: Batch) -> None:
@@ -372,6 +383,31 @@ def _with_same(groups: Iterable[Group], which: int) -> Iterator[list[Group]]:
                 some, columns = [], group.dst.shape[0]
             some.append(group)
         yield some
+
+
+def _columns(groups: list[Group]) -> int:
+    """Return how many columns the moving operands of groups have, which share them."""
+    dst = groups[0].dst
+    return dst.size // dst.shape[0]
+
+
+def _beside_each_other(row: list[list[Group]]
+                       ) -> list[tuple[list[np.ndarray], bool, list[list[Group]]]]:
+    """Return moving operands, whether they are a copy, and the groups that have them; as one
+    operand those that lie beside each other in memory, as the tiles of a row of a matrix do."""
+    found: list[tuple[list[np.ndarray], bool, list[list[Group]]]] = []
+    for groups in row:
+        right, copied = as_one(groups[0], 1, _columns(groups))
+        if right is None:
+            found.append((groups[0].operands[1], False, [groups]))
+            continue
+        parts, _, some = found[-1] if found else ([], False, [])
+        wide = side_by_side(parts[0], right, MAX_WIDTH) if len(parts) == 1 else None
+        if wide is not None:
+            found[-1] = [wide], False, [*some, groups]
+        else:
+            found.append(([right], copied, [groups]))
+    return found
 
 
 def _place(t: Tensor, offset: int, form: tuple) -> tuple:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -25,15 +25,14 @@ class Stacks:
         self._kept: dict[tuple, np.ndarray] = {}
         self._bytes = 0
 
-    def of(self, groups: list[Group], columns: list[int]) -> tuple[np.ndarray, bool]:
+    def of(self, key: tuple, groups: list[Group], columns: list[int]) -> tuple[np.ndarray, bool]:
         """Return the stationary operands of groups as one matrix: those of a group below each
         other, the groups beside each other, with so many columns each; and whether that is a copy
-        of them."""
+        of them. `key`: their places."""
         if len(groups) == 1:
             whole, copied = as_one(groups[0], 0, columns[0])
             if whole is not None:
                 return whole, copied
-        key = tuple(tuple(g.places[0]) for g in groups)
         stack = self._kept.get(key)
         if stack is None:
             rows = sum(part.size for part in groups[0].operands[0]) // columns[0]
@@ -67,6 +66,17 @@ def as_one(group: Group, which: int, columns: int) -> tuple[np.ndarray | None, b
         return whole, not np.may_share_memory(whole, a)
     strides = merge_dims(a.shape, a.strides, shape)
     return None if strides is None else as_strided(a, shape, strides), False
+
+
+def side_by_side(left: np.ndarray, right: np.ndarray, most: int) -> np.ndarray | None:
+    """Return two matrices as one of `most` columns at most, if each row of the first goes on in
+    memory as the row of the second; else None."""
+    if left.ndim != 2 or len(left) != len(right) or left.strides != right.strides:
+        return None
+    columns, end = left.shape[1] + right.shape[1], _address(left) + left.shape[1] * left.strides[1]
+    if columns > most or _address(right) != end or _owner(left) is not _owner(right):
+        return None
+    return as_strided(left, (len(left), columns), left.strides)
 
 
 def _fill(to: np.ndarray, parts: list[np.ndarray]) -> None:
@@ -135,6 +145,13 @@ def in_a_row(parts: list[np.ndarray], loops: list[int]) -> np.ndarray | None:
 
 def _address(a: np.ndarray) -> int:
     return a.__array_interface__["data"][0]
+
+
+def _owner(a: Any) -> Any:
+    """Return whose memory an array is a view of."""
+    while (base := getattr(a, "base", None)) is not None:
+        a = base
+    return a
 
 
 def matrix(rows: int, columns: int) -> np.ndarray:
