@@ -48,7 +48,8 @@ def markdown() -> list[str]:
                   "|---|---|---|---|"]
         for name in sorted((n for m, n in every if m == module), key=str.lower):
             value, row = found(module, name), rows.get(f"{module}.{name}")
-            says = f"`{value.__signature__}`" if hasattr(value, "__signature__") else "-"
+            plain = isinstance(value, type) or not hasattr(value, "__signature__")
+            says = "-" if plain else f"`{value.__signature__}`"     # of enums, since Python 3.13
             steps = f"`{row.name}` ({', '.join(row.engines)})" if row else "-"
             status = "missing" if value is None else "modelled"
             if f"{module}.{name}" in TAKEN:
