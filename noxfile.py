@@ -85,6 +85,12 @@ def tests(session: nox.Session) -> None:
                     *results("tests-infra"))
 
 
+@nox.session(default=False)
+def pythons(session: nox.Session) -> None:
+    """Run what depends on the version of Python in each other one here: -- 3.13 ..."""
+    session.run("python", "tests/labkit/try_pythons.py", *session.posargs)
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style (ruff) and types (mypy)."""
