@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import neuronxcc.nki.isa as beta1_isa
+import nki.isa as nisa
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -42,3 +44,10 @@ def test_all_that_name_the_oldest_python_name_the_same():
         found = re.search(r"OLDEST = \((\d), (\d+)\)", (ROOT / name).read_text(encoding="utf-8"))
         said.add(".".join(found.groups()))
     assert said == {oldest()}
+
+
+@pytest.mark.parametrize("isa", [beta1_isa, nisa], ids=["neuronxcc.nki", "nki"])
+def test_a_generation_prints_as_its_number_in_every_python(isa):
+    generation = isa.nc_version.gen3
+    assert (str(generation), f"{generation}", generation) == ("3", "3", 3)
+    assert repr(generation) == "<nc_version.gen3: 3>"
