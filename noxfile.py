@@ -9,9 +9,19 @@ leaves its results there. `.ci/run` sets both.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import nox
+
+OLDEST = (3, 10)
+if sys.version_info < OLDEST:       # pip would take minutes to say less, see setup.py
+    sys.stderr.write(
+        f"trainium-labs needs Python {OLDEST[0]}.{OLDEST[1]} or newer; this is Python "
+        f"{sys.version.split()[0]} ({sys.executable}).\n"
+        "Install a newer one, from your system's packages or python.org, and start nox with it:\n"
+        "    python3.13 -m pip install nox && python3.13 -m nox -s simulate\n")
+    sys.exit(2)
 
 nox.options.reuse_existing_virtualenvs = True
 nox.options.sessions = ["simulate", "tests"]
@@ -73,6 +83,12 @@ def tests(session: nox.Session) -> None:
     with session.chdir("infra/tests"):
         session.run("python", "-m", "pytest", "-q", "test_spec.py", "test_cost.py",
                     *results("tests-infra"))
+
+
+@nox.session(default=False)
+def pythons(session: nox.Session) -> None:
+    """Run what depends on the version of Python in each other one here: -- 3.13 ..."""
+    session.run("python", "tests/labkit/try_pythons.py", *session.posargs)
 
 
 @nox.session

@@ -41,4 +41,4 @@ def test_ci_runs_the_commands_of_the_readme_and_every_session_of_tests():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     commands = re.findall(r"python3 -m nox -s (\w+)$", readme, re.MULTILINE)
     assert commands == ["simulate", "tests"] and set(commands) <= set(sessions)
-    assert set(sessions) == {"lint", "simulate", "tests", "infra"}
+    assert set(sessions) == {"lint", "simulate", "tests", "pythons", "infra"}

@@ -2,7 +2,7 @@
 
     python tests/labkit/try_wheel.py dist/*.whl dist/*.tar.gz
 
-Ends with 1 if one fails, and with 2 if no Python of 3.10 to 3.13 was found.
+Ends with 1 if one fails, and with 2 if no Python of VERSIONS was found.
 """
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-VERSIONS = ("3.10", "3.11", "3.12", "3.13")
+VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
 KERNEL = '''
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl

@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -231,8 +232,9 @@ def test_an_error_inside_the_module_is_not_a_missing_module(python):
 HOOK_FILES = ["_nkisim_hook.py", "nkisim.pth", "nkisim.start"]
 
 
-def hook_files(python) -> list[str]:
-    return sorted(path.name for path in python.site.iterdir() if "nkisim" in path.name)
+def hook_files(python, folder=None) -> list[str]:
+    found = (folder or python.site).glob("*nkisim*")
+    return sorted(path.name for path in found)
 
 
 def test_enable_reaches_every_program_of_the_venv(python):
@@ -318,17 +320,21 @@ def test_user_is_refused_where_it_has_no_effect(python, command):
 
 def test_outside_a_venv_it_refuses_and_names_the_ways(python):
     """The venv's own code with the one fact changed: nobody's real Python is touched."""
-    outside = ("import sys; sys.base_prefix = sys.prefix; from nkisim.doors.cli import main; "
-               "sys.exit(main(sys.argv[1:]))")
+    change = "import sys; sys.base_prefix = sys.prefix; "
+    outside = change + "from nkisim.doors.cli import main; sys.exit(main(sys.argv[1:]))"
+    # Debian's Python has another folder for what lies in no venv
+    asked = python.run("-c", change + "import sysconfig; print(sysconfig.get_path('purelib'))")
+    folder = Path(asked.stdout.strip())
+    assert python.site.parents[2] in folder.parents
     for command in ("enable", "disable"):
         done = python.run("-c", outside, command)
         assert done.returncode == 2 and "does not run in a venv" in done.stderr
         assert "--user" in done.stderr and "--force" in done.stderr
-        assert hook_files(python) == []
+        assert hook_files(python, folder) == []
     assert python.run("-c", outside, "enable", "--force").returncode == 0
-    assert hook_files(python) == HOOK_FILES
+    assert hook_files(python, folder) == HOOK_FILES
     assert python.run("-c", outside, "disable", "--force").returncode == 0
-    assert hook_files(python) == []
+    assert hook_files(python, folder) == []
 
 
 def test_enable_user_writes_to_the_users_folder(python_with_user_site, tmp_path):

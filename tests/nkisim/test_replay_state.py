@@ -41,6 +41,15 @@ def comprehends(x):
 
 
 @nki.jit
+def comprehends_in_two(x):
+    out = nl.ndarray((N, 128, 4), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    for i in [(nl.store(out[i, k], tile[k]), i)[1] for k in range(1) for i in nl.affine_range(N)]:
+        nl.store(out[i], tile)
+    return out
+
+
+@nki.jit
 def counts(x):
     out = nl.ndarray((N, 128, 4), dtype=x.dtype, buffer=nl.shared_hbm)
     n, tile = 0, nl.load(x)
@@ -108,8 +117,8 @@ def multiplies(x):
     return out
 
 
-@pytest.mark.parametrize("kernel", [collects, comprehends, counts, enumerates, carries, breaks,
-                                    places, multiplies], ids=lambda k: k.__name__)
+@pytest.mark.parametrize("kernel", [collects, comprehends, comprehends_in_two, counts, enumerates,
+                                    carries, breaks, places, multiplies], ids=lambda k: k.__name__)
 def test_what_a_loop_leaves_to_python_is_kept(kernel):
     same_record(kernel, ones(128, 4))
 

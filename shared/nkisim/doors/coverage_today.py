@@ -1,6 +1,7 @@
 """The part of COVERAGE.md about `nki`, the dialect of today: its public names at release 0.7."""
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -48,7 +49,9 @@ def markdown() -> list[str]:
                   "|---|---|---|---|"]
         for name in sorted((n for m, n in every if m == module), key=str.lower):
             value, row = found(module, name), rows.get(f"{module}.{name}")
-            says = f"`{value.__signature__}`" if hasattr(value, "__signature__") else "-"
+            # since Python 3.13 enums have one as well, in another form in each version
+            own = None if inspect.isclass(value) else getattr(value, "__signature__", None)
+            says = f"`{own}`" if isinstance(own, inspect.Signature) else "-"
             steps = f"`{row.name}` ({', '.join(row.engines)})" if row else "-"
             status = "missing" if value is None else "modelled"
             if f"{module}.{name}" in TAKEN:

@@ -105,8 +105,10 @@ def _prepare_script(script: str, args: list[str]) -> Callable[[], None]:
 
     path = os.path.abspath(script)
     main = ModuleType("__main__")
-    main.__dict__.update(__file__=path, __cached__=None, __builtins__=builtins,
+    main.__dict__.update(__file__=path, __builtins__=builtins,
                          __loader__=importlib.machinery.SourceFileLoader("__main__", path))
+    if sys.version_info < (3, 15):
+        main.__dict__["__cached__"] = None
     # The real thing, not a stand-in that goes away: pickle, inspect and multiprocessing look here.
     sys.modules["__main__"] = main
     sys.argv[:] = [script, *args]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import fail
 from . import nest, replay, tracedonce
+from .bytecode import changed_names, is_for_statement
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -57,13 +58,12 @@ _heads: dict[tuple[int, int], tuple[CodeType, dict[str, int] | None]] = {}
 
 
 def _head(frame: FrameType) -> dict[str, int] | None:
-    """Return what tracedonce says of a `for` statement's body, None if it is no such statement."""
+    """Return what changed_names says of a `for` statement; None if it is none."""
     code, at = frame.f_code, frame.f_lasti
     known = _heads.get((id(code), at))              # hashing the code itself would take long
     if known is None:
-        is_head = replay.is_for_statement(frame)
-        known = _heads[id(code), at] = \
-            (code, tracedonce.changed_names(code, at) if is_head else None)
+        is_head = is_for_statement(code, at)
+        known = _heads[id(code), at] = code, changed_names(code, at) if is_head else None
     return known[1]
 
 

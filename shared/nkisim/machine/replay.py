@@ -22,7 +22,6 @@ A loop that is not what was foretold raises Diverged: the kernel then runs again
 """
 from __future__ import annotations
 
-import dis
 import functools
 import inspect
 from array import array
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
 
 FEWEST = 8              # iterations below which nothing is gained
 PROBES = 3              # iterations that are executed at first; all but the first are compared
-_GET_ITER, _FOR_ITER, _EXTENDED_ARG = (dis.opmap[n] for n in ("GET_ITER", "FOR_ITER",
-                                                              "EXTENDED_ARG"))
 
 
 class Diverged(BaseException):
@@ -226,20 +223,6 @@ def _follows(part: Part, probes: list[Part], steps: list[np.ndarray], later: int
 
 
 # -- the loop itself -----------------------------------------------------------------------------
-
-def is_for_statement(frame: FrameType) -> bool:
-    """Tell whether a frame, now asking for an iterator, is at the head of a `for` statement.
-
-    Then nothing lies between the loop and its body, as `zip` or a comprehension's list would. The
-    compiler makes GET_ITER and at once FOR_ITER of such a statement and of nothing else. A
-    generator's frame hands iterations to somebody unknown.
-    """
-    code, at = frame.f_code.co_code, frame.f_lasti
-    after = code[at + 2::2].lstrip(bytes([_EXTENDED_ARG]))[:1]
-    return code[at] == _GET_ITER and after == bytes([_FOR_ITER]) \
-        and not frame.f_code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE
-                                         | inspect.CO_ASYNC_GENERATOR)
-
 
 def iterate(m: Machine, loop: int, parent: int, values: range, frame: FrameType
             ) -> Iterator[Any]:

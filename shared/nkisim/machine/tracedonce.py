@@ -10,57 +10,16 @@ Tiles are not numbers: what they carry from iteration to iteration is for the ha
 from __future__ import annotations
 
 import ctypes
-import dis
 import inspect
 import sys
 from collections.abc import Iterator
-from types import CodeType, FrameType
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .machine import Machine
 
 _NUMBERS = (bool, int, float, str, type(None))
-
-
-def changed_names(code: CodeType, at: int) -> dict[str, int]:
-    """Return the local variables that a loop's body reads and then binds anew, with their lines.
-
-    `at` is the offset of the instruction that asked for the loop's iterator. A variable that the
-    body binds first is its own in each iteration, and is not among them.
-    """
-    body: list[dis.Instruction] = []
-    end = None
-    for step in dis.get_instructions(code):
-        if step.offset <= at:
-            continue
-        if end is None:
-            if step.opname == "FOR_ITER":
-                end = step.argval
-            continue
-        if step.offset >= end:
-            break
-        body.append(step)
-    lines = dict(dis.findlinestarts(code))
-    line = code.co_firstlineno
-    seen: dict[str, str] = {}
-    changed: dict[str, int] = {}
-    for step in body:
-        line = lines.get(step.offset) or line
-        # some versions of Python have instructions for two variables: LOAD_FAST_LOAD_FAST (a, b)
-        names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
-        for name, verb in zip(names, _verbs(step.opname)):
-            first = seen.setdefault(name, verb)
-            if verb == "STORE" and first == "LOAD":
-                changed.setdefault(name, line)
-    return changed
-
-
-def _verbs(opname: str) -> tuple[str, ...]:
-    """Return what an instruction does to each local variable that it names."""
-    if "_FAST" not in opname and "_DEREF" not in opname:
-        return ()
-    return tuple(word for word in opname.split("_") if word in ("LOAD", "STORE"))
 
 
 def numbers(m: Machine, frame: FrameType, names: dict[str, int]) -> dict[str, Any]:

@@ -5,13 +5,11 @@ is true because it is there. Masks joined by `and` have run in the SDK: Python k
 """
 from __future__ import annotations
 
-import dis
-import functools
 import sys
-from types import CodeType
 from typing import Any
 
 from ..errors import fail, user_frame
+from .bytecode import joins
 from .context import current
 
 
@@ -26,7 +24,7 @@ def no_truth(what: str, name: str = "err_control_flow_condition_depending_on_ara
 def of_mask() -> bool:
     """Return True, with a finding, for a mask that `and` or `or` joins to another; else raise."""
     m, frame = current.get(), user_frame(sys._getframe(1))
-    if m is None or frame is None or not _joins(frame.f_code, frame.f_lasti):
+    if m is None or frame is None or not joins(frame.f_code, frame.f_lasti):
         no_truth("a mask (a comparison of index expressions)")
     else:
         m.find("NKI-I14", "error", "masks are joined by `and` or `or` (a < b < c is an `and` as "
@@ -67,21 +65,3 @@ def compared_with_none(name: str) -> bool:
         m.find("NKI-I15", "warning", "a tensor is compared with None, which is no comparison of "
                "its elements. Write `x is None` or `x is not None`", m.here())
     return name == "not_equal"
-
-
-@functools.lru_cache(maxsize=1024)
-def _joins(code: CodeType, at: int) -> bool:
-    """Tell whether the instruction at `at` decides an `and` or `or` whose value is kept.
-
-    Then it leaves its operand on the stack, which may be the value of the whole: Python 3.10 and
-    3.11 have an instruction for that, later ones copy the operand first. An `if` does neither.
-    """
-    before = ""
-    for ins in dis.get_instructions(code):
-        if ins.opname == "EXTENDED_ARG":        # Python 3.10 may stand at the prefix
-            continue
-        if ins.offset >= at:
-            decides = ins.opname == "TO_BOOL" or ins.opname.startswith("POP_JUMP")
-            return ins.opname.endswith("_OR_POP") or decides and before == "COPY"
-        before = ins.opname
-    return False

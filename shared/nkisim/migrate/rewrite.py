@@ -468,14 +468,13 @@ class _Children(ast.NodeTransformer):
         self.function = function
 
     def visit(self, node: ast.AST) -> ast.AST:
-        new = type(node)()
-        for name, value in ast.iter_fields(node):
+        fields = dict(ast.iter_fields(node))
+        for name, value in fields.items():
             if isinstance(value, list):
-                value = [self.function(v) if isinstance(v, ast.AST) else v for v in value]
+                fields[name] = [self.function(v) if isinstance(v, ast.AST) else v for v in value]
             elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context):
-                value = self.function(value)
-            setattr(new, name, value)
-        return ast.copy_location(new, node)
+                fields[name] = self.function(value)
+        return ast.copy_location(type(node)(**fields), node)
 
 
 def _parsed(text: str) -> ast.expr:

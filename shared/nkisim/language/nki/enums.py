@@ -94,6 +94,7 @@ class dependency(Enum):
 #: generations of the NeuronCore, gen2, gen3 ..., in order: kernels compare them with < and >=
 nc_version = IntEnum("nc_version", {f"gen{c.generation}": c.generation    # type: ignore[misc]
                                     for c in hw.CORES})
+nc_version.__str__ = int.__repr__       # type: ignore[method-assign]  # 3.10 prints the names
 
 
 class MemoryRegion(Enum):
