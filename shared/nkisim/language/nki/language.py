@@ -55,8 +55,7 @@ float4_e2m1fn_x4 = "float4_e2m1fn_x4"
 
 # -- memories --------------------------------------------------------------------------------
 sbuf, psum = MemoryRegion.sbuf, MemoryRegion.psum
-hbm = private_hbm = MemoryRegion.private_hbm
-shared_hbm = MemoryRegion.shared_hbm
+private_hbm, shared_hbm = MemoryRegion.private_hbm, MemoryRegion.shared_hbm
 
 
 def is_sbuf(buffer: Any) -> bool:
@@ -399,6 +398,8 @@ def __getattr__(name: str) -> Any:
     """
     from .older import NAMES
     from .versions import missing
+    if name == "hbm":               # the compiler of 0.1 and 0.2 shares it between cores
+        return shared_hbm if level.older() else private_hbm
     if name in NAMES:
         return NAMES[name]
     raise missing("nl", name, globals())
