@@ -296,3 +296,20 @@ def test_hbm_is_private_since_0_3_and_that_is_said(monkeypatch):
         assert nl.hbm is nl.private_hbm
         found = {f.id for f in nkisim.run(halves[2], x, target="trn2").findings}
         assert {"NKI-O04", "NKI-R07"} <= found
+
+
+@nki.jit
+def second_row(x):
+    t = tile(1, x.shape[1])
+    nisa.dma_copy(dst=t, src=x.ap([[x.shape[1], 1], [1, x.shape[1]]], scalar_offset=1))
+    return stored(t)
+
+
+def test_a_number_of_python_was_a_run_time_offset_as_well(monkeypatch):
+    x = np.arange(32 * 4, dtype=np.float32).reshape(32, 4)
+    monkeypatch.setenv(VERSION_VARIABLE, "0.2")
+    assert (nkisim.simulate(second_row, x) == x[1:2]).all()
+    monkeypatch.delenv(VERSION_VARIABLE)
+    with pytest.raises(NkiError) as caught:
+        nkisim.simulate(second_row, x)
+    assert caught.value.id == "NKI-N02" and "offset=" in caught.value.hint
