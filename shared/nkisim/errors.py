@@ -174,6 +174,22 @@ def fail(id: str, what: str, *, name: str = "", limit: str = "", given: str = ""
                     where=where)
 
 
+def not_understood(api: str, exc: BaseException, more: str = "", *, limit: str = "", hint: str = "",
+                   where: Where | None = None) -> NkiError:
+    """Return the error for a call that the simulator could not make sense of, and so raised `exc`.
+
+    `more` goes on with what the exception says.
+    """
+    if isinstance(exc, OverflowError):
+        return fail("NKI-D03", f"{api} was given a number that is too large", where=where,
+                    limit="32 bits for constants, 64 bits for sizes and addresses",
+                    hint="print the number; sizes and offsets come from shapes, so that one beyond "
+                         "all memory is a product too many")
+    return fail("NKI-X01", f"{api} was not given what it takes: "
+                f"{str(exc).strip() or type(exc).__name__}{more}",
+                limit=limit, hint=hint, where=where)
+
+
 def out_of_bound_at_run_time(index: int, size: int, offset: int = -1, room: int = 0) -> IndexError:
     """Return the IndexError of an indirect access beyond the tensor.
 
@@ -262,9 +278,7 @@ def in_user_code(exc: BaseException) -> BaseException:
         return trim(exc)
     where = caller and Where(caller.tb_frame.f_code.co_filename, caller.tb_lineno,
                              caller.tb_frame.f_code.co_name)
-    text = str(exc).strip() or type(exc).__name__
-    new = NkiError("NKI-X01", f"{_spoken(called.co_name)} was not given what it takes: {text}",
-                   where=where or None)
+    new = not_understood(_spoken(called.co_name), exc, where=where or None)
     new.__cause__, new.__suppress_context__ = None, True
     new.__context__ = exc
     return trim(new.with_traceback(exc.__traceback__))

@@ -283,7 +283,9 @@ def _launch(kernel: Kernel, args: tuple, kwargs: dict, target: str | None, compu
         raise error
     spoken = DIALECT.set(kernel.dialect)
     try:
-        handed = outputs(m, kernel, box, result) if compute else None
+        handed = None
+        if compute or result is not None and not any(k.write_bytes for k in m.trace.kinds):
+            handed = outputs(m, kernel, box, result)    # of nothing, no time is predicted either
     finally:
         DIALECT.reset(spoken)
     if all(f.severity == "note" for f in m.findings):

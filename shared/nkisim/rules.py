@@ -131,7 +131,7 @@ The engines compute in float32; NumPy makes float64 and int64 unless told otherw
 NKI-D02 | - | The data types of the chip
 float32, tfloat32, bfloat16, float16, float8_e4m3, float8_e5m2, and 8-, 16- and 32-bit integers.
 NKI-D03 | - | Constants fit in 32 bits
-Constants travel inside the instruction, which has 32 bits for them.
+Constants travel inside the instruction, which has 32 bits for them. Sizes and addresses have 64.
 Try: a float constant, or a smaller integer.
 NKI-D04 | - | A view as another dtype
 The last dim's bytes must divide by the new item size.
@@ -167,6 +167,9 @@ Two-operand Vector Engine instructions read at most one operand from PSUM.
 NKI-M08 | err_hbm_tensor_with_init_value_not_supported | HBM tensors have no initial value
 HBM is written by DMA, so a value takes an instruction; nl.zeros and nl.full make tiles.
 Try: nl.ndarray, then nl.store a tile or a number.
+NKI-M11 | - | A tensor in HBM fits into the memory of the chip
+All cores of a chip share its HBM, {hbm_bytes}.
+Try: print the shape; a size beyond all memory is a product too many.
 NKI-M10 | - | Tiles that live at the same time fit into SBUF and PSUM
 A tile's memory is free again when it has been read for the last time. What is alive at the same time, of all tiles, has to fit into a partition: of SBUF {sbuf_usable_bytes}; of PSUM {psum_bytes}. What does not is spilled: from SBUF to HBM and back, from PSUM to SBUF. The predicted time has that.
 Try: smaller tiles, or load later and use sooner.

@@ -147,8 +147,8 @@ KERNELS: dict[str, tuple[str, str]] = {
         .replace("import neuronxcc.nki as nki\n",
                  "import __main__\nask = __main__.ask\nimport neuronxcc.nki as nki\n", 1)),
     "call_anything": ("call what is no function of NKI", body(
-        "for path in ('os.system', 'builtins.eval', 'neuronxcc.nki.language.machine', "
-        "'neuronxcc.nki.language.allocate.input_tensor', 'numpy.load'):\n    try:\n"
+        "for path in ('os.system', 'builtins.eval', 'neuronxcc.nki.language._machine', "
+        "'neuronxcc.nki.language._allocate.input_tensor', 'numpy.load'):\n    try:\n"
         "        print('STOLEN', ask('call', path, ['T', ['id']], ['M', []]))\n"
         "    except Exception:\n        pass\nreturn out")
         .replace("import neuronxcc.nki as nki\n",

@@ -4,6 +4,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import types
 from pathlib import Path
 
 import numpy as np
@@ -87,7 +88,7 @@ def test_the_table_is_there_for_other_tools(capsys):
 
 @pytest.mark.parametrize("which", [coverage, coverage_today], ids=["neuronxcc.nki", "nki"])
 def test_only_names_of_nki_are_suggested(which):
-    """Modules of the dialects import what kernels do not see: nl.machine, nisa.dma ..."""
+    """Modules of the dialects hold what is not in the reference: INSTRUCTIONS, TABLE ..."""
     documented = set(which.names()) | {
         tuple(api.partition("(")[0].split(".")) for row in ROWS.values()
         for api in (row.public, row.nki) if api}
@@ -100,3 +101,17 @@ def test_only_names_of_nki_are_suggested(which):
             assert [n for n in said if (module, n) not in documented] == []
     with pytest.raises(AttributeError, match=r"nisa\.dma_copy"):
         _ = which.MODULES["nisa"].dmacopy
+
+
+@pytest.mark.parametrize("which", [coverage, coverage_today], ids=["neuronxcc.nki", "nki"])
+def test_what_a_dialect_imports_for_itself_is_no_name_of_it(which):
+    """A kernel that says nl.machine or nisa.dma means something else: it gets a sentence."""
+    for module in ("nl", "nisa"):
+        facade, ours = which.MODULES[module], "nkisim."
+        public = {n for m, n in which.names() if m == module}
+        for name, value in vars(facade).items():
+            if not name.startswith("_") and isinstance(value, types.ModuleType):
+                assert name in (*public, "constants") or not value.__name__.startswith(ours), name
+        for name in ("machine", "dma", "Machine", "current"):
+            with pytest.raises(AttributeError, match=f"has no '{name}'"):
+                getattr(facade, name)

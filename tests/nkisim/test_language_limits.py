@@ -109,6 +109,7 @@ def kernel(x):
     said = level.scan(program.of_text(text, "kernel.py"), "0.6")
     assert [(f.id, f.text.partition(":")[0]) for f in said] == [("NKI-G38", "class Plain")]
     assert level.scan(program.of_text(text, "kernel.py"), "0.7") == []
+    assert level.scan(program.of_text(text, "kernel.py"), "0.2") == []
 
 
 def test_signatures_are_looked_at():

@@ -265,3 +265,51 @@ def test_a_partition_dim_that_is_not_the_first_one(monkeypatch):
         return stored(t)
     with pytest.raises(NkiError, match="list of tiles.*NKI_LANGUAGE_VERSION=0.2"):
         nkisim.run(kernel, X)
+
+
+@nki.jit
+def halves(x):
+    """Each core writes its half of an output in nl.hbm, and says where its input lies."""
+    out = tile(*x.shape, dtype=x.dtype, buffer=nl.hbm)
+    rows = x.shape[0] // nl.num_programs(0)
+    at = nl.ds(nl.program_id(0) * rows, rows)
+    t = tile(rows, x.shape[1])
+    nisa.dma_copy(dst=t, src=x[at])
+    if x.buffer == nl.hbm:
+        nisa.tensor_scalar(dst=t, data=t, op0=nl.multiply, operand0=2.0)
+    nisa.dma_copy(dst=out[at], src=t)
+    return out
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_hbm_was_shared_by_the_cores(monkeypatch, cores):
+    x = np.ones((32, 24), np.float32)
+    monkeypatch.setenv(VERSION_VARIABLE, "0.2")
+    run = nkisim.run(halves[cores], x, target="trn2")
+    assert (run.outputs == 2).all() and not [f for f in run.findings if f.severity == "error"]
+
+
+def test_hbm_is_private_since_0_3_and_that_is_said(monkeypatch):
+    x = np.ones((32, 24), np.float32)
+    for version in ("0.3", "0.7"):
+        monkeypatch.setenv(VERSION_VARIABLE, version)
+        assert nl.hbm is nl.private_hbm
+        found = {f.id for f in nkisim.run(halves[2], x, target="trn2").findings}
+        assert {"NKI-O04", "NKI-R07"} <= found
+
+
+@nki.jit
+def second_row(x):
+    t = tile(1, x.shape[1])
+    nisa.dma_copy(dst=t, src=x.ap([[x.shape[1], 1], [1, x.shape[1]]], scalar_offset=1))
+    return stored(t)
+
+
+def test_a_number_of_python_was_a_run_time_offset_as_well(monkeypatch):
+    x = np.arange(32 * 4, dtype=np.float32).reshape(32, 4)
+    monkeypatch.setenv(VERSION_VARIABLE, "0.2")
+    assert (nkisim.simulate(second_row, x) == x[1:2]).all()
+    monkeypatch.delenv(VERSION_VARIABLE)
+    with pytest.raises(NkiError) as caught:
+        nkisim.simulate(second_row, x)
+    assert caught.value.id == "NKI-N02" and "offset=" in caught.value.hint

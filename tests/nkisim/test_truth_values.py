@@ -3,6 +3,9 @@ from __future__ import annotations
 
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
+import nki as newer
+import nki.isa as newer_isa
+import nki.language as newer_nl
 import numpy as np
 import pytest
 from neuronxcc import nki
@@ -235,3 +238,43 @@ def kernel(x):
     exec(compile(code, "<nowhere>", "exec"), names)
     run = nkisim.run(nki.jit(names["kernel"]), X)
     np.testing.assert_array_equal(run.outputs, np.stack([X, 2 * X]))
+
+# -- a loop that nothing ends ----------------------------------------------------------------------
+
+@newer.jit
+def counted_down(x):
+    out = newer_nl.ndarray(x.shape, dtype=x.dtype, buffer=newer_nl.shared_hbm)
+    t = newer_nl.ndarray(x.shape, dtype=x.dtype, buffer=newer_nl.sbuf)
+    newer_isa.dma_copy(dst=t, src=x)
+    while t:                                                # true, whatever it holds
+        newer_isa.tensor_scalar(dst=t, data=t, op0=newer_nl.subtract, operand0=1.0)
+    newer_isa.dma_copy(dst=out, src=t)
+    return out
+
+
+@newer.jit
+def until_a_number_says(x, more=None):
+    out = newer_nl.ndarray(x.shape, dtype=x.dtype, buffer=newer_nl.shared_hbm)
+    t = newer_nl.ndarray(x.shape, dtype=x.dtype, buffer=newer_nl.sbuf)
+    newer_isa.dma_copy(dst=t, src=x)
+    i = 0
+    while i < 3 and t:                                      # ends with i; `and` asks t as well
+        if t:
+            newer_isa.tensor_scalar(dst=t, data=t, op0=newer_nl.subtract, operand0=1.0)
+        i += 1
+    while more:                                             # None
+        i += 1
+    newer_isa.dma_copy(dst=out, src=t)
+    return out
+
+
+def test_a_while_loop_on_a_tensor_of_nki_would_not_end():
+    with pytest.raises(nkisim.NkiError) as caught:
+        nkisim.run(counted_down, X)
+    error = caught.value
+    assert error.id == "NKI-G27" and error.where.text.startswith("while t")
+    assert "while_loop" in error.hint
+
+
+def test_a_while_loop_of_nki_that_a_number_ends_runs():
+    assert (nkisim.simulate(until_a_number_says, X) == X - 3).all()

@@ -94,6 +94,22 @@ def test_a_candidate_that_computes_something_else_is_found_without_a_reference_t
     assert "not what the fastest computes" in alone.table()
 
 
+def test_what_stores_nothing_is_refused_and_not_the_fastest():
+    found = nkisim.tune(kernels.double_by, np.ones((128, 512), np.float32),
+                        choices={"rows": [64, 128, 256]}, jobs=1)       # 128 // 256 times: never
+    assert [p.refused[:7] for p in found.refused] == ["NKI-O03"]
+    assert {r.values["rows"] for r in found.rows} == {64, 128}
+    with pytest.raises(nkisim.NkiError, match="NKI-O03"):
+        nkisim.profile(kernels.double_by, np.ones((64, 512), np.float32), compute=False)
+
+
+def test_nothing_is_held_against_a_result_that_is_wrong_itself():
+    x = np.ones((256, 512), np.float32)
+    found = nkisim.tune(kernels.double_by, x, choices={"rows": [100, 128]}, jobs=1)
+    assert [(r.values["rows"], r.verdict.right) for r in found.rows] == [(100, False), (128, None)]
+    assert found.best.values["rows"] == 128
+
+
 def test_what_would_be_garbage_on_the_chip_is_wrong_though_the_numbers_agree():
     found = nkisim.tune(kernels.reads_what_nobody_wrote, X, choices={"width": [512, 2048]},
                         target="trn2")

@@ -13,11 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-KIB, MIB = 2**10, 2**20
+KIB, MIB, GIB = 2**10, 2**20, 2**30
 
 
 def size(nbytes: int) -> str:
-    """Return a number of bytes as people say it: "176 KiB", "2 KiB", "100 bytes"."""
+    """Return a number of bytes as people say it: "96 GiB", "176 KiB", "100 bytes"."""
+    if nbytes >= GIB and nbytes % GIB == 0:
+        return f"{nbytes // GIB} GiB"
     return f"{nbytes // KIB} KiB" if nbytes % KIB == 0 else f"{nbytes} bytes"
 
 
@@ -150,6 +152,7 @@ class NeuronCore:
     # Memories
     sbuf_bytes: int
     sbuf_usable_bytes: int  # what is left for tiles after the compiler's own reservation
+    hbm_bytes: int  # whole chip
     hbm_gbps: float  # whole chip; see hbm_gbps_per_core
     cores_per_chip: int
 

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from . import trn2
-from .core import KIB
+from .core import GIB, KIB
 from .facts import (
     ARCH,
     ARCH2,
@@ -30,6 +30,7 @@ FACTS = {
     "sbuf_bytes": documented(192 * KIB, ARCH),
     "sbuf_usable_bytes": documented(
         176 * KIB, "Neuron SDK 2.26, Direct Allocation Developer Guide"),
+    "hbm_bytes": documented(32 * GIB, ARCH),
     "hbm_gbps": documented(820.0, ARCH),
     "cores_per_chip": documented(2, ARCH),
     "pe_ghz": documented(2.8, ARCH),

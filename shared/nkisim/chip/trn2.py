@@ -1,7 +1,7 @@
 """NeuronCore-v3: trn2."""
 from __future__ import annotations
 
-from .core import KIB, FastModes
+from .core import GIB, KIB, FastModes
 from .facts import (
     ARCH,
     ARCH2,
@@ -29,6 +29,7 @@ FACTS = {
     "sbuf_usable_bytes": fitted(
         212_984, "8 bytes less than 208 KiB: of 229 compiled matmuls none with up to 206 KiB "
         "spills and each with 208 KiB does (SDK 2.32); the size that leanprover/KLR has"),
+    "hbm_bytes": documented(96 * GIB, ARCH2),
     "hbm_gbps": documented(2900.0, ARCH2),
     "cores_per_chip": documented(8, ARCH2),
     "pe_ghz": documented(2.4, ARCH2),

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from . import trn2
-from .core import KIB, FastModes
+from .core import GIB, KIB, FastModes
 from .facts import ARCH3, ISA, LIMITS, assumed, documented, like, make_core
 
 FACTS = {
@@ -15,6 +15,7 @@ FACTS = {
     "sbuf_bytes": documented(256 * KIB, ARCH3),
     "sbuf_usable_bytes": assumed(
         245_752, "8 bytes less than 240 KiB, as leanprover/KLR has it; nothing was compiled"),
+    "hbm_bytes": documented(144 * GIB, ARCH3),
     "hbm_gbps": documented(4700.0, ARCH3),
     "cores_per_chip": documented(8, ARCH3),
     "pe_ghz": documented(2.4, ARCH3),

@@ -103,6 +103,8 @@ def memset(m: Machine, shape: Any, value: Any, dtype: Any, *, mask: Any = None, 
     dt = _F32 if dtype is None else result_dtype(dtype)
     if not is_scalar(value):
         raise fail("NKI-S09", "nisa.memset fills with a number", given=type(value).__name__)
+    if dtypes.is_int(dt):
+        dtypes.of_scalar(value)                     # raises where it has more than 32 bits
     if dst is None:
         limits.check_tile(m.hw, SBUF, dims, dt)
     return Instr(dims, dt, params=value, form=Fill(float(value) == 0.0))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..chip import dtypes
 from ..chip.hw import CORES
 from ..chip.memory import HBM, PSUM, SBUF
-from ..errors import NkiError, fail
+from ..errors import NkiError, fail, not_understood
 from ..machine import assignment, keywords
 from ..machine.context import current, machine
 from ..machine.tensor import Tensor
@@ -404,11 +404,9 @@ class Row:
     def misuse(self, exc: Exception, kw: dict[str, Any]) -> NkiError:
         """Return the error for a call that the plan could not make sense of."""
         wrong = keywords.said(kw, self.signature.parameters)
-        text = (str(exc) or type(exc).__name__) \
-            + (f"; it has no {', '.join(wrong)}" if wrong else "")
-        return fail("NKI-X01", f"{self.api} was not given what it takes: {text}",
-                    limit=f"{self.api}{keywords.bare(self.signature)}",
-                    hint=f"help({self.api}) says what each argument is")
+        return not_understood(self.api, exc, f"; it has no {', '.join(wrong)}" if wrong else "",
+                              limit=f"{self.api}{keywords.bare(self.signature)}",
+                              hint=f"help({self.api}) says what each argument is")
 
 
 ROWS: dict[str, Row] = {}
@@ -442,7 +440,8 @@ def instruction(name: str, *, engines: tuple[str, ...], run: Callable, source: s
                 return m.issue(ins)
             except NkiError:
                 raise
-            except (TypeError, ValueError, KeyError, AttributeError, IndexError) as exc:
+            except (TypeError, ValueError, KeyError, AttributeError, IndexError,
+                    OverflowError) as exc:
                 if hasattr(exc, "nki_error"):
                     raise
                 raise row.misuse(exc, kw) from None

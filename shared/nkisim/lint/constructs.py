@@ -241,9 +241,9 @@ _ROWS: tuple[Construct, ...] = (
               "what the finding names; NKI_LANGUAGE_VERSION=0.2 takes all such calls",
               "migration", in_run=True),
     Construct("plain_class", "NKI-G38", NKI, "Classes of kernels are NKIObjects",
-              (("0.1", UNLISTED), (TRACED, ACCEPTED)),
+              (("0.1", ACCEPTED), ("0.3", UNLISTED), (TRACED, ACCEPTED)),
               "a class that a kernel makes objects of has the base NKIObject, Enum or NamedTuple: "
-              "so says the guide before 0.7, though the parser of 0.1 takes one without a base",
+              "so say the guides of 0.3 to 0.6; the parser of 0.1 and 0.2 takes one without a base",
               "class C(nl.NKIObject): ...", "parser, guide"),
     Construct("subclass", "NKI-G42", NKI, "Inheritance came with tracing",
               (("0.1", REFUSED), (TRACED, ACCEPTED)),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..chip import dtypes
+from ..chip.core import size
 from ..chip.memory import (
     HBM,
     PSUM,
@@ -152,6 +153,10 @@ def _create_hbm(m: Machine, shape: tuple[int, ...], dtype: np.dtype, buffer: Buf
                            hint="let only offsets depend on nl.program_id(0)")
             return t
     nbytes = prod(shape) * dtype.itemsize
+    if nbytes > m.hw.hbm_bytes:
+        raise fail("NKI-M11", "a tensor is larger than the memory of the chip",
+                   given=f"shape {shape} of {dtypes.name(dtype)}: {nbytes} bytes",
+                   limit=f"{size(m.hw.hbm_bytes)} of HBM on {m.hw.name}")
     st = m.new_storage(HBM, 1, nbytes, grain=dtype.itemsize, where=line,
                        shared=buffer is shared_hbm)
     t = new_tensor(m, st, shape, dtype)

@@ -85,7 +85,7 @@ def slice_range(k: Any, d: int, n: int) -> tuple[int, int, int]:
         raise fail("NKI-I01", f"dimension {d} is cut to nothing", given=f"{lo}:{hi}",
                    limit=f"0 <= start < stop <= {n}",
                    hint="a tile size larger than the tensor gives an empty last tile")
-    return lo, hi, step
+    return lo, hi, min(step, hi - lo)       # of one element no step is asked, however large
 
 
 def not_a_subscript(k: Any) -> NkiError:

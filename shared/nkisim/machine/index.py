@@ -56,6 +56,16 @@ def whole(value: Any, what: str) -> int | None:
     return got
 
 
+def addressed(value: int, what: str) -> int:
+    """Return an integer of which addresses are made, or raise: they have 64 bits."""
+    if value.bit_length() > 63:
+        raise fail("NKI-D03", f"{what} is too large", given=f"{value}"[:60],
+                   limit="64 bits for sizes and addresses",
+                   hint="print the number; offsets come from shapes, so that one beyond all memory "
+                        "is a product too many")
+    return value
+
+
 def is_all(k: Any) -> bool:
     """Tell whether a subscript is a plain `:`."""
     return k.__class__ is slice and k.start is k.stop is k.step is None
@@ -153,7 +163,7 @@ class Index:
         if value is None and isinstance(other, (float, np.floating)):
             raise fail("NKI-I05", "an index expression has integer coefficients",
                        given=f"{other!r}", hint="use // instead of / so that sizes stay integers")
-        return value
+        return value if value is None else addressed(value, "what meets an index")
 
     def _plus(self, other: Any, sign: int) -> Index:
         if type(other) is Index:

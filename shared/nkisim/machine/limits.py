@@ -10,7 +10,7 @@ from ..chip import dtypes
 from ..chip.hw import NeuronCore
 from ..chip.memory import PSUM
 from ..errors import fail
-from .index import as_int, whole
+from .index import addressed, as_int, whole
 
 
 class ParDim(int):
@@ -27,12 +27,18 @@ def sizes(shape: Any, what: str = "a tensor") -> tuple[int, ...]:
     """Return a shape as ints (`ParDim` marks kept), or raise."""
     if isinstance(shape, float) or as_int(shape) is not None:
         shape = (shape,)
+    try:
+        shape = tuple(shape)
+    except TypeError:
+        raise fail("NKI-S06", f"{what} has no shape", given=f"shape {shape!r}"[:90],
+                   limit="a tuple of positive integers",
+                   hint="shape=(128, 512), or x.shape of another tensor") from None
     out = []
-    for n in tuple(shape):
+    for n in shape:
         size = n if isinstance(n, ParDim) else whole(n, f"a size of {what}")
         if size is None or size < 1:
             raise fail("NKI-S06", f"{what} has a size that is not a positive integer",
-                       given=f"shape {tuple(shape)!r}"[:90],
+                       given=f"shape {shape!r}"[:90],
                        hint="use // instead of /; a size of 0 comes from a tile larger than the "
                             "tensor")
         out.append(size)
@@ -74,4 +80,4 @@ def integer(value: Any, name: str) -> int:
     if got is None:
         raise fail("NKI-K05", f"{name} must be an integer", given=f"{type(value).__name__} "
                    f"{value!r}"[:60], hint="use // instead of / so that sizes stay integers")
-    return got
+    return addressed(got, name)

@@ -5,10 +5,13 @@ is true because it is there. Masks joined by `and` have run in the SDK: Python k
 """
 from __future__ import annotations
 
+import ast
+import functools
 import sys
 from typing import Any
 
 from ..errors import fail, user_frame
+from ..lint import program
 from .bytecode import joins
 from .context import current
 
@@ -49,9 +52,17 @@ def of_view(t: Any) -> bool:
     """Return True, with a note, for a tensor of the package nki: it is there.
 
     Its compiler takes an object for true, and AWS's own kernels ask so for optional parameters.
+    Raises NKI-G27 where a `while` asks: there it is true for ever.
     """
-    m = current.get()
+    m, frame = current.get(), user_frame(sys._getframe(1))
     if m is not None:
+        if frame is not None and frame.f_lineno in _loops(frame.f_code.co_filename):
+            raise fail("NKI-G27", "a tensor is the condition of a `while`, which never ends",
+                       given=f"while {t!r}",
+                       limit="`while` is decided when the kernel is traced, before any data is "
+                             "there: a tensor is true, whatever it holds",
+                       hint="nl.while_loop with a register for a loop that data ends; "
+                            "`x is not None` for an optional tensor")
         m.find("NKI-I15", "note", f"the truth of {t!r} is asked for: it is true because the tensor "
                "is there, whatever it holds. Write `x is not None`, or select data with "
                "nisa.select_reduce", m.here())
@@ -65,3 +76,17 @@ def compared_with_none(name: str) -> bool:
         m.find("NKI-I15", "warning", "a tensor is compared with None, which is no comparison of "
                "its elements. Write `x is None` or `x is not None`", m.here())
     return name == "not_equal"
+
+
+def _loops(file: str) -> frozenset[int]:
+    """Return the lines of a file where the whole of a `while`'s condition is one value."""
+    source = program.read(file)
+    return frozenset() if source is None else _conditions(source.tree)
+
+
+@functools.lru_cache(maxsize=256)
+def _conditions(tree: ast.Module) -> frozenset[int]:
+    decided = (node.test for node in ast.walk(tree) if isinstance(node, ast.While)
+               and isinstance(node.test, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)))
+    return frozenset(line for test in decided
+                     for line in range(test.lineno, (test.end_lineno or test.lineno) + 1))

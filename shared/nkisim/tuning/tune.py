@@ -168,7 +168,7 @@ def run(job: Job, reference: Callable[..., Any] | None, best: int, jobs: int | N
     first = None
     for row in rows[:best]:
         row.verdict = verify(job, row.prediction.candidate, reference, first)
-        if first is None and row.verdict.outputs is not None:
+        if first is None and row.verdict.outputs is not None and row.verdict.right is not False:
             first = row.verdict
         elif row.verdict is not first:
             row.verdict.outputs = None                          # they may be large

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from ...chip.memory import PSUM
-from ...errors import NkiError, fail
+from ...errors import NkiError, fail, not_understood
 from ...isa.operands import regroup
 from ...isa.table import Row
 from ...lint import level
@@ -148,9 +148,8 @@ class Signature:
 
     def misuse(self, exc: Exception) -> NkiError:
         """Return the error for arguments that the instruction could not make sense of."""
-        return fail("NKI-X01", f"{self.api} was not given what it takes: "
-                    + (str(exc) or type(exc).__name__), limit=str(self),
-                    hint=f"help({self.api}) says what each argument is")
+        return not_understood(self.api, exc, limit=str(self),
+                              hint=f"help({self.api}) says what each argument is")
 
     def unknown(self, name: str) -> NkiError:
         """Return the error for a keyword that the function does not have."""
@@ -304,7 +303,8 @@ def instruction(own: Row, adapt: Adapter) -> Any:
                 alike.remember(m, key, wrote, dict(zip(of, tiles)), given, values[-1])
         except (NkiError, AssertionError):
             raise
-        except (TypeError, ValueError, KeyError, AttributeError, IndexError) as exc:
+        except (TypeError, ValueError, KeyError, AttributeError, IndexError,
+                OverflowError) as exc:
             if hasattr(exc, "nki_error"):
                 raise
             raise form.misuse(exc) from None

@@ -155,7 +155,7 @@ class Kernel(launching.Kernel):
             notes = inspect.get_annotations(self.func)
         if isinstance(note := notes.get(name), Shape):
             note.check(name, t.shape, launching.place_of(self))
-        region = MemoryRegion.shared_hbm if shared else MemoryRegion.private_hbm
+        region = MemoryRegion.shared_hbm if shared or t.m.older else MemoryRegion.private_hbm
         return NkiTensor(t, region, name)
 
     def enter_empty(self, m: Machine, array: np.ndarray, name: str) -> NkiTensor:

@@ -8,18 +8,26 @@ from typing import Any
 import numpy as np
 
 from ...chip import dtypes as _dtypes  # nl.dtypes is a module of the package
-from ...chip.memory import HBM, PSUM
-from ...errors import fail
-from ...isa import dma, dve, gpsimd, lower, rng
-from ...lint import level
-from ...machine import allocate, bodies, plainrange
-from ...machine.context import current, machine
-from ...machine.index import moves
-from ...machine.indirect import Indirect
-from ...machine.limits import integer
-from ...machine.machine import Machine
-from ...machine.tensor import Tensor
-from ...trace.trace import NODE
+from ...chip.memory import HBM as _HBM
+from ...chip.memory import PSUM as _PSUM
+from ...errors import fail as _fail
+from ...isa import dma as _dma
+from ...isa import dve as _dve
+from ...isa import gpsimd as _gpsimd
+from ...isa import lower as _lower
+from ...isa import rng as _rng
+from ...lint import level as _level
+from ...machine import allocate as _allocate
+from ...machine import bodies as _bodies
+from ...machine import plainrange as _plainrange
+from ...machine.context import current as _current
+from ...machine.context import machine as _machine
+from ...machine.index import moves as _moves
+from ...machine.indirect import Indirect as _Indirect
+from ...machine.limits import integer as _integer
+from ...machine.machine import Machine as _Machine
+from ...machine.tensor import Tensor as _Tensor
+from ...trace.trace import NODE as _NODE
 from ..constant import constant as _constant
 from . import math as _math
 from . import refusals as _refusals
@@ -28,7 +36,8 @@ from .call import public, strict
 from .call import settled as _settled
 from .create import create as _create
 from .create import is_hbm
-from .enums import BUFFERS, MemoryRegion
+from .enums import BUFFERS as _BUFFERS
+from .enums import MemoryRegion
 from .grids import (
     NkiBlockGrid,
     NkiGrid,
@@ -55,8 +64,7 @@ float4_e2m1fn_x4 = "float4_e2m1fn_x4"
 
 # -- memories --------------------------------------------------------------------------------
 sbuf, psum = MemoryRegion.sbuf, MemoryRegion.psum
-hbm = private_hbm = MemoryRegion.private_hbm
-shared_hbm = MemoryRegion.shared_hbm
+private_hbm, shared_hbm = MemoryRegion.private_hbm, MemoryRegion.shared_hbm
 
 
 def is_sbuf(buffer: Any) -> bool:
@@ -77,7 +85,7 @@ def is_on_chip(buffer: Any) -> bool:
 # -- creation --------------------------------------------------------------------------------
 
 @public
-def ndarray(m: Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = "",
+def ndarray(m: _Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = "",
             address: Any = None) -> NkiTensor:
     """Create a tensor of undefined content; on chip dim 0 is the partition dim.
 
@@ -86,41 +94,41 @@ def ndarray(m: Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf,
     return _create(m, shape, dtype, buffer, name, address)
 
 
-def _filled(m: Machine, shape: Any, value: Any, dtype: Any, buffer: Any, name: str) -> NkiTensor:
+def _filled(m: _Machine, shape: Any, value: Any, dtype: Any, buffer: Any, name: str) -> NkiTensor:
     t = _create(m, shape, dtype, buffer, name)
-    if t._t.kind is HBM:
-        dma.store(t._t, value)
+    if t._t.kind is _HBM:
+        _dma.store(t._t, value)
     else:
         whole = _dtypes.is_int(t._t.dtype) and float(value).is_integer()
-        dve.memset(t._t.shape, int(value) if whole else value, t._t.dtype, dst=t._t)
-    if t._t.kind is PSUM:
+        _dve.memset(t._t.shape, int(value) if whole else value, t._t.dtype, dst=t._t)
+    if t._t.kind is _PSUM:
         m.psum_filled.add(t._t.storage.id)
     return t
 
 
 @public
-def full(m: Machine, shape: Any, fill_value: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf,
+def full(m: _Machine, shape: Any, fill_value: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf,
          name: str = "") -> NkiTensor:
     """Create a tensor filled with a number."""
     return _filled(m, shape, fill_value, dtype, buffer, name)
 
 
 @public
-def zeros(m: Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
+def zeros(m: _Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
           ) -> NkiTensor:
     """Create a tensor of zeros; in PSUM no matmul needs it, the first write overwrites."""
     return _filled(m, shape, 0, dtype, buffer, name)
 
 
 @public
-def ones(m: Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
+def ones(m: _Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
          ) -> NkiTensor:
     """Create a tensor of ones."""
     return _filled(m, shape, 1, dtype, buffer, name)
 
 
 @public
-def zeros_like(m: Machine, x: Any, dtype: Any = None, buffer: Any = None, name: str = ""
+def zeros_like(m: _Machine, x: Any, dtype: Any = None, buffer: Any = None, name: str = ""
                ) -> NkiTensor:
     """Create zeros with the shape (and dtype) of another tensor, in SBUF by default."""
     if not hasattr(x, "shape"):
@@ -129,53 +137,53 @@ def zeros_like(m: Machine, x: Any, dtype: Any = None, buffer: Any = None, name: 
 
 
 @public
-def rand(m: Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
-         ) -> Tensor:
+def rand(m: _Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
+         ) -> _Tensor:
     """Create a tile of uniform random numbers in [0, 1)."""
     _refusals.seeded(m, m.here())
-    return rng.rand(shape, dtype)
+    return _rng.rand(shape, dtype)
 
 
 @public
-def random_seed(m: Machine, seed: Any) -> None:
+def random_seed(m: _Machine, seed: Any) -> None:
     """Seed the random numbers with a (1, 1) tile."""
-    if not isinstance(seed, Tensor):
-        raise fail("NKI-S09", "nl.random_seed takes a tile", given=f"{seed!r}",
+    if not isinstance(seed, _Tensor):
+        raise _fail("NKI-S09", "nl.random_seed takes a tile", given=f"{seed!r}",
                    limit="a (1, 1) tile in SBUF or PSUM (neuronxcc.nki took an integer as well)")
     m.seeded = True
-    rng.random_seed(seed)
+    _rng.random_seed(seed)
 
 
 @public
-def shared_constant(m: Machine, constant: Any) -> NkiTensor:
+def shared_constant(m: _Machine, constant: Any) -> NkiTensor:
     """Make an HBM tensor out of a NumPy array, or of a .npy file."""
     a = np.load(constant) if isinstance(constant, str) else constant
     return NkiTensor(_constant(m, a), MemoryRegion.shared_hbm)
 
 
 @public
-def shared_identity_matrix(m: Machine, n: Any, dtype: Any = uint8, dst: Any = None) -> Any:
+def shared_identity_matrix(m: _Machine, n: Any, dtype: Any = uint8, dst: Any = None) -> Any:
     """Make an identity matrix in SBUF."""
-    size, dt = integer(n, "n"), _dtypes.normalize(dtype)
+    size, dt = _integer(n, "n"), _dtypes.normalize(dtype)
     if dst is None:
-        dst = allocate.create(m, (size, size), dt, BUFFERS[MemoryRegion.sbuf])
+        dst = _allocate.create(m, (size, size), dt, _BUFFERS[MemoryRegion.sbuf])
     host = _dtypes.from_host(np.eye(size), dt)
-    dma.dma_copy(dst=dst, src=allocate.input_tensor(m, host, "identity", mutable=False))
+    _dma.dma_copy(dst=dst, src=_allocate.input_tensor(m, host, "identity", mutable=False))
     return dst
 
 
 def ds(start: Any, size: Any) -> slice:
     """Return the slice start .. start + size."""
-    if not moves(start) and _held(start) is not None:
-        raise fail("NKI-N02", "nl.ds starts at a number that the kernel computes",
+    if not _moves(start) and _held(start) is not None:
+        raise _fail("NKI-N02", "nl.ds starts at a number that the kernel computes",
                    limit="numbers of the host",
                    hint="t.ap(pattern, scalar_offset=register, indirect_dim=...)")
-    first = start if moves(start) else integer(start, "the start of nl.ds")
-    return slice(first, first + integer(size, "the size of nl.ds"))
+    first = start if _moves(start) else _integer(start, "the start of nl.ds")
+    return slice(first, first + _integer(size, "the size of nl.ds"))
 
 
 @public
-def expand_dims(m: Machine, x: Any, axis: Any) -> Tensor:
+def expand_dims(m: _Machine, x: Any, axis: Any) -> _Tensor:
     """Return a view with a dim of size 1 at `axis`."""
     return _tensor(x, "nl.expand_dims").expand_dims(axis)
 
@@ -186,16 +194,16 @@ def _range(name: str, doc: str) -> Callable[..., Any]:
     def function(start: Any, stop: Any = None, step: Any = 1) -> Any:
         for x in (start, stop):
             if isinstance(x, (VirtualRegister, NkiScalar)):
-                raise fail("NKI-L03", f"nl.{name} ends at a "
+                raise _fail("NKI-L03", f"nl.{name} ends at a "
                            + ("register" if isinstance(x, VirtualRegister) else "scalar"),
                            limit="bounds that are known when the kernel is traced",
                            hint="nl.fori_loop(0, register, body)")
-        values = [integer(a, f"a bound of nl.{name}") for a in (start, stop, step)
+        values = [_integer(a, f"a bound of nl.{name}") for a in (start, stop, step)
                   if a is not None]
         if values[-1] == 0:
-            raise fail("NKI-L03", f"nl.{name} does not move", given="step 0",
+            raise _fail("NKI-L03", f"nl.{name} does not move", given="step 0",
                        limit="a step that is not 0", hint="range(start, stop, tile)")
-        return plainrange.unrolled(range(0, *values) if stop is None else range(*values))
+        return _plainrange.unrolled(range(0, *values) if stop is None else range(*values))
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return function
@@ -208,24 +216,24 @@ static_range = _range("static_range", "The same as range (deprecated).")
 
 def _value(x: Any, what: str) -> int:
     at = _held(x)
-    return integer(x, what) if at is None else at
+    return _integer(x, what) if at is None else at
 
 
 def dynamic_range(start: Any, stop: Any = None, step: Any = 1) -> Iterator[VirtualRegister]:
     """Loop on the device; bounds may be registers. Deprecated since 0.6, gone in 0.7: fori_loop."""
-    m = machine("nl.dynamic_range")
-    said = level.in_run("dynamic_range", "nl.dynamic_range")
+    m = _machine("nl.dynamic_range")
+    said = _level.in_run("dynamic_range", "nl.dynamic_range")
     if said is not None:
         m.find(*said, m.here())
     lo, hi = (0, start) if stop is None else (start, stop)
-    by = integer(step, "the step of nl.dynamic_range")
+    by = _integer(step, "the step of nl.dynamic_range")
     if by < 1:
-        raise fail("NKI-L03", "nl.dynamic_range has a step that is not positive", given=f"{by}")
+        raise _fail("NKI-L03", "nl.dynamic_range has a step that is not positive", given=f"{by}")
     return _iterations(m, range(_value(lo, "a bound"), _value(hi, "a bound"), by))
 
 
-def _iterations(m: Machine, values: range) -> Iterator[VirtualRegister]:
-    with bodies.loop(m) as body:
+def _iterations(m: _Machine, values: range) -> Iterator[VirtualRegister]:
+    with _bodies.loop(m) as body:
         for i in values:
             body.begin(m)
             yield VirtualRegister(i, frozen=True)
@@ -236,14 +244,14 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable, step: Any = 1) -> None
 
     `i` is a scalar since 0.7, and a register if a bound is one or before.
     """
-    m = machine("nl.fori_loop")
+    m = _machine("nl.fori_loop")
     registers = not m.scalars or any(isinstance(x, VirtualRegister) for x in (lower, upper))
     number: Callable[[int], Any] = VirtualRegister if registers else NkiScalar
     _refusals.looped(m, m.here())
-    by = integer(step, "the step of nl.fori_loop")
+    by = _integer(step, "the step of nl.fori_loop")
     if by < 1:
-        raise fail("NKI-L03", "nl.fori_loop has a step that is not positive", given=f"{by}")
-    with bodies.loop(m) as body:
+        raise _fail("NKI-L03", "nl.fori_loop has a step that is not positive", given=f"{by}")
+    with _bodies.loop(m) as body:
         for i in range(_value(lower, "lower"), _value(upper, "upper"), by):
             body.begin(m)
             body_fun(number(i))
@@ -251,13 +259,13 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable, step: Any = 1) -> None
 
 def while_loop(init: Any, body_fun: Callable) -> None:
     """Loop on the device while a register is not zero; body_fun(r) returns the next one."""
-    m = machine("nl.while_loop")
+    m = _machine("nl.while_loop")
     _refusals.looped(m, m.here())
     r = init
-    with bodies.loop(m) as body:
+    with _bodies.loop(m) as body:
         while True:
             if not isinstance(r, VirtualRegister):
-                raise fail("NKI-L03", "nl.while_loop goes on without a register",
+                raise _fail("NKI-L03", "nl.while_loop goes on without a register",
                            given=type(r).__name__,
                            limit="init and what body_fun returns are registers",
                            hint="end the body with: return r")
@@ -270,30 +278,31 @@ def while_loop(init: Any, body_fun: Callable) -> None:
 @contextmanager
 def no_reorder() -> Iterator[None]:
     """Keep the order of the instructions inside, whatever their engines."""
-    m = machine("nl.no_reorder")
+    m = _machine("nl.no_reorder")
     m.flush()
     first, node = len(m.trace), m.node
     m.ordered += 1
     yield
     m.ordered -= 1
     m.flush()
-    mine = [i for i in range(first, len(m.trace)) if m.trace.rows[m.trace.starts[i] + NODE] == node]
+    mine = [i for i in range(first, len(m.trace))
+            if m.trace.rows[m.trace.starts[i] + _NODE] == node]
     m.trace.edges += zip(mine, mine[1:])
 
 
 # -- programs --------------------------------------------------------------------------------
 
 def _axis(axis: Any, what: str) -> None:
-    if integer(axis, "an axis") != 0:
-        raise fail("NKI-K06", f"{what} of axis {axis}", limit="axis 0: a kernel runs on one core "
+    if _integer(axis, "an axis") != 0:
+        raise _fail("NKI-K06", f"{what} of axis {axis}", limit="axis 0: a kernel runs on one core "
                    "or on two", hint="loops over tiles lie in the kernel")
 
 
-def _launched(what: str) -> Machine | None:
+def _launched(what: str) -> _Machine | None:
     """Return the machine; outside of kernels None where functions of nl said nothing: those of 0.1
     and 0.2 were names for a parser (AWS's kernels of then prepare constants with them on the host).
     """
-    return None if current.get() is None and level.older() else machine(what)
+    return None if _current.get() is None and _level.older() else _machine(what)
 
 
 def program_id(axis: Any = 0) -> int | None:
@@ -322,51 +331,51 @@ def program_ndim() -> int | None:
 # -- data movement ---------------------------------------------------------------------------
 
 @public
-def load(m: Machine, src: Any, dtype: Any = None) -> Tensor:
+def load(m: _Machine, src: Any, dtype: Any = None) -> _Tensor:
     """Load from HBM into a new SBUF tile."""
-    return dma.load(src, dtype=dtype)
+    return _dma.load(src, dtype=dtype)
 
 
 @public
-def store(m: Machine, dst: Any, value: Any) -> None:
+def store(m: _Machine, dst: Any, value: Any) -> None:
     """Store an SBUF tile into HBM."""
-    if getattr(dst, "kind", HBM) is not HBM:
-        raise fail("NKI-M02", "nl.store writes HBM", given=f"dst {dst!r}",
+    if getattr(dst, "kind", _HBM) is not _HBM:
+        raise _fail("NKI-M02", "nl.store writes HBM", given=f"dst {dst!r}",
                    limit="nl.store(dst, value): dst in HBM, value a tile",
                    hint="nl.store(x[...], tile); into a tile: tile = nl.load(x[...])")
-    if getattr(value, "kind", None) is PSUM:
-        raise fail("NKI-M01", "nl.store of a tile in PSUM", given=f"value {value!r}",
+    if getattr(value, "kind", None) is _PSUM:
+        raise _fail("NKI-M01", "nl.store of a tile in PSUM", given=f"value {value!r}",
                    limit="DMA moves between HBM and SBUF",
                    hint="nisa.tensor_copy(sbuf_tile, psum_tile) first")
-    dma.dma_copy(dst=dst, src=value) if isinstance(value, Tensor) else dma.store(dst, value)
+    _dma.dma_copy(dst=dst, src=value) if isinstance(value, _Tensor) else _dma.store(dst, value)
 
 
 @public
-def load_transpose2d(m: Machine, src: Any, dtype: Any = None) -> Tensor:
+def load_transpose2d(m: _Machine, src: Any, dtype: Any = None) -> _Tensor:
     """Load a 2-D access of HBM transposed, by DMA, into a new SBUF tile."""
-    return dma.load_transpose2d(src, dtype=dtype)
+    return _dma.load_transpose2d(src, dtype=dtype)
 
 
 @public
-def gather_flattened(m: Machine, data: Any, indices: Any, axis: Any = 0, dtype: Any = None
-                     ) -> Tensor:
+def gather_flattened(m: _Machine, data: Any, indices: Any, axis: Any = 0, dtype: Any = None
+                     ) -> _Tensor:
     """Gather per partition along the flattened free dims."""
-    return gpsimd.gather_flattened(data, indices, dtype=dtype)
+    return _gpsimd.gather_flattened(data, indices, dtype=dtype)
 
 
 @public
-def broadcast_to(m: Machine, x: Any, shape: Any, dtype: Any = None) -> Tensor:
+def broadcast_to(m: _Machine, x: Any, shape: Any, dtype: Any = None) -> _Tensor:
     """Repeat dims of size 1 into a new tile of the same rank."""
     t = m.tile(x, "x")
-    dims = tuple(integer(n, "a size") for n in shape)
+    dims = tuple(_integer(n, "a size") for n in shape)
     if len(dims) != len(t.shape):
-        raise fail("NKI-S02", "nl.broadcast_to changes the rank", given=f"{t.shape} to {dims}",
+        raise _fail("NKI-S02", "nl.broadcast_to changes the rank", given=f"{t.shape} to {dims}",
                    limit="as many dims; x.expand_dim(dim) adds one")
-    return lower.copy(m, m.broadcast(t, dims), dtype)
+    return _lower.copy(m, m.broadcast(t, dims), dtype)
 
 
 @public
-def device_print(m: Machine, print_prefix: Any, tensor: Any) -> None:
+def device_print(m: _Machine, print_prefix: Any, tensor: Any) -> None:
     """Print a tensor; on the chip it goes into files."""
     t = _settled(m, _tensor(tensor, "nl.device_print"))
     m.check_bounds(t)
@@ -378,8 +387,8 @@ def device_print(m: Machine, print_prefix: Any, tensor: Any) -> None:
 def _tensor(x: Any, api: str) -> Any:
     """Return a tensor of the machine, or an access with a run-time offset; raise for other values.
     """
-    if not isinstance(x, (Tensor, Indirect)):
-        raise fail("NKI-M02", f"{api} takes a tensor", given=f"{type(x).__name__} {x!r}"[:60],
+    if not isinstance(x, (_Tensor, _Indirect)):
+        raise _fail("NKI-M02", f"{api} takes a tensor", given=f"{type(x).__name__} {x!r}"[:60],
                    limit="what nl.ndarray has made, an argument of the kernel, or a view of them")
     return x
 
@@ -399,6 +408,8 @@ def __getattr__(name: str) -> Any:
     """
     from .older import NAMES
     from .versions import missing
+    if name == "hbm":               # the compiler of 0.1 and 0.2 shares it between cores
+        return shared_hbm if _level.older() else private_hbm
     if name in NAMES:
         return NAMES[name]
     raise missing("nl", name, globals())

@@ -187,7 +187,7 @@ def par_dim(size: Any) -> Any:
 
 def marked(shape: Any) -> None:
     """Raise if a dim that is not the first one is said to be the partition dim."""
-    if any(n.__class__ is Marked for n in shape[1:]):
+    if isinstance(shape, (tuple, list)) and any(n.__class__ is Marked for n in shape[1:]):
         raise fail("NKI-S01", "a partition dim that is not the first one", given=f"{shape}",
                    limit="dim 0 of a tile is the partition dim: blocks of tiles are gone",
                    hint="a list of tiles" + HINT)

@@ -201,6 +201,8 @@ def pattern(t: Tensor, base: Tensor, pairs: Any, offset: Any, scalar_offset: Any
                    given=f"indirect_dim={indirect_dim} of {base!r}, elements of {dtypes.name(dt)}",
                    limit="steps of whole elements")
     at = held(scalar_offset)
+    if at is None and base.m.older:         # 0.1 and 0.2 take a number of Python as well
+        at = as_int(scalar_offset)
     if at is not None:
         more, scalar_offset = more + at * scale, None
     moved = vector_offset is not None or scalar_offset is not None
@@ -283,7 +285,10 @@ def _rows(x: Any, columns: bool = False) -> Tensor:
             or t.size != t.shape[0] and not (columns and len(t.shape) == 2):
         raise fail("NKI-N02", "a run-time offset is no tile of indices",
                    given=f"{x!r}"[:90], limit="an int32 or uint32 tile (1, 1) or (P, 1) in SBUF, "
-                   "a register or a scalar", hint="nisa.dma_copy the indices into SBUF first")
+                   "a register or a scalar",
+                   hint="nisa.dma_copy the indices into SBUF first" if as_int(x) is None else
+                   "what Python knows is no run-time offset: .ap(pattern, offset=n) counts it in "
+                   "elements")
     return t.settle()
 
 
