@@ -146,6 +146,15 @@ def test_how_often_loops_of_the_chip_run_is_told_a_few_times_only(tmp_path, monk
         assert says in reply["error"]["text"] if says else "error" not in reply, reply
 
 
+def test_a_tile_is_no_number_of_python(bench):
+    """nt.scalar makes one of it; with all numbers NumPy could do the kernel's work."""
+    mine = bench(redteam.body("import neuronxcc.nki.typing as nt\n"
+                              "value = nt.scalar(nl.load(matrix[0:1, 0:1]))" + TILES
+                              + "return out"))
+    reply = mine.run(mine.graded.lab.case("transpose_128x128"), "trn2")
+    assert "scalar" in reply["error"]["text"], reply
+
+
 ASKING = TILES + """
 t = nl.load(matrix[0:128, 0:128])
 n = nl.ndarray((128, 128), dtype=nl.int32, buffer=nl.sbuf)
