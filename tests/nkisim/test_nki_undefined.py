@@ -139,3 +139,29 @@ def test_a_tile_that_has_written_nothing_is_no_name_for_another_one():
         nisa.dma_copy(nl.ndarray((8, 64), dtype=nl.float32, address=(0, 256)), x[:8])
         return _stored(_doubled(nl.ndarray((8, 64), dtype=nl.float32, address=(0, 256))))
     assert ids(nkisim.run(kernel, ROWS)) == ["NKI-A05"]
+
+
+@nki.jit
+def sums(x, y, columns, shown):
+    """Add two products into the first columns of a new tile, and show some columns of it."""
+    left, right = nl.load(x), nl.load(y)
+    acc = nl.ndarray((64, 256), dtype=nl.float32, buffer=nl.psum)
+    for _ in range(2):
+        nisa.nc_matmul(acc[:, 0:columns], left, right[:, 0:columns])
+    copy = nl.ndarray((64, 256), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(copy[:, 0:shown], acc[:, 0:shown])
+    out = nl.ndarray((64, shown), dtype=nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(out, copy[:, 0:shown])
+    return out
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+@pytest.mark.parametrize("columns", [256, 100])
+def test_a_first_product_overwrites_what_it_covers_and_nothing_else(columns, threads, monkeypatch):
+    monkeypatch.setenv("NKISIM_THREADS", threads)
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((128, 64), (128, 256)))
+    run = nkisim.run(sums, x, y, columns, columns, target="trn2")
+    assert np.array_equal(run.outputs, 2 * x.T @ y[:, :columns]) and not ids(run)
+    if columns < 256:
+        assert ids(nkisim.run(sums, x, y, columns, 256, target="trn2")) == ["NKI-U02"]

@@ -193,6 +193,13 @@ class Storage:
         self._data, self._fill, self.init, self.wide, self._rest = None, 0, FULLY, None, False
         self.late = []
 
+    def zeros_below(self) -> None:
+        """Let every byte hold zero for a sum, though nothing has written them."""
+        if self._data is None and not self.late:
+            self._fill = 0
+        else:
+            self.data[...] = 0
+
     def renew(self) -> None:
         """Forget what has been written: the next iteration of a loop makes this tile again."""
         self._data, self._fill, self._rest, self.init, self.wide = None, POISON, False, NEVER, None

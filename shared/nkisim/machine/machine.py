@@ -351,8 +351,8 @@ class Machine:
 
         Returns which elements of the results are undefined (see Undefined), None if none is.
         """
-        merges = ins.row.merges
-        unsure = (ins.accumulate or merges or ins.inplace) and dst.storage.init != FULLY \
+        merges, init = ins.row.merges, dst.storage.init
+        unsure = (merges or ins.inplace) and init != FULLY or ins.accumulate and init == PARTLY \
             or merges and any(t.storage.init != FULLY for t in ins.also)
         for s in ins.srcs:
             st = s.storage
@@ -373,7 +373,7 @@ class Machine:
         whole = covers and st.init == NEVER and dst.size * dst.dtype.itemsize == st.nbytes
         moved = covers and ins.row.repeats and late.moves(ins, dst)
         if not (moved and self.transfers is None and late.put_off(dst, ins.srcs[0])):
-            if whole:
+            if whole and not ins.accumulate:
                 st.fresh()
             elif covers and not ins.accumulate and self.transfers is None and st not in [
                     s.storage for s in ins.srcs]:

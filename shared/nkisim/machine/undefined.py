@@ -56,15 +56,26 @@ class Undefined:
             return
         if st.init == FULLY:
             return
+        if st.init == NEVER:
+            self._overwritten(dst, ins)
+            if dst.size * dst.dtype.itemsize == st.nbytes:
+                st.zeros_below()
+            else:
+                dst.np[...] = 0
+            return
         if st.defined(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize):
             return
         never = st.origins(dst.offset, dst.shape, dst.strides, dst.dtype.itemsize) == 0
         if never.any():
-            if self.m.dialect == "beta1":     # elsewhere the kernel has said what it means
-                self.m.find("NKI-U03", "warning", f"{ins.row.name} accumulates into {dst!r}, which "
-                          "was never set: the first product overwrites it. nl.zeros(..., "
-                          "buffer=nl.psum) says so and costs nothing", ins.line, st.where)
+            self._overwritten(dst, ins)
             np.copyto(dst.np, np.zeros((), dst.np.dtype), where=never)
+
+    def _overwritten(self, dst: Tensor, ins: Instr) -> None:
+        """Say that a first product overwrites; in the package nki the kernel says what it means."""
+        if self.m.dialect == "beta1":
+            self.m.find("NKI-U03", "warning", f"{ins.row.name} accumulates into {dst!r}, which was "
+                        "never set: the first product overwrites it. nl.zeros(..., buffer=nl.psum) "
+                        "says so and costs nothing", ins.line, dst.storage.where)
 
     def results(self, ins: Instr, outs: tuple[Tensor, ...]) -> list[np.ndarray] | None:
         """Return the origin of each element of the results (-1: it is defined), None if all are.
