@@ -162,7 +162,8 @@ def test_my_py_works_on_a_students_computer(made: Class, home: Path) -> None:
     assert (my("start").returncode, made.state("alice")) == (0, "running")
     shown = my("status").stdout
     assert "(running)" in shown and "of $50.00" in shown
-    assert my("cost").stdout == my("status").stdout
+    cost = my("cost").stdout  # five minutes of the cloud's may end between two of these
+    assert cost in (shown, my("status").stdout)
     assert my("setup").returncode == 0 and my("setup").returncode == 0
     config = (home / ".ssh/config").read_text()
     assert config.count("Host lab-alice") == 1 and "StrictHostKeyChecking yes" in config
