@@ -137,7 +137,9 @@ def main() -> int:
 
     import nkisim
     from labkit import make_inputs
+    from labkit.backends import prepare_process
     from labkit.load import load_lab, load_module
+    prepare_process("sim")                          # as the process that testers run kernels in
     conv, ffnn = (load_lab(ROOT / "labs" / name) for name in ("conv2d", "ffnn"))
     network = load_module(ffnn.folder / "reference.py", "bench_reference")
     if args.memory:

@@ -128,7 +128,10 @@ def prepare_process(backend: str, dialect: str = "beta1") -> None:
     if backend == "sim":
         one_core()
     import nkisim  # noqa: F401  (installs the import rule)
-    if backend != "sim":
+    if backend == "sim":
+        from nkisim.chip import pages
+        pages.keep_on()             # one case after the other, and then the process ends
+    else:
         _sdk(backend, dialect)
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
@@ -287,3 +288,17 @@ def test_a_launch_leaves_no_memory_to_the_garbage_collector(monkeypatch, threads
         assert machine() is None
     finally:
         gc.enable()
+
+
+def test_a_process_that_only_runs_kernels_keeps_more():
+    def rest() -> int:
+        with pages.busy():
+            some = [pages.room(pages.IDLE) for _ in range(3)]
+            del some
+        return pages._kept.bytes
+
+    def of_a_thread(first):
+        with ThreadPoolExecutor(1) as pool:             # each thread has its own
+            return pool.submit(lambda: (first(), rest())[1]).result()
+    assert of_a_thread(lambda: None) == pages.IDLE
+    assert of_a_thread(pages.keep_on) == 3 * pages.IDLE

@@ -79,6 +79,11 @@ def busy() -> Iterator[None]:
         _kept.shrink()
 
 
+def keep_on() -> None:
+    """Keep that much between runs as well: for a process, or a thread, that does nothing else."""
+    _kept.most = MOST
+
+
 class _Lease:
     """What arrays over a block refer to: as long as there is one, or a view of one, it lives."""
 
@@ -114,4 +119,4 @@ def filled(size: int, byte: int) -> np.ndarray:
     return np.asarray(_Lease(_Block(made))) if _pooled(size) else made
 
 
-__all__ = ["busy", "filled", "room"]
+__all__ = ["busy", "filled", "keep_on", "room"]
