@@ -127,10 +127,9 @@ def prepare_process(backend: str, dialect: str = "beta1") -> None:
     os.environ["NKI_BACKEND"] = PROVIDER[backend]
     if backend == "sim":
         one_core()
-    import nkisim  # noqa: F401  (installs the import rule)
+    import nkisim  # installs the import rule, too
     if backend == "sim":
-        from nkisim.chip import pages
-        pages.keep_on()             # one case after the other, and then the process ends
+        nkisim.keep_memory()            # one case after the other, and then the process ends
     else:
         _sdk(backend, dialect)
 

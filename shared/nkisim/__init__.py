@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = ["TARGETS", "Finding", "NkiError", "Profile", "Run", "check", "installed_dialect",
-           "profile", "rows", "run", "simulate", "tune"]
+           "keep_memory", "profile", "rows", "run", "simulate", "tune"]
 
 from .finder import install as _install  # noqa: E402 (after __all__, before use)
 
 _install()
 
-_LAZY = {"simulate": "api", "run": "api", "check": "api", "rows": "api",
+_LAZY = {"simulate": "api", "run": "api", "check": "api", "rows": "api", "keep_memory": "api",
          "Run": "launch", "Finding": "checks.finding", "NkiError": "errors", "TARGETS": "chip.hw",
          "profile": "prediction", "Profile": "prediction", "installed_dialect": "finder",
          "tune": "tuning.tune"}

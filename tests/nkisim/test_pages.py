@@ -301,4 +301,4 @@ def test_a_process_that_only_runs_kernels_keeps_more():
         with ThreadPoolExecutor(1) as pool:             # each thread has its own
             return pool.submit(lambda: (first(), rest())[1]).result()
     assert of_a_thread(lambda: None) == pages.IDLE
-    assert of_a_thread(pages.keep_on) == 3 * pages.IDLE
+    assert of_a_thread(nkisim.keep_memory) == 3 * pages.IDLE
