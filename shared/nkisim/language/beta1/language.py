@@ -78,12 +78,12 @@ def _filled(m: _Machine, shape: Any, fill_value: Any, dtype: Any, buffer: Any, n
     where = sbuf if buffer is None else buffer
     if getattr(where, "kind", None) is _HBM:
         raise _fail("NKI-M08", "an HBM tensor cannot be created with a value",
-                   given=f"buffer={where!r}", limit="SBUF or PSUM",
-                   hint="create it with nl.ndarray and nl.store a tile or a number into it")
+                    given=f"buffer={where!r}", limit="SBUF or PSUM",
+                    hint="create it with nl.ndarray and nl.store a tile or a number into it")
     if isinstance(where, _DirectBuffer):
         raise _fail("NKI-A09", "a directly allocated tensor cannot be created with a value",
-                   limit="nl.ndarray only",
-                   hint="create it with nl.ndarray and assign: t[...] = 0")
+                    limit="nl.ndarray only",
+                    hint="create it with nl.ndarray and assign: t[...] = 0")
     t = _allocate.create(m, shape, dtype, where, name)
     if where.kind is _PSUM and fill_value == 0 and _dtypes.is_float(t.dtype):
         _allocate.zero_in_psum(t)        # costs nothing: the first matmul overwrites it
@@ -185,7 +185,7 @@ def _loop(m: _Machine, kind: str, args: tuple) -> Any:
         [_integer(a, f"a bound of nl.{kind}") for a in args]
     if not 1 <= len(values) <= 3:
         raise _fail("NKI-L03", f"nl.{kind} takes (stop), (start, stop) or (start, stop, step)",
-                   given=f"{len(values)} arguments")
+                    given=f"{len(values)} arguments")
     if len(values) == 3 and not values[2]:
         _refuse.bounds(f"nl.{kind}", tuple(values))
     return m.loop(kind, range(*values))
@@ -283,7 +283,7 @@ def _reduction(name: str, op: str) -> Any:
              keepdims: bool = False) -> _Tensor:
         if axis is None:
             raise _fail("NKI-S10", f"nl.{name} needs an axis", limit="free axes: 1 .. rank-1",
-                       hint=f"nl.{name}(x, axis=1)")
+                        hint=f"nl.{name}(x, axis=1)")
         return _lower.reduce(m, op, x, axis, dtype, mask, keepdims)
     plan.__doc__ = f"Return the {name} over free axes of a tile."
     function = _public(plan, name)
@@ -344,7 +344,7 @@ def transpose(m: _Machine, x: Any, *, dtype: Any = None, mask: Any = None) -> _T
     t = m.tile(x, "x")
     if len(t.shape) != 2:
         raise _fail("NKI-S12", "nl.transpose takes a 2-D tile", given=f"shape {t.shape}",
-                   limit="rank 2", hint="reshape the free dims to one first")
+                    limit="rank 2", hint="reshape the free dims to one first")
     return _lower.transpose(m, t, 0, dtype, mask)
 
 

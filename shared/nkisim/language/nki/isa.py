@@ -131,31 +131,31 @@ def sendrecv(m: _Machine, src: Any, dst: Any, send_to_rank: Any, recv_from_rank:
     _written("nisa.sendrecv", src)
     if m.cores is None:
         raise _fail("NKI-N10", "nisa.sendrecv on one core", limit="a kernel launched as kernel[2]",
-                   hint="if nl.num_programs() == 2: ...")
+                    hint="if nl.num_programs() == 2: ...")
     if src.shape != dst.shape or src.dtype != dst.dtype:
         raise _fail("NKI-S01", "nisa.sendrecv: src and dst differ",
-                   given=f"src {src!r}, dst {dst!r}",
-                   limit="one shape and dtype for both")
+                    given=f"src {src!r}, dst {dst!r}",
+                    limit="one shape and dtype for both")
     most = _GPSIMD_DMA[src.dtype.itemsize]
     if dma_engine == 2 and src.size // src.shape[0] * src.dtype.itemsize > most:
         raise _fail("NKI-P08", "nisa.sendrecv by the DMA of GpSimd moves too much",
-                   given=f"src {src!r}", limit=f"{most} bytes per partition",
-                   hint="leave dma_engine out")
+                    given=f"src {src!r}", limit=f"{most} bytes per partition",
+                    hint="leave dma_engine out")
     me = m.program_id[0]
     ranks = {"send_to_rank": send_to_rank, "recv_from_rank": recv_from_rank}
     if any(_integer(rank, name) != 1 - me for name, rank in ranks.items()):
         raise _fail("NKI-N10", "nisa.sendrecv with a core that is not the other one",
-                   given=f"core {me}: " + ", ".join(f"{k}={v}" for k, v in ranks.items()),
-                   limit=f"{1 - me} for both: two cores run together",
-                   hint="other = 1 - nl.program_id(0)")
+                    given=f"core {me}: " + ", ".join(f"{k}={v}" for k, v in ranks.items()),
+                    limit=f"{1 - me} for both: two cores run together",
+                    hint="other = 1 - nl.program_id(0)")
     m.catch_up()
     m.cores.posted[pipe_id, me, m.cores.met[me]] = np.array(src.np) if m.compute else None
     m.cores.wait((f"nisa.sendrecv with pipe_id {pipe_id}",))
     value = m.cores.posted[pipe_id, 1 - me, m.cores.met[me] - 1]
     if value is not None and (value.shape, value.dtype) != (dst.shape, dst.np.dtype):
         raise _fail("NKI-S01", "nisa.sendrecv: the cores send tiles that differ",
-                   given=f"received {value.shape} of {value.dtype}, dst {dst!r}",
-                   limit="one shape and dtype for both")
+                    given=f"received {value.shape} of {value.dtype}, dst {dst!r}",
+                    limit="one shape and dtype for both")
     _issue(m, _ROWS["sendrecv"], {"src": src, "dst": dst, "value": value})
 
 
@@ -183,7 +183,7 @@ def register_alloc(x: Any = None) -> VirtualRegister:
     number = _as_int(x)
     if x is not None and number is None:
         raise _fail("NKI-N07", "nisa.register_alloc takes an integer", given=type(x).__name__,
-                   limit="an int, or nothing")
+                    limit="an int, or nothing")
     return VirtualRegister(_immediate(number or 0, "nisa.register_alloc"))
 
 
@@ -191,14 +191,14 @@ def _immediate(number: int, api: str) -> int:
     """Return an integer that fits into a register, or raise NKI-N07."""
     if not -1 << _BITS - 1 <= number < 1 << _BITS:
         raise _fail("NKI-N07", f"{api}: the number does not fit into a register", given=f"{number}",
-                   limit=f"{_BITS} bits: {-1 << _BITS - 1} .. {(1 << _BITS) - 1}")
+                    limit=f"{_BITS} bits: {-1 << _BITS - 1} .. {(1 << _BITS) - 1}")
     return number
 
 
 def _is_register(x: Any, api: str) -> VirtualRegister:
     if not isinstance(x, VirtualRegister):
         raise _fail("NKI-N07", f"{api} takes a register", given=type(x).__name__,
-                   limit="what nisa.register_alloc() returns")
+                    limit="what nisa.register_alloc() returns")
     return x
 
 
@@ -217,7 +217,7 @@ def _one(m: _Machine, t: Any, api: str) -> Any:
     t = _settled(m, t)
     if getattr(t, "size", 0) != 1:
         raise _fail("NKI-S09", f"{api} moves one element", given=f"{t!r}"[:80],
-                   limit="a (1, 1) tensor in HBM or SBUF")
+                    limit="a (1, 1) tensor in HBM or SBUF")
     return t
 
 
@@ -264,8 +264,8 @@ def _width(t: Any, api: str) -> Any:
     """Return a (1, 1) tensor of the width of scalars, or raise."""
     if t.dtype != _dtypes.INT32:
         raise _fail("NKI-N12", f"{api} moves another dtype", given=f"{t!r}"[:80],
-                   limit="nl.int32 (nl.int64 exists in NKI and is not modelled; unsigned dtypes "
-                   "are not accepted)", hint="an int32 tile, which nisa.tensor_copy converts into")
+                    limit="nl.int32 (nl.int64 exists in NKI and is not modelled; unsigned dtypes "
+                    "are not accepted)", hint="an int32 tile, which nisa.tensor_copy converts into")
     return t
 
 
@@ -296,8 +296,8 @@ def scalar_store(dst: Any, value: Any) -> None:
     t = _width(_one(m, _argument(dst), "nisa.scalar_store"), "nisa.scalar_store")
     if not isinstance(value, NkiScalar):
         raise _fail("NKI-N07", "nisa.scalar_store takes a scalar", given=f"{value!r}"[:80],
-                   limit="what nisa.scalar_load and arithmetic on it return",
-                   hint="nisa.memset(tile, 5) for a number that is known")
+                    limit="what nisa.scalar_load and arithmetic on it return",
+                    hint="nisa.memset(tile, 5) for a number that is known")
     if t.kind == "hbm":
         _dma.store(t, value.value)
     else:

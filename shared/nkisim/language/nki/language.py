@@ -149,7 +149,7 @@ def random_seed(m: _Machine, seed: Any) -> None:
     """Seed the random numbers with a (1, 1) tile."""
     if not isinstance(seed, _Tensor):
         raise _fail("NKI-S09", "nl.random_seed takes a tile", given=f"{seed!r}",
-                   limit="a (1, 1) tile in SBUF or PSUM (neuronxcc.nki took an integer as well)")
+                    limit="a (1, 1) tile in SBUF or PSUM (neuronxcc.nki took an integer as well)")
     m.seeded = True
     _rng.random_seed(seed)
 
@@ -176,8 +176,8 @@ def ds(start: Any, size: Any) -> slice:
     """Return the slice start .. start + size."""
     if not _moves(start) and _held(start) is not None:
         raise _fail("NKI-N02", "nl.ds starts at a number that the kernel computes",
-                   limit="numbers of the host",
-                   hint="t.ap(pattern, scalar_offset=register, indirect_dim=...)")
+                    limit="numbers of the host",
+                    hint="t.ap(pattern, scalar_offset=register, indirect_dim=...)")
     first = start if _moves(start) else _integer(start, "the start of nl.ds")
     return slice(first, first + _integer(size, "the size of nl.ds"))
 
@@ -195,14 +195,14 @@ def _range(name: str, doc: str) -> Callable[..., Any]:
         for x in (start, stop):
             if isinstance(x, (VirtualRegister, NkiScalar)):
                 raise _fail("NKI-L03", f"nl.{name} ends at a "
-                           + ("register" if isinstance(x, VirtualRegister) else "scalar"),
-                           limit="bounds that are known when the kernel is traced",
-                           hint="nl.fori_loop(0, register, body)")
+                            + ("register" if isinstance(x, VirtualRegister) else "scalar"),
+                            limit="bounds that are known when the kernel is traced",
+                            hint="nl.fori_loop(0, register, body)")
         values = [_integer(a, f"a bound of nl.{name}") for a in (start, stop, step)
                   if a is not None]
         if values[-1] == 0:
             raise _fail("NKI-L03", f"nl.{name} does not move", given="step 0",
-                       limit="a step that is not 0", hint="range(start, stop, tile)")
+                        limit="a step that is not 0", hint="range(start, stop, tile)")
         return _plainrange.unrolled(range(0, *values) if stop is None else range(*values))
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
@@ -266,9 +266,9 @@ def while_loop(init: Any, body_fun: Callable) -> None:
         while True:
             if not isinstance(r, VirtualRegister):
                 raise _fail("NKI-L03", "nl.while_loop goes on without a register",
-                           given=type(r).__name__,
-                           limit="init and what body_fun returns are registers",
-                           hint="end the body with: return r")
+                            given=type(r).__name__,
+                            limit="init and what body_fun returns are registers",
+                            hint="end the body with: return r")
             if not r.value:
                 return
             body.begin(m)
@@ -295,7 +295,7 @@ def no_reorder() -> Iterator[None]:
 def _axis(axis: Any, what: str) -> None:
     if _integer(axis, "an axis") != 0:
         raise _fail("NKI-K06", f"{what} of axis {axis}", limit="axis 0: a kernel runs on one core "
-                   "or on two", hint="loops over tiles lie in the kernel")
+                    "or on two", hint="loops over tiles lie in the kernel")
 
 
 def _launched(what: str) -> _Machine | None:
@@ -341,12 +341,12 @@ def store(m: _Machine, dst: Any, value: Any) -> None:
     """Store an SBUF tile into HBM."""
     if getattr(dst, "kind", _HBM) is not _HBM:
         raise _fail("NKI-M02", "nl.store writes HBM", given=f"dst {dst!r}",
-                   limit="nl.store(dst, value): dst in HBM, value a tile",
-                   hint="nl.store(x[...], tile); into a tile: tile = nl.load(x[...])")
+                    limit="nl.store(dst, value): dst in HBM, value a tile",
+                    hint="nl.store(x[...], tile); into a tile: tile = nl.load(x[...])")
     if getattr(value, "kind", None) is _PSUM:
         raise _fail("NKI-M01", "nl.store of a tile in PSUM", given=f"value {value!r}",
-                   limit="DMA moves between HBM and SBUF",
-                   hint="nisa.tensor_copy(sbuf_tile, psum_tile) first")
+                    limit="DMA moves between HBM and SBUF",
+                    hint="nisa.tensor_copy(sbuf_tile, psum_tile) first")
     _dma.dma_copy(dst=dst, src=value) if isinstance(value, _Tensor) else _dma.store(dst, value)
 
 
@@ -370,7 +370,7 @@ def broadcast_to(m: _Machine, x: Any, shape: Any, dtype: Any = None) -> _Tensor:
     dims = tuple(_integer(n, "a size") for n in shape)
     if len(dims) != len(t.shape):
         raise _fail("NKI-S02", "nl.broadcast_to changes the rank", given=f"{t.shape} to {dims}",
-                   limit="as many dims; x.expand_dim(dim) adds one")
+                    limit="as many dims; x.expand_dim(dim) adds one")
     return _lower.copy(m, m.broadcast(t, dims), dtype)
 
 
@@ -389,7 +389,7 @@ def _tensor(x: Any, api: str) -> Any:
     """
     if not isinstance(x, (_Tensor, _Indirect)):
         raise _fail("NKI-M02", f"{api} takes a tensor", given=f"{type(x).__name__} {x!r}"[:60],
-                   limit="what nl.ndarray has made, an argument of the kernel, or a view of them")
+                    limit="what nl.ndarray has made, an argument of the kernel, or a view of them")
     return x
 
 
