@@ -3,6 +3,7 @@
 The folder has a JUnit file for each run of pytest, `sessions` (name, seconds) and `not-installed`
 (package: reason). A green run must not hide what it did not do.
 """
+
 from __future__ import annotations
 
 import sys

@@ -28,8 +28,16 @@ SITE = """jobqueue:
 
 def copy_repository(to: Path) -> None:
     """Copy what git tracks, or would."""
-    words = ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others",
-             "--exclude-standard"]
+    words = [
+        "git",
+        "-c",
+        "safe.directory=*",
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]
     names = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     for name in names.split("\0"):
         if name and (ROOT / name).is_file():
@@ -40,10 +48,23 @@ def copy_repository(to: Path) -> None:
 def install(site: Path, *packages: str) -> None:
     """Install packages of Debian's Python, 3.11, into a folder."""
     subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-         "--target", str(site), "--upgrade", "--python-version", "3.11", "--only-binary=:all:",
-         *packages],
-        check=True, env={**os.environ, "PIP_ROOT_USER_ACTION": "ignore"},
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--target",
+            str(site),
+            "--upgrade",
+            "--python-version",
+            "3.11",
+            "--only-binary=:all:",
+            *packages,
+        ],
+        check=True,
+        env={**os.environ, "PIP_ROOT_USER_ACTION": "ignore"},
     )
 
 

@@ -26,6 +26,9 @@ from labcloud.client import LabCloud  # noqa: E402
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# files that take minutes, the longest first
+LONG = ("hosts", "links_day", "rates", "playbooks", "docs", "days", "secondcloud", "teardown")
+LONGEST = {f"test_{name}": place for place, name in enumerate(LONG)}
 ONLY_FULL = "one of many like it: pytest --full (nox -s infra -- --full) runs all"
 
 
@@ -42,9 +45,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only --full runs; begin with the longest file, so that two workers end at
+    """Leave out what only --full runs; begin with the longest files, so that two workers end at
     about the same time."""
-    items.sort(key=lambda item: item.path.name != "test_hosts.py")
+    items.sort(key=lambda item: LONGEST.get(item.path.stem, len(LONGEST)))
     for item in items:
         if item.get_closest_marker("full") and not config.getoption("--full"):
             item.add_marker(pytest.mark.skip(reason=ONLY_FULL))
@@ -158,18 +161,17 @@ def server() -> Iterator[LabCloud]:
         yield lab
 
 
-@pytest.fixture()
-def cloud(server: LabCloud, monkeypatch: pytest.MonkeyPatch) -> LabCloud:
-    """Return an empty fake cloud; boto3 in this process talks to it, and waits in its time."""
+def talk_to(server: LabCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty a fake cloud, and let boto3 in this process talk to it and wait in its time."""
     from botocore.retries.standard import ExponentialBackoff
 
-    from classroom import pace
+    from classroom.aws import rate_limit
 
     def sleep(seconds: float) -> None:
         server.post("until", at=server.post("now")["at"] + seconds)
 
-    monkeypatch.setattr(pace, "sleep", sleep)
-    monkeypatch.setattr(pace, "clock", lambda: server.post("now")["at"])
+    monkeypatch.setattr(rate_limit, "sleep", sleep)
+    monkeypatch.setattr(rate_limit, "clock", lambda: server.post("now")["at"])
 
     server.post("reset", at=START)
     for key, value in server.environ.items():
@@ -182,17 +184,22 @@ def cloud(server: LabCloud, monkeypatch: pytest.MonkeyPatch) -> LabCloud:
         return 0.0
 
     monkeypatch.setattr(ExponentialBackoff, "delay_amount", delay)
-    return server
 
 
 @pytest.fixture()
-def classroom(cloud: LabCloud, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
-    """Return a function that runs a command at the fake cloud's time.
+def cloud(server: LabCloud, monkeypatch: pytest.MonkeyPatch) -> LabCloud:
+    """Return an empty fake cloud; boto3 in this process talks to it, and waits in its time."""
+    talk_to(server, monkeypatch)
+    return server
+
+
+def commands_at(cloud: LabCloud, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """Return a function that runs a command at a fake cloud's time.
 
     Machines of the fake hold no work, so it is given up unless a test says otherwise.
     """
-    from classroom import commands
-    from classroom.cloud import Cloud
+    from classroom.aws.cloud import Cloud
+    from classroom.cli import commands
 
     def shared() -> Cloud:
         if not hasattr(cloud, "cached"):
@@ -212,3 +219,9 @@ def classroom(cloud: LabCloud, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
             cloud.settle()
 
     return call
+
+
+@pytest.fixture()
+def classroom(cloud: LabCloud, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """Return a function that runs a command in the fake cloud."""
+    return commands_at(cloud, monkeypatch)

@@ -3,8 +3,8 @@ address of its own.
 
 What is real: systemd, SSH, sudo, apt, accounts, timers. What stands in, and says so in its text:
 the Neuron tools, the
-Neuron environments, and InfluxDB 2 (a small service in a package of the same name, from a signed
-local repository).
+Neuron environments, InfluxDB 2 (a small service in a package of the same name, from a signed local
+repository), and the NFS server, which would need the kernel's.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ done
 exec systemd-nspawn -q -D "$W/m" --boot --register=no --keep-unit --machine="$NAME" --resolv-conf=off --timezone=off --link-journal=no --console=pipe $NSPAWN
 """
 
-INFLUXD = r'''#!/usr/bin/python3
+INFLUXD = r"""#!/usr/bin/python3
 # A stand-in for InfluxDB 2 in tests: /health, /api/v2/setup, orgs and authorizations only. Not InfluxDB.
 import json, os
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -69,7 +69,7 @@ class H(BaseHTTPRequestHandler):
     def log_message(self, *a): pass
 host, port = os.environ["INFLUXD_HTTP_BIND_ADDRESS"].rsplit(":", 1)
 HTTPServer((host, int(port)), H).serve_forever()
-'''
+"""
 
 
 def why_not() -> str:
@@ -142,6 +142,7 @@ def prepare(root: Path, staff_key: str, work: Path) -> dict[str, str]:
             f"VIRTUAL_ENV=/opt/aws_neuronx_venv_{name}; export VIRTUAL_ENV\n",
         )
     _tools(root, work)
+    _file_server(root, work)
     write(root / "srv/neuron-use", "0\n")
     write(root / "srv/stat", "cpu  100 0 100 10000 0 0 0 0 0 0\n")
     commit = _labs(root, work)
@@ -168,6 +169,24 @@ def _tools(root: Path, work: Path) -> None:
         ["chroot", str(root), "dpkg", "--install", "/srv/tools.deb"],
         check=True,
         capture_output=True,
+    )
+
+
+def _file_server(root: Path, work: Path) -> None:
+    """Install a stand-in for the NFS server: a unit that does nothing, and an exportfs that writes
+    down what it would export."""
+    tree = work / "deb-nfs"
+    (tree / "etc/exports.d").mkdir(parents=True)
+    unit = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/true\n"
+    write(
+        tree / "lib/systemd/system/nfs-server.service",
+        unit + "[Install]\nWantedBy=multi-user.target\n",
+    )
+    exportfs = "#!/bin/sh\n# stand-in for tests\ncat /etc/exports.d/* > /run/exported\n"
+    write(tree / "usr/sbin/exportfs", exportfs, 0o755)
+    _deb(tree, "nfs-kernel-server", "1:2.6.2-4", root / "srv/nfs.deb")
+    subprocess.run(
+        ["chroot", str(root), "dpkg", "--install", "/srv/nfs.deb"], check=True, capture_output=True
     )
 
 

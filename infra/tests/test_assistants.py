@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from classroom import assistants, hostkeys, pages, spec
-from classroom.fleet import Machine
-from classroom.problems import BadClass, ClassroomError
-from classroom.run import Run
+from classroom.aws.problems import BadClass, ClassroomError
+from classroom.fleet import hostkeys
+from classroom.fleet.inventory import Machine
+from classroom.spec import assistants, class_file
+from classroom.spec.run import Run
+from classroom.students import pages
 from conftest import ClassFolder, public_key
 from labcloud.client import LabCloud
 from test_plumbing import CANVAS, GRADESCOPE, merge
@@ -22,10 +24,10 @@ from test_plumbing import CANVAS, GRADESCOPE, merge
 ID = "i-0123456789abcdef0"
 
 
-def staff(folder: ClassFolder, *rows: str) -> spec.ClassSpec:
+def staff(folder: ClassFolder, *rows: str) -> class_file.ClassSpec:
     """Write staff.csv and read the class."""
     folder.staff(*rows)
-    return spec.load(folder.file)
+    return class_file.load(folder.file)
 
 
 @pytest.fixture()
@@ -61,10 +63,8 @@ def test_an_assistant_gets_in_where_all_students_are_of_their_sections(
     assert public_key(50) in keys, "without the comment, which may hold a name"
     without = assistants.of_machine(loaded, ["alice"], [public_key(50), public_key(52)])
     assert [a["name"] for a in without] == ["all", "uma"], "these open it already"
-    sections.write(
-        mode="cluster", cluster={"nodes": 2}, sdk="2.29.0", regions=["us-east-2"]
-    )
-    loaded = spec.load(sections.file)
+    sections.write(mode="cluster", cluster={"nodes": 2}, sdk="2.29.0", regions=["us-east-2"])
+    loaded = class_file.load(sections.file)
     assert into("node-01") == ["all", "ina"], "on a node everybody works"
 
 
@@ -91,12 +91,12 @@ def test_mistakes_in_the_list_of_staff_are_said_with_their_line(
 def test_a_list_of_something_else_is_refused(folder: ClassFolder) -> None:
     (folder.path / "staff.csv").write_text("name,phone\nT,1\n")
     with pytest.raises(BadClass, match="not that of a list of staff. Write `email,role"):
-        spec.load(folder.file)
+        class_file.load(folder.file)
     (folder.path / "staff.csv").write_bytes("email,role\nä".encode("latin-1"))
     with pytest.raises(BadClass, match="staff.csv:1: The list of staff is not UTF-8"):
-        spec.load(folder.file)
+        class_file.load(folder.file)
     (folder.path / "staff.csv").unlink()
-    assert spec.load(folder.file).assistants == []
+    assert class_file.load(folder.file).assistants == []
 
 
 def test_two_of_the_same_name_have_ids_of_their_own(folder: ClassFolder) -> None:
@@ -119,8 +119,10 @@ def test_a_later_export_keeps_keys_and_names_who_left(tmp_path: Path) -> None:
         with file.open(newline="") as opened:
             return {r["email"]: r for r in csv.DictReader(opened)}
 
-    both = GRADESCOPE.replace("Tia,Assist,,tia@example.edu,TA,CS 149-02",
-                              'Tia,Assist,,TIA@example.edu,TA,"CS 149-02, CS 149-03"')
+    both = GRADESCOPE.replace(
+        "Tia,Assist,,tia@example.edu,TA,CS 149-02",
+        'Tia,Assist,,TIA@example.edu,TA,"CS 149-02, CS 149-03"',
+    )
     told = merge(tmp_path, both, domain="")["lines"]
     assert "1 are not in the export and were kept" in " ".join(told)
     found = rows()
@@ -146,8 +148,15 @@ def test_what_an_assistant_is_given_reaches_their_machines_and_no_others(
     loaded = staff(sections, row, "key@example.edu,ta,all,")
     kind = ("203.0.113.7", "trn1.2xlarge", "on-demand", "2026-11-21")
     machines = [
-        Machine(n, "us-east-2", f"{ID[:-1]}{k}", "running", "us-east-2a", *kind,
-                tags={"trainium-labs:owner": n})
+        Machine(
+            n,
+            "us-east-2",
+            f"{ID[:-1]}{k}",
+            "running",
+            "us-east-2a",
+            *kind,
+            tags={"trainium-labs:owner": n},
+        )
         for k, n in enumerate(["alice", "bob"])
     ]
     hostkeys._keep(loaded.out, machines[0].id, public_key(60))
@@ -159,7 +168,9 @@ def test_what_an_assistant_is_given_reaches_their_machines_and_no_others(
     # OpenSSH itself reads it
     told = subprocess.run(
         ["ssh", "-G", "-F", str(given / "config"), "lab-alice"],
-        capture_output=True, text=True, check=True,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     assert f"hostkeyalias {machines[0].id}" in told and "user ubuntu" in told
     assert "hostname 203.0.113.7" in told and "lab-bob" not in (given / "config").read_text()

@@ -9,7 +9,7 @@ from typing import Any
 import boto3
 import pytest
 
-from classroom.problems import ClassroomError
+from classroom.aws.problems import ClassroomError
 from conftest import ClassFolder
 from labcloud.client import LabCloud
 
@@ -40,6 +40,7 @@ def untagged(cloud: LabCloud) -> list[dict[str, Any]]:
 def test_sixty_students_come_up_with_few_calls_and_a_second_run_changes_nothing(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
+    cloud.post("set", quotas={"L-0263D0A3": 100.0})
     folder.write(60, elastic_ip=True)
     first = classroom("provision", folder.file)
     assert first["exit_code"] == 0 and len(first["launched"]) == 60 and len(machines(cloud)) == 60
@@ -102,9 +103,9 @@ def test_what_somebody_opened_by_hand_is_said_at_each_provision(
 def test_no_machine_starts_while_a_guard_is_missing(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from classroom import guards
+    from classroom.guards import class_guards
 
-    real = guards.desired
+    real = class_guards.desired
     calls = {"n": 0}
 
     def forget(run: Any, role: str, addresses: list[str], region: str = "") -> dict[str, Any]:
@@ -114,8 +115,8 @@ def test_no_machine_starts_while_a_guard_is_missing(
             wanted.pop("teardown")
         return wanted
 
-    monkeypatch.setattr(guards, "desired", forget)
-    with pytest.raises(guards.GuardMissing, match="schedule teardown in us-east-2"):
+    monkeypatch.setattr(class_guards, "desired", forget)
+    with pytest.raises(class_guards.GuardMissing, match="schedule teardown in us-east-2"):
         classroom("provision", folder.file)
     assert machines(cloud) == [] and not any(c["op"] == "RunInstances" for c in cloud.log())
 
@@ -123,6 +124,7 @@ def test_no_machine_starts_while_a_guard_is_missing(
 def test_a_student_more_or_less_is_one_students_resources_more_or_less(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
+    cloud.post("set", quotas={"L-0263D0A3": 100.0})
     folder.write(["alice", "bob", "carol", "dave", "erin", "frank"], elastic_ip=True)
     classroom("provision", folder.file)
     before = cloud.leftovers()
@@ -461,7 +463,7 @@ def test_doctor_makes_every_check_also_after_one_failed(
     cloud.fault("DescribeInstances", code="UnauthorizedOperation", status=403, times=1000)
     result = classroom("doctor", folder.file)
     rows = {row[1]: row[0] for row in result["tables"][0]["rows"]}
-    assert rows["us-east-2: machines"] == "NO" and rows["us-west-2: vCPU quota"] == "ok"
+    assert rows["us-east-2: machines"] == "NO" and rows["us-west-2: quota of vCPUs"] == "ok"
     cloud.fault("DescribeRegions", code="ExpiredToken", status=403, times=1000)
     result = classroom("doctor", folder.file)
     assert result["exit_code"] == 1 and [r[0] for r in result["tables"][0]["rows"]][:3] == [

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ import hosts
 from cluster import DEVICES, Cluster
 from conftest import INFRA, ClassFolder, to_the_real_time
 from labcloud.client import LabCloud
-from test_hosts import bring_up, changed, new_key, play, variables
+from test_hosts import SLURM, bring_up, changed, new_key, play, run_examples, variables
 
 ROOT = INFRA.parent
 STUDENTS = ["ada", "bea", "cleo", "dora", "edda", "fred"]
@@ -30,6 +31,22 @@ pytestmark = [
     pytest.mark.full,
     pytest.mark.skipif(bool(cluster.why_not()), reason=cluster.why_not()),
 ]
+
+
+def stand_ins(nodes: Cluster) -> dict[str, Any]:
+    """Return what Slurm's roles are told of booted hosts."""
+    return {
+        "slurm_base_nodes": nodes.nodes,
+        "slurm_base_devices": DEVICES,
+        "slurm_base_cpus": 2 * DEVICES,
+        "slurm_base_memory_mib": 4096,
+        "slurm_node_devices": DEVICES,
+        "slurm_node_cores_per_device": 1,
+        "slurm_controller_cores_per_device": 1,
+        # the kernel's other controllers may belong to cgroup v1 here
+        "slurm_node_constrain": False,
+        "slurm_node_awake_processes": 0,
+    }
 
 
 class Lab:
@@ -45,16 +62,7 @@ class Lab:
     def options(self) -> list[str]:
         """Return the -e options: what stands in, and a quick guard that stops nobody."""
         more = {
-            "slurm_base_nodes": self.nodes.nodes,
-            "slurm_base_devices": DEVICES,
-            "slurm_base_cpus": 2 * DEVICES,
-            "slurm_base_memory_mib": 4096,
-            "slurm_node_devices": DEVICES,
-            "slurm_node_cores_per_device": 1,
-            "slurm_controller_cores_per_device": 1,
-            # the kernel's other controllers may belong to cgroup v1 here
-            "slurm_node_constrain": False,
-            "slurm_node_awake_processes": 0,
+            **stand_ins(self.nodes),
             "cluster_home_server": "",
             "neuron_venv_tools_release": "2.26",
             "idle_guard_minutes": 600,
@@ -67,7 +75,11 @@ class Lab:
         return at.ssh(command, user=student, key=self.keys[student], check=check)
 
     def submit(
-        self, student: str, script: str, *options: str, check: bool = True,
+        self,
+        student: str,
+        script: str,
+        *options: str,
+        check: bool = True,
         sbatch: str = "/usr/bin/sbatch",
     ) -> str:
         """Hand a script to sbatch, Slurm's own unless told; return the job's id, or what was
@@ -131,7 +143,13 @@ def test_a_cluster_from_class_yml_and_the_roster_twice(
         keys[student], folder.keys[student] = new_key(tmp_path, student)
     size = {"nodes": 2, "core_hours_per_student": 20, "devices_per_student": 2}
     bring_up(
-        folder, cloud, nodes, STUDENTS, mode="cluster", cluster=size, sdk="2.29.0",
+        folder,
+        cloud,
+        nodes,
+        STUDENTS,
+        mode="cluster",
+        cluster=size,
+        sdk="2.29.0",
         regions=["us-east-2"],
     )
     lab = Lab(folder, nodes, keys, cloud)
@@ -284,8 +302,9 @@ def test_a_login_to_a_node_is_only_for_who_has_a_job_there_and_inside_of_it(lab:
     assert lab.run("cleo", "echo in", host="other", check=False) == ""
     job = lab.submit("cleo", "sleep 60", "--gpus=1", "--nodelist=node-02")
     lab.until(lambda: lab.state(job) == "RUNNING")
-    opened = lab.run("cleo", "cat /proc/self/cgroup; python3 /usr/local/bin/try-devices",
-                     host="other")
+    opened = lab.run(
+        "cleo", "cat /proc/self/cgroup; python3 /usr/local/bin/try-devices", host="other"
+    )
     assert f"job_{job}" in opened and len(opened.splitlines()[-1].split()) == 1, opened
     assert lab.run("dora", "echo in", host="other", check=False) == "", "not her job"
     lab.run("cleo", "setsid sleep 500 > /dev/null 2>&1 < /dev/null &", host="other")
@@ -309,15 +328,19 @@ def test_limits_hold_and_the_words_say_which(lab: Lab) -> None:
     assert lab.run("edda", script) == "RUNNING"
     lab.ended(*jobs)
     # Core-hours: what would not fit does not start; what was used is shown.
-    lab.head.ssh("sudo sed -i 's/\"core_hours\": 20.0/\"core_hours\": 0.5/'"
-                 " /etc/trainium-labs/accounts.json && sudo trainium-accounts --apply")
+    lab.head.ssh(
+        'sudo sed -i \'s/"core_hours": 20.0/"core_hours": 0.5/\''
+        " /etc/trainium-labs/accounts.json && sudo trainium-accounts --apply"
+    )
     fits = lab.submit("edda", "true", "--gpus=1", "--time=10")
     said = lab.submit("edda", "true", "--gpus=1", "--time=60", check=False)
     assert "AssocGrp" in said or "violates accounting/QOS policy" in said, said
     lab.ended(fits)
     assert re.match(r"edda +0\.\d\d of 0\.5 core-hours", lab.run("edda", "cluster-hours"))
-    lab.head.ssh("sudo sed -i 's/\"core_hours\": 0.5/\"core_hours\": 20.0/'"
-                 " /etc/trainium-labs/accounts.json && sudo trainium-accounts --apply")
+    lab.head.ssh(
+        'sudo sed -i \'s/"core_hours": 0.5/"core_hours": 20.0/\''
+        " /etc/trainium-labs/accounts.json && sudo trainium-accounts --apply"
+    )
     assert lab.head.ssh("sudo trainium-accounts --apply") == "", "nothing to change"
     assert "nobody" not in lab.head.ssh("sudo runuser -u nobody -- srun hostname 2>&1; true")
 
@@ -386,8 +409,7 @@ def test_a_killed_controller_and_accounting_lose_no_job(lab: Lab) -> None:
 
 
 DRIVER = (
-    "import sys; from labkit.cli import guarded;"
-    "sys.exit(guarded(None, sys.argv[1:], ('job.py',)))"
+    "import sys; from labkit.cli import guarded;sys.exit(guarded(None, sys.argv[1:], ('job.py',)))"
 )
 
 
@@ -463,7 +485,10 @@ def test_a_benchmark_of_this_repository_with_host_cluster(lab: Lab, tmp_path: Pa
     words = "benchmark vecadd --backend sim --target trn1 --case transpose_128x128"
     done = subprocess.run(
         [sys.executable, "-m", "labkit", *words.split(), "--host", "cluster", "--student", "bea"],
-        cwd=course, capture_output=True, text=True, timeout=300,
+        cwd=course,
+        capture_output=True,
+        text=True,
+        timeout=300,
         env={
             **os.environ,
             **lab.cloud.environ,
@@ -498,3 +523,23 @@ def test_who_leaves_the_roster_leaves_the_cluster_and_the_work_is_saved(lab: Lab
         names = archive.getnames()
     assert "fred/labs/answer.py" in names and "ada/labs/README.md" in names
     assert cloud.leftovers() == []
+
+
+def test_the_examples_of_the_roles_readmes_make_a_cluster_of_one_machine(
+    nodes: Cluster, tmp_path: Path
+) -> None:
+    """Each of Slurm's roles by its example play as it is written, but for what the example cannot
+    know (addresses, devices, accounts)."""
+    nodes.close()
+    nodes.boot({"node-01": "127.0.76.1"})
+    host = nodes.hosts["node-01"]
+    for student in ("alice", "bob"):  # of role student_account
+        host.ssh(f"id -u {student} || sudo useradd -m -s /bin/bash {student}")
+    run_examples(nodes, tmp_path, host, SLURM, stand_ins(nodes))
+    end = time.monotonic() + 60
+    while (told := host.ssh("sinfo -h -o '%D %T'", check=False)) != "1 idle":
+        assert time.monotonic() < end, told
+        time.sleep(0.5)
+    opened = host.ssh("sudo -iu alice srun --gpus=1 python3 /usr/local/bin/try-devices")
+    assert len(opened.split()) == 1, opened
+    assert host.ssh("sudo -iu alice python3 /usr/local/bin/try-devices") == ""

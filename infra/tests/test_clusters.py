@@ -12,8 +12,8 @@ from typing import Any
 import boto3
 import pytest
 
-from classroom import clusters, machines, spec
-from classroom.problems import BadClass, ClassroomError
+from classroom.aws.problems import BadClass, ClassroomError
+from classroom.spec import class_file, clusters, instance_types
 from conftest import ClassFolder
 from labcloud.client import LabCloud
 
@@ -38,7 +38,7 @@ def shared(folder: ClassFolder) -> ClassFolder:
 def problems(file: Path) -> list[str]:
     """Return what is wrong with a class, as text."""
     try:
-        spec.load(file)
+        class_file.load(file)
     except BadClass as bad:
         return [str(p) for p in bad.problems]
     return []
@@ -68,14 +68,14 @@ def test_what_class_yml_must_say(shared: ClassFolder, changes: dict[str, Any], w
 
 
 def test_numbers_of_students_stay_and_do_not_meet_those_of_the_system(shared: ClassFolder) -> None:
-    found = {s.id: clusters.uid(s.id) for s in spec.load(shared.file).students}
+    found = {s.id: clusters.uid(s.id) for s in class_file.load(shared.file).students}
     assert found["ada"] == 1_952_690_398, "another number would take everybody's files away"
     assert len(set(found.values())) == 6
     assert all(1_900_000_000 <= n < 2_100_000_000 < 2**31 for n in found.values())
 
 
 def test_every_machine_has_whole_devices() -> None:
-    for machine in machines.TYPES.values():
+    for machine in instance_types.TYPES.values():
         assert machine.devices * machine.cores_per_device == machine.cores, machine
 
 
@@ -90,9 +90,7 @@ def test_the_nodes_are_guarded_as_other_machines_are(
     assert {r["tags"]["trainium-labs:machine"] for r in rows} == {"node-01", "node-02"}
     assert {r["tags"]["trainium-labs:guard"] for r in rows} == {"armed"}
     alarms = boto3.client("cloudwatch", region_name="us-east-2").describe_alarms()["MetricAlarms"]
-    assert {a["AlarmName"] for a in alarms} == {
-        f"trainium-labs.lab.node-0{n}.idle" for n in (1, 2)
-    }
+    assert {a["AlarmName"] for a in alarms} == {f"trainium-labs.lab.node-0{n}.idle" for n in (1, 2)}
     names = boto3.client("budgets", region_name="us-east-1").describe_budgets(
         AccountId=boto3.client("sts", region_name="us-east-2").get_caller_identity()["Account"]
     )["Budgets"]
@@ -115,7 +113,7 @@ def test_the_nodes_are_guarded_as_other_machines_are(
     mark = len(cloud.log())
     classroom("provision", shared.file)
     assert not {"RunInstances", "TerminateInstances"} & set(cloud.writes(mark))
-    with pytest.raises(ClassroomError, match="belong to nobody"):
+    with pytest.raises(ClassroomError, match="have no owner"):
         classroom("stop", shared.file, limit=["ada"])
     assert "sbatch --gpus=1" in (shared.path / "out/lab/gina.md").read_text()
 

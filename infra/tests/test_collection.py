@@ -46,7 +46,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_holds_what_a_user_needs_and_no_tests(installed: Path) -> None:
     root = installed / "ansible_collections/trainium_labs/infra"
     assert {p.name for p in (root / "roles").iterdir()} == set(NAMES)
-    assert (root / "classroom/prices.yml").exists() and (root / "examples/class.yml").exists()
+    assert (root / "classroom/money/prices.yml").exists() and (root / "examples/class.yml").exists()
     for name in ("tests", ".ansible-lint", "classroom/__pycache__"):
         assert not (root / name).exists(), name
     for kind, plugin in (("action", "trainium_class"), ("inventory", "classroom")):

@@ -22,9 +22,11 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from classroom import copies, policies, tags
-from classroom.archives import WorkNotSaved
-from classroom.problems import BadClass, ClassroomError
+from classroom.aws.problems import BadClass, ClassroomError
+from classroom.guards import policies
+from classroom.spec import tags
+from classroom.work import copies
+from classroom.work.archives import WorkNotSaved
 from conftest import INFRA, ClassFolder
 from labcloud.client import LabCloud
 
@@ -223,7 +225,7 @@ def test_what_did_not_change_is_not_sent_again_and_former_versions_stay(
 
 
 def _cloud() -> Any:
-    from classroom.cloud import Cloud
+    from classroom.aws.cloud import Cloud
 
     return Cloud()
 
@@ -430,16 +432,16 @@ def test_a_damaged_copy_keeps_the_bucket_and_a_false_last_word_proves_nothing(
     word = {"sha256": "1" * 64, "student": "alice", "at": "2030-01-01"}
     s3.put_object(Bucket=BUCKET, Key=f"{alice.prefix}/stopped.json", Body=json.dumps(word))
     place, found = copies.Folder(_cloud(), "lab", REGION), _machine(alice)
-    from classroom.archives import Shelf
+    from classroom.work.archives import Shelf
 
     assert copies.shelve(place, Shelf(folder.path / "out/lab/work"), found, place.owners()) is None
 
 
 def _machine(m: Machine) -> Any:
-    from classroom import fleet
+    from classroom.fleet import inventory
 
     raw = boto3.client("ec2", m.region).describe_instances(InstanceIds=[m.id])
-    return fleet.machine(raw["Reservations"][0]["Instances"][0], m.region)
+    return inventory.machine(raw["Reservations"][0]["Instances"][0], m.region)
 
 
 def test_a_last_word_from_before_the_last_start_is_none(

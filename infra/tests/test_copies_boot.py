@@ -34,7 +34,7 @@ from cryptography.x509.oid import NameOID
 
 import hosts
 import swift_server
-from classroom import copies
+from classroom.work import copies
 from conftest import INFRA
 from swift_server import KEYS, REGION
 from test_hosts import Setting, changed
@@ -66,7 +66,9 @@ class Metadata(BaseHTTPRequestHandler):
         place = self.path.removeprefix("/latest/meta-data/")
         until = dt.datetime.now(dt.timezone.utc) + dt.timedelta(hours=6)
         keys = {
-            "Code": "Success", "Type": "AWS-HMAC", "Token": "session",
+            "Code": "Success",
+            "Type": "AWS-HMAC",
+            "Token": "session",
             "AccessKeyId": KEYS["AWS_ACCESS_KEY_ID"],
             "SecretAccessKey": KEYS["AWS_SECRET_ACCESS_KEY"],
             "LastUpdated": f"{until - dt.timedelta(hours=6):%Y-%m-%dT%H:%M:%SZ}",
@@ -97,12 +99,18 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tests")])
     now = dt.datetime.now(dt.timezone.utc)
-    names = [x509.DNSName(S3), x509.DNSName(f"*.{S3}"),
-             x509.IPAddress(ipaddress.ip_address(SERVER))]
+    names = [
+        x509.DNSName(S3),
+        x509.DNSName(f"*.{S3}"),
+        x509.IPAddress(ipaddress.ip_address(SERVER)),
+    ]
     made = (
         x509.CertificateBuilder()
-        .subject_name(name).issuer_name(name).public_key(key.public_key())
-        .serial_number(1).not_valid_before(now - dt.timedelta(days=1))
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - dt.timedelta(days=1))
         .not_valid_after(now + dt.timedelta(days=2))
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -117,7 +125,7 @@ def certificate(folder: Path) -> tuple[Path, Path]:
 
 
 class Account:
-    """Hands out clients, as classroom.cloud.Cloud does."""
+    """Hands out clients, as classroom.aws.cloud.Cloud does."""
 
     account = "1"
 
@@ -127,7 +135,9 @@ class Account:
     def client(self, service: str, region: str) -> Any:
         """Return a client of Swift."""
         return boto3.client(
-            service, region_name=region, endpoint_url=self.endpoint,
+            service,
+            region_name=region,
+            endpoint_url=self.endpoint,
             aws_access_key_id=KEYS["AWS_ACCESS_KEY_ID"],
             aws_secret_access_key=KEYS["AWS_SECRET_ACCESS_KEY"],
         )
@@ -181,11 +191,19 @@ class Machine:
     def configure(self) -> dict[str, int]:
         """Run the roles; return how many tasks changed something."""
         roles = [
-            {"role": "idle_guard", "idle_guard_stop_nightly": "23:30",
-             "idle_guard_time_zone": "America/New_York"},
-            {"role": "work_copies", "work_copies_place": f"s3://{BUCKET}/{self.prefix}",
-             "work_copies_region": REGION, "work_copies_user": "ubuntu",
-             "work_copies_student": "alice", "work_copies_spot": self.spot},
+            {
+                "role": "idle_guard",
+                "idle_guard_stop_nightly": "23:30",
+                "idle_guard_time_zone": "America/New_York",
+            },
+            {
+                "role": "work_copies",
+                "work_copies_place": f"s3://{BUCKET}/{self.prefix}",
+                "work_copies_region": REGION,
+                "work_copies_user": "ubuntu",
+                "work_copies_student": "alice",
+                "work_copies_spot": self.spot,
+            },
         ]
         play = [{"hosts": "all", "become": True, "gather_facts": False, "roles": roles}]
         file = self.setting.work / f"{self.id}.yml"
@@ -201,7 +219,9 @@ class Machine:
                 "ANSIBLE_NOCOLOR": "1",
                 "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             },
-            capture_output=True, text=True, timeout=300,
+            capture_output=True,
+            text=True,
+            timeout=300,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return changed(done.stdout)

@@ -23,7 +23,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 import swift_server
-from classroom import copies
+from classroom.work import copies
 from conftest import INFRA
 from swift_server import REGION
 
@@ -57,7 +57,7 @@ def environ(server: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 class Account:
-    """Hands out clients, as classroom.cloud.Cloud does."""
+    """Hands out clients, as classroom.aws.cloud.Cloud does."""
 
     account = "1"
 

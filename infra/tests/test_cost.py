@@ -1,4 +1,7 @@
-"""Forecasts say what they are made of: a dated table, one's own table, or today's price."""
+"""Forecasts say what they are made of: a dated table, one's own table, or today's price.
+
+These tests need no fake cloud: `nox -s tests` runs them without the packages of infra.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +12,28 @@ from typing import Any
 import pytest
 import yaml
 
-from classroom import forecast, machines, prices, spec
-from classroom.run import Run
+from classroom.cli import forecast
+from classroom.money import prices
+from classroom.spec import class_file, instance_types
+from classroom.spec.run import Run
 from conftest import ClassFolder
 
 NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.timezone.utc)
 
 
 def test_the_table_has_a_date_a_source_and_every_type() -> None:
-    table = machines.price_table()
+    table = instance_types.price_table()
     assert isinstance(table["as_of"], dt.date) and table["source"].startswith("https://")
-    assert set(table["on_demand_hour"]) | set(table["capacity_block_hour"]) == set(machines.TYPES)
+    assert set(table["on_demand_hour"]) | set(table["capacity_block_hour"]) == set(
+        instance_types.TYPES
+    )
 
 
 def test_a_forecast_is_the_sum_of_its_parts_and_never_above_the_worst_case(
     folder: ClassFolder,
 ) -> None:
     folder.write(4, hours_per_student=10)
-    f = forecast.forecast(spec.load(folder.file, NOW), NOW)
+    f = forecast.forecast(class_file.load(folder.file, NOW), NOW)
     assert f.planned_usd == pytest.approx(4 * 10 * 1.34375)
     assert f.disk_usd == pytest.approx(4 * 150 * 0.08 * 55 / 30.4, rel=0.02)
     assert f.planned_usd < f.total_usd < f.worst_usd
@@ -45,7 +52,7 @@ def test_a_stop_for_each_student_is_in_the_forecast(folder: ClassFolder) -> None
         budget = {"per_student_usd": 50, "class_usd": 50 * students, "stop_each": True}
         folder.write(students)
         folder.write(budget=budget)
-        f = forecast.forecast(spec.load(folder.file, NOW), NOW)
+        f = forecast.forecast(class_file.load(folder.file, NOW), NOW)
         assert f.stop_usd == pytest.approx(paid * 0.10 * 55, rel=0.03)
 
 
@@ -55,9 +62,9 @@ def test_copies_and_links_are_in_the_forecast_where_the_class_has_them(
     """Ten hours are sixty copies of 0.02 GiB, each kept a month after the next; the last until a
     month after the class. The function looks 96 times a day and answers each student 20 times."""
     folder.write(4, hours_per_student=10)
-    plain = forecast.forecast(spec.load(folder.file, NOW), NOW)
+    plain = forecast.forecast(class_file.load(folder.file, NOW), NOW)
     folder.write(work_copies="s3", my="lambda")
-    f = forecast.forecast(spec.load(folder.file, NOW), NOW)
+    f = forecast.forecast(class_file.load(folder.file, NOW), NOW)
     days = 55
     kept = 0.02 * (60 * 30 / 30.4 + days / 30.4 + 30 / 30.4) * 0.023
     assert f.copies_usd == pytest.approx(4 * (kept + 120 * 0.000005), rel=0.02)
@@ -69,39 +76,43 @@ def test_copies_and_links_are_in_the_forecast_where_the_class_has_them(
 
 
 def test_a_table_of_ones_own_counts(folder: ClassFolder) -> None:
-    table = {**machines.price_table(), "on_demand_hour": {"trn1.2xlarge": 2.0}, "as_of": "today"}
+    table = {
+        **instance_types.price_table(),
+        "on_demand_hour": {"trn1.2xlarge": 2.0},
+        "as_of": "today",
+    }
     (folder.path / "prices.yml").write_text(yaml.safe_dump(table))
     folder.write(1, prices="prices.yml")
-    assert forecast.forecast(spec.load(folder.file, NOW), NOW).hourly_usd == 2.0
+    assert forecast.forecast(class_file.load(folder.file, NOW), NOW).hourly_usd == 2.0
 
 
 def test_old_prices_and_prices_from_memory_are_said_with_the_way_to_refresh_them(
     folder: ClassFolder,
 ) -> None:
-    told = prices.about(spec.load(folder.file, NOW), NOW)
+    told = prices.about(class_file.load(folder.file, NOW), NOW)
     assert "From memory" in told[0] and "on_demand_hour.trn1.2xlarge" in told[0]
     assert "Up to 385 days old" in told[1] and "alarm_month" not in told[1]
     assert "prices CLASS --refresh" in told[-1]
-    table = {**machines.price_table(), "as_of": dt.date(2026, 11, 1)}
+    table = {**instance_types.price_table(), "as_of": dt.date(2026, 11, 1)}
     del table["from_memory"], table["sources"]
     (folder.path / "prices.yml").write_text(yaml.safe_dump(table))
     folder.write(prices="prices.yml")
-    loaded = spec.load(folder.file, NOW)
+    loaded = class_file.load(folder.file, NOW)
     assert prices.about(loaded, NOW) == []
     assert len(prices.about(loaded, NOW + dt.timedelta(days=200))) == 2
     (folder.path / "prices.yml").write_text(yaml.safe_dump({**table, "as_of": "today"}))
-    machines.price_table.cache_clear()
+    instance_types.price_table.cache_clear()
     assert "no date" in prices.about(loaded, NOW)[0]
 
 
 def test_a_table_from_before_alarms_had_a_price_takes_ours_and_says_how_old_it_is(
     folder: ClassFolder,
 ) -> None:
-    table = {**machines.price_table(), "as_of": dt.date(2026, 11, 1)}
+    table = {**instance_types.price_table(), "as_of": dt.date(2026, 11, 1)}
     del table["alarm_month"], table["sources"], table["from_memory"]
     (folder.path / "prices.yml").write_text(yaml.safe_dump(table))
     folder.write(1, prices="prices.yml")
-    f = forecast.forecast(spec.load(folder.file, NOW), NOW)
+    f = forecast.forecast(class_file.load(folder.file, NOW), NOW)
     assert f.alarm_usd > 0 and "from memory" in f.sources["alarm"]
     assert f.sources["disk"] == "AWS, 2026-11-01, 20 days ago"
 
@@ -136,5 +147,5 @@ def test_todays_price_is_used_only_if_the_answer_holds_one(
         def client(self, *_: str) -> Pricing:
             return Pricing()
 
-    run = Run(spec.load(folder.file, NOW), Cloud())  # type: ignore[arg-type]
+    run = Run(class_file.load(folder.file, NOW), Cloud())  # type: ignore[arg-type]
     assert forecast.live_price(run, "us-east-2") == price

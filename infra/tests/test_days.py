@@ -19,6 +19,7 @@ from function_server import FunctionServer
 from labcloud.client import LabCloud
 
 PAGE = INFRA.parent / "docs/class-days.md"
+SETUP = INFRA.parent / "AWS_SETUP.md"
 PARTS = re.compile(
     r"^```(?P<kind>console|yaml|csv)(?: (?:as|file)=(?P<name>\S+))?\n(?P<text>.*?)^```$"
     r"|^<!-- passes: (?P<hours>\d+) hours, (?P<how>busy|idle) -->$"
@@ -59,8 +60,7 @@ class Days:
             folder = self.student(student)
         else:
             environ |= {
-                **self.cloud.environ,
-                "PYTHONPATH": str(INFRA),
+                **self.cloud.in_its_time,
                 "PYTHONDONTWRITEBYTECODE": "1",
                 "CLASSROOM_NOW": self.cloud.post("now")["now"],
                 "ANSIBLE_VAULT_PASSWORD_FILE": str(self.home / "password"),
@@ -145,6 +145,57 @@ def test_every_command_of_the_page_does_what_it_shows(days: Days) -> None:
         else:
             days.edit(part["file"], part["old"], part["new"])
     assert days.count >= 25 and days.cloud.leftovers() == []
+
+
+class FirstDay(Days):
+    """Walk the first page of AWS_SETUP.md in a shell, from an empty home folder."""
+
+    def run(self, command: str, student: str, code: int) -> str:
+        """Run one command of the page; return what it said, in one line."""
+        environ = {
+            **self.cloud.in_its_time,
+            "HOME": str(self.home),
+            "COLUMNS": "200",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "CLASSROOM_NOW": self.cloud.post("now")["now"],
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.home,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            stdin=subprocess.DEVNULL,
+        )
+        said = " ".join((done.stdout + done.stderr).split())
+        assert done.returncode == code, f"$ {command}\n{said}"
+        self.cloud.settle()
+        return said
+
+
+def test_the_first_page_of_the_setup_brings_one_machine_up_and_down(
+    cloud: LabCloud, tmp_path: Path
+) -> None:
+    page = SETUP.read_text(encoding="utf-8").split("## A class, step by step")[0]
+    assert len(page.rstrip().splitlines()) <= 60, "one page"
+    day = FirstDay(cloud, tmp_path / "home")
+    for part in re.finditer(
+        r"^```(?:yaml file=(\S+)|console)\n(.*?)^```$|^<!-- passes: (\d+) minutes -->$",
+        page,
+        re.M | re.S,
+    ):
+        name, text, minutes = part.groups()
+        if name:
+            (day.home / name).write_text(text)
+        elif minutes:
+            cloud.post("advance", seconds=60 * int(minutes))
+        else:
+            day.commands(text, "")
+    assert day.count == page.count("\n$ ") >= 8
+    assert [e["kind"] for e in cloud.post("events")].count("running") == 1
+    assert cloud.leftovers() == []
 
 
 def test_nothing_of_the_page_is_left_out() -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from classroom import machines, policies, problems
+from classroom.aws import problems
+from classroom.guards import policies
+from classroom.spec import instance_types
 from conftest import INFRA, START, public_key
 from labcloud.client import LabCloud
 
@@ -31,9 +33,7 @@ def test_the_documents_mark_their_commands() -> None:
 
 def edit_as_a_lone_student(folder: Path, key: str) -> None:
     """Do what step 4 says to a student with a credit code: one row, own budget and address."""
-    (folder / "roster.csv").write_text(
-        f"student,email,public_key\nalice,alice@example.edu,{key}\n"
-    )
+    (folder / "roster.csv").write_text(f"student,email,public_key\nalice,alice@example.edu,{key}\n")
     text = (folder / "class.yml").read_text(encoding="utf-8")
     for old, new in (
         ("class_usd: 100", "class_usd: 50"),
@@ -57,9 +57,8 @@ def test_every_command_of_the_documents_works(cloud: LabCloud, tmp_path: Path, w
         edit_as_a_lone_student(home / "my-class", public_key(1))
     environ = {
         **os.environ,
-        **cloud.environ,
+        **cloud.in_its_time,
         "HOME": str(home),
-        "PYTHONPATH": "infra",
         "PYTHONDONTWRITEBYTECODE": "1",
         "CLASSROOM_NOW": START + "+00:00",
         **({"ANSIBLE_VAULT_PASSWORD_FILE": str(home / "password")} if who == "staff" else {}),
@@ -105,21 +104,46 @@ def test_every_answer_that_the_setup_explains_has_a_sentence_of_ours() -> None:
     ), codes - set(problems.AWS_ERRORS)
 
 
+REFUSALS = (  # what AWS may say to a new account, and to an organisation's
+    "no default network",
+    "service control policy",
+    "public addresses",
+    "`iam:CreateRole`",
+    "`budgets:...`",
+    "SES is in the sandbox",
+    "its services know a new role",
+    "L-7A658B76",
+    "AWS ended it while it started",
+    "`AddressLimitExceeded`",
+)
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_every_refusal_has_its_row(refusal: str) -> None:
+    text = (ROOT / "AWS_SETUP.md").read_text(encoding="utf-8").split("## When AWS says no")[1]
+    rows = [line for line in text.splitlines() if line.startswith("| ") and refusal in line]
+    assert rows and all(line.count(" | ") == 2 for line in rows), rows
+
+
 def test_the_policy_names_every_service_that_the_code_calls() -> None:
     called = set()
-    for file in (INFRA / "classroom").glob("*.py"):
-        called |= set(re.findall(r'client\("([a-z-]+)"', file.read_text(encoding="utf-8"))) | set(
-            re.findall(r'pages\(\s*"([a-z0-9-]+)"', file.read_text(encoding="utf-8"))
-        )
-    named = {s.replace("servicequotas", "service-quotas") for s in policies.ACTIONS} | {"sts"}
+    for file in (INFRA / "classroom").rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        called |= set(re.findall(r'(?:client|pages)\(\s*"([a-z0-9-]+)"', text))
+    assert {"ec2", "iam", "budgets", "sts"} <= called, called
+    prefixes = {"service-quotas": "servicequotas", "sesv2": "ses"}  # in the names of actions
+    called = {prefixes.get(s, s) for s in called}
+    named = {*policies.ACTIONS, "sts"}
     assert called <= named, called - named
 
 
 def test_prices_in_the_documents_are_those_of_the_table() -> None:
-    prices = machines.price_table()
+    prices = instance_types.price_table()
     machine, disk = prices["on_demand_hour"]["trn1.2xlarge"], 150 * prices["gp3_gib_month"]
     setup, teardown = ((ROOT / d).read_text(encoding="utf-8") for d in DOCUMENTS)
     for text in (
+        f"(${machine:.2f} an hour for the machine",
+        f"the disk costs ${disk * 12 / 365:.2f} a day",
         f"${machine:.2f} an hour for each running trn1.2xlarge",
         f"${disk:.0f} a month for each 150 GiB disk",
         f"${prices['public_ipv4_hour']:g} an hour for each public address",

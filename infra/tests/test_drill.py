@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from classroom import drill, roles
+from classroom.cli import drill
+from classroom.guards import roles
 from conftest import ClassFolder
 from labcloud.client import LabCloud
 
@@ -68,3 +69,18 @@ def test_a_transcript_that_may_be_given_away_names_nobody(
     for secret in ("123456789012", "i-0123", "198.51", "example.edu", "alice", "lab-drill"):
         assert secret not in text, (secret, text)
     assert "us-east-2" in text
+
+
+def test_a_drill_tries_what_else_the_class_asks_for(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    cloud.post("set", regions=["us-east-1", "us-east-2", "us-west-2"])
+    folder.write(my="lambda", work_copies="s3", market="spot")
+    done = classroom("doctor", folder.file, drill=True)
+    steps = json.loads((folder.path / drill.FILE).read_text())["steps"]
+    assert done["exit_code"] == 0, steps
+    seen = {s["step"]: s["seen"] for s in steps}
+    assert "called" in seen["a schedule calls the students' function"]
+    assert "keeps" in seen["the bucket for copies is made and read back"]
+    assert "its request carries" in seen["a spot machine starts and stays ended"]
+    assert cloud.leftovers() == []

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import boto3
 import pytest
 
-from classroom import cli, policies
+from classroom.cli import main
+from classroom.guards import policies
 from conftest import ClassFolder
 from labcloud.client import LabCloud
 
@@ -34,7 +35,7 @@ class Person:
         self.patch.setenv("CLASSROOM_NOW", self.cloud.post("now")["now"])
         if command in ("provision", "teardown"):
             more = (*more, "--yes")
-        code = cli.main([command, str(self.folder.file), *more])
+        code = main.main([command, str(self.folder.file), *more])
         self.cloud.settle()
         shown = self.capsys.readouterr()
         assert "Traceback" not in shown.err

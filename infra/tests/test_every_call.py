@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from botocore.httpsession import URLLib3Session
 
-from classroom.problems import ClassroomError
+from classroom.aws.problems import ClassroomError
 from conftest import START, ClassFolder
 from labcloud.client import LabCloud
 
@@ -91,8 +91,9 @@ def fresh(cloud: LabCloud, folder: ClassFolder) -> None:
     (folder.path / "class.lock.yml").unlink(missing_ok=True)
 
 
-def attempt(how: str, number: int, cloud: LabCloud, patch: pytest.MonkeyPatch,
-            what: Callable[[], Any]) -> bool:
+def attempt(
+    how: str, number: int, cloud: LabCloud, patch: pytest.MonkeyPatch, what: Callable[[], Any]
+) -> bool:
     """Do something that is cut at a call; return whether it came to that call."""
     if ENDS[how]:
         before = len(cloud.log())
@@ -131,8 +132,12 @@ def end(classroom: Classroom, folder: ClassFolder, cloud: LabCloud, what: str) -
 
 @pytest.mark.parametrize("how", ENDS)
 def test_after_any_call_of_a_class_one_teardown_leaves_nothing(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, how: str,
-    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest,
+    folder: ClassFolder,
+    cloud: LabCloud,
+    classroom: Classroom,
+    how: str,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     full, tried = request.config.getoption("--full"), 0
     for number in calls(full, list(ENDS).index(how) * 12):
@@ -150,16 +155,19 @@ def test_after_any_call_of_a_class_one_teardown_leaves_nothing(
 
 @pytest.mark.parametrize("how", ENDS)
 def test_after_any_call_of_a_teardown_another_leaves_nothing(
-    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, how: str,
-    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest,
+    folder: ClassFolder,
+    cloud: LabCloud,
+    classroom: Classroom,
+    how: str,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     full, tried = request.config.getoption("--full"), 0
     for number in calls(full, list(ENDS).index(how) * 12):
         what = f"{how}, call {number} of the teardown"
         fresh(cloud, folder)
         live(classroom, folder)
-        came = attempt(how, number, cloud, monkeypatch,
-                       lambda: classroom("teardown", folder.file))
+        came = attempt(how, number, cloud, monkeypatch, lambda: classroom("teardown", folder.file))
         if not came:
             assert cloud.leftovers() == []
             break

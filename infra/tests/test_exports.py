@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from classroom import intake, roster
-from classroom.problems import ClassroomError
+from classroom.aws.problems import ClassroomError
+from classroom.spec import intake, roster
 from conftest import public_key
 from test_plumbing import CANVAS, GRADESCOPE, merge, rows
 

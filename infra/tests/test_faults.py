@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from classroom.problems import ClassroomError
+from classroom.aws.problems import ClassroomError
 from conftest import START, ClassFolder
 from labcloud.client import LabCloud
 

@@ -18,7 +18,8 @@ import pytest
 import yaml
 
 import hosts
-from classroom import firstboot, spec
+from classroom.machines import firstboot
+from classroom.spec import class_file
 from conftest import INFRA, ClassFolder, to_the_real_time
 from labcloud.client import LabCloud
 
@@ -28,15 +29,14 @@ ROOT = INFRA.parent
 
 def play(name: str, folder: ClassFolder, cloud: LabCloud, key: Path, *more: str) -> tuple[int, str]:
     """Run a playbook as its user would, from the top of the repository."""
+    cloud.post("set", policy_seconds=0, trust_seconds=0)  # it would be waited for in real time
     environ = {
         **os.environ,
         **cloud.environ,
         "CLASSROOM_NOW": cloud.post("now")["now"],
         "ANSIBLE_PRIVATE_KEY_FILE": str(key),
         "ANSIBLE_NOCOLOR": "1",
-        "ANSIBLE_SSH_ARGS": (
-            "-o ControlMaster=auto -o ControlPersist=15s -o LogLevel=ERROR"
-        ),
+        "ANSIBLE_SSH_ARGS": ("-o ControlMaster=auto -o ControlPersist=15s -o LogLevel=ERROR"),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
@@ -76,9 +76,7 @@ class Setting:
     def boot(self, addresses: dict[str, str]) -> None:
         """Boot a host at each address."""
         for name, ip in addresses.items():
-            self.hosts[name] = hosts.Host(
-                name, ip, self.root, self.work, self.key, self.nspawn
-            )
+            self.hosts[name] = hosts.Host(name, ip, self.root, self.work, self.key, self.nspawn)
         for host in self.hosts.values():
             host.wait()
 
@@ -92,7 +90,7 @@ class Setting:
 @pytest.fixture(scope="module")
 def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
     """Prepare the image once."""
-    made = Setting(tmp_path_factory.mktemp("hosts"))
+    made = Setting(tmp_path_factory.mktemp("hosts"), "python3-boto3")  # work_copies installs it
     yield made
     made.close()
 
@@ -131,7 +129,7 @@ def variables(setting: Setting, **more: str) -> list[str]:
     options.update(
         idle_guard_minutes="0.1",
         idle_guard_grace_minutes="0.07",
-        idle_guard_tick_seconds="2",
+        idle_guard_tick_seconds="5",
         idle_guard_proc_stat="/srv/stat",
         **more,
     )
@@ -152,14 +150,19 @@ def test_three_hosts_are_configured_twice_and_the_second_time_nothing_changes(
     to_the_real_time(cloud, folder)
     bring_up(folder, cloud, setting, ["idle", "busy", "device"], extras=["labs"])
     setting.hosts["busy"].ssh("sudo ln -sf /proc/stat /srv/stat")
-    setting.hosts["busy"].ssh("(yes > /dev/null 2>&1 &) ; true")
+    # a fraction of a core, for the tests want the rest
+    burn = "while :; do timeout 0.1 yes; sleep 0.3; done > /dev/null 2>&1"
+    setting.hosts["busy"].ssh(f"({burn} &) ; true")
     setting.hosts["device"].ssh("echo 60 | sudo tee /srv/neuron-use")
     extra = variables(setting)
     # A repository key that is not the expected one, alone or beside it, reaches apt in no way.
-    strangers = ("influxdb_key_fingerprint=ABCD", "influxdb_key_url=file:///srv/apt/two-keys.asc")
+    strangers = (
+        ("-e", "influxdb_key_fingerprint=ABCD"),
+        ("-e", "influxdb_key_url=file:///srv/apt/two-keys.asc", "--tags", "influxdb"),
+    )
     for wrong in strangers:
         code, refused = play(
-            "configure", folder, cloud, setting.key, "--limit", "idle", *extra, "-e", wrong
+            "configure", folder, cloud, setting.key, "--limit", "idle", *extra, *wrong
         )
         assert code == 2 and "is not the one that this role expects" in refused, refused
         assert setting.hosts["idle"].ssh("ls /etc/apt/keyrings") == ""
@@ -344,7 +347,8 @@ def test_a_lone_student_is_staff_and_class_in_one(
     config.write_text(config.read_text() + "[safe]\n\tdirectory = *\n")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
     bring_up(folder, cloud, setting, ["me-alone"], repository=private)
-    other = ("-e", "neuron_venv_tools_release=2.29")  # as if class.yml pinned SDK 2.29
+    # as if class.yml pinned SDK 2.29
+    other = ("-e", "neuron_venv_tools_release=2.29", "--tags", "neuron_venv")
     code, output = play("configure", folder, cloud, setting.key, *variables(setting), *other)
     said = " ".join(output.split())
     assert code and "carries Neuron tools 2.26.14.0; SDK 2.26.1" in said, output
@@ -361,12 +365,103 @@ def test_a_lone_student_is_staff_and_class_in_one(
     assert f"HostName {host.ip}" in page and "User ubuntu" in page
 
 
+def run_examples(
+    setting: Setting, place: Path, host: hosts.Host, roles: tuple[str, ...], known: dict[str, Any]
+) -> None:
+    """Run the example plays of roles' READMEs on a host, as they are written, but for what an
+    example cannot know: `known`."""
+    (place / "known.json").write_text(json.dumps(known))
+    ssh = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
+    inventory = f"[machines]\n{host.name} ansible_host={host.ip} ansible_user=ubuntu\n"
+    (place / "hosts.ini").write_text(
+        inventory + f"[machines:vars]\nansible_ssh_common_args={ssh}\n"
+    )
+    plays: list[Any] = []
+    for role in roles:
+        text = (INFRA / f"roles/{role}/README.md").read_text(encoding="utf-8")
+        plays += yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
+    (place / "all.yml").write_text(yaml.safe_dump(plays))
+    environ = {
+        **os.environ,
+        "ANSIBLE_ROLES_PATH": str(INFRA / "roles"),
+        "ANSIBLE_PRIVATE_KEY_FILE": str(setting.key),
+        "ANSIBLE_LOCAL_TEMP": str(place / "ansible"),
+        "ANSIBLE_PIPELINING": "1",
+        "ANSIBLE_NOCOLOR": "1",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        ["ansible-playbook", "-i", "hosts.ini", "-e", "@known.json", "all.yml"],
+        cwd=place,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+
+
+ALONE = (
+    "idle_guard",
+    "cluster_home",
+    "student_account",
+    "motd",
+    "work_copies",
+    "neuron_venv",
+    "lab_workspace",
+    "influxdb",
+)
+SLURM = ("slurm_base", "slurm_controller", "slurm_node")  # test_cluster.py has their machines
+
+
+def test_every_roles_example_is_run() -> None:
+    assert {*ALONE, *SLURM} == {p.name for p in (INFRA / "roles").iterdir()}
+
+
+def test_the_examples_of_the_roles_readmes_configure_a_machine_without_a_class(
+    setting: Setting, tmp_path: Path
+) -> None:
+    """Each role alone: its example play as it is written, but for what the example cannot know
+    (keys, the lab's commit, where packages come from)."""
+    setting.close()
+    setting.boot({"apart": "127.0.78.1"})
+    host = setting.hosts["apart"]
+    # work_copies looks for credentials at once: on this machine there are none
+    drop_in = "/etc/systemd/system/trainium-work.service.d"
+    text = "[Service]\\nEnvironment=AWS_EC2_METADATA_DISABLED=true\\n"
+    host.ssh(f"sudo mkdir -p {drop_in}; printf '{text}' | sudo tee {drop_in}/test.conf")
+    mine = " ".join(setting.key.with_suffix(".pub").read_text().split()[:2])
+    known = {k: v for k, v in setting.variables.items() if k.startswith("influxdb_")}
+    known |= {
+        "influxdb_bind": f"{host.ip}:8086",
+        "lab_workspace_repository": "https://github.com/example/labs.git",
+        "lab_workspace_commit": setting.variables["commit"],
+        "student_account_keys": {"alice": mine, "bob": mine},
+        "student_account_staff_key": mine,
+    }
+    run_examples(setting, tmp_path, host, ALONE, known)
+    timers = "trainium-idle-guard.timer trainium-night.timer trainium-work-tick.timer"
+    assert (
+        host.ssh(f"systemctl is-active influxdb {timers} trainium-work.service").split()
+        == ["active"] * 5
+    )
+    assert "22:00:00 Europe/Berlin" in host.ssh("systemctl show trainium-night.timer")
+    assert "NKI, fall" in host.ssh("cat /etc/motd")
+    work = json.loads(host.ssh("cat /etc/trainium-labs/work.json"))
+    assert work["bucket"] == "trainium-labs--nki-fall--123456789012", work
+    assert work["prefix"] == "machines/AROA0123456789:i-0123456789abcdef0"
+    assert "/home 10.0.0.5(rw,no_subtree_check,no_root_squash)" in host.ssh("cat /run/exported")
+    for user in ("alice", "bob"):
+        commit = host.ssh("git -C labs rev-parse HEAD", user=user)
+        assert commit == setting.variables["commit"], user
+
+
 def test_a_machine_that_was_only_born_guards_itself(folder: ClassFolder, setting: Setting) -> None:
     """User data applied as cloud-init would, on a booted host that nobody configured."""
     setting.close()
     setting.boot({"fresh": "127.0.77.1"})
     host = setting.hosts["fresh"]
-    data = yaml.safe_load(firstboot.script(spec.load(folder.file)))
+    data = yaml.safe_load(firstboot.script(class_file.load(folder.file)))
     for file in data["write_files"]:
         content = base64.b64encode(file["content"].encode()).decode()
         host.ssh(f"echo {content} | base64 -d | sudo tee {file['path']} > /dev/null")
@@ -377,7 +472,7 @@ def test_a_machine_that_was_only_born_guards_itself(folder: ClassFolder, setting
     assert host.ssh(f"systemctl is-enabled {units}").split() == ["enabled"] * 3, "at each boot"
     assert "23:30:00 America/New_York" in host.ssh("systemctl show trainium-night.timer")
     computing = host.ssh("ps -eo cls,args | grep '[w]hile :;' | grep -v xargs").splitlines()
-    wanted = firstboot.awake_processes(spec.load(folder.file))
+    wanted = firstboot.awake_processes(class_file.load(folder.file))
     assert sum("timeout" not in line for line in computing) == wanted, computing
     assert all(line.split()[0] == "IDL" for line in computing), computing
     # The two-hour stop: not on a configured machine, at once on one that is not.
@@ -387,5 +482,3 @@ def test_a_machine_that_was_only_born_guards_itself(folder: ClassFolder, setting
     host.ssh("sudo rm /etc/trainium-labs/configured")
     host.ssh("sudo systemctl start --no-block trainium-unconfigured.service", check=False)
     assert host.ended(150)
-
-

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from classroom.cloud import WORKERS
+from classroom.aws.cloud import WORKERS
 from conftest import INFRA, START, ClassFolder
 from labcloud.client import LabCloud
 
@@ -28,6 +28,7 @@ class Playbook:
     """Run provision as its user would."""
 
     def __init__(self, folder: ClassFolder, cloud: LabCloud) -> None:
+        cloud.post("set", policy_seconds=0, trust_seconds=0, quotas={"L-0263D0A3": 100.0})
         environ = {
             **os.environ,
             **cloud.environ,
@@ -105,9 +106,7 @@ def test_a_killed_playbook_leaves_guarded_machines_and_a_clean_way_out(
     if number // 2 % 2:
         assert classroom("provision", folder.file)["exit_code"] == 0
         names = sorted(
-            r["tags"]["trainium-labs:machine"]
-            for r in cloud.leftovers()
-            if r["kind"] == "instance"
+            r["tags"]["trainium-labs:machine"] for r in cloud.leftovers() if r["kind"] == "instance"
         )
         assert names == folder.students, number
         assert classroom("provision", folder.file)["changed"] is False

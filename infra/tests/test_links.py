@@ -18,11 +18,12 @@ from pathlib import Path
 import boto3
 import pytest
 
-from classroom import links, tags
-from classroom import spec as specs
-from classroom.cloud import Cloud
-from classroom.run import Run
-from classroom.selfservice import function
+from classroom.aws.cloud import Cloud
+from classroom.spec import class_file as specs
+from classroom.spec import tags
+from classroom.spec.run import Run
+from classroom.students import links
+from classroom.students.selfservice import function
 from conftest import ClassFolder
 from labcloud.client import LabCloud
 from link_class import REGION, Class, Classroom, act, ask, changed
@@ -132,10 +133,10 @@ def test_links_of_two_classes_do_not_open_each_other(made: Class, tmp_path: Path
         assert ask(second.links["alice"])["status"] == 200
         # with the first class's own key a link to the second's machine opens nothing either
         run = Run(specs.load(made.folder.file), Cloud())
-        door = links.door(run)
-        assert door is not None
+        signer = links.signer(run)
+        assert signer is not None
         q = dict(urllib.parse.parse_qsl(second.links["alice"].partition("?")[2]))
-        signed = function.query(door.key, "lab", REGION, q["i"], "alice", 0, int(q["e"]))
+        signed = function.query(signer.key, "lab", REGION, q["i"], "alice", 0, int(q["e"]))
         answer = act(made.server.url + "?" + signed, "stop")
         assert answer["status"] == 403 and "not yours" in answer["text"]
 
@@ -192,14 +193,14 @@ def test_the_pages_key_survives_a_lost_laptop_and_never_reaches_a_log(made: Clas
             file.unlink()
     assert made.read() == before
     run = Run(specs.load(made.folder.file), Cloud())
-    door = links.door(run)
-    assert door is not None
+    signer = links.signer(run)
+    assert signer is not None
     texts = [
         p.read_text()
         for p in made.folder.path.rglob("*")
         if p.is_file() and p.suffix in (".md", ".json", ".yml")
     ]
-    assert not any(door.key.hex() in t for t in texts)
+    assert not any(signer.key.hex() in t for t in texts)
 
 
 def test_a_machine_that_nothing_would_stop_is_not_started(made: Class) -> None:

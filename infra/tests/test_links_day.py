@@ -21,8 +21,9 @@ from pathlib import Path
 import boto3
 import pytest
 
-from classroom import policies, tags
-from classroom.selfservice import aws
+from classroom.guards import policies
+from classroom.spec import tags
+from classroom.students.selfservice import aws
 from conftest import ClassFolder
 from labcloud.client import LabCloud
 from link_class import REGION, Class, Classroom, act, ask
@@ -86,7 +87,8 @@ def test_the_cap_stops_one_machine_and_the_staff_can_raise_it(
             assert facts["used_usd"] <= facts["cap_usd"], student
         events = [e for e in cloud.post("events") if e["kind"] == "schedule"]
         assert any("invoked" in e["did"] for e in events if e["name"] == "caps")
-        assert not [e for e in events if "refused" in e["did"]]
+        early = "is not known yet"  # the very first run comes before IAM has told everybody
+        assert not [e for e in events if "refused" in e["did"] and early not in e["did"]]
 
 
 def test_what_a_former_machine_cost_counts_against_the_cap(

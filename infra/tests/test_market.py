@@ -8,7 +8,8 @@ from typing import Any
 import boto3
 import pytest
 
-from classroom.problems import ClassroomError
+from classroom.aws.problems import ClassroomError
+from classroom.machines import launch
 from conftest import ClassFolder
 from labcloud.client import LabCloud
 
@@ -219,3 +220,49 @@ def test_a_forecast_says_that_stops_save_nothing_in_a_block(
     folder.write(market="on-demand", instance_type="trn1.2xlarge", regions=["us-east-2"])
     told = classroom("forecast", folder.file)["warnings"]
     assert not any("whether machines run or not" in w for w in told)
+
+
+def test_a_spot_request_carries_the_tags_of_the_class(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    folder.write(["alice"], market="spot")
+    classroom("provision", folder.file)
+    (request,) = [r for r in cloud.leftovers() if r["kind"] == "spot-request"]
+    assert request["tags"]["trainium-labs:class"] == "lab"
+    assert request["tags"]["trainium-labs:owner"] == "alice"
+
+
+@pytest.mark.parametrize("how", ["removed from the roster", "teardown"])
+def test_a_spot_request_without_tags_is_found_by_its_machine(
+    folder: ClassFolder,
+    cloud: LabCloud,
+    classroom: Classroom,
+    how: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As though AWS had dropped what the call said about the request."""
+    folder.write(["alice", "bob"], market="spot")
+    labels = launch._labels
+    monkeypatch.setattr(launch, "_labels", lambda run, w: labels(run, w)[:-1])
+    classroom("provision", folder.file)
+    assert {str(r["tags"]) for r in cloud.leftovers() if r["kind"] == "spot-request"} == {"{}"}
+    if how == "teardown":
+        assert classroom("teardown", folder.file)["exit_code"] == 0
+    else:
+        folder.write(["alice"])
+        classroom("provision", folder.file)
+    cloud.post("advance", seconds=2 * 3600)
+    left = [] if how == "teardown" else ["alice"]
+    assert sorted(ids(cloud)) == left
+    assert len([r for r in cloud.leftovers() if r["kind"] == "spot-request"]) == len(left)
+
+
+def test_only_machines_are_pending(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    """Disks and cards are never armed, so the tag would stay on them for ever."""
+    classroom("provision", folder.file)
+    found = {r["kind"]: r["tags"] for r in cloud.leftovers() if r["tags"]}
+    for kind in ("volume", "network-interface"):
+        assert found[kind]["trainium-labs:class"] == "lab"
+        assert "trainium-labs:guard" not in found[kind], found[kind]

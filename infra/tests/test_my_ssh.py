@@ -16,7 +16,7 @@ import boto3
 import pytest
 
 import hosts
-from classroom import tags
+from classroom.spec import tags
 from conftest import ClassFolder, public_key, to_the_real_time
 from function_server import FunctionServer
 from labcloud.client import LabCloud
@@ -68,12 +68,15 @@ def test_ssh_starts_the_machine_logs_in_and_knows_it_by_its_key(
         program.write_text(text.replace("LINK = 'https://127", "LINK = 'http://127"))
 
         def my(*words: str) -> subprocess.CompletedProcess[str]:
-            script = f"mount --bind {ssh} {home}/.ssh && exec \"$@\""
+            script = f'mount --bind {ssh} {home}/.ssh && exec "$@"'
             inside = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh"]
             return subprocess.run(
                 [*inside, sys.executable, str(program), *words],
                 env={"HOME": str(home), "PATH": os.environ["PATH"]},
-                capture_output=True, text=True, timeout=180, stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=180,
+                stdin=subprocess.DEVNULL,
             )
 
         done = my("ssh", "hostname; whoami")

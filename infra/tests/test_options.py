@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from classroom import cli, commands, options
-from classroom.options import COMMANDS, OPTIONS
-from classroom.problems import ClassroomError
+from classroom.aws.problems import ClassroomError
+from classroom.cli import commands, main, options
+from classroom.cli.options import COMMANDS, OPTIONS
 from conftest import INFRA, ClassFolder
 
 OWN = {"command", "class_file", "students"}
@@ -23,20 +23,21 @@ PLAYBOOKS = sorted((INFRA / "playbooks").glob("*.yml"))
 def test_the_module_documents_the_table() -> None:
     text = (INFRA / "plugins/modules/trainium_class.py").read_text(encoding="utf-8")
     documented = yaml.safe_load(text.split('r"""')[1].split('"""')[0])["options"]
-    assert documented == options.documentation(), "python -m classroom.options prints it"
+    assert documented == options.documentation(), "python -m classroom.cli.options prints it"
 
 
 def test_the_readme_shows_the_table() -> None:
     text = (INFRA / "README.md").read_text(encoding="utf-8")
-    assert options.table() in text, "python -m classroom.options prints it"
+    assert options.table() in text, "python -m classroom.cli.options prints it"
 
 
 def test_the_command_line_takes_the_table() -> None:
-    (sub,) = (a for a in cli.parser()._actions if isinstance(a, argparse._SubParsersAction))
+    (sub,) = (a for a in main.parser()._actions if isinstance(a, argparse._SubParsersAction))
     assert set(sub.choices) == {name.replace("_", "-") for name in COMMANDS}
     for name, known in COMMANDS.items():
         taken = {a.dest for a in sub.choices[name.replace("_", "-")]._actions}
-        own = {"help", "class_file", "limit", "check", "json"} | ({"yes"} if known.asks else set())
+        own = {"help", "class_file", "limit", "check", "json", "record"}
+        own |= {"yes"} if known.asks else set()
         assert taken == own | {o.name for o in known.options}
 
 

@@ -6,9 +6,11 @@ import base64
 import hashlib
 from typing import Any
 
-from classroom import hostkeys, pages, spec
-from classroom.fleet import Machine
-from classroom.run import Run
+from classroom.fleet import hostkeys
+from classroom.fleet.inventory import Machine
+from classroom.spec import class_file
+from classroom.spec.run import Run
+from classroom.students import pages
 from conftest import ClassFolder, public_key
 
 ID = "i-0123456789abcdef0"
@@ -16,7 +18,7 @@ ID = "i-0123456789abcdef0"
 
 def write(folder: ClassFolder, tags: dict[str, str]) -> dict[str, str]:
     """Write the pages of one running machine; return student -> page."""
-    loaded = spec.load(folder.file)
+    loaded = class_file.load(folder.file)
     kind = ("us-east-2", ID, "running", "us-east-2a", "203.0.113.7", "trn1.2xlarge", "on-demand")
     machine = Machine("node-01", *kind, "2026-11-21", tags=tags)
     run = Run(loaded, None)  # type: ignore[arg-type]

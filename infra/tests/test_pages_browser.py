@@ -31,9 +31,16 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM or ""
     home = tmp_path_factory.mktemp("chromium")
-    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                 "--disable-background-networking", f"--user-data-dir={home}",
-                 "--proxy-server=127.0.0.1:1", "--proxy-bypass-list=127.0.0.1"):
+    for flag in (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+        f"--user-data-dir={home}",
+        "--proxy-server=127.0.0.1:1",
+        "--proxy-bypass-list=127.0.0.1",
+    ):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
@@ -43,10 +50,14 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 def show(browser: Any, width: int, scheme: str = "light") -> None:
     """Choose the width of the window and the colours that the user prefers."""
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
-        "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500})
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {
-        "features": [{"name": "prefers-color-scheme", "value": scheme}]})
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500},
+    )
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
+    )
 
 
 def looked_at(browser: Any, name: str) -> None:
@@ -101,8 +112,10 @@ def test_the_staffs_page_says_what_is_wrong_and_who_waits(browser: Any, pages: P
     browser.get((pages / "staff.html").as_uri())
     text = browser.execute_script("return document.body.innerText")
     assert text.index("Budgets are blind") < text.index("Queue") < text.index("Machines")
-    row = "return [...document.querySelectorAll('tr')].map((r) => r.innerText)" \
-          ".filter((t) => t.includes(arguments[0]))"
+    row = (
+        "return [...document.querySelectorAll('tr')].map((r) => r.innerText)"
+        ".filter((t) => t.includes(arguments[0]))"
+    )
     rows = browser.execute_script(row, "has no machine")
     assert len(rows) == 1 and rows[0].startswith("dave")
     assert "lab-02" in browser.execute_script(row, "carol")[0], "the roster's section"
@@ -113,8 +126,10 @@ def test_the_spend_page_draws_the_weeks_against_the_plan(browser: Any, pages: Pa
     show(browser, 1280)
     browser.get((pages / "report.html").as_uri())
     js = browser.execute_script
-    bars = js("return [...document.querySelectorAll('svg rect')]"
-              ".map((r) => r.getBoundingClientRect().height)")
+    bars = js(
+        "return [...document.querySelectorAll('svg rect')]"
+        ".map((r) => r.getBoundingClientRect().height)"
+    )
     assert len(bars) == 2 and all(height > 0 for height in bars)
     meters = js("return [...document.querySelectorAll('meter')].map((m) => m.value / m.max)")
     assert len(meters) == 4 and meters == sorted(meters, reverse=True), "the dearest first"

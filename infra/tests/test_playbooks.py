@@ -13,7 +13,7 @@ from typing import Any
 import boto3
 import pytest
 
-from classroom.problems import ClassroomError
+from classroom.aws.problems import ClassroomError
 from conftest import INFRA, ClassFolder, public_key
 from labcloud.client import LabCloud
 
@@ -26,7 +26,7 @@ def play(folder: ClassFolder, cloud: LabCloud, name: str, *more: str) -> tuple[i
     """Run a playbook from the top of the repository; return exit code and output."""
     environ = {
         **os.environ,
-        **cloud.environ,
+        **cloud.in_its_time,
         "CLASSROOM_NOW": cloud.post("now")["now"],
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_TIMEOUT": "2",

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from classroom import cli, intake, interview, roster
-from classroom.problems import ClassroomError
+from classroom.aws.problems import ClassroomError
+from classroom.cli import main
+from classroom.spec import intake, interview, roster
 from conftest import ClassFolder, public_key
 from labcloud.client import LabCloud
 
@@ -218,9 +219,9 @@ def test_init_writes_a_class_from_a_file_of_answers(tmp_path: Path) -> None:
     done = interview.init(folder, str(tmp_path / "answers.yml"), NOW)
     assert done["changed"] and (folder / "roster.csv").exists()
     merge(folder, CANVAS)
-    from classroom import spec
+    from classroom.spec import class_file
 
-    loaded = spec.load(folder / "class.yml", NOW)
+    loaded = class_file.load(folder / "class.yml", NOW)
     assert loaded.instance_type == "trn1.2xlarge" and loaded.my == "" and loaded.work_copies == ""
     assert loaded.stop_nightly == "23:30" and len(loaded.students) == 3
     with pytest.raises(ClassroomError, match="exists"):
@@ -243,7 +244,7 @@ def test_nothing_in_a_table_is_cut_off() -> None:
     names = ["on_demand_hour.trn1.2xlarge", "on_demand_hour.trn1.32xlarge"]
     rows = [[n, 1.5, "an hour", "from memory, " * 4, "https://example.com/" * 3] for n in names]
     out = Console(file=io.StringIO(), width=60)
-    cli.show({"tables": [{"columns": list("abcde"), "rows": rows}]}, out)
+    main.show({"tables": [{"columns": list("abcde"), "rows": rows}]}, out)
     text = out.file.getvalue()
     cells = "".join(line.split("│")[1].strip() for line in text.splitlines() if "│" in line)
     assert all(name in cells for name in names) and "…" not in text
@@ -286,11 +287,11 @@ def test_the_command_line_has_both(
     folder = tmp_path / "new"
     folder.mkdir()
     (folder / "staff.pub").write_text(public_key(1))
-    assert cli.main(["init", str(folder), "--answers", str(tmp_path / "answers.yml")]) == 0
+    assert main.main(["init", str(folder), "--answers", str(tmp_path / "answers.yml")]) == 0
     (tmp_path / "canvas.csv").write_bytes(CANVAS.encode())
     call = ["roster", str(folder), "--source", str(tmp_path / "canvas.csv")]
-    assert cli.main([*call, "--mail-domain", "example.edu"]) == 0
-    assert cli.main(["check", str(folder)]) == 0
+    assert main.main([*call, "--mail-domain", "example.edu"]) == 0
+    assert main.main(["check", str(folder)]) == 0
     assert "3 students, no mistakes" in capsys.readouterr().out
-    assert cli.main(["roster", str(folder)]) == 2
+    assert main.main(["roster", str(folder)]) == 2
     monkeypatch.setattr("sys.stdin", None)

@@ -10,16 +10,17 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from classroom import policies
-from classroom.problems import ClassroomError
+from classroom.aws.problems import ClassroomError
+from classroom.guards import policies
 from conftest import ClassFolder
 from labcloud.client import LabCloud
 
 Classroom = Callable[..., dict[str, Any]]
 ACCOUNT = "123456789012"
 BOUNDARY = policies.boundary_arn(ACCOUNT)
-ADMIN = json.dumps({"Version": "2012-10-17",
-                    "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]})
+ADMIN = json.dumps(
+    {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
+)
 
 
 def trust(service: str) -> str:
@@ -103,13 +104,19 @@ def test_foreign_roles_are_passed_to_nobody(staff: LabCloud) -> None:
     target = {"Arn": "arn:aws:scheduler:::aws-sdk:iam:createUser", "RoleArn": admin, "Input": "{}"}
     refused(
         boto3.client("scheduler", "us-east-2").create_schedule,
-        Name="x", ScheduleExpression="rate(1 hour)", FlexibleTimeWindow={"Mode": "OFF"},
+        Name="x",
+        ScheduleExpression="rate(1 hour)",
+        FlexibleTimeWindow={"Mode": "OFF"},
         Target=target,
     )
     ours = f"arn:aws:iam::{ACCOUNT}:role/trainium-labs.lab.guard"
     refused(  # nor ours to a service that has no business with it
         boto3.client("lambda", "us-east-2").create_function,
-        FunctionName="x", Role=ours, Code={"ZipFile": b"x"}, Runtime="python3.12", Handler="x.y",
+        FunctionName="x",
+        Role=ours,
+        Code={"ZipFile": b"x"},
+        Runtime="python3.12",
+        Handler="x.y",
     )
     iam = boto3.client("iam")
     iam.create_instance_profile(InstanceProfileName="trainium-labs.lab.mine")

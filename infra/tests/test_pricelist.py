@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -10,13 +11,18 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import botocore.exceptions
 import pytest
 import yaml
 
-from classroom import commands, forecast, machines, pricelist, prices, spec
-from classroom.problems import ClassroomError
+from classroom.aws.problems import ClassroomError
+from classroom.cli import commands, forecast
+from classroom.money import pricelist, prices
+from classroom.spec import class_file, instance_types
 from conftest import ClassFolder
+from labcloud.client import LabCloud
 
+Classroom = Callable[..., dict[str, Any]]
 MADE_BY_HAND = Path(__file__).with_name("price_list")
 NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.timezone.utc)
 FILE = "/offers/v1.0/aws/AmazonEC2/20261120120000/us-east-2/index.csv"
@@ -92,7 +98,7 @@ def test_refresh_writes_a_table_with_dates_and_sources_that_the_forecast_uses(
     assert table["region"] == "us-east-2"
     assert table["sources"]["alarm_month"]["as_of"] == dt.date(2026, 11, 21)
     folder.write(prices="prices.yml")
-    loaded = spec.load(folder.file, NOW)
+    loaded = class_file.load(folder.file, NOW)
     f = forecast.forecast(loaded, NOW)
     assert f.hourly_usd == 1.11 and f.sources["machine"] == "AWS, 2026-11-21, 0 days ago"
     assert f.sources["step"].startswith("from memory")
@@ -145,7 +151,7 @@ def test_no_network_gives_a_sentence(
 
 
 def test_what_is_looked_for_is_what_the_table_holds() -> None:
-    held = {p.figure for p in prices.every(machines.price_table())}
+    held = {p.figure for p in prices.all_prices(instance_types.price_table())}
     looked_for = {w.figure for w in pricelist.WANTED}
     kept = {p for p in held if p.split(".")[0] in pricelist.NOT_LISTED}
     assert looked_for | kept == held and not looked_for & kept
@@ -158,9 +164,100 @@ def test_the_forecast_tells_copies_and_links_where_the_class_has_them(
     told = classroom("forecast", folder.file)
     assert "S3" not in str(told["tables"]) and "s3_gib_month" not in str(told["lines"])
     folder.write(work_copies="s3", my="lambda")
-    f = forecast.forecast(spec.load(folder.file, NOW), NOW)
+    f = forecast.forecast(class_file.load(folder.file, NOW), NOW)
     told = classroom("forecast", folder.file)
     rows = {row[0]: row[1:] for row in told["tables"][0]["rows"]}
     assert rows["copies of the work (S3)"][0] == f"${f.copies_usd:.2f}"
     assert rows["the function behind the links (Lambda)"][1].startswith("from memory, 2026-11-22")
     assert "s3_gib_month" in str(told["lines"]) and "lambda_request" in str(told["lines"])
+
+
+class Api:
+    """Answer as the Pricing API does, two products a page, from the list made by hand."""
+
+    def __init__(self, home: str) -> None:
+        self.home, self.pages = home, 0
+
+    def get_paginator(self, operation: str) -> Api:
+        assert operation == "get_products"
+        return self
+
+    def paginate(
+        self, ServiceCode: str, FormatVersion: str, Filters: list[dict[str, str]]
+    ) -> Iterator[dict[str, Any]]:
+        asked = {f["Field"]: f["Value"] for f in Filters}
+        path = f"/offers/v1.0/aws/{ServiceCode}/20261120120000/{asked['regionCode']}/index.csv"
+        kind = asked.get("instanceType") or asked.get("volumeApiName") or ""
+        rows = [r for r in pricelist._rows(self.home + path) if r["usageType"].endswith(kind)]
+        for k in range(0, len(rows), 2):
+            self.pages += 1
+            yield {"PriceList": [self.product(r) for r in rows[k : k + 2]]}
+
+    @staticmethod
+    def product(row: dict[str, str]) -> str:
+        price = {"unit": row["Unit"], "pricePerUnit": {row["Currency"]: row["PricePerUnit"]}}
+        about = {"usagetype": row["usageType"], "operation": row["operation"]}
+        term = {"SKU.TERM": {"priceDimensions": {"SKU.TERM.RATE": price}}}
+        return json.dumps(
+            {"product": {"attributes": about}, "terms": {row["TermType"]: term}, "version": "1"}
+        )
+
+
+def test_the_api_says_the_same_as_the_list(served: str) -> None:
+    api = Api(served)
+    asked, read = pricelist.ask(api, "us-east-2"), pricelist.read("us-east-2")
+    assert {n: f.usd for n, f in asked.items()} == {n: f.usd for n, f in read.items()}
+    assert api.pages > 6, "page by page"
+    assert asked["gp3_gib_month"].source == "AWS Pricing API, AmazonEC2"
+
+
+def test_refresh_asks_the_api_first_and_reads_the_list_where_it_may_not(
+    folder: ClassFolder, served: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CLASSROOM_PRICE_LIST")
+    monkeypatch.setattr(pricelist, "HOME", served)
+    loaded = class_file.load(folder.write(1, regions=["us-east-2"]), NOW)
+    done = prices.refresh(loaded, NOW.date(), True, lambda: Api(served))
+    assert {row[3].split(",")[0] for row in done["tables"][0]["rows"]} == {"AWS Pricing API"}
+
+    class Closed(Api):
+        def paginate(self, *_: Any, **__: Any) -> Iterator[dict[str, Any]]:
+            said = {"Error": {"Code": "AccessDeniedException", "Message": "no"}}
+            raise botocore.exceptions.ClientError(said, "GetProducts")
+
+    class Garbled(Api):
+        @staticmethod
+        def product(row: dict[str, str]) -> str:
+            return "{}"
+
+    for other in (Closed(served), Garbled(served)):
+        done = prices.refresh(loaded, NOW.date(), True, lambda other=other: other)
+        assert all(row[3].startswith(served) for row in done["tables"][0]["rows"])
+        assert len(done["tables"][0]["rows"]) == 9
+
+
+@pytest.mark.parametrize(
+    ("live", "words"), [(1.34375, ""), (2.6875, "$100 is $200"), (None, "from")]
+)
+def test_the_price_behind_caps_is_compared_with_todays(
+    folder: ClassFolder,
+    cloud: LabCloud,
+    classroom: Classroom,
+    live: float | None,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(forecast, "live_price", lambda run, region: live)
+    told = [line for line in classroom("provision", folder.file)["lines"] if "Caps go by" in line]
+    assert [words in line for line in told] == ([True] if words else []), told
+    notes = [r[2] for r in classroom("doctor", folder.file)["tables"][0]["rows"] if r[0] == "note"]
+    assert any("Caps go by" in n for n in notes) == bool(words)
+
+
+def test_the_price_that_aws_answers_is_read(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    assert "AWS asks" not in str(classroom("provision", folder.file)["lines"])
+    cloud.post("set", hourly={folder.data["instance_type"]: 2.6875})
+    told = classroom("provision", folder.file)["lines"]
+    assert any("AWS asks $2.6875 in us-east-2" in line for line in told), told

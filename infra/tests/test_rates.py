@@ -8,10 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 import boto3
+import botocore.config
+import botocore.exceptions
 import pytest
 
-from classroom import launch, pace
+from classroom.aws import rate_limit
+from classroom.machines import launch
 from conftest import ClassFolder
+from labcloud import rates
 from labcloud.client import LabCloud
 
 Classroom = Callable[..., dict[str, Any]]
@@ -33,6 +37,7 @@ def guards_of(cloud: LabCloud) -> list[str]:
 def test_sixty_are_up_in_less_than_four_minutes(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom
 ) -> None:
+    cloud.post("set", quotas={"L-0263D0A3": 100.0})
     folder.write(60, elastic_ip=True)
     assert classroom("provision", folder.file)["exit_code"] == 0
     assert guards_of(cloud) == ["armed"] * 60
@@ -61,6 +66,20 @@ def test_three_hundred_come_up_stop_start_and_end_in_one_run_each(
     assert cloud.leftovers() == []
     assert took["provision"][1] < 15, took
     print("calls and virtual minutes:", took, "seen at every minute:", seen)  # shown with -s
+
+
+def test_a_class_comes_up_where_others_use_most_of_the_accounts_rates(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fifteen hundredths are left: calls are refused then, tried again, and all come through."""
+    monkeypatch.delenv("CLASSROOM_ATTEMPTS")
+    cloud.post("set", rate_share=0.15)
+    folder.write(20)
+    assert classroom("provision", folder.file, fresh=True)["exit_code"] == 0
+    assert guards_of(cloud) == ["armed"] * 20
+    refused = [c for c in cloud.log() if c.get("error") in REFUSED]
+    assert refused, "it was not for nothing"
+    print(len(refused), "of", len(cloud.log()), "refused;", minutes(cloud.log()), "minutes")
 
 
 def test_a_minute_without_a_guard_is_seen(
@@ -121,12 +140,45 @@ def test_waiting_for_more_machines_than_a_filter_takes_asks_about_all_of_them() 
 
 def test_a_bucket_lets_a_burst_through_and_then_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(pace, "clock", lambda: now[0])
-    monkeypatch.setattr(pace, "sleep", lambda s: now.__setitem__(0, now[0] + s))
-    bucket = pace.Bucket(5, 2)
+    monkeypatch.setattr(rate_limit, "clock", lambda: now[0])
+    monkeypatch.setattr(rate_limit, "sleep", lambda s: now.__setitem__(0, now[0] + s))
+    bucket = rate_limit.Bucket(5, 2)
     for _ in range(2):
         bucket.take()
     assert now[0] == 0
     for _ in range(18):
         bucket.take()
-    assert now[0] == pytest.approx(17.5 / (2 * pace.SHARE))
+    assert now[0] == pytest.approx(17.5 / (2 * rate_limit.SHARE))
+
+
+def test_what_is_paced_is_asked_no_faster_than_the_fake_allows() -> None:
+    """However fast the computer is: preflight asks IAM a score of questions at once, and IAM and
+    Budgets have one bucket for all regions."""
+    assert {("iam", "*"), ("budgets", "*")} <= rate_limit.LIMITS.keys()
+    for (service, operation), (size, rate) in rate_limit.LIMITS.items():
+        found = rates.limit({"cloudwatch": "monitoring"}.get(service, service), operation)
+        assert found and size <= found[1][0] and rate <= found[1][1], (service, operation)
+
+
+# A reading call of each service whose bucket is not paced by us, and how it says no.
+ASKED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "iam": ("list_roles", {}, "Throttling"),
+    "scheduler": ("list_schedule_groups", {}, "ThrottlingException"),
+    "lambda": ("list_functions", {}, "TooManyRequestsException"),
+    "ssm": ("describe_automation_executions", {}, "ThrottlingException"),
+    "s3": ("create_bucket", {"Bucket": "trainium-labs--x"}, "SlowDown"),
+}
+
+
+@pytest.mark.parametrize("service", ASKED)
+def test_each_service_has_its_bucket_and_refills_it(cloud: LabCloud, service: str) -> None:
+    call, arguments, code = ASKED[service]
+    once = botocore.config.Config(retries={"total_max_attempts": 1})
+    client = boto3.client(service, "us-east-1", config=once)
+    cloud.post("set", rate_share=0.02)  # a bucket of one, and some seconds until the next
+    getattr(client, call)(**arguments)
+    with pytest.raises(botocore.exceptions.ClientError) as caught:
+        getattr(client, call)(**arguments)
+    assert caught.value.response["Error"]["Code"] == code
+    cloud.post("advance", seconds=60)
+    getattr(client, call)(**arguments)

@@ -26,8 +26,7 @@ IP = "127.0.79.1"
 #: one who may use sudo, one who may not, and one whose own services outlive the logout
 USERS = ("ubuntu", "bob", "carol")
 DRIVER = (
-    "import sys; from labkit.cli import guarded;"
-    "sys.exit(guarded(None, sys.argv[1:], ('job.py',)))"
+    "import sys; from labkit.cli import guarded;sys.exit(guarded(None, sys.argv[1:], ('job.py',)))"
 )
 JOB = (ROOT / "tests" / "labkit" / "remote" / "job_for_tests.py").read_text()
 
@@ -149,7 +148,7 @@ def test_a_lingering_user_has_a_unit_without_sudo(host: hosts.Host, desk) -> Non
 def test_two_accounts_on_one_core(host: hosts.Host, desk) -> None:
     first = desk("--hang", "--say", "b")
     wait_log(host, "run 0")
-    second = desk("--say", "c", user="bob")     # without sudo: a session of its own
+    second = desk("--say", "c", user="bob")  # without sudo: a session of its own
     out, err = second.communicate(timeout=90)
     assert second.returncode == 2, err
     assert "NeuronCore 0 is in use by ubuntu since" in " ".join(out.split())

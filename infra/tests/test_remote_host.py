@@ -25,8 +25,7 @@ from local_host import LocalHost, why_not  # noqa: E402
 
 Classroom = Callable[..., dict[str, Any]]
 DRIVER = (
-    "import sys; from labkit.cli import guarded;"
-    "sys.exit(guarded(None, sys.argv[1:], ('job.py',)))"
+    "import sys; from labkit.cli import guarded;sys.exit(guarded(None, sys.argv[1:], ('job.py',)))"
 )
 
 
@@ -123,7 +122,7 @@ def test_auto_starts_the_students_own_machine_and_stops_it_again(
     kept = desk.run("--host", "auto", "--keep")
     assert kept.returncode == 0 and "stopping" not in kept.stderr
     assert state(classroom, folder) == {"alice": "running", "bob": "stopped"}
-    on = desk.run("--host", "auto")     # was on, and is to be kept: is left on
+    on = desk.run("--host", "auto")  # was on, and is to be kept: is left on
     assert on.returncode == 0 and "stopping" not in on.stderr
     assert state(classroom, folder)["alice"] == "running"
 
@@ -136,8 +135,12 @@ def test_a_machine_stays_on_while_a_run_goes_on_and_is_stopped_by_the_call_that_
     (desk.repo / "job.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(6)\n")
     first = subprocess.Popen(
         [sys.executable, "-c", DRIVER, "--backend", "sim", "--host", "auto"],
-        cwd=desk.repo, env=desk.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
+        cwd=desk.repo,
+        env=desk.env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert first.stdout is not None and "begun" in first.stdout.readline()
     first.send_signal(signal.SIGINT)

@@ -11,12 +11,12 @@ from typing import Any
 import boto3
 import pytest
 
-from classroom import machines, tags
+from classroom.spec import instance_types, tags
 from conftest import ClassFolder
 from labcloud.client import LabCloud
 
 Classroom = Callable[..., dict[str, Any]]
-RATE = machines.price_table()["on_demand_hour"]["trn1.2xlarge"]
+RATE = instance_types.price_table()["on_demand_hour"]["trn1.2xlarge"]
 
 
 @pytest.fixture()

@@ -9,8 +9,8 @@ from typing import Any
 import boto3
 import pytest
 
-from classroom import policies
-from classroom.problems import BadClass, ClassroomError
+from classroom.aws.problems import BadClass, ClassroomError
+from classroom.guards import policies
 from conftest import ClassFolder
 from labcloud.client import LabCloud
 

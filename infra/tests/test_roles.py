@@ -48,9 +48,10 @@ def test_defaults_and_argument_specs_agree(role: str) -> None:
     for name, option in options.items():
         assert name.startswith(f"{role}_") and option["description"].endswith("."), name
         assert ("elements" in option) == (option["type"] == "list"), name
-    assert spec(role)["short_description"] == read(ROLES / role / "meta/main.yml")["galaxy_info"][
-        "description"
-    ]
+    assert (
+        spec(role)["short_description"]
+        == read(ROLES / role / "meta/main.yml")["galaxy_info"]["description"]
+    )
 
 
 @pytest.mark.parametrize("role", NAMES)
@@ -91,7 +92,7 @@ def test_the_playbooks_give_roles_only_what_they_take_and_all_that_they_need() -
     assert {role for role, _ in uses()} == set(NAMES)
     for role, given in uses():
         options = spec(role)["options"]
-        assert set(given) - {"role", "when", "vars"} <= set(options), role
+        assert set(given) - {"role", "when", "vars", "tags"} <= set(options), role
         assert {n for n, o in options.items() if o.get("required")} <= set(given), role
 
 

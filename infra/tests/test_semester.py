@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import boto3
 import pytest
 
-from classroom import firstboot
+from classroom.machines import firstboot
 from conftest import ClassFolder
 from labcloud.client import LabCloud
 

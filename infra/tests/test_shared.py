@@ -125,9 +125,7 @@ def test_a_shared_host_gives_each_student_a_home_a_key_and_a_core(
     assert "poweroff" not in host.ssh("cat /etc/motd"), "students of a shared machine have no sudo"
 
     def core(student: str) -> str:
-        return host.ssh(
-            "bash -lc 'echo $NEURON_RT_VISIBLE_CORES'", user=student, key=keys[student]
-        )
+        return host.ssh("bash -lc 'echo $NEURON_RT_VISIBLE_CORES'", user=student, key=keys[student])
 
     for number, student in enumerate(students):
         assert core(student) == str(number)

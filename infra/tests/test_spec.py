@@ -12,8 +12,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from classroom import roster, sdk, spec
-from classroom.problems import BadClass
+from classroom.aws.problems import BadClass
+from classroom.spec import class_file, roster, sdk
 from conftest import INFRA, ClassFolder, public_key
 
 NOW = dt.datetime(2026, 11, 21, tzinfo=dt.timezone.utc)
@@ -37,7 +37,7 @@ lab: {repository: https://github.com/x/y.git, commit: main}
 def problems(file: Path) -> list[str]:
     """Return the sentences that loading a class gives."""
     try:
-        spec.load(file, NOW)
+        class_file.load(file, NOW)
     except BadClass as error:
         return list(map(str, error.problems))
     return []
@@ -75,7 +75,7 @@ def test_the_example_is_right_but_for_the_key(folder: ClassFolder) -> None:
         (folder.path / name).write_text(
             (INFRA / "examples" / name).read_text().replace("~/.ssh/id_ed25519.pub", "staff.pub")
         )
-    loaded = spec.load(folder.file, NOW)
+    loaded = class_file.load(folder.file, NOW)
     assert [s.id for s in loaded.students] == ["alice", "bob"]
 
 
@@ -124,6 +124,11 @@ def test_trn2_needs_a_block_with_a_price_limit(folder: ClassFolder) -> None:
 def test_a_key_written_twice_and_broken_yaml(folder: ClassFolder) -> None:
     folder.file.write_text(folder.file.read_text() + "name: other\n")
     assert any("`name` is written twice" in p for p in problems(folder.file))
+    text = "budget:\n  class_usd: 5\n  class_usd: 6\nssh_cidrs:\n  - 10.0.0.0/8\n  - nowhere\n"
+    folder.file.write_text(text)
+    found = problems(folder.file)
+    assert any(p.startswith("class.yml:3: `budget.class_usd` is written twice") for p in found)
+    assert any(p.startswith("class.yml:6: ") and "nowhere" in p for p in found)
     folder.file.write_text("name: [\n")
     assert "not YAML" in problems(folder.file)[0]
     folder.file.unlink()
@@ -144,7 +149,7 @@ def test_an_unusable_price_table(folder: ClassFolder, table: str | None, words: 
         (folder.path / "mine.yml").write_text(table)
     folder.write(prices="mine.yml")
     (found,) = problems(folder.file)
-    assert words in found and "Copy infra/classroom/prices.yml" in found
+    assert words in found and "Copy infra/classroom/money/prices.yml" in found
 
 
 @pytest.mark.parametrize(
@@ -220,7 +225,7 @@ def test_excel_marks_and_windows_lines_are_fine(folder: ClassFolder) -> None:
     (folder.path / "roster.csv").write_bytes(
         f"\ufeffStudent,Email,public_key\r\nalice,a@x.edu,{public_key(9)} me\r\n\r\n".encode()
     )
-    loaded = spec.load(folder.file, NOW)
+    loaded = class_file.load(folder.file, NOW)
     assert loaded.students[0].public_key == public_key(9)
 
 
@@ -280,5 +285,19 @@ def test_a_student_is_not_called_like_an_account_a_group_or_a_machine(
 
 def test_the_tools_on_a_machine_name_the_release_of_their_sdk() -> None:
     assert [sdk.tools_of(v) for v in ("2.21.1", "2.22", "2.26.1", "2.32.0")] == [
-        "2.20", "2.22", "2.26", "2.32",
+        "2.20",
+        "2.22",
+        "2.26",
+        "2.32",
     ]
+
+
+def test_a_class_of_the_commit_before_the_rooms_is_read(tmp_path: Path) -> None:
+    """`tests/before` holds the example class of that commit; a class is not to be written anew."""
+    before = INFRA.parent / "tests" / "before"
+    text = (before / "class.yml").read_text("utf-8").replace("~/.ssh/id_ed25519.pub", "staff.pub")
+    (tmp_path / "class.yml").write_text(text)
+    (tmp_path / "staff.pub").write_text(public_key(1))
+    (tmp_path / "roster.csv").write_text((before / "students.csv").read_text("utf-8"))
+    spec = class_file.load(tmp_path / "class.yml", NOW)
+    assert spec.name == "nki-fall" and spec.budget.per_student_usd == 50

@@ -13,8 +13,9 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from classroom import alarms, spec
-from classroom.problems import BadClass, ClassroomError
+from classroom.aws.problems import BadClass, ClassroomError
+from classroom.guards import alarms
+from classroom.spec import class_file
 from conftest import START, ClassFolder
 from labcloud import automation
 from labcloud.client import LabCloud
@@ -50,8 +51,8 @@ def test_a_name_with_wildcards_ends_nobody(
 
 
 def test_the_sweep_checks_the_tag_of_machines_too(cloud: LabCloud, folder: ClassFolder) -> None:
-    from classroom import sweep
-    from classroom.cloud import Cloud
+    from classroom.aws.cloud import Cloud
+    from classroom.teardown import sweep
 
     ec2 = boto3.client("ec2", "us-east-2")
     image = ec2.describe_images(IncludeDeprecated=True)["Images"][0]["ImageId"]
@@ -165,11 +166,11 @@ def test_a_stop_in_the_hour_that_spring_skips_is_refused(folder: ClassFolder) ->
     now = dt.datetime.fromisoformat(START + "+00:00")
     folder.write(stop_nightly="02:30", teardown="2027-05-01")
     with pytest.raises(BadClass, match="There is no 02:30 on 2027-03-14 in America/New_York"):
-        spec.load(folder.file, now)
+        class_file.load(folder.file, now)
     folder.write(teardown="2027-03-01")
-    assert spec.load(folder.file, now), "it ends before"
+    assert class_file.load(folder.file, now), "it ends before"
     folder.write(teardown="2027-05-01", time_zone="America/Phoenix")
-    assert spec.load(folder.file, now), "no such night there"
+    assert class_file.load(folder.file, now), "no such night there"
 
 
 def test_the_fake_skips_a_time_that_is_not_there() -> None:
@@ -209,9 +210,7 @@ def test_machines_of_a_block_start_in_its_zone_only(
     found = boto3.client("ec2", "ap-southeast-4").describe_instances()["Reservations"]
     zones = {i["Placement"]["AvailabilityZone"] for r in found for i in r["Instances"]}
     assert zones == {"ap-southeast-4c"}
-    refused = {
-        c["error"] for c in cloud.log() if c["op"] == "RunInstances" and c["status"] != 200
-    }
+    refused = {c["error"] for c in cloud.log() if c["op"] == "RunInstances" and c["status"] != 200}
     assert not [r for r in refused if "NotFound" not in r], "but for what is not seen yet"
 
 
@@ -231,7 +230,7 @@ def test_a_purchase_says_when_and_where_before_it_is_made(
 
 
 def test_the_crude_alarm_comes_after_the_guard_on_the_machine(folder: ClassFolder) -> None:
-    idle = spec.load(folder.file, dt.datetime.fromisoformat(START + "+00:00")).idle
+    idle = class_file.load(folder.file, dt.datetime.fromisoformat(START + "+00:00")).idle
     assert alarms.alarm_minutes(idle) >= idle.minutes + idle.grace_minutes + 10
 
 
@@ -355,8 +354,14 @@ SWITCHES = {
 @pytest.mark.parametrize("rule", SWITCHES)
 def test_each_strictness_can_be_switched_off(cloud: LabCloud, rule: str) -> None:
     boto3.client("cloudwatch", "us-east-2").put_metric_alarm(
-        AlarmName="x", Namespace="x", MetricName="x", Period=60, EvaluationPeriods=1,
-        Statistic="Sum", Threshold=1, ComparisonOperator="LessThanThreshold",
+        AlarmName="x",
+        Namespace="x",
+        MetricName="x",
+        Period=60,
+        EvaluationPeriods=1,
+        Statistic="Sum",
+        Threshold=1,
+        ComparisonOperator="LessThanThreshold",
     )
     switches = dict.fromkeys(STRICT, True)
     if rule == "iam":

@@ -9,7 +9,7 @@ from typing import Any
 import boto3
 import pytest
 
-from classroom.problems import ClassroomError
+from classroom.aws.problems import ClassroomError
 from conftest import ClassFolder
 from labcloud.client import LabCloud
 
@@ -89,9 +89,9 @@ def test_teardown_looks_at_every_region_of_the_account_and_not_more_often_than_n
 def test_teardown_admits_what_it_could_not_see_or_remove(
     folder: ClassFolder, cloud: LabCloud, classroom: Classroom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from classroom import teardown
+    from classroom.teardown import removal
 
-    monkeypatch.setattr(teardown, "PASSES", 1)
+    monkeypatch.setattr(removal, "PASSES", 1)
     classroom("provision", folder.file)
     cloud.fault("DeleteSecurityGroup", code="DependencyViolation", status=400, times=1000)
     cloud.fault("DescribeVolumes", code="InternalError", status=500, times=1000, region="us-west-2")

@@ -16,8 +16,8 @@ from typing import Any
 import boto3
 import pytest
 
-from classroom import archives
-from classroom.problems import ClassroomError
+from classroom.aws.problems import ClassroomError
+from classroom.work import archives
 from conftest import ClassFolder
 from labcloud.client import LabCloud
 

@@ -24,7 +24,7 @@ def _end_with(parent: int) -> None:
     """End this process when its parent is gone.
 
     Ansible's workers live in sessions of their own: without this, one whose Ansible was killed, or
-    interrupted at an unlucky moment, would go on starting machines with nobody watching.
+    interrupted at an unlucky moment, would go on starting machines unwatched.
     """
     while os.getppid() == parent:
         time.sleep(0.2)
@@ -42,7 +42,7 @@ class ActionModule(ActionBase):
         """Run one command."""
         result = super().run(tmp, task_vars)
         args = dict(self._task.args)
-        from classroom.options import OPTIONS
+        from classroom.cli.options import OPTIONS
 
         unknown = sorted(set(args) - {*OWN, *OPTIONS})
         if unknown:
@@ -53,8 +53,8 @@ class ActionModule(ActionBase):
             }
         if not args.get("class_file"):
             return {**result, "failed": True, "msg": "Say which class: -e class=path/to/class.yml"}
-        from classroom import commands
-        from classroom.problems import ClassroomError
+        from classroom.aws.problems import ClassroomError
+        from classroom.cli import commands
 
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
         display = Display()
@@ -94,7 +94,7 @@ class ActionModule(ActionBase):
     def _text(answer: dict[str, Any]) -> str:
         from rich.console import Console
 
-        from classroom.cli import show
+        from classroom.cli.main import show
 
         out = Console(file=io.StringIO(), width=120, highlight=False)
         show({k: v for k, v in answer.items() if k != "changes" or answer.get("check")}, out)

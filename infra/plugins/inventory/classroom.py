@@ -52,12 +52,13 @@ class InventoryModule(BaseInventoryPlugin):
         if not named:
             self._placeholder(inventory)
             return
-        from classroom import commands, spec
-        from classroom.problems import ClassroomError
+        from classroom.aws.problems import ClassroomError
+        from classroom.cli import commands
+        from classroom.spec import class_file
 
         file = commands.class_path(str(named))
         try:
-            loaded = spec.load(file, ended_ok=True)
+            loaded = class_file.load(file, ended_ok=True)
         except ClassroomError as error:
             self._placeholder(inventory)
             inventory.set_variable("students", "classroom_error", str(error))
@@ -90,7 +91,8 @@ class InventoryModule(BaseInventoryPlugin):
 
     @staticmethod
     def _facts(loaded: Any, file: Path) -> dict[str, Any]:
-        from classroom import firstboot, sdk
+        from classroom.machines import firstboot
+        from classroom.spec import sdk
 
         keys = {}
         for student in loaded.students:
@@ -144,11 +146,11 @@ class InventoryModule(BaseInventoryPlugin):
             ledger = {}
         return sorted({*loaded.regions, *(entry["region"] for entry in ledger.values())})
 
-    def _addresses(
-        self, inventory: Any, loader: Any, loaded: Any, keys: dict[str, str]
-    ) -> None:
+    def _addresses(self, inventory: Any, loader: Any, loaded: Any, keys: dict[str, str]) -> None:
         """Let amazon.aws.aws_ec2 find the machines: it knows paging, retries and credentials."""
-        from classroom import assistants, clusters, hostkeys
+        from classroom.aws import organisations
+        from classroom.fleet import hostkeys
+        from classroom.spec import assistants, clusters
 
         config = loaded.out / "aws_ec2.yml"
         config.parent.mkdir(parents=True, exist_ok=True)
@@ -165,7 +167,9 @@ class InventoryModule(BaseInventoryPlugin):
                         "instance-state-name": ["running", "stopped", "pending", "stopping"],
                     },
                     "compose": {
-                        "ansible_host": "public_ip_address | default('')",
+                        "ansible_host": "instance_id"
+                        if loaded.private
+                        else "public_ip_address | default('')",
                         "ansible_user": "'ubuntu'",
                     },
                 }
@@ -177,7 +181,7 @@ class InventoryModule(BaseInventoryPlugin):
         try:
             plugin.parse(inventory, loader, str(config), cache=False)
         except (AnsibleError, ImportError) as error:
-            # Going on would configure nobody and say that all is well.
+            # Going on would configure no machine and say that all is well.
             raise AnsibleError(
                 f"The machines of {loaded.name} could not be listed:"
                 f" {str(error).splitlines()[0]} Run this again, or `python -m classroom doctor`."
@@ -190,13 +194,13 @@ class InventoryModule(BaseInventoryPlugin):
                 continue
             inventory.add_host(name, group="students")
             state = (host.vars.get("state") or {}).get("name")
-            if state == "running" and host.vars.get("public_ip_address"):
+            region = (host.vars.get("placement") or {}).get("region", "")
+            proxy = organisations.proxy(tags.get("trainium-labs:reach", ""), region)
+            if state == "running" and (proxy or host.vars.get("public_ip_address")):
                 inventory.add_host(name, group="machines")
             elif state == "stopped":
                 inventory.add_host(name, group="stopped")
-            inventory.set_variable(
-                name, "classroom_copies", tags.get("trainium-labs:copies", "")
-            )
+            inventory.set_variable(name, "classroom_copies", tags.get("trainium-labs:copies", ""))
             seats = [
                 {"student": v, "core": int(k[-2:]), "user": v}
                 for k, v in sorted(tags.items())
@@ -216,14 +220,14 @@ class InventoryModule(BaseInventoryPlugin):
                 {"student": tags.get("trainium-labs:owner", name), "core": -1, "user": "ubuntu"}
             ]
             inventory.set_variable(name, "classroom_seats", seats)
-            # keys that let somebody in as ubuntu already
+            # keys that open the account ubuntu already
             have = [loaded.staff_public_key]
             have += [keys.get(s["student"], "") for s in seats if s["user"] == "ubuntu"]
             names = [s["student"] for s in seats]
             inventory.set_variable(
                 name, "classroom_assistants", assistants.of_machine(loaded, names, have)
             )
-            known = hostkeys.options(loaded.out, host.vars.get("instance_id", name))
+            known = hostkeys.options(loaded.out, host.vars.get("instance_id", name), proxy)
             words = " ".join(f"-o {shlex.quote(f'{k}={v}')}" for k, v in known.items())
             inventory.set_variable(name, "ansible_ssh_common_args", words)
             inventory.set_variable(name, "tags", None)  # the name is reserved in Ansible

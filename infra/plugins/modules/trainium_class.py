@@ -39,6 +39,7 @@ options:
     - keys
     - pages
     - links
+    - export
   class_file:
     description: Path of class.yml or of its folder.
     required: true
@@ -118,7 +119,7 @@ options:
     type: str
     default: ''
   request_quota:
-    description: 'For C(doctor): ask AWS for the vCPUs that the class needs.'
+    description: 'For C(doctor): ask AWS for the vCPUs, disks, addresses the class needs.'
     type: bool
     default: false
   drill:
@@ -142,6 +143,18 @@ options:
     description: 'For C(links): print a policy for students who sign in to AWS instead.'
     type: bool
     default: false
+  tool:
+    description: 'For C(export): which tool.'
+    type: str
+    default: ''
+  spare:
+    description: 'For C(export): aws-nuke: accounts that it must never touch.'
+    type: str
+    default: ''
+  subnet:
+    description: 'For C(export): parallelcluster: where the cluster stands.'
+    type: str
+    default: ''
 author:
   - trainium-labs (@trainium-labs)
 """

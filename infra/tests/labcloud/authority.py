@@ -1,7 +1,10 @@
 """Who may do what: callers by their key, and services that act with a role.
 
 Source: IAM user guide, "Policy evaluation logic"; for services, "Granting a user permissions to
-pass a role to an AWS service" and "The confused deputy problem" (aws:SourceAccount).
+pass a role to an AWS service" and "The confused deputy problem" (aws:SourceAccount); IAM user
+guide, "Changes that I make are not always immediately visible": a service that acts with a role
+knows a new role, its trust and its policies some seconds later (`propagation`; how many is
+assumed).
 """
 
 from __future__ import annotations
@@ -51,9 +54,7 @@ def decide(
     boundary: dict[str, Any] | None = None,
 ) -> Decision:
     """Decide one question for an identity of the account."""
-    full = Request(
-        request.action, request.resource, {**circumstances(region), **request.context}
-    )
+    full = Request(request.action, request.resource, {**circumstances(region), **request.context})
     return evaluate(full, policies, WORLD.organisation, boundary)
 
 
@@ -94,26 +95,49 @@ def boundary(arn: str | None) -> dict[str, Any] | None:
     return _parsed(next(v.document for v in versions if v.is_default))
 
 
-def _policies(arn: str) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """Return the policies of a role, and its permissions boundary."""
-    iam = iam_backends[ACCOUNT]["aws"]
-    role = next((r for r in iam.roles.values() if r.arn == arn), None)
+def _role(arn: str) -> Any:
+    return next((r for r in iam_backends[ACCOUNT]["aws"].roles.values() if r.arn == arn), None)
+
+
+def remember(name: str) -> None:
+    """Write down what a role is after a change; a call of IAM that changes roles ends with it."""
+    role = next((r for r in iam_backends[ACCOUNT]["aws"].roles.values() if r.name == name), None)
+    if role is not None:
+        now = {
+            "trust": role.assume_role_policy_document,
+            "policies": [*role.policies.values()],
+            "boundary": role.permissions_boundary_arn,
+        }
+        WORLD.roles.setdefault(role.arn, []).append((WORLD.now().timestamp(), now))
+
+
+def known(arn: str, seconds: float) -> dict[str, Any]:
+    """Return a role as services saw it, that long ago; raise Refused if they did not know it."""
+    role, versions = _role(arn), WORLD.roles.get(arn, [])
     if role is None:
         raise Refused(f"the role {arn} does not exist")
-    inline = [_parsed(text) for text in role.policies.values()]
-    attached = [_parsed(p.document) for p in role.managed_policies.values()]
-    limit = role.permissions_boundary_arn
-    return inline + attached, boundary(limit)
+    if not versions or not WORLD.strict["propagation"]:
+        remember(role.name)
+        return WORLD.roles[arn].pop()[1]
+    old = [r for t, r in versions if t + seconds <= WORLD.now().timestamp()]
+    if not old:
+        raise Refused(f"AccessDenied: the role {arn} is not known yet")
+    return old[-1]
+
+
+def _policies(arn: str) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """Return the policies of a role, and its permissions boundary."""
+    role = known(arn, WORLD.policy_seconds)
+    inline = [_parsed(text) for text in role["policies"]]
+    attached = [_parsed(p.document) for p in _role(arn).managed_policies.values()]
+    return inline + attached, boundary(role["boundary"])
 
 
 def assume(arn: str, service: str) -> None:
     """Let a service take a role, if the role's trust policy says so."""
     if not WORLD.strict["iam"]:
         return
-    role = next((r for r in iam_backends[ACCOUNT]["aws"].roles.values() if r.arn == arn), None)
-    if role is None:
-        raise Refused(f"the role {arn} does not exist")
-    trust = role.assume_role_policy_document
+    trust = known(arn, WORLD.trust_seconds)["trust"]
     trust = json.loads(trust) if isinstance(trust, str) else trust
     if not trusts(trust, service, {"aws:SourceAccount": ACCOUNT}):
         raise Refused(f"{service} cannot assume {arn}")

@@ -3,7 +3,9 @@
 Source: Automation runbook reference, AWS-StopEC2Instance (two steps: aws:changeInstanceState to
 stopped, then the same with Force), AWS-TerminateEC2Instance (one step), AWS-ReleaseElasticIP (one
 call of ReleaseAddress); Systems Manager guide, "aws:changeInstanceState" (it asks
-DescribeInstanceStatus until the state is there) and "Run automated operations that use targets".
+DescribeInstanceStatus until the state is there) and "Run automated operations that use targets":
+tags choose resources of the runbook's target type only (documented for AWS-TerminateEC2Instance,
+assumed for AWS-StopEC2Instance), so disks and cards with the same tag are left alone.
 """
 
 from __future__ import annotations

@@ -21,8 +21,10 @@ CREDENTIALS = {
 class LabCloud:
     """Hold one running fake cloud; use as a context manager."""
 
-    def __init__(self, at: str | None = None) -> None:
+    def __init__(self, at: str | None = None, account: str = "") -> None:
         environ = {**os.environ, "PYTHONPATH": str(TESTS), "PYTHONDONTWRITEBYTECODE": "1"}
+        if account:
+            environ["LABCLOUD_ACCOUNT"] = account
         self.process = subprocess.Popen(
             [sys.executable, "-m", "labcloud", "0", *([at] if at else [])],
             env=environ,
@@ -60,6 +62,13 @@ class LabCloud:
             "AWS_CONFIG_FILE": "/dev/null",
             "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
         }
+
+    @property
+    def in_its_time(self) -> dict[str, str]:
+        """Return the environment of a command that is a process of its own: `environ`, and waits
+        take no real time (virtual_time/sitecustomize.py)."""
+        path = f"{TESTS / 'virtual_time'}{os.pathsep}{TESTS.parent}"
+        return {**self.environ, "LABCLOUD_CLOCK": self.url, "PYTHONPATH": path}
 
     def post(self, what: str, **body: Any) -> Any:
         """Send one control request."""

@@ -142,17 +142,49 @@ def machine(region: str, instance_id: str) -> Any:
     return next((m for m in automation.machines(region) if m.id == instance_id), None)
 
 
-def run_target(region: str, schedule: Any) -> str:
+BUSY = "ThrottlingException: Rate exceeded"
+
+
+def run_target(
+    region: str, schedule: Any, attempt: int = 0, since: dt.datetime | None = None
+) -> str:
     """Do what a universal target does, with the permissions of the schedule's role; return a line
     for the log.
 
-    Source: EventBridge Scheduler guide, "Using universal targets" and "Monitoring with CloudWatch":
-    a target that refuses is counted (TargetErrorCount) and, retries spent, dropped; nobody is told.
+    Source: EventBridge Scheduler guide, "Using universal targets", "Monitoring with CloudWatch" and
+    the API reference, RetryPolicy: what fails is counted (TargetErrorCount), tried again with a
+    growing wait up to MaximumRetryAttempts and MaximumEventAgeInSeconds, and then dropped
+    without a message. Whether a denial is tried again is not documented (EventBridge's rules do not): it is
+    not, unless a test says so (`retry_refused`). The waits are assumed: 1, 2, 4 ... minutes.
     """
-    operation, inputs = guards.target_of(schedule)
-    role = schedule.target["RoleArn"]
     entry = {"t": WORLD.now(), "region": region, "group": schedule.group_name, "error": ""}
     WORLD.invocations.append(entry)
+    did = _once(region, schedule, entry)
+    if entry["error"] and (entry["error"] == BUSY or WORLD.retry_refused):
+        policy, first = schedule.target.get("RetryPolicy") or {}, since or WORLD.now()
+        again = WORLD.now() + dt.timedelta(minutes=2.0**attempt)
+        oldest = dt.timedelta(seconds=policy.get("MaximumEventAgeInSeconds", 86400))
+        if attempt < policy.get("MaximumRetryAttempts", 185) and again - first <= oldest:
+            WORLD.retries.append((again, region, schedule, attempt + 1, first))
+    return did
+
+
+def retry(now: dt.datetime) -> None:
+    """Try again what is due."""
+    due = [r for r in WORLD.retries if r[0] <= now]
+    WORLD.retries[:] = [r for r in WORLD.retries if r[0] > now]
+    for _, region, schedule, attempt, first in due:
+        did = run_target(region, schedule, attempt, first)
+        WORLD.note("schedule", region=region, name=schedule.name, did=did, retry=attempt)
+
+
+def _once(region: str, schedule: Any, entry: dict[str, Any]) -> str:
+    operation, inputs = guards.target_of(schedule)
+    role = schedule.target["RoleArn"]
+    if WORLD.busy_targets > 0:
+        WORLD.busy_targets -= 1
+        entry["error"] = BUSY
+        return f"refused: {BUSY}"
     try:
         authority.assume(role, "scheduler.amazonaws.com")
         if operation == "ssm:startAutomationExecution":
@@ -170,6 +202,25 @@ def run_target(region: str, schedule: Any) -> str:
         entry["error"] = str(refused)
         return f"refused: {refused}"
     raise ValueError(f"the fake has no target {operation} {inputs}")
+
+
+def refusal(service: str, op: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    """Return why Scheduler does not take a schedule's role, or None.
+
+    Source: EventBridge Scheduler guide, "Set up an execution role", and its ValidationException:
+    the role must let Scheduler assume it when the schedule is made.
+    """
+    if service != "scheduler" or op not in ("CreateSchedule", "UpdateSchedule"):
+        return None
+    try:
+        authority.assume(params["Target"]["RoleArn"], "scheduler.amazonaws.com")
+    except authority.Refused:
+        words = (
+            "The execution role you provide must allow AWS EventBridge Scheduler to assume the"
+            " role."
+        )
+        return {"code": "ValidationException", "status": 400, "message": words}
+    return None
 
 
 def begin(region: str, group: str, name: str) -> None:
@@ -308,8 +359,9 @@ def advance(seconds: float) -> dict[str, Any]:
                         moment = _next_fire(schedule, since)
                         if moment and moment <= step:
                             due.append((moment, region, group, schedule))
-        if due:
-            step = min(d[0] for d in due)
+        if due or WORLD.retries:
+            step = min(step, *(d[0] for d in due), *(r[0] for r in WORLD.retries))
+        step = max(step, since)
         if step > WORLD.now():
             _move(step)
         for moment, region, group, schedule in due:
@@ -322,6 +374,7 @@ def advance(seconds: float) -> dict[str, Any]:
                     and _next_fire(schedule, step) is None
                 ):
                     group.schedules.pop(schedule.name, None)
+        retry(step)
         states.settle()
         market.tick(step, machine)
         watched.look(step)

@@ -14,12 +14,14 @@ import hashlib
 import json
 import re
 import struct
+import urllib.parse
 from typing import Any
 
 from moto.awslambda.models import lambda_backends
 from moto.core.responses import ActionResult
 from moto.ec2.responses import EC2Response
 from moto.iam.models import iam_backends
+from moto.sesv2.models import sesv2_backends
 
 from .iam import Request
 from .world import ACCOUNT, WORLD
@@ -42,6 +44,8 @@ REST = [
     ("GET", F + NAME + r"/concurrency", "GetFunctionConcurrency"),
     ("GET", r"/20\d\d-\d\d-\d\d/tags/.+", "ListTags"),
     ("POST", r"/v2/email/outbound-emails", "SendEmail"),
+    ("GET", r"/v2/email/account", "GetAccount"),
+    ("GET", r"/v2/email/identities/.+", "GetEmailIdentity"),
 ]
 
 
@@ -66,6 +70,10 @@ def asked(region: str, op: str, params: dict[str, Any]) -> list[Request]:
 
 def mailed(region: str, op: str, params: dict[str, Any]) -> list[Request]:
     """Return the questions of SES: SendEmail is asked about the identity that sends."""
+    if op != "SendEmail":
+        name = params.get("path", "").rpartition("/")[2]
+        arn = f"arn:aws:ses:{region}:{ACCOUNT}:identity/{name}"
+        return [Request(f"ses:{op}", arn if op == "GetEmailIdentity" else "*")]
     sender = params.get("FromEmailAddress", "")
     arn = f"arn:aws:ses:{region}:{ACCOUNT}:identity/{sender}"
     return [Request(f"ses:{op}", arn, {"ses:FromAddress": sender})]
@@ -75,6 +83,10 @@ def refusal(service: str, op: str, params: dict[str, Any]) -> dict[str, Any] | N
     """Return why Lambda does not take a role, or None."""
     from . import authority
 
+    if service == "ses" and op == "SendEmail" and WORLD.sandbox:
+        # SES guide, "Request production access": in the sandbox to verified addresses only.
+        words = "Email address is not verified. The following identities failed the check"
+        return {"code": "MessageRejected", "status": 400, "message": words}
     if service != "lambda" or not params.get("Role") or not WORLD.strict["iam"]:
         return None
     try:
@@ -83,6 +95,23 @@ def refusal(service: str, op: str, params: dict[str, Any]) -> dict[str, Any] | N
         words = "The role defined for the function cannot be assumed by Lambda."
         return {"code": "InvalidParameterValueException", "status": 400, "message": words}
     return None
+
+
+def answer(service: str, op: str, region: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    """Answer what moto's SES lacks: the account, and whether an identity may send."""
+    if service != "ses" or op not in ("GetAccount", "GetEmailIdentity"):
+        return None
+    if op == "GetAccount":
+        quota = {"Max24HourSend": 200.0 if WORLD.sandbox else 50000.0, "MaxSendRate": 1.0}
+        return {
+            "ProductionAccessEnabled": not WORLD.sandbox,
+            "SendingEnabled": True,
+            "SendQuota": quota,
+        }
+    name = urllib.parse.unquote(params["path"].rpartition("/")[2])
+    if name not in sesv2_backends[ACCOUNT][region].core_backend.email_identities:
+        return {"missing": True}
+    return {"IdentityType": "EMAIL_ADDRESS", "VerifiedForSendingStatus": True}
 
 
 def invoke(region: str, role: str, arn: str, payload: str) -> str:

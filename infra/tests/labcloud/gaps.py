@@ -21,6 +21,7 @@ from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.amis import Ami
 from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBackend
 from moto.ec2.models.elastic_block_store import Volume
+from moto.ec2.models.elastic_ip_addresses import ElasticAddressBackend
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
 from moto.ec2.models.instances import Instance, InstanceBackend
 from moto.ec2.models.security_groups import SecurityGroupBackend
@@ -197,8 +198,12 @@ def run_backend(
             "block_device_mappings", data["BlockDeviceMappings"]
         )  # else moto adds an 8 GB disk that stays
     tags = kwargs.setdefault("tags", {})
-    for kind, more in convert_tag_spec(data.get("TagSpecifications", {})).items():
-        tags[kind] = {**more, **tags.get(kind, {})}
+    if not (tags and WORLD.strict["template tags"]):
+        # EC2 API reference, RunInstances: a parameter of the call overrides the template's. That
+        # tags are added kind by kind is not documented, so a call's tags are all there is.
+        for kind, more in convert_tag_spec(data.get("TagSpecifications", {})).items():
+            tags[kind] = {**more, **tags.get(kind, {})}
+    request_tags = dict(tags.get("spot-instances-request", {}))
     nic_tags = dict(tags.get("network-interface", {}))
     reservation = _run_backend(self, image_id, count, user_data, security_group_names, **kwargs)
     profile = (data.get("IamInstanceProfile") or {}).get("Name")
@@ -215,10 +220,11 @@ def run_backend(
             again = partial(
                 run_backend, self, image_id, count, user_data, security_group_names, **given
             )
-            sales.request_spot(instance, data, again)
+            sales.request_spot(instance, data, request_tags, again)
         WORLD.awake[instance.id] = awake(data.get("UserData", ""), itype)
         WORLD.machine_started(instance, guards.covering(instance))
         states.turn(instance, "pending")
+        states.fails(instance)
     return reservation
 
 
@@ -265,6 +271,7 @@ def _state_hook(name: str) -> Any:
             states.turn(self, "stopping")
         elif name == "start" and before == "stopped":
             states.turn(self, "pending")
+            states.fails(self, started=True)
         elif name == "terminate" and before not in ("terminated", "shutting-down"):
             states.turn(self, "shutting-down")
         elif name == "terminate":
@@ -296,11 +303,34 @@ def describe_regions(self: Any, region_names: list[str] | None = None) -> list:
     return [r for r in _regions(self, region_names) if r.name in WORLD.regions]
 
 
+# Amazon VPC guide, "Elastic IP address quotas": five in a region, unless AWS has granted more.
+EIP_QUOTA, EIPS = "L-0263D0A3", 5.0
+_allocate = ElasticAddressBackend.allocate_address
+
+
+def allocate_address(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Refuse an address beyond the account's quota."""
+    if len(self.addresses) >= quota(EIP_QUOTA):
+        raise EC2ClientError(
+            "AddressLimitExceeded", "The maximum number of addresses has been reached."
+        )
+    return _allocate(self, *args, **kwargs)
+
+
 # ---- Service quotas ----
 
 
+DEFAULTS = {EIP_QUOTA: EIPS, states.GP3_QUOTA: states.GP3_TIB}
+
+
+def quota(code: str) -> float:
+    """Return the value of a quota: what a test has granted, else AWS's default, else plenty."""
+    plenty = WORLD.quotas.get("*", 5000.0)
+    return WORLD.quotas.get(code, DEFAULTS.get(code, plenty))
+
+
 def get_service_quota(self: Any, service_code: str, quota_code: str) -> dict[str, Any]:
-    value = WORLD.quotas.get(quota_code, WORLD.quotas.get("*", 5000.0))
+    value = quota(quota_code)
     return {
         "ServiceCode": service_code,
         "QuotaCode": quota_code,
@@ -412,6 +442,7 @@ def install() -> None:
         setattr(Instance, name, _state_hook(name))
     SecurityGroupBackend.delete_security_group = delete_security_group
     RegionsAndZonesBackend.describe_regions = describe_regions
+    ElasticAddressBackend.allocate_address = allocate_address
     spending.install()
     ServiceQuotasBackend.get_service_quota = get_service_quota
     ServiceQuotasResponse.request_service_quota_increase = request_service_quota_increase

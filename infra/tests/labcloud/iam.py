@@ -163,9 +163,7 @@ def _fits(statement: dict[str, Any], request: Request) -> bool:
 
 def _verdict(policies: list[dict[str, Any]], request: Request) -> str:
     """Return allowed, explicitDeny or implicitDeny for one layer of policies."""
-    effects = {
-        s["Effect"] for p in policies for s in _list(p["Statement"]) if _fits(s, request)
-    }
+    effects = {s["Effect"] for p in policies for s in _list(p["Statement"]) if _fits(s, request)}
     return (
         "explicitDeny" if "Deny" in effects else "allowed" if "Allow" in effects else "implicitDeny"
     )

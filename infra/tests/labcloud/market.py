@@ -9,7 +9,6 @@ from typing import Any
 
 from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
-from moto.ec2.utils import convert_tag_spec
 
 from . import guards, states
 from .world import WORLD, utc
@@ -111,8 +110,11 @@ def reserved(region: str) -> list[dict[str, Any]]:
     for b in WORLD.blocks.values():
         if b["ReservationType"] == "default" and b["State"] == "active":
             b["State"] = "active" if b["EndDate"] > WORLD.now() else "expired"
-    return [b for b in WORLD.blocks.values() if b["region"] == region and b["State"] == "active"
-            and b["ReservationType"] == "default"]
+    return [
+        b
+        for b in WORLD.blocks.values()
+        if b["region"] == region and b["State"] == "active" and b["ReservationType"] == "default"
+    ]
 
 
 def describe_capacity_reservations(self: Any) -> ActionResult:
@@ -174,11 +176,23 @@ def describe_capacity_block_extension_history(self: Any) -> ActionResult:
 # ---- spot requests: persistent ones, which stop when interrupted ----
 
 
-def request_spot(instance: Any, data: dict[str, Any], again: Callable[[], Any]) -> None:
-    """Record the request behind a machine; `again` launches another one as AWS would."""
+def request_spot(
+    instance: Any, data: dict[str, Any], tags: dict[str, str], again: Callable[[], Any]
+) -> None:
+    """Record the request behind a machine; `again` launches another one as AWS would, for the same
+    request.
+
+    Source: EC2 guide, "Spot Instance request status" (a persistent request is opened again), EC2
+    API reference, Instance (SpotInstanceRequestId).
+    """
     options = (data.get("InstanceMarketOptions") or {}).get("SpotOptions") or {}
-    tags = convert_tag_spec(data.get("TagSpecifications", {})).get("spot-instances-request", {})
-    request = f"sir-{uuid.uuid4().hex[:8]}"
+    request = WORLD.refilled or f"sir-{uuid.uuid4().hex[:8]}"
+    instance.spot_instance_request_id = request
+    if WORLD.refilled:
+        WORLD.spot[request].update(
+            InstanceId=instance.id, State="active", Status={"Code": "fulfilled", "Message": ""}
+        )
+        return
     WORLD.spot[request] = {
         "SpotInstanceRequestId": request,
         "InstanceId": instance.id,
@@ -233,8 +247,11 @@ def tick(now: dt.datetime, find: Callable[[str, str], Any]) -> None:
             if instance is not None and instance.state == "stopped":
                 instance.terminate()
         elif request["State"] == "open":
-            request["State"] = "closed"  # the new machine comes with a record of its own
-            request["again"]()
+            WORLD.refilled = request["SpotInstanceRequestId"]
+            try:
+                request["again"]()
+            finally:
+                WORLD.refilled = ""
 
 
 def interrupt(instance: Any) -> None:

@@ -28,29 +28,51 @@ def moment(value: Any) -> dt.datetime:
     return dt.datetime.fromisoformat(str(value).replace("Z", "+00:00"))
 
 
+def late() -> dt.datetime:
+    """Return until when CloudWatch has what happened: some minutes ago (`metric delay`; AWS says
+    that data comes in five-minute periods, and not how long after; three minutes are assumed)."""
+    delay = WORLD.metric_seconds if WORLD.strict["metric delay"] else 0.0
+    return WORLD.now() - dt.timedelta(seconds=delay)
+
+
 def _cpu(region: str, query: dict[str, Any], start: dt.datetime, end: dt.datetime) -> float:
     """Return the samples of a machine: of each whole five minutes that it ran."""
+    end = max(start, min(end, late()))
     instance = query["Metric"]["Dimensions"][0]["Value"]
     periods = round(WORLD.hours(instance, start, end) * 3600 / PERIOD)
     samples = SAMPLES if WORLD.strict["counts"] else 1
     return float(periods * samples) if query["Stat"] == "SampleCount" else 0.0
 
 
-def _schedules(region: str, query: dict[str, Any], start: dt.datetime, end: dt.datetime) -> float:
-    """Return how often schedules of a group were tried, or refused by their target."""
+def _schedules(
+    region: str, query: dict[str, Any], start: dt.datetime, end: dt.datetime, step: dt.timedelta
+) -> dict[dt.datetime, float]:
+    """Return, by period, how often schedules of a group were tried, or refused by their target."""
     groups = [d["Value"] for d in query["Metric"]["Dimensions"] if d["Name"] == "ScheduleGroup"]
-    mine = [
-        i
-        for i in WORLD.invocations
-        if i["region"] == region and i["group"] in groups and start <= i["t"] < end
-    ]
-    bad = sum(bool(i["error"]) for i in mine)
-    counts = {
-        "InvocationAttemptCount": len(mine),
-        "TargetErrorCount": bad,
-        "InvocationDroppedCount": bad,
-    }
-    return float(counts.get(query["Metric"]["MetricName"], 0))
+    end = min(end, late())
+    bad = query["Metric"]["MetricName"] in ("TargetErrorCount", "InvocationDroppedCount")
+    out: dict[dt.datetime, float] = {}
+    for i in WORLD.invocations:
+        mine = i["region"] == region and i["group"] in groups and start <= i["t"] < end
+        if mine and (i["error"] or not bad):
+            at = start + (i["t"] - start) // step * step
+            out[at] = out.get(at, 0.0) + 1
+    return out
+
+
+def _calls(
+    region: str, query: dict[str, Any], start: dt.datetime, end: dt.datetime, step: dt.timedelta
+) -> dict[dt.datetime, float]:
+    """Return, by period, how often a function was called. (Lambda guide, "Types of metrics")"""
+    names = [d["Value"] for d in query["Metric"]["Dimensions"]]
+    out: dict[dt.datetime, float] = {}
+    for e in WORLD.events:
+        if e["kind"] == "invoke" and e["region"] == region and e["function"] in names:
+            at = moment(e["t"])
+            if start <= at < end:
+                at = start + (at - start) // step * step
+                out[at] = out.get(at, 0.0) + 1
+    return out
 
 
 def get_metric_data(self: Any) -> ActionResult:
@@ -60,13 +82,17 @@ def get_metric_data(self: Any) -> ActionResult:
     for query in self._get_param("MetricDataQueries"):
         stat = query["MetricStat"]
         step = dt.timedelta(seconds=int(stat["Period"]))
-        count = _cpu if stat["Metric"]["Namespace"] == "AWS/EC2" else _schedules
-        times, values, at = [], [], start
-        while at < end:
-            if value := count(self.region, stat, at, min(at + step, end)):
-                times.append(at)
-                values.append(value)
-            at += step
+        points: dict[dt.datetime, float] = {}
+        if stat["Metric"]["Namespace"] == "AWS/EC2":
+            at = start
+            while at < end:
+                points[at] = _cpu(self.region, stat, at, min(at + step, end))
+                at += step
+        else:
+            count = _calls if stat["Metric"]["Namespace"] == "AWS/Lambda" else _schedules
+            points = count(self.region, stat, start, end, step)
+        times = sorted(at for at, value in points.items() if value)
+        values = [points[at] for at in times]
         results.append(
             {
                 "Id": query["Id"],

@@ -100,6 +100,23 @@ def _pairs(params: dict[str, Any]) -> dict[str, str]:
     return out
 
 
+def _tags_by_kind(params: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """Return kind -> tags of a call's TagSpecifications: a rule that demands a tag asks it of each
+    kind of resource (Service Authorization Reference, EC2: aws:RequestTag by resource type)."""
+    out: dict[str, dict[str, str]] = {}
+    for key, kind in params.items():
+        if match := re.fullmatch(r"(TagSpecifications?\.\d+)\.ResourceType", key):
+            mine = {k: v for k, v in params.items() if k.startswith(match[1] + ".")}
+            out.setdefault(kind, {}).update(_pairs(mine))
+    return out
+
+
+def _public(params: dict[str, Any]) -> bool:
+    """Say whether a launch asks for a public address; a default subnet gives one by itself."""
+    said = next((v for k, v in params.items() if k.endswith(".AssociatePublicIpAddress")), "true")
+    return str(said).lower() == "true"
+
+
 def _ec2(region: str, op: str, params: dict[str, Any]) -> list[Request]:
     if op.startswith("Describe"):
         return [Request(f"ec2:{op}", "*", {"ec2:Region": region})]
@@ -120,18 +137,25 @@ def _ec2(region: str, op: str, params: dict[str, Any]) -> list[Request]:
         named = [(k, "*") for k in ("instance", "volume", "network-interface", "launch-template")]
         named += [("subnet", "*"), ("security-group", "*"), ("key-pair", "*"), ("image", "*")]
     new = _pairs(params) if any(k.startswith("TagSpec") for k in params) else {}
+    by_kind = _tags_by_kind(params)
     out = []
     for kind, name in named or [("*", "*")]:
         keys = {"ec2:Region": region, **tagged(ec2_tags(region, name))}
         if op in ("CreateTags", "DeleteTags"):
             keys |= tagged(_pairs(params), "Request")
-        elif name == "*" and new:
-            keys |= tagged(new, "Request")
+        elif name == "*" and by_kind.get(kind):
+            keys |= tagged(by_kind[kind], "Request")
+        if op == "RunInstances" and kind == "network-interface":
+            keys["ec2:AssociatePublicIpAddress"] = _public(params)
+        if op == "RunInstances" and kind == "instance":
+            template = _template(region, params)
+            keys["ec2:InstanceType"] = params.get("InstanceType") or template.get(
+                "InstanceType", "m1.small"
+            )
         out.append(Request(f"ec2:{op}", "*" if kind == "*" else arn(kind, name), keys))
     if new:
         keys = {"ec2:CreateAction": op, "ec2:Region": region, **tagged(new, "Request")}
-        kinds = {v for k, v in params.items() if k.endswith(".ResourceType")}
-        out += [Request("ec2:CreateTags", arn(kind, "*"), keys) for kind in sorted(kinds)]
+        out += [Request("ec2:CreateTags", arn(kind, "*"), keys) for kind in sorted(by_kind)]
     if op.endswith("SecurityGroupIngress"):
         out.append(Request(f"ec2:{op}", arn("security-group-rule", "*"), {"ec2:Region": region}))
     if op == "RunInstances":
@@ -202,8 +226,13 @@ def _bound(op: str, params: dict[str, Any]) -> dict[str, str]:
     that the role has. (Service Authorization Reference, IAM: the actions that know the key.)"""
     if op in ("CreateRole", "PutRolePermissionsBoundary"):
         limit = params.get("PermissionsBoundary")
-    elif op in ("PutRolePolicy", "AttachRolePolicy", "DeleteRolePolicy", "DetachRolePolicy",
-                "DeleteRolePermissionsBoundary"):
+    elif op in (
+        "PutRolePolicy",
+        "AttachRolePolicy",
+        "DeleteRolePolicy",
+        "DetachRolePolicy",
+        "DeleteRolePermissionsBoundary",
+    ):
         roles = iam_backends[ACCOUNT]["aws"].roles.values()
         limit = next(
             (r.permissions_boundary_arn for r in roles if r.name == params.get("RoleName")), None

@@ -3,7 +3,11 @@
 Source: EC2 guide, "Request throttling for the Amazon EC2 API" (bucket and refill of RunInstances
 and StartInstances 5 and 2, of reading calls 100 and 20; other changes 50 and 5 are assumed);
 CloudWatch guide, "CloudWatch service quotas" (PutMetricAlarm, DeleteAlarms, SetAlarmState 3 a
-second, DescribeAlarms 9, ListTagsForResource 10); Budgets publishes none (10 and 5 are assumed).
+second, DescribeAlarms 9, ListTagsForResource 10); EventBridge Scheduler guide, "Quotas" (50 a
+second for CreateSchedule, GetSchedule and the like); Lambda guide, "Lambda quotas" (15 a second for
+the control plane, GetFunction 100); Systems Manager, "Endpoints and quotas" (GetParameter 40). Not
+published, so assumed: Budgets 10 and 5, IAM 20 and 15, the rest of Systems Manager 10 and 5, S3's
+calls for buckets 20 and 10.
 """
 
 from __future__ import annotations
@@ -20,8 +24,21 @@ BUCKETS: dict[str, tuple[float, float]] = {
     "monitoring:DescribeAlarms": (9, 9),
     "monitoring:ListTagsForResource": (10, 10),
     "budgets:*": (10, 5),
+    "scheduler:*": (50, 50),
+    "lambda:*": (15, 15),
+    "ssm:GetParameter": (40, 40),
+    "ssm:*": (10, 5),
+    "iam:*": (20, 15),
+    "s3:CreateBucket": (20, 10),
 }
-CODES = {"ec2": ("RequestLimitExceeded", 503), "budgets": ("ThrottlingException", 400)}
+CODES = {
+    "ec2": ("RequestLimitExceeded", 503),
+    "budgets": ("ThrottlingException", 400),
+    "scheduler": ("ThrottlingException", 429),
+    "ssm": ("ThrottlingException", 400),
+    "lambda": ("TooManyRequestsException", 429),
+    "s3": ("SlowDown", 503),
+}
 
 
 def limit(service: str, op: str) -> tuple[str, tuple[float, float]] | None:
@@ -40,6 +57,7 @@ def throttled(account: str, service: str, region: str, op: str) -> dict[str, obj
     if found is None or not WORLD.strict["rates"]:
         return None
     name, (size, rate) = found
+    size, rate = max(1.0, size * WORLD.rate_share), rate * WORLD.rate_share
     now = WORLD.now().timestamp()
     with WORLD.lock:
         tokens, at = WORLD.buckets.get((account, region, name), (size, now))

@@ -38,6 +38,7 @@ from . import (  # noqa: E402
     late,
     leftovers,
     market,
+    offers,
     rates,
     states,
     storage,
@@ -59,6 +60,10 @@ REST = [
     ("POST", r"/tags/.+", "TagResource"),
     *functions.REST,
 ]
+ROLE_CHANGES = (
+    *("CreateRole", "PutRolePolicy", "DeleteRolePolicy", "UpdateAssumeRolePolicy"),
+    *("PutRolePermissionsBoundary", "DeleteRolePermissionsBoundary"),
+)
 SECRET = re.compile(r"UserData|Password|PrivateKey")
 
 
@@ -196,8 +201,19 @@ class App:
             return self.fail(env, start, entry, service, refusal)
         unseen = late.refusal(service, region, op, params)
         unseen = unseen or functions.refusal(service, op, params)
+        unseen = unseen or clock.refusal(service, op, params)
         if unseen:
             return self.fail(env, start, entry, service, unseen)
+        own = functions.answer(service, op, region, params)
+        own = offers.answer(service, op, params) if own is None else own
+        if own is not None:
+            if own.get("missing"):
+                missing = {"code": "NotFoundException", "status": 404}
+                return self.fail(env, start, entry, service, missing)
+            entry["status"], payload = 200, json.dumps(own).encode()
+            kind = [("Content-Type", "application/json"), ("Content-Length", str(len(payload)))]
+            start("200 OK", kind)
+            return [payload]
         fault = pick_fault(service, region, shown, params)
         if fault and not fault.get("after"):
             self.hang(fault, entry)
@@ -207,6 +223,8 @@ class App:
         late.asks(op)
         with WORLD.lock:  # the clock may be moved by another caller meanwhile
             chunks = list(self.moto(env, lambda s, h, *_: status.append((s, h))))
+        if service == "iam" and op in ROLE_CHANGES and status[0][0].startswith("200"):
+            authority.remember(params["RoleName"])
         if op == "CreateSchedule" and status[0][0].startswith("200"):
             clock.begin(region, params["GroupName"], params["path"].rsplit("/", 1)[1])
         if fault:

@@ -176,7 +176,6 @@ def delete_budget(self: Any, account_id: str, budget_name: str) -> None:
     WORLD.budget_actions.pop(budget_name, None)
 
 
-
 def install() -> None:
     """Patch moto's classes."""
     for f in (

@@ -3,7 +3,10 @@
 
 Source: EC2 guide, "Amazon EC2 instance state changes". A `pending` machine can be neither stopped
 nor given an address (IncorrectInstanceState), a `stopping` one not be started; what a machine uses
-is held until it is terminated.
+is held until it is terminated. EC2 guide, "Instance terminates immediately", and EC2 API reference,
+StateReason: a launch that AWS has accepted may still fail, for the quota of disks (50 TiB of gp3 in
+a region by default), the key that encrypts them or the image's snapshot; a start that fails goes
+back to `stopped`.
 """
 
 from __future__ import annotations
@@ -12,9 +15,12 @@ import datetime as dt
 from typing import Any
 
 from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.models import ec2_backends
 from moto.ec2.models.elastic_ip_addresses import ElasticAddressBackend
+from moto.ec2.models.instances import StateReason
 
-from .world import WORLD
+from . import guards
+from .world import ACCOUNT, WORLD
 
 CODES = {
     "pending": 0,
@@ -57,8 +63,47 @@ def settle() -> None:
         if instance.state != through:
             WORLD.turning.pop(iid, None)
         elif due <= WORLD.now():
-            put(instance, THEN[through])
             WORLD.turning.pop(iid, None)
+            code = WORLD.dying.pop(iid, "") if through == "pending" else ""
+            put(instance, THEN[through])
+            if code:
+                fail(instance, code)
+
+
+GP3_TIB, GP3_QUOTA = 50.0, "L-7A658B76"
+
+
+def fails(instance: Any, started: bool = False) -> None:
+    """Decide, as AWS does after it has answered, whether a machine comes up: by what a test has
+    asked for (`dying`: reason, how many, "start" for those that were stopped), and by the quota of
+    disks."""
+    for wish in WORLD.failing:
+        if wish.get("times", 1) > 0 and bool(wish.get("start")) == started:
+            wish["times"] = wish.get("times", 1) - 1
+            WORLD.dying[instance.id] = wish["code"]
+            return
+    volumes = ec2_backends[ACCOUNT][instance.region_name].volumes.values()
+    quota = WORLD.quotas.get(GP3_QUOTA, GP3_TIB) * 1024
+    if not started and sum(v.size for v in volumes if v.volume_type == "gp3") > quota:
+        WORLD.dying[instance.id] = "Client.VolumeLimitExceeded"
+
+
+def fail(instance: Any, code: str) -> None:
+    """End a machine whose launch failed, or stop one whose start failed, and say why."""
+    launched = len(WORLD.usage.get(instance.id, [])) <= 1
+    with guards.because(f"launch failed: {code}"):
+        instance.terminate() if launched else instance.stop()
+    put(instance, "terminated" if launched else "stopped")
+    WORLD.turning.pop(instance.id, None)
+    instance._reason = f"Server: {code}"
+    instance.state_reason = StateReason(f"{code}: {WORDS.get(code, '')}", code)
+
+
+WORDS = {
+    "Client.VolumeLimitExceeded": "Volume limit exceeded",
+    "Client.InternalError": "Client error on launch",
+    "Server.InternalError": "Internal error on launch",
+}
 
 
 def holds(group: str) -> bool:

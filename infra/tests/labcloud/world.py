@@ -4,17 +4,30 @@ blocks."""
 from __future__ import annotations
 
 import datetime as dt
+import os
 import threading
 from dataclasses import dataclass, field
 from typing import Any
 
 from freezegun import freeze_time
 
-ACCOUNT = "123456789012"
+ACCOUNT = os.environ.get("LABCLOUD_ACCOUNT", "123456789012")
 HOUR_USD = {"trn1.2xlarge": 1.34375, "trn1.32xlarge": 21.50, "inf2.xlarge": 0.7582}
 STRICT = (
-    "iam", "rates", "states", "gaps", "zones", "counts", "cost tags", "late reads", "wildcards",
-    "accounts", "automations",
+    "iam",
+    "rates",
+    "states",
+    "gaps",
+    "zones",
+    "counts",
+    "cost tags",
+    "late reads",
+    "wildcards",
+    "accounts",
+    "automations",
+    "propagation",
+    "metric delay",
+    "template tags",
 )
 DEFAULT_REGIONS = ["us-east-1", "us-east-2", "us-west-2", "ap-southeast-4"]
 
@@ -45,6 +58,7 @@ class World:
     no_extensions: bool = False  # blocks cannot be extended
     slow_payment: bool = False  # an extension stays payment-pending until `pay`
     spot: dict[str, dict[str, Any]] = field(default_factory=dict)
+    refilled: str = ""  # the request for which AWS launches again just now
     budget_actions: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     cost_tags: list[str] = field(default_factory=list)  # active cost allocation tags
     budget_fired: set[tuple] = field(default_factory=set)
@@ -56,9 +70,14 @@ class World:
     strict: dict[str, bool] = field(default_factory=lambda: dict.fromkeys(STRICT, True))
     callers: dict[str, dict[str, Any]] = field(default_factory=dict)  # access key -> who has it
     organisation: list[dict[str, Any]] | None = None  # service control policies
+    hourly: dict[str, float] = field(default_factory=dict)  # dollars by type, as Pricing says
+    sandbox: bool = False  # SES writes to verified addresses only
     mfa: bool = False  # whether callers signed in with a second factor
     # id -> (when it arrives, machine, the state that it is in until then)
     turning: dict[str, tuple[dt.datetime, Any, str]] = field(default_factory=dict)
+    # launches and starts that fail after AWS has answered: {"code", "times", "start"}; by machine
+    failing: list[dict[str, Any]] = field(default_factory=list)
+    dying: dict[str, str] = field(default_factory=dict)
     watching: bool = False  # look at every machine at every virtual minute
     watched: dict[str, Any] = field(default_factory=dict)
     played: dt.datetime | None = None  # until when everything that was due has happened
@@ -67,10 +86,19 @@ class World:
     )
     born: dict[str, float] = field(default_factory=dict)  # when it was made, in virtual time
     late_seconds: float = 2.0
+    # role -> what it was, and since when: services see a change of IAM that much later
+    roles: dict[str, list[tuple[float, dict[str, Any]]]] = field(default_factory=dict)
+    trust_seconds: float = 4.0
+    policy_seconds: float = 12.0
+    metric_seconds: float = 180.0  # until CloudWatch has what Scheduler counted
+    retry_refused: bool = False  # whether Scheduler tries again what a target refused for good
+    busy_targets: int = 0  # that many invocations of schedules are throttled first
+    rate_share: float = 1.0  # how much of the rates this account has left: others ask, too
     buckets: dict[tuple, tuple[float, float]] = field(default_factory=dict)  # tokens, since when
     executions: list[dict[str, Any]] = field(default_factory=list)  # automations that ran
     history: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # what alarms did
     invocations: list[dict[str, Any]] = field(default_factory=list)  # of schedules
+    retries: list[tuple] = field(default_factory=list)  # of schedules whose target failed
     lock: Any = field(default_factory=threading.RLock)
     frozen: Any = None
 

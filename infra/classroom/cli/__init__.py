@@ -1,0 +1,1 @@
+"""The commands: one function each, for the command line and the playbooks."""

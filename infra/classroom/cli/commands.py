@@ -1,0 +1,321 @@
+"""What the command line and the playbooks can ask for. Each command returns one dictionary: tables,
+lines, summary, exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..aws.cloud import Cloud, doing
+from ..aws.problems import ClassroomError
+from ..fleet import hostkeys, keys
+from ..fleet.inventory import Machine
+from ..guards import policies
+from ..machines import access, spot
+from ..money import prices
+from ..spec import class_file as specs
+from ..spec import lock
+from ..spec import roster as rosters
+from ..spec.run import Run
+from ..students import links, pages
+from ..work import fetch
+from . import (
+    daily,
+    doctor,
+    drill,
+    forecast,
+    hosts,
+    others,
+    power,
+    provision,
+    report,
+    status,
+    teardown,
+)
+from .options import COMMANDS, refused
+
+Result = dict[str, Any]
+WITHOUT_AN_ACCOUNT = ("check", "forecast", "prices", "doctor", "export")  # doctor says it itself
+AFTER_THE_END = (
+    *("status", "hosts", "cost", "prices", "stop", "doctor", "pages"),
+    *("save_work", "restore", "report", "export"),
+)
+
+
+def run(
+    command: str,
+    class_file: str,
+    *,
+    limit: list[str] | None = None,
+    check: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+    **options: Any,
+) -> Result:
+    """Run one command and return its result. Whatever AWS throws is a ClassroomError: calls say
+    what they were doing, and one that does not is said here."""
+    with doing(f"finish {command}"):
+        return _run(command, class_file, limit, check, say, options)
+
+
+def _run(
+    command: str,
+    class_file: str,
+    limit: list[str] | None,
+    check: bool,
+    say: Callable[[str], None],
+    options: Result,
+) -> Result:
+    if command not in COMMANDS:
+        raise ClassroomError(f"There is no command {command!r}.", f"Use {', '.join(COMMANDS)}.")
+    wrong = refused(command, options)
+    if wrong:  # passed over, `-e dry_run=true` to the wrong playbook would spend money
+        raise ClassroomError(f"{command} has no option {', '.join(wrong)}.", "Nothing was done.")
+    cloud = Cloud()
+    if command == "teardown":
+        return teardown.teardown(cloud, class_path(class_file), limit, check, say, options)
+    if command == "doctor" and options.get("policy") and not options.get("assistant"):
+        return policies.printed(teardown.boundary(class_path(class_file)))
+    if command in ("init", "roster"):
+        return daily.before_a_class(command, class_path(class_file), cloud.now(), check, options)
+    spec = specs.load(class_path(class_file), cloud.now(), ended_ok=command in AFTER_THE_END)
+    if command not in WITHOUT_AN_ACCOUNT:
+        lock.check_account(spec.folder, cloud.account, spec.account)
+        lock.check_name(spec.folder, spec.name)
+        if not check:
+            lock.close_folder(spec.folder)
+    if command == "check":
+        return {
+            "summary": f"class {spec.name}: {len(spec.students)} students, no mistakes",
+            "name": spec.name,
+            "students": [s.id for s in spec.students],
+        }
+    chosen = frozenset(rosters.expand(limit, spec.students)) if limit else None
+    r = Run(spec, cloud, check=check, limit=chosen, say=say)
+    if command == "doctor" and options.get("assistant"):
+        return daily.assistant(r, options)
+    r.discard = fetch.discarded(options)
+    try:
+        with doing(f"finish {command}"):
+            result = _COMMANDS[command](r, options)
+    except ClassroomError as error:
+        if r.changes and not check:  # 2 is: nothing was done
+            error.exit_code = 1
+        raise
+    return {
+        "changed": bool(r.changes),
+        "changes": r.changes,
+        "warnings": r.warnings,
+        "check": check,
+        **result,
+    }
+
+
+def class_path(class_file: str) -> Path:
+    """Return class.yml of a folder, or the file that was given."""
+    path = Path(class_file).expanduser()
+    return path / "class.yml" if path.is_dir() else path
+
+
+def _machines(
+    r: Run,
+    machines: list[Machine],
+    title: str,
+    hours: dict[str, Any] | None = None,
+    known: bool = True,
+) -> dict[str, Any]:
+    rows = []
+    for m in sorted(machines, key=lambda m: m.name):
+        row = [
+            m.name,
+            " ".join(m.students) if m.seats else m.students[0],
+            m.state,
+            m.zone,
+            m.ip or "-",
+            m.tags.get("trainium-labs:guard", "-"),
+        ]
+        if hours is not None:
+            h = hours.get(m.name, {"hours": 0.0, "usd": 0.0} if known else None)
+            budget = r.spec.cap(m.students)
+            row += (
+                [f"{h['hours']:.1f}", f"{h['usd']:.2f}", f"{100 * h['usd'] / budget:.0f} %"]
+                if h
+                else ["-"] * 3
+            )
+        rows.append(row)
+    columns = ["machine", "student", "state", "zone", "address", "guard"] + (
+        ["hours", "dollars", "of budget"] if hours is not None else []
+    )
+    return {"title": title, "columns": columns, "rows": rows, "right": [6, 7, 8]}
+
+
+def _provision(r: Run, options: Result) -> Result:
+    public = keys.ensure(r)
+    outcome = provision.provision(r, bool(options.get("confirm_removals")))
+    wrote = pages.write(r, [m for m in outcome.machines if m.id], public)
+    lines = [f"{name} has no machine: {why}" for name, why in sorted(outcome.unplaced.items())]
+    lines += [
+        f"{name} is not armed; it is stopped within"
+        f" {provision.class_guards.UNARMED_MINUTES} minutes."
+        " Run provision again."
+        for name in outcome.unarmed
+    ]
+    lines += [
+        f"{name} has been starting for {provision.arrivals.MINUTES} minutes: `status` shows what"
+        " becomes of it; run provision again."
+        for name in outcome.slow
+    ]
+    lines += [
+        f"{student}: the copy of {at:%Y-%m-%d %H:%M} UTC comes onto the new machine."
+        for student, at in sorted(outcome.restored.items())
+    ]
+    if outcome.unplaced:
+        lines.append(
+            "Run provision again later: who has a machine keeps it, only the missing ones are"
+            " tried."
+        )
+    if not r.check and (words := forecast.behind_caps(r)):
+        lines.append(words)
+    if not r.check and not drill.done_in(r.spec.folder, r.cloud.account):
+        lines.append(
+            "No drill is on record for this account: `python -m classroom doctor --drill` (an hour,"
+            " about a cent) shows whether AWS lets every guard act."
+        )
+    summary = (
+        f"{len(outcome.machines)} machines, {len(outcome.launched)} new, {len(outcome.removed)}"
+        f" removed, {len(outcome.unplaced)} without a machine"
+    )
+    return {
+        "tables": [_machines(r, outcome.machines, r.spec.name)],
+        "lines": lines,
+        "summary": summary,
+        "exit_code": outcome.exit_code,
+        "launched": outcome.launched,
+        "removed": outcome.removed,
+        "unplaced": outcome.unplaced,
+        "pages": wrote,
+    }
+
+
+def _forecast(r: Run, _: Result) -> Result:
+    return forecast.show(r)
+
+
+def _prices(r: Run, options: Result) -> Result:
+    today = r.cloud.now().date()
+    return (
+        prices.refresh(r.spec, today, r.check, lambda: r.cloud.client("pricing"))
+        if options.get("refresh")
+        else prices.show(r.spec, today)
+    )
+
+
+def _status(r: Run, _: Result) -> Result:
+    facts = status.gather(r)
+    existing, hours, gone = facts.pop("existing"), facts["hours"], facts["taken"]
+    running = [m for m in existing if m.state in ("running", "pending")]
+    seen, known = facts["budget"]["seen_usd"], facts["hours_known"]
+    return {
+        "tables": [
+            _machines(r, facts.pop("chosen"), r.spec.name, hours, known),
+            *status.tables(facts),
+        ],
+        "lines": [
+            *(spot.say(name, why) for name, why in sorted(gone.items())),
+            "Dollars are machine hours x price table; disks and addresses come on top (see cost)."
+            + (f" The class budget has seen ${seen:,.2f} so far." if seen is not None else ""),
+        ],
+        "summary": (
+            f"{len(existing)} machines, {len(running)} running, {'' if known else 'at least '}"
+            f"${facts['used_usd']:,.2f} of"
+            f" ${r.spec.budget.class_usd:,.2f} used"
+        ),
+        **facts,
+    }
+
+
+def _cost(r: Run, options: Result) -> Result:
+    now, ahead = _status(r, options), _forecast(r, options)
+    return {
+        **now,
+        "tables": now["tables"] + ahead["tables"],
+        "lines": now["lines"] + ahead["lines"],
+    }
+
+
+def _start(r: Run, options: Result) -> Result:
+    machines, failed = power.start(r, bool(options.get("over_budget")))
+    moved = daily.elsewhere(r, machines, failed) if options.get("elsewhere") else []
+    pages.write(r, machines, {})
+    return {
+        "tables": [_machines(r, machines, "started")],
+        "lines": [
+            why if why.startswith(n) else f"{n} did not start: {why}" for n, why in failed.items()
+        ]
+        + moved,
+        "summary": f"{sum(m.state == 'running' for m in machines)} of {len(machines)} machines run",
+        "exit_code": 1 if failed else 0,
+    }
+
+
+def _stop(r: Run, _: Result) -> Result:
+    machines = power.stop(r)
+    return {
+        "tables": [_machines(r, machines, "stopped")],
+        "summary": (
+            f"{sum(m.state == 'stopped' for m in machines)} of {len(machines)} machines are stopped"
+        ),
+    }
+
+
+def _extend(r: Run, _: Result) -> Result:
+    outcome = provision.extend(r)
+    return {
+        "tables": [_machines(r, outcome.machines, r.spec.name)],
+        "exit_code": outcome.exit_code,
+        "summary": (
+            f"{r.spec.name} now ends {r.spec.teardown} and stops nightly at {r.spec.stop_nightly}"
+        ),
+    }
+
+
+def _pages(r: Run, _: Result) -> Result:
+    existing, _plan = provision.survey(r)
+    links.settle(r, existing)
+    hostkeys.pin(r, existing)
+    wrote = pages.write(r, existing, keys.ensure(r)) + pages.write_staff(r, existing)
+    return {"summary": f"{len(wrote)} pages written to {r.spec.out}"}
+
+
+def _keys(r: Run, options: Result) -> Result:
+    rotate = bool(options.get("rotate"))
+    public = keys.ensure(r, rotate=rotate)
+    if rotate:
+        existing, _plan = provision.survey(r)
+        if r.limit is None:  # the staff key is the whole class's
+            for region in sorted({m.region for m in existing}):
+                access.key_pair(r, region)
+        pages.write(r, [m for m in existing if r.wants(m.name, *m.students)], public)
+    return {"public_keys": public, "summary": f"{len(public)} public keys"}
+
+
+_COMMANDS: dict[str, Callable[[Run, Result], Result]] = {
+    "provision": _provision,
+    "forecast": _forecast,
+    "prices": _prices,
+    "status": _status,
+    "hosts": lambda r, _: hosts.logins(r),
+    "cost": _cost,
+    "start": _start,
+    "stop": _stop,
+    "extend": _extend,
+    "pages": _pages,
+    "links": daily.links_,
+    "save_work": daily.save_work,
+    "restore": daily.restore,
+    "reserve": daily.reserve_,
+    "report": lambda r, _: report.write(r),
+    "keys": _keys,
+    "export": lambda r, options: others.write(r.spec, options, r.check),
+    "doctor": doctor.doctor,
+}

@@ -1,0 +1,178 @@
+"""What runs, what it has cost, and whether what should stop it does: warnings first."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeVar
+
+import botocore.exceptions as be
+
+from ..aws.cloud import GLOBAL, doing, words_of
+from ..aws.problems import ClassroomError
+from ..fleet.inventory import Machine
+from ..guards import audit, budgets
+from ..machines import spot
+from ..money import cost
+from ..spec import tags
+from ..spec.run import Run
+from ..students import mail
+from . import provision
+
+T = TypeVar("T")
+
+
+def part(blind: list[str], what: str, read: Callable[[], T], default: T) -> T:
+    """Return what `read` reads, or `default` and one more line in `blind`: a part that AWS does not
+    show hides no other."""
+    try:
+        return read()
+    except (ClassroomError, be.ClientError, be.BotoCoreError) as error:
+        words = str(error) if isinstance(error, ClassroomError) else words_of(error)
+        blind.append(f"{what} not known: {words}")
+        return default
+
+
+def gather(run: Run) -> dict[str, Any]:
+    """Return the facts of a class: machines, guards, hours, budget, and what is wrong. What cannot
+    be read is in `blind`."""
+    blind: list[str] = []
+    existing, _plan = provision.survey(run, blind)
+    chosen = [m for m in existing if run.wants(m.name, *m.students)]
+    provision.remember(run, existing)
+    unread: list[str] = []
+    hours = cost.hours(run, unread)
+    blind += unread
+    what = "Whether AWS has taken spot machines back is"
+    none_taken: dict[str, str] = {}
+    gone = part(blind, what, lambda: spot.taken(run, chosen), none_taken)
+    for m in chosen:
+        if m.name in gone:
+            m.state = "taken by AWS"
+    seen = _guards(run, existing, blind)
+    open_ = unguarded(run, existing)
+    budget = _budget(run, blind)
+    used = sum(h["usd"] for h in hours.values())
+    warnings = [
+        *blind,
+        *(f"{name} has run {minutes:.0f} minutes unguarded." for name, minutes in open_.items()),
+        *(_complaint(s) for s in seen if _bad(s)),
+        *([budget["tags"]] if budget["visible"] is not True else []),
+        *_money(run, existing, budget, used),
+        *mail.refused(run, existing),
+    ]
+    return {
+        "existing": existing,
+        "chosen": chosen,
+        "hours": hours,
+        "hours_known": not unread,
+        "used_usd": used,
+        "taken": gone,
+        "guards": [{**s.__dict__, "at": s.at.isoformat() if s.at else None} for s in seen],
+        "unguarded_minutes": open_,
+        "budget": budget,
+        "problems": warnings,
+        "blind": blind,
+        "exit_code": 1 if blind else 0,
+    }
+
+
+def _money(run: Run, existing: list[Machine], budget: dict[str, Any], used: float) -> Iterator[str]:
+    """Yield what is wrong with the class's budget."""
+    stops = budget["stops"]
+    if existing and stops is not None and not stops:
+        yield "The class budget stops nothing: run provision again."
+    failed = [s for s in stops or [] if s.endswith("FAILURE")]
+    if failed:
+        yield (
+            f"The class budget was to stop the machines and could not ({', '.join(failed)}): stop"
+            " them, and run `doctor`."
+        )
+    if used >= run.spec.budget.class_usd:
+        yield f"${used:,.2f} of ${run.spec.budget.class_usd:,.2f} are used: start refuses now."
+
+
+def unguarded(run: Run, machines: list[Machine]) -> dict[str, float]:
+    """Return machine -> minutes since its launch, for those that run and are not armed."""
+    now, out = run.cloud.now(), {}
+    for m in machines:
+        if m.state in ("running", "pending") and m.tags.get(tags.GUARD) != tags.ARMED:
+            try:
+                since = dt.datetime.fromisoformat(m.launched)
+            except ValueError:
+                since = now
+            out[m.name] = max(0.0, (now - since).total_seconds() / 60)
+    return out
+
+
+def _guards(run: Run, machines: list[Machine], blind: list[str]) -> list[audit.Seen]:
+    """Return the last run of each guard of each region with machines."""
+    seen: list[audit.Seen] = []
+    none: list[audit.Seen] = []
+    for region in sorted({m.region for m in machines}):
+        what = f"{region}: what the schedules did is"
+        seen += part(blind, what, partial(audit.last, run, region), none)
+        what = f"{region}: what the idle alarms did is"
+        seen += part(blind, what, partial(audit.stops, run, region), none)
+    return seen
+
+
+def _bad(seen: audit.Seen) -> bool:
+    """Return whether the reader must know: `unarmed` runs every 15 minutes, the others rarely."""
+    return not seen.good and (seen.at is not None or seen.guard in ("unarmed", "scheduler"))
+
+
+def _complaint(seen: audit.Seen) -> str:
+    where = f"{seen.guard} in {seen.region}"
+    return f"The guard {where} did not act: {seen.status}{': ' if seen.answer else ''}{seen.answer}"
+
+
+def _budget(run: Run, blind: list[str]) -> dict[str, Any]:
+    """Return what the class budget has seen, the state of its stop (None: not known), and whether
+    AWS can see the tags."""
+    if not run.spec.budget.in_aws:
+        return {"visible": True, "tags": "", "seen_usd": None, "stops": None}
+    visible, words = audit.cost_tags(run)
+    seen = part(blind, "What the budgets have seen is", lambda: _seen(run), None)
+    stops = part(blind, "Whether the class budget stops machines is", lambda: _stops(run), None)
+    return {"visible": visible, "tags": words, "seen_usd": seen, "stops": stops}
+
+
+def _seen(run: Run) -> float | None:
+    name, account = budgets.class_budget_name(run), run.cloud.account
+    with doing("read the budget"):
+        for b in run.cloud.pages(
+            "budgets", GLOBAL, "describe_budgets", "Budgets", AccountId=account
+        ):
+            if b["BudgetName"] == name:
+                actual = b.get("CalculatedSpend", {}).get("ActualSpend", {})
+                return float(actual.get("Amount", 0))
+    return None
+
+
+def _stops(run: Run) -> list[str] | None:
+    client, name = run.cloud.client("budgets"), budgets.class_budget_name(run)
+    with doing("read the budget's stop"):
+        try:
+            actions = client.describe_budget_actions_for_budget(
+                AccountId=run.cloud.account, BudgetName=name
+            )["Actions"]
+        except client.exceptions.NotFoundException:
+            return []
+    return [a["Status"] for a in actions]
+
+
+def tables(facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the table of the guards."""
+    rows = [
+        [g["region"], g["guard"], (g["at"] or "-")[:16].replace("T", " "), g["status"], g["answer"]]
+        for g in facts["guards"]
+    ]
+    return [
+        {
+            "title": "guards: what they did last, and what AWS answered (UTC)",
+            "columns": ["region", "guard", "last run", "result", "answer"],
+            "rows": rows,
+        }
+    ]

@@ -1,0 +1,267 @@
+"""The command teardown: fetch the work, remove what carries the class's tag, and report what is
+left. It needs no class.yml that validates, only the name of the class."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic_core import PydanticCustomError
+
+from ..aws import organisations
+from ..aws.cloud import Cloud, doing
+from ..aws.problems import ClassroomError
+from ..fleet import inventory
+from ..spec import class_file as specs
+from ..spec import fields, lock, tags, yaml_source
+from ..spec.run import Run
+from ..teardown import removal, sweep
+from ..work import archives, copies, fetch
+from . import power, provision
+
+Result = dict[str, Any]
+Say = Callable[[str], None]
+BILLS = ("instance ", "spot-request ", "elastic-ip ", "volume ", "snapshot ")  # kinds, as reported
+
+
+@dataclass
+class Ending:
+    """Hold the settings of one teardown.
+
+    `regions` is empty for all; `discard` names students and machines whose work may be lost, or
+    the class; with `dry` nothing is changed."""
+
+    cloud: Cloud
+    class_file: Path
+    name: str
+    regions: list[str]
+    discard: frozenset[str]
+    dry: bool
+    keep_copies: bool
+    say: Say
+    folder: Path = field(init=False)
+    out: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.folder = self.class_file.resolve().parent
+        self.out = self.folder / "out" / self.name
+
+
+def teardown(
+    cloud: Cloud, class_file: Path, limit: list[str] | None, check: bool, say: Say, options: Result
+) -> Result:
+    """Remove a class, or with `limit` machines of it. Raises ClassroomError, and WorkNotSaved
+    before anything is deleted."""
+    ending = Ending(
+        cloud,
+        class_file,
+        _name(class_file, options.get("name") or ""),
+        [x for x in (options.get("regions") or "").split(",") if x],
+        fetch.discarded(options),
+        check or bool(options.get("dry_run")),
+        bool(options.get("keep_copies")),
+        say,
+    )
+    lock.check_account(ending.folder, cloud.account, _account(class_file))
+    if limit:
+        return _some(ending, limit)
+    if not ending.dry:
+        lock.close_folder(ending.folder)
+        if ending.name not in ending.discard:
+            _save_all(ending)
+    report = removal.teardown(
+        cloud,
+        ending.name,
+        ending.regions,
+        dry_run=ending.dry,
+        say=say,
+        held=lambda found: _held(ending, found),
+        ours=_used_regions(ending.out),
+        keep_copies=ending.keep_copies,
+        unbudgeted=_unbudgeted(class_file),
+    )
+    return _would_remove(ending, report) if ending.dry else _removed(ending, report)
+
+
+def _name(class_file: Path, given: str) -> str:
+    """Return the name that was given, else that of a class.yml, valid otherwise or not."""
+    name = given
+    if not name:
+        try:
+            data = yaml_source.load(class_file.read_text(encoding="utf-8-sig")).data
+            name = str(data["name"])
+        except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:
+            raise ClassroomError(
+                f"Could not read the name of the class from {class_file}: {error}.",
+                "Give it with --name.",
+            ) from error
+    try:
+        return fields.name(name)
+    except PydanticCustomError as error:
+        raise ClassroomError(str(error), "Nothing was removed.") from error
+
+
+def _account(class_file: Path) -> str:
+    """Return `account` of a class.yml that may be broken or lost."""
+    try:
+        data = yaml_source.load(class_file.read_text(encoding="utf-8-sig")).data
+        return fields.account(data.get("account") or "")
+    except (OSError, ValueError, yaml.YAMLError, AttributeError, PydanticCustomError):
+        return ""
+
+
+def boundary(class_file: Path) -> str:
+    """Return `boundary` of a class.yml that may be broken or missing."""
+    try:
+        data = yaml_source.load(class_file.read_text(encoding="utf-8-sig")).data
+        return fields.boundary(str(data.get("boundary") or ""))
+    except (OSError, ValueError, yaml.YAMLError, AttributeError, PydanticCustomError):
+        return ""
+
+
+def _unbudgeted(class_file: Path) -> bool:
+    """Return whether a class.yml, valid or not, says that AWS keeps no budgets for it."""
+    try:
+        data = yaml_source.load(class_file.read_text(encoding="utf-8-sig")).data
+    except (OSError, ValueError, yaml.YAMLError):
+        return False
+    budget = data.get("budget") if isinstance(data, dict) else None
+    return budget == organisations.NO_BUDGET or (
+        isinstance(budget, dict) and budget.get("in_aws") is False
+    )
+
+
+def _some(ending: Ending, limit: list[str]) -> Result:
+    """Remove some machines of a class that continues."""
+    spec = specs.load(ending.class_file, ending.cloud.now(), ended_ok=True)
+    r = Run(spec, ending.cloud, check=ending.dry, limit=frozenset(limit), say=ending.say)
+    gone = power.chosen_whole(r, "be removed")
+    r.discard = ending.discard
+    provision.save_before_the_end(r, gone)
+    provision.launch.retire(r, gone)
+    provision.class_guards.delete_budgets(r, [m.tags.get(tags.OWNER, m.name) for m in gone])
+    return {
+        "changed": bool(r.changes),
+        "changes": r.changes,
+        "check": r.check,
+        "summary": f"{len(gone)} machines removed",
+    }
+
+
+def _save_all(ending: Ending) -> None:
+    """Fetch the work of every machine that AWS lists, wherever; raise WorkNotSaved if some of it
+    cannot be had, before anything is deleted."""
+    cloud, name, discard = ending.cloud, ending.name, ending.discard
+    found = sweep.machines(cloud, name, ending.regions or cloud.regions())
+    living = [inventory.machine(f.raw, f.region) for f in found if f.state != "shutting-down"]
+    shelf = archives.Shelf(ending.out / "work")
+    shelf.folder.mkdir(parents=True, exist_ok=True)
+    place = None
+    with doing("look for copies of the work"):
+        for b in sweep.buckets(cloud, name):
+            place = copies.Folder(cloud, name, b.region)
+            if ending.keep_copies:
+                continue
+            lost = copies.former(place, shelf, {m.id for m in living}, discard)
+            if lost:
+                raise archives.WorkNotSaved(name, lost)
+    wanted = [m for m in living if m.name not in discard]
+    if not any(s not in discard for m in wanted for s in m.students):
+        return
+    done = fetch.save(
+        cloud,
+        ending.out,
+        wanted,
+        wanted=lambda _, student: student not in discard,
+        say=ending.say,
+        copied=copies.fetcher(place, shelf),
+    )
+    unsafe = archives.unsafe(ending.out, name, living, discard, cloud.now())
+    if unsafe:
+        fetch.stop_started(cloud, done)
+        raise archives.WorkNotSaved(name, {m: done.failed.get(m, w) for m, w in unsafe.items()})
+
+
+def _held(ending: Ending, found: list[sweep.Found]) -> dict[str, str]:
+    """Return which machines must not end, and why: they came while we looked, with work."""
+    machines = [inventory.machine(f.raw, f.region) for f in found]
+    why = archives.unsafe(ending.out, ending.name, machines, ending.discard, ending.cloud.now())
+    return {m.id: why[m.name] for m in machines if m.name in why}
+
+
+def _used_regions(out: Path) -> set[str]:
+    """Return the regions where the class has had machines, as far as this computer knows."""
+    try:
+        ledger = json.loads((out / "ledger.json").read_text(encoding="utf-8"))
+        return {entry["region"] for entry in ledger.values()}
+    except (OSError, ValueError, TypeError, KeyError):
+        return set()
+
+
+def _was_here(out: Path) -> bool:
+    """Return whether anything on this computer shows that the class has existed."""
+    return (out / "ledger.json").exists() or any(out.glob("teardown-*.json"))
+
+
+def _table(ending: Ending, report: removal.Report) -> Result:
+    counts = Counter((f.region, f.kind) for f in report.left)
+    return {
+        "title": f"class {ending.name}: " + ("would remove" if ending.dry else "left"),
+        "columns": ["region", "type", "number"],
+        "rows": [[region, kind, n] for (region, kind), n in sorted(counts.items())],
+        "right": [2],
+    }
+
+
+def _lines(report: removal.Report) -> list[str]:
+    """Return what failed, and a line for each reason and region that could not be checked."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for place in report.blind:
+        where, why = place.split(": ", 1)
+        kind, region = where.rsplit(" in ", 1)
+        groups.setdefault((region, why), []).append(kind)
+    return [f"not removed: {e}" for e in report.errors] + [
+        f"could not look at {', '.join(kinds)} in {region}: {why}"
+        for (region, why), kinds in groups.items()
+    ]
+
+
+def _would_remove(ending: Ending, report: removal.Report) -> Result:
+    return {
+        "tables": [_table(ending, report)],
+        "lines": _lines(report),
+        "check": True,
+        "changed": bool(report.left),
+        "left": list(map(str, report.left)),
+        "summary": (
+            f"{len(report.left)} resources of class {ending.name} in {len(report.regions)} regions;"
+            " nothing was removed" + report.by_hand()
+        ),
+        "exit_code": 0,
+    }
+
+
+def _removed(ending: Ending, report: removal.Report) -> Result:
+    """Write the proof, and free the name if nothing is left anywhere."""
+    report.account = ending.cloud.account
+    report.known = bool(report.removed or report.left) or _was_here(ending.out)
+    path = report.save(ending.out)
+    if report.clean and not report.partial:
+        lock.forget_name(ending.folder, ending.name)
+    return {
+        "tables": [_table(ending, report)] if report.left else [],
+        "lines": _lines(report),
+        "changed": bool(report.removed),
+        "removed": report.removed,
+        "left": list(map(str, report.left)),
+        "class_name": ending.name,
+        "touched": sorted({r.rsplit(" in ", 1)[1] for r in report.removed if r.startswith(BILLS)}),
+        "summary": report.summary(),
+        "report": str(path),
+        "exit_code": report.exit_code,
+    }

@@ -1,0 +1,1 @@
+"""What stops machines: schedules, budgets, alarms, and the roles they act with."""

@@ -1,0 +1,1 @@
+"""Start machines: what they need before, and what became of each launch."""

@@ -1,0 +1,1 @@
+"""Prices, and what a class has cost."""

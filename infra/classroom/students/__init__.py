@@ -1,0 +1,1 @@
+"""What students see: pages, links to their own machine, mails."""

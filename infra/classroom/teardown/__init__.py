@@ -1,0 +1,1 @@
+"""Find everything of a class, remove it, and prove that it is gone."""

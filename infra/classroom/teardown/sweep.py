@@ -1,0 +1,299 @@
+"""Find everything that carries a class's tag, type by type and region by region.
+
+The tagging API misses Elastic IPs, key pairs, launch templates, schedule groups and more, so each
+type is described itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import botocore.exceptions as be
+
+from ..aws.cloud import DENIED, GLOBAL, SIGNED_OUT, Cloud, code_of, each, words_of
+from ..aws.problems import explain
+from ..machines import reserve
+from ..spec import instance_types as machines_
+from ..spec import tags
+
+# kind -> (operation, key of the answer, key of the id, billable by itself)
+EC2_KINDS: dict[str, tuple[str, str, str, bool]] = {
+    "spot-request": (
+        "describe_spot_instance_requests",
+        "SpotInstanceRequests",
+        "SpotInstanceRequestId",
+        True,
+    ),
+    "elastic-ip": ("describe_addresses", "Addresses", "AllocationId", True),
+    "volume": ("describe_volumes", "Volumes", "VolumeId", True),
+    "snapshot": ("describe_snapshots", "Snapshots", "SnapshotId", True),
+    "network-interface": (
+        "describe_network_interfaces",
+        "NetworkInterfaces",
+        "NetworkInterfaceId",
+        False,
+    ),
+    "security-group": ("describe_security_groups", "SecurityGroups", "GroupId", False),
+    "key-pair": ("describe_key_pairs", "KeyPairs", "KeyName", False),
+    "launch-template": ("describe_launch_templates", "LaunchTemplates", "LaunchTemplateId", False),
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """Hold one resource of the class."""
+
+    kind: str
+    region: str
+    id: str
+    state: str = ""
+    billable: bool = False
+    raw: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        """Return kind, id, state, region."""
+        return (
+            f"{self.kind} {self.id}{' (' + self.state + ')' if self.state else ''} in {self.region}"
+        )
+
+
+@dataclass
+class Sweep:
+    """Hold what was found, and where we could not look."""
+
+    found: list[Found] = field(default_factory=list)
+    blind: list[str] = field(default_factory=list)
+    unseen: set[str] = field(default_factory=set)  # regions where machines may run unseen
+    regions: list[str] = field(default_factory=list)
+    looks: int = 0
+    closed: list[str] = field(default_factory=list)  # where the caller may not launch either
+
+    @property
+    def billable(self) -> list[Found]:
+        """Return what costs money."""
+        return [f for f in self.found if f.billable]
+
+
+def _closed(cloud: Cloud, region: str) -> bool:
+    """Return whether the caller may not launch machines in a region either: many organisations
+    deny whole regions, and where no machine can start, none needs to be found."""
+    try:
+        cloud.ec2(region).run_instances(
+            DryRun=True,
+            ImageId="ami-00000000000000000",
+            InstanceType=machines_.DRILL.name,
+            MinCount=1,
+            MaxCount=1,
+        )
+    except be.ClientError as error:
+        return code_of(error) in DENIED
+    except be.BotoCoreError:
+        return False
+    return False
+
+
+def sweep(
+    cloud: Cloud,
+    name: str,
+    regions: list[str],
+    everywhere: bool = True,
+    ours: Collection[str] = (),
+    unbudgeted: bool = False,
+) -> Sweep:
+    """Look at every type in every region, and with `everywhere` at the global ones. `ours` are
+    regions that the class is known to have used: a denial there is never taken for emptiness.
+    `unbudgeted`: the class never had budgets, and an account that may not list them has none."""
+    jobs: list[tuple[str, str, Callable[[], list[Found]]]] = []
+    for region in regions:
+        jobs.append(("instances", region, partial(_instances, cloud, name, region)))
+        for kind in EC2_KINDS:
+            jobs.append((kind, region, partial(_ec2, cloud, name, region, kind)))
+        jobs.append(("alarms", region, partial(_alarms, cloud, name, region)))
+        jobs.append(("schedules", region, partial(_schedules, cloud, name, region)))
+        jobs.append(("reservations", region, partial(_reservations, cloud, name, region)))
+        jobs.append(("functions", region, partial(_functions, cloud, name, region)))
+    if everywhere:
+        jobs.append(("budgets", GLOBAL, partial(_budgets, cloud, name)))
+        jobs.append(("roles", GLOBAL, partial(_iam, cloud, name)))
+        jobs.append(("buckets", GLOBAL, partial(buckets, cloud, name)))
+    out = Sweep(regions=list(regions), looks=len(jobs))
+    results = each(lambda job: job[2](), jobs)
+    refused = {r for (what, r, _), _, e in results if what == "instances" and code_of(e) in DENIED}
+    out.closed = [r for r in sorted(refused - set(ours)) if _closed(cloud, r)]
+    for (what, region, _), found, error in results:
+        everywhere_ = ("budgets", "roles", "buckets")
+        if error is not None and region in out.closed and what not in everywhere_:
+            continue
+        if code_of(error) in DENIED and what == "budgets" and unbudgeted:
+            continue
+        if error is not None:
+            if code_of(error) in SIGNED_OUT:
+                raise explain(code_of(error), "", f"look for what class {name} has", region)
+            out.blind.append(f"{what} in {region}: {words_of(error)}")
+            if what in ("instances", "spot-request"):
+                out.unseen.add(region)
+        else:
+            out.found += found or []
+    known = {f.id for f in out.found if f.kind == "spot-request"}
+    out.found += [
+        Found("spot-request", f.region, request, "", True, {"InstanceId": f.id})
+        for f in out.found
+        if f.kind == "instance"
+        and (request := f.raw.get("SpotInstanceRequestId"))
+        and request not in known
+    ]  # whatever its tags are, it would relaunch what ends
+    return out
+
+
+def _instances(cloud: Cloud, name: str, region: str) -> list[Found]:
+    reservations = cloud.pages(
+        "ec2",
+        region,
+        "describe_instances",
+        "Reservations",
+        Filters=[{"Name": f"tag:{tags.CLASS}", "Values": [name]}],
+    )
+    return [
+        Found("instance", region, i["InstanceId"], i["State"]["Name"], True, i)
+        for r in reservations
+        for i in r["Instances"]
+        if i["State"]["Name"] != "terminated" and tags.ours(i.get("Tags"), name)
+    ]
+
+
+def machines(cloud: Cloud, name: str, regions: list[str]) -> list[Found]:
+    """Return the machines of a class in some regions; a region that cannot be read gives none, and
+    teardown will say so."""
+    found = each(lambda region: _instances(cloud, name, region), regions)
+    return [f for _, some, _ in found for f in some or []]
+
+
+def _ec2(cloud: Cloud, name: str, region: str, kind: str) -> list[Found]:
+    operation, key, id_key, billable = EC2_KINDS[kind]
+    more: dict[str, Any] = {"OwnerIds": ["self"]} if kind == "snapshot" else {}
+    items = cloud.pages(
+        "ec2",
+        region,
+        operation,
+        key,
+        Filters=[{"Name": f"tag:{tags.CLASS}", "Values": [name]}],
+        **more,
+    )
+    gone = ("cancelled", "closed", "failed", "deleting", "deleted")
+    # The filter is checked again here: nothing without our tag may ever get into a list of things
+    # to delete.
+    return [
+        Found(kind, region, i[id_key], str(i.get("State") or i.get("Status") or ""), billable, i)
+        for i in items
+        if tags.ours(i.get("Tags") or i.get("TagSet"), name) and i.get("State") not in gone
+    ]
+
+
+def _alarms(cloud: Cloud, name: str, region: str) -> list[Found]:
+    client = cloud.client("cloudwatch", region)
+    out = []
+    for a in cloud.pages(
+        "cloudwatch",
+        region,
+        "describe_alarms",
+        "MetricAlarms",
+        AlarmNamePrefix=f"trainium-labs.{name}.",
+    ):
+        if tags.ours(client.list_tags_for_resource(ResourceARN=a["AlarmArn"])["Tags"], name):
+            out.append(Found("alarm", region, a["AlarmName"], a["StateValue"], True, a))
+    return out
+
+
+def _schedules(cloud: Cloud, name: str, region: str) -> list[Found]:
+    client = cloud.client("scheduler", region)
+    out = []
+    for g in cloud.pages(
+        "scheduler",
+        region,
+        "list_schedule_groups",
+        "ScheduleGroups",
+        NamePrefix=f"trainium-labs.{name}",
+    ):
+        if g["State"] == "ACTIVE" and tags.ours(
+            client.list_tags_for_resource(ResourceArn=g["Arn"])["Tags"], name
+        ):
+            for s in cloud.pages(
+                "scheduler", region, "list_schedules", "Schedules", GroupName=g["Name"]
+            ):
+                out.append(
+                    Found("schedule", region, f"{g['Name']}/{s['Name']}", s["State"], False, s)
+                )
+            out.append(Found("schedule-group", region, g["Name"], "", False, g))
+    return out
+
+
+def _reservations(cloud: Cloud, name: str, region: str) -> list[Found]:
+    return [
+        Found("reservation", region, r["CapacityReservationId"], r["State"], True, r)
+        for r in reserve.read(cloud, name, region)
+    ]
+
+
+def _functions(cloud: Cloud, name: str, region: str) -> list[Found]:
+    client = cloud.client("lambda", region)
+    out = []
+    for f in cloud.pages("lambda", region, "list_functions", "Functions"):
+        if f["FunctionName"].startswith(f"trainium-labs_{name}_"):
+            found = client.list_tags(Resource=f["FunctionArn"])["Tags"]
+            if found.get(tags.CLASS) == name:
+                out.append(Found("function", region, f["FunctionName"], "", False, f))
+    return out
+
+
+def buckets(cloud: Cloud, name: str) -> list[Found]:
+    """Return the bucket of a class, wherever it is."""
+    s3, out = cloud.client("s3"), []
+    for b in s3.list_buckets().get("Buckets", []):
+        if not b["Name"].startswith(f"trainium-labs--{name}--"):
+            continue
+        region = s3.get_bucket_location(Bucket=b["Name"]).get("LocationConstraint") or GLOBAL
+        try:
+            own = cloud.client("s3", region)
+            label = own.get_bucket_tagging(Bucket=b["Name"])["TagSet"]
+        except be.ClientError as error:
+            if code_of(error) != "NoSuchTagSet":
+                raise
+            label = []
+        # made by a run that was killed before it could tag: name and account say whose it is
+        whole = b["Name"] == f"trainium-labs--{name}--{cloud.account}" and not label
+        if whole or tags.ours(label, name):
+            out.append(Found("bucket", region, b["Name"], "", True, b))
+    return out
+
+
+def _budgets(cloud: Cloud, name: str) -> list[Found]:
+    client = cloud.client("budgets")
+    out = []
+    for b in cloud.pages("budgets", GLOBAL, "describe_budgets", "Budgets", AccountId=cloud.account):
+        if b["BudgetName"].startswith(f"trainium-labs.{name}."):
+            arn = f"arn:aws:budgets::{cloud.account}:budget/{b['BudgetName']}"
+            if tags.ours(client.list_tags_for_resource(ResourceARN=arn)["ResourceTags"], name):
+                out.append(Found("budget", GLOBAL, b["BudgetName"], "", False, b))
+    return out
+
+
+def _iam(cloud: Cloud, name: str) -> list[Found]:
+    iam = cloud.client("iam")
+    out = []
+    for p in cloud.pages("iam", GLOBAL, "list_instance_profiles", "InstanceProfiles"):
+        if p["InstanceProfileName"].startswith(f"trainium-labs.{name}.") and tags.ours(
+            iam.get_instance_profile(InstanceProfileName=p["InstanceProfileName"])[
+                "InstanceProfile"
+            ].get("Tags"),
+            name,
+        ):
+            out.append(Found("instance-profile", GLOBAL, p["InstanceProfileName"], "", False, p))
+    for r in cloud.pages("iam", GLOBAL, "list_roles", "Roles"):
+        if r["RoleName"].startswith(f"trainium-labs.{name}.") and tags.ours(
+            iam.list_role_tags(RoleName=r["RoleName"])["Tags"], name
+        ):
+            out.append(Found("role", GLOBAL, r["RoleName"], "", False, r))
+    return out

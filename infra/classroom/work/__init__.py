@@ -1,0 +1,1 @@
+"""The students' work: fetched, checked, copied."""

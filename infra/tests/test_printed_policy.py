@@ -1,0 +1,165 @@
+"""Every command, at every age of a class, with exactly the policy that `doctor --policy` prints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+import pytest
+
+from classroom.aws.problems import ClassroomError
+from classroom.cli import options
+from classroom.guards import policies
+from conftest import ClassFolder
+from labcloud.client import LabCloud
+
+Classroom = Callable[..., dict[str, Any]]
+# Asks AWS's policy simulator; commands need no permission for it.
+UNASKED = {"SimulatePrincipalPolicy"}
+DAY = 24 * 3600
+PARTS = {
+    "elastic_ip": True,
+    "my": "lambda",
+    "mail_from": "course@example.edu",
+    "work_copies": "s3",
+    "reservations": [{"begins": "2026-11-21", "ends": "2026-11-24", "max_usd": 900}],
+}
+# command -> the options with which it is run, one after the other
+WAYS: dict[str, list[dict[str, Any]]] = {
+    "pages": [{}],
+    "links": [{}, {"revoke": True}, {"sign_in": True}],
+    "check": [{}],
+    "forecast": [{}],
+    "prices": [{}],
+    "provision": [{}, {"confirm_removals": True}],
+    "status": [{}],
+    "hosts": [{}],
+    "cost": [{}],
+    "report": [{}],
+    "reserve": [{}, {"cancel": True}],
+    "extend": [{}],
+    "save_work": [{}],
+    "restore": [{}],
+    "export": [{"tool": "custodian"}],
+    "doctor": [{}, {"request_quota": True}, {"policy": True}, {"policy": True, "assistant": "all"}],
+    "keys": [{}, {"rotate": True}],
+    "stop": [{}],
+    "start": [{}, {"over_budget": True}, {"elsewhere": True}],
+}
+ELSEWHERE = {"init", "roster", "teardown"}  # no class yet, or no class any more: below
+AGES = {"just made": 6, "booted": 180, "an hour": 3600, "the next day": DAY}
+
+
+def bounded(cloud: LabCloud, rules: dict[str, Any]) -> None:
+    """Give the caller a policy, in an account whose owner has made the boundary."""
+    text = json.dumps(policies.boundary())
+    boto3.client("iam").create_policy(PolicyName=policies.BOUNDARY, PolicyDocument=text)
+    cloud.post("set", callers={"AKIAFAKE": {"policies": [rules]}})
+
+
+def denied(cloud: LabCloud, since: int = 0) -> list[str]:
+    """Return what was refused to the caller."""
+    return [
+        f"{c['service']}:{c['op']} {c.get('error', '')}"
+        for c in cloud.log(since)
+        if c["status"] == 403 and c["op"] not in UNASKED
+    ]
+
+
+def quiet(call: Callable[[], Any]) -> None:
+    """Run a command whose own refusal (no network, no work yet) is not the question."""
+    try:
+        call()
+    except ClassroomError as error:
+        assert "permission" not in str(error).lower(), error
+
+
+def test_every_command_has_a_row() -> None:
+    assert set(WAYS) | ELSEWHERE == set(options.COMMANDS)
+
+
+@pytest.mark.parametrize("age", AGES)
+def test_the_printed_policy_is_enough_for_every_command(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom, age: str
+) -> None:
+    bounded(cloud, policies.policy())
+    cloud.post("set", regions=["us-east-1", "us-east-2", "us-west-2"])
+    folder.write(["alice", "bob"], **PARTS)
+    assert classroom("provision", folder.file)["exit_code"] == 0
+    cloud.post("advance", seconds=AGES[age])
+    for command, ways in WAYS.items():
+        for way in ways:
+            mark = len(cloud.log())
+            quiet(lambda command=command, way=way: classroom(command, folder.file, **way))
+            assert denied(cloud, mark) == [], (age, command, way)
+    folder.write(["alice"])
+    classroom("provision", folder.file)
+    classroom("teardown", folder.file, dry_run=True)
+    assert classroom("teardown", folder.file)["exit_code"] == 0
+    assert denied(cloud) == []
+
+
+def test_the_printed_policy_is_enough_for_the_drill(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    bounded(cloud, policies.policy())
+    cloud.post("set", regions=["us-east-1", "us-east-2", "us-west-2"])
+    done = classroom("doctor", folder.file, drill=True)
+    assert denied(cloud) == [] and done["exit_code"] == 0, done
+    classroom("doctor", folder.file, submit_transcript=True)
+
+
+def test_host_keys_are_read_from_the_console_with_the_printed_policy(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    bounded(cloud, policies.policy())
+    classroom("provision", folder.file)
+    cloud.post("advance", seconds=180)
+    done = classroom("pages", folder.file)
+    assert done["warnings"] == []
+    assert len((folder.path / "out/lab/known_hosts").read_text().splitlines()) == 2
+
+
+def test_a_console_that_may_not_be_read_is_told(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    cloud.post("advance", seconds=180)
+    cloud.post("set", denied=["ec2:GetConsoleOutput"])
+    (told,) = classroom("pages", folder.file)["warnings"]
+    assert "ec2:GetConsoleOutput" in told and "alice, bob" in told, told
+    assert not (folder.path / "out/lab/known_hosts").exists()
+
+
+def test_the_console_of_another_machine_stays_closed(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    classroom("provision", folder.file)
+    ours = next(r["id"] for r in cloud.leftovers() if r["kind"] == "instance")
+    bounded(cloud, policies.policy())
+    ec2 = boto3.client("ec2", "us-east-2")
+    ec2.get_console_output(InstanceId=ours)
+    with pytest.raises(ec2.exceptions.ClientError, match="UnauthorizedOperation"):
+        ec2.get_console_output(InstanceId="i-0123456789abcdef0")
+
+
+def test_the_printed_policy_starts_machines_of_a_class_only(
+    folder: ClassFolder, cloud: LabCloud, classroom: Classroom
+) -> None:
+    ec2 = boto3.client("ec2", "us-east-2")
+    (image, *_) = ec2.describe_images(Owners=["898082745236"], IncludeDeprecated=True)["Images"]
+    bounded(cloud, policies.policy())
+    asked = {"ImageId": image["ImageId"], "MinCount": 1, "MaxCount": 1, "DryRun": True}
+    for kind, code in (
+        ("trn1.2xlarge", "DryRunOperation"),
+        ("inf2.xlarge", "DryRunOperation"),
+        ("t3.nano", "DryRunOperation"),
+        ("p5.48xlarge", "UnauthorizedOperation"),
+        ("m5.24xlarge", "UnauthorizedOperation"),
+    ):
+        with pytest.raises(ec2.exceptions.ClientError, match=code):
+            ec2.run_instances(InstanceType=kind, **asked)
+    with pytest.raises(ec2.exceptions.ClientError, match="UnauthorizedOperation"):
+        ec2.run_instances(**asked)
