@@ -1,4 +1,5 @@
 """`python -m conformance`; see conformance.cli."""
+
 from __future__ import annotations
 
 import sys

@@ -3,6 +3,7 @@
 Each result is a line of RESULTS.jsonl, written as soon as it is known, so that what was finished
 counts when the time is up. A first line names the cases to come. Findings go to stderr.
 """
+
 from __future__ import annotations
 
 import gc
@@ -27,7 +28,7 @@ import numpy as np
 import pytest
 
 import nkisim
-from nkisim import launch
+from nkisim.simulation import launch
 
 from . import courses
 from .outcome import FAILED, NOT_HERE, PASSED, Result, of_exception
@@ -62,16 +63,15 @@ def main() -> int:
     log = Log(Path(sys.argv[2]))
     os.environ.update(job["detail"].get("env", {}))
     root, file = Path(job["checkout"]), Path(job["file"])
-    sys.path[:] = [p for p in sys.path if p]       # not the working folder
+    sys.path[:] = [p for p in sys.path if p]  # not the working folder
     sys.path[:0] = [str(file.parent), *job["path"]]
-    sys.path += [str(STANDINS), str(STANDINS / "xla")]       # last: what is installed wins
+    sys.path += [str(STANDINS), str(STANDINS / "xla")]  # last: what is installed wins
     if job["how"] == "tests":
         return _tests(job, root, file, log)
     cases = job["detail"].get("cases", [""])
     names = {case: f"{job['name']} {case}".strip() for case in cases}
     log.expect(list(names.values()))
-    do = {"script": _script, "calls": _call, "pair": _pair,
-          "harness": _harness}[job["how"]]
+    do = {"script": _script, "calls": _call, "pair": _pair, "harness": _harness}[job["how"]]
     for case, name in names.items():
         begun = time.perf_counter()
         try:
@@ -85,13 +85,14 @@ def main() -> int:
 
 # -- kernels on inputs of ours --------------------------------------------------------------------
 
+
 def _import(file: Path, name: str = "kernels_of_case") -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module                  # tools that look at a kernel's source ask there
+    sys.modules[name] = module  # tools that look at a kernel's source ask there
     try:
         spec.loader.exec_module(module)
     except BaseException:
@@ -145,11 +146,10 @@ def _pair(job: dict[str, Any], file: Path, _: str) -> str:
     args = reference.transform_to_nki_inputs(inputs)
     kernel = _import(file).kernel
     given = _run(kernel, list(args))
-    outputs = reference.transform_nki_outputs(
-        given, tuple(right) if len(right) > 1 else right[0])
+    outputs = reference.transform_nki_outputs(given, tuple(right) if len(right) > 1 else right[0])
     if len(outputs) != len(right):
         return f"{len(outputs)} outputs, not {len(right)}"
-    limit = 3e-5 if "mamba" in file.name else 2e-5      # NKIBench's own
+    limit = 3e-5 if "mamba" in file.name else 2e-5  # NKIBench's own
     for one, other in zip(outputs, right):
         error = np.linalg.norm(np.asarray(one, np.float64) - np.asarray(other, np.float64))
         size = np.linalg.norm(np.asarray(other, np.float64))
@@ -159,6 +159,7 @@ def _pair(job: dict[str, Any], file: Path, _: str) -> str:
 
 
 # -- programs that judge themselves ---------------------------------------------------------------
+
 
 class _Tee:
     """Keeps what a script prints, and passes it on."""
@@ -185,8 +186,7 @@ def _script(job: dict[str, Any], file: Path, _: str) -> str:
             return f"exit {end.code}"
     finally:
         sys.stdout = tee.stream
-    said = next((line.strip() for line in tee.text.splitlines()
-                 if _WRONG.search(line)), "")
+    said = next((line.strip() for line in tee.text.splitlines() if _WRONG.search(line)), "")
     return said and f"it says: {said}"
 
 
@@ -196,7 +196,7 @@ def _harness(job: dict[str, Any], file: Path, _: str) -> str:
     reference = re.search(r"test_nki\w*\((\w+), *solution", text)
     whole = text.replace("# SUBSTITUTE HERE", file.read_text(encoding="utf-8"))
     module = ModuleType("kernels_of_case")
-    place = str(file.with_suffix(".harness.py"))        # where errors say they are
+    place = str(file.with_suffix(".harness.py"))  # where errors say they are
     linecache.cache[place] = (len(whole), None, whole.splitlines(True), place)
     sys.modules[module.__name__] = module
     exec(compile(whole, place, "exec"), module.__dict__)
@@ -222,8 +222,10 @@ def time_limit(seconds: int) -> Iterator[None]:
     def end(*_: Any) -> None:
         raise TooLong(f"not finished in {seconds} s")
 
-    timers = ((signal.ITIMER_PROF, signal.SIGPROF, seconds),
-              (signal.ITIMER_REAL, signal.SIGALRM, 5 * seconds))
+    timers = (
+        (signal.ITIMER_PROF, signal.SIGPROF, seconds),
+        (signal.ITIMER_REAL, signal.SIGALRM, 5 * seconds),
+    )
     for timer, sign, limit in timers:
         signal.signal(sign, end)
         signal.setitimer(timer, limit)
@@ -244,12 +246,12 @@ class _Watch:
 
     def __init__(self, job: dict[str, Any], root: Path, log: Log):
         self.job, self.root, self.log = job, root, log
-        self.ran = True         # a kernel, in the case that runs
+        self.ran = True  # a kernel, in the case that runs
 
     def _name(self, nodeid: str) -> str:
         return f"{self.job['name']}::{nodeid.partition('::')[2]}"
 
-    @pytest.hookimpl(trylast=True)      # what a mark deselects is gone by then
+    @pytest.hookimpl(trylast=True)  # what a mark deselects is gone by then
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
         """Keep a sample of each test function's cases: its smallest, and larger ones."""
         size = self.job["detail"].get("sample", 0)
@@ -268,8 +270,7 @@ class _Watch:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: Any) -> Iterator[None]:
-        """Note whether a case of a sample comes to a kernel; end it after its time, if it has one.
-        """
+        """Note whether a sample's case comes to a kernel; end it after its time, if it has one."""
         self.ran = True
         with launch.watched() as runs, time_limit(self.job["detail"].get("each", 0)):
             try:
@@ -293,7 +294,7 @@ class _Watch:
         """Record a file that could not be imported."""
         if report.when == "collect":
             error = call.excinfo.value
-            error = error.__cause__ or error        # pytest wraps an ImportError
+            error = error.__cause__ or error  # pytest wraps an ImportError
             self.log.add(of_exception(self.job["name"], error, self.root, asserts=False))
 
     @pytest.hookimpl(wrapper=True)

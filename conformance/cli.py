@@ -1,4 +1,5 @@
 """The command line of the conformance run."""
+
 from __future__ import annotations
 
 import argparse
@@ -44,25 +45,48 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m conformance", description="Run public suites and course repositories "
-        "from a folder of checkouts, DIR/owner+name or DIR/owner+name@ref.")
+        prog="python -m conformance",
+        description="Run public suites and course repositories "
+        "from a folder of checkouts, DIR/owner+name or DIR/owner+name@ref.",
+    )
     parser.add_argument("--sources", required=True, metavar="DIR", help="the folder of checkouts")
-    parser.add_argument("--suite", action="append", default=[], metavar="NAME",
-                        help="only this suite; can be given again")
-    parser.add_argument("--cases", default="", metavar="TEXT",
-                        help="only checkouts and cases with this text in their names; such a run "
-                             "is neither compared nor kept")
+    parser.add_argument(
+        "--suite",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this suite; can be given again",
+    )
+    parser.add_argument(
+        "--cases",
+        default="",
+        metavar="TEXT",
+        help="only checkouts and cases with this text in their names; such a run "
+        "is neither compared nor kept",
+    )
     parser.add_argument("--full", action="store_true", help="also what takes an hour")
     parser.add_argument("--workers", type=int, default=2, help="processes at a time (default 2)")
-    parser.add_argument("--findings", action="store_true",
-                        help="list each warning and error with its place")
-    parser.add_argument("--most", type=int, default=20, metavar="N",
-                        help="list up to N places of a reason (default 20)")
+    parser.add_argument(
+        "--findings", action="store_true", help="list each warning and error with its place"
+    )
+    parser.add_argument(
+        "--most",
+        type=int,
+        default=20,
+        metavar="N",
+        help="list up to N places of a reason (default 20)",
+    )
     parser.add_argument("--list", action="store_true", help="list the cases and run none")
-    parser.add_argument("--accept", action="store_true",
-                        help="write the counts to conformance/counts.json")
-    parser.add_argument("--results", type=Path, default=counting.LAST, metavar="FILE",
-                        help="where all results go (default results/conformance.json)")
+    parser.add_argument(
+        "--accept", action="store_true", help="write the counts to conformance/counts.json"
+    )
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=counting.LAST,
+        metavar="FILE",
+        help="where all results go (default results/conformance.json)",
+    )
     options = parser.parse_args(argv)
     if options.accept and options.cases:
         parser.error("--accept takes whole suites; leave out --cases")
@@ -76,9 +100,11 @@ def _chosen(names: Sequence[str]) -> list[Suite]:
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.3)
-            raise CannotRun(f"there is no suite {name!r}; "
-                            + (f"did you mean {near[0]!r}? " if near else "")
-                            + f"There are: {', '.join(known)}")
+            raise CannotRun(
+                f"there is no suite {name!r}; "
+                + (f"did you mean {near[0]!r}? " if near else "")
+                + f"There are: {', '.join(known)}"
+            )
     return [known[name] for name in names] or list(SUITES)
 
 
@@ -93,12 +119,17 @@ def _jobs(chosen: Sequence[Suite], sources: Path, full: bool, cases: str) -> lis
         for checkout in there:
             jobs += layouts.jobs(suite, checkout, full)
     if not jobs:
-        raise CannotRun(f"{sources} holds no checkout of these suites"
-                        + ("" if full else " that has cases without --full")
-                        + f".\n{_how_to_get(chosen)}")
+        raise CannotRun(
+            f"{sources} holds no checkout of these suites"
+            + ("" if full else " that has cases without --full")
+            + f".\n{_how_to_get(chosen)}"
+        )
     for suite in missing:
-        print(f"conformance: no checkout of {suite.name} is there; it is left out.\n"
-              f"{_how_to_get([suite])}", file=sys.stderr)
+        print(
+            f"conformance: no checkout of {suite.name} is there; it is left out.\n"
+            f"{_how_to_get([suite])}",
+            file=sys.stderr,
+        )
     jobs = [job for job in jobs if cases in f"{job.checkout.name} {job.name}"]
     if not jobs:
         raise CannotRun(f"no case has {cases!r} in its name; --list shows them all")
@@ -112,11 +143,14 @@ def _how_to_get(chosen: Sequence[Suite]) -> str:
         for name in suite.checkouts:
             repository, _, ref = name.partition("@")
             folder = f"DIR/{name.replace('/', '+')}"
-            lines.append(f"  git clone https://github.com/{repository} {folder}"
-                         + (f" && git -C {folder} checkout {ref}" if ref else ""))
+            lines.append(
+                f"  git clone https://github.com/{repository} {folder}"
+                + (f" && git -C {folder} checkout {ref}" if ref else "")
+            )
         if not suite.checkouts:
-            lines.append(f"  {suite.name}: any checkout DIR/owner+name that has "
-                         f"{' and '.join(suite.marks)}")
+            lines.append(
+                f"  {suite.name}: any checkout DIR/owner+name that has {' and '.join(suite.marks)}"
+            )
     return "To get checkouts (DIR is what --sources names):\n" + "\n".join(dict.fromkeys(lines))
 
 
@@ -125,17 +159,22 @@ def _run(jobs: Sequence[layouts.Job], workers: int) -> tuple[list[pool.Done], bo
     and whether these are all (Ctrl-C stops the rest)."""
     done: list[pool.Done] = []
     console = Console(stderr=True)
-    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-                  TimeElapsedColumn(), console=console, transient=True,
-                  disable=not console.is_terminal) as bar:
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
         task = bar.add_task("conformance", total=len(jobs))
 
         try:
             for one in pool.Pool(workers).run(jobs):
                 done.append(one)
-                bar.update(task, advance=1,
-                           description=f"{one.job.suite}: {one.job.checkout.name}")
-                if not console.is_terminal:     # a log shows what goes on
+                bar.update(task, advance=1, description=f"{one.job.suite}: {one.job.checkout.name}")
+                if not console.is_terminal:  # a log shows what goes on
                     print(report.line(one), file=sys.stderr, flush=True)
         except KeyboardInterrupt:
             pass
@@ -147,11 +186,13 @@ def _mode(options: argparse.Namespace) -> str:
     return "full" if options.full else "quick"
 
 
-def _show(console: Console, done: Sequence[pool.Done], sources: Path,
-          options: argparse.Namespace) -> None:
+def _show(
+    console: Console, done: Sequence[pool.Done], sources: Path, options: argparse.Namespace
+) -> None:
     """Print the reasons, the findings if asked for, and the table beside the last counts."""
-    before = (counting.read(options.results, _mode(options))
-              or counting.read(counting.ACCEPTED, _mode(options)))
+    before = counting.read(options.results, _mode(options)) or counting.read(
+        counting.ACCEPTED, _mode(options)
+    )
     report.reasons(console, done, sources, options.most)
     if options.findings:
         console.print("\n[bold]findings[/]")
@@ -160,8 +201,9 @@ def _show(console: Console, done: Sequence[pool.Done], sources: Path,
     console.print(report.suites(counting.of(done), {} if options.cases else before))
 
 
-def _compare(console: Console, done: Sequence[pool.Done], sources: Path,
-             options: argparse.Namespace) -> int:
+def _compare(
+    console: Console, done: Sequence[pool.Done], sources: Path, options: argparse.Namespace
+) -> int:
     """Keep the counts; return 0, or 1 if one is worse than what was accepted."""
     mode, now = _mode(options), counting.of(done)
     accepted = counting.read(counting.ACCEPTED, mode)
@@ -173,9 +215,11 @@ def _compare(console: Console, done: Sequence[pool.Done], sources: Path,
     bad = counting.worse(now, accepted)
     for sentence in bad:
         console.print(f"[red]worse than accepted:[/] {sentence}", highlight=False)
-    new = sum(commit not in accepted.get(suite, {}) for suite, some in now.items()
-              for commit in some)
+    new = sum(
+        commit not in accepted.get(suite, {}) for suite, some in now.items() for commit in some
+    )
     if new:
-        console.print(f"{new} checkouts have no accepted counts; --accept writes them",
-                      highlight=False)
+        console.print(
+            f"{new} checkouts have no accepted counts; --accept writes them", highlight=False
+        )
     return 1 if bad else 0

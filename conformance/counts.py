@@ -3,6 +3,7 @@
 Counts are kept by suite and by the commit of the checkout, so that any set of checkouts can be
 compared with what is known of it. `counts.json` is committed: numbers and commits, nothing else.
 """
+
 from __future__ import annotations
 
 import json
@@ -33,7 +34,7 @@ def of(done: Sequence[Done]) -> Counts:
         count = counts.setdefault(one.job.suite, {}).setdefault(one.job.commit, Counter())
         count.update({outcome: 0 for outcome in OUTCOMES})
         count.update(result.outcome for result in one.results)
-        for finding in one.findings:        # a line that many cases run is one finding
+        for finding in one.findings:  # a line that many cases run is one finding
             place = finding.place or one.job.name
             key = (one.job.suite, str(one.job.checkout), finding.id, place)
             if key not in seen:
@@ -42,8 +43,10 @@ def of(done: Sequence[Done]) -> Counts:
     for suite, commit, outcome in _functions(done):
         count = counts.setdefault(f"{suite}: functions", {}).setdefault(commit, Counter())
         count.update({name: 0 for name in OUTCOMES} | {outcome: 1})
-    return {suite: {commit: dict(sorted(count.items())) for commit, count in sorted(some.items())}
-            for suite, some in counts.items()}
+    return {
+        suite: {commit: dict(sorted(count.items())) for commit, count in sorted(some.items())}
+        for suite, some in counts.items()
+    }
 
 
 def _functions(done: Sequence[Done]) -> Iterator[tuple[str, str, str]]:
@@ -82,8 +85,9 @@ def worse(now: Counts, accepted: Counts) -> list[str]:
                 was, new = old.get(name, 0), count.get(name, 0)
                 bad = new < was if name == PASSED else new > was
                 if bad and name in (PASSED, REFUSED, FAILED, *findings({**old, **count})):
-                    out.append(f"{suite}, checkout {commit or '(no commit)'}: {name} was {was}, "
-                               f"is {new}")
+                    out.append(
+                        f"{suite}, checkout {commit or '(no commit)'}: {name} was {was}, is {new}"
+                    )
     return out
 
 
@@ -106,17 +110,24 @@ def write_last(done: Iterable[Done], mode: str, counts: Counts, sources: Path, p
     for one in done:
         checkout = one.job.checkout.name
         cases[one.job.suite] += [
-            {"checkout": checkout, "commit": one.job.commit, "job": one.job.name,
-             "results": [short(r.to_dict(), sources) for r in one.results],
-             "findings": [short(vars(f), sources) for f in one.findings]}]
+            {
+                "checkout": checkout,
+                "commit": one.job.commit,
+                "job": one.job.name,
+                "results": [short(r.to_dict(), sources) for r in one.results],
+                "findings": [short(vars(f), sources) for f in one.findings],
+            }
+        ]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
 
 
 def short(record: dict[str, Any], sources: Path) -> dict[str, Any]:
     """Return a record with places relative to the folder of sources."""
-    return {k: v.replace(f"{sources.resolve()}/", "") if isinstance(v, str) else v
-            for k, v in record.items()}
+    return {
+        k: v.replace(f"{sources.resolve()}/", "") if isinstance(v, str) else v
+        for k, v in record.items()
+    }
 
 
 def accept(mode: str, counts: Counts) -> None:
@@ -131,8 +142,10 @@ def accept(mode: str, counts: Counts) -> None:
     for kind in sorted(everything):
         suites = []
         for suite in sorted(everything[kind]):
-            rows = ",\n".join(f"   {json.dumps(commit)}: {json.dumps(count)}"
-                              for commit, count in sorted(everything[kind][suite].items()))
+            rows = ",\n".join(
+                f"   {json.dumps(commit)}: {json.dumps(count)}"
+                for commit, count in sorted(everything[kind][suite].items())
+            )
             suites.append(f"  {json.dumps(suite)}: {{\n{rows}\n  }}")
         lines.append(f" {json.dumps(kind)}: {{\n" + ",\n".join(suites) + "\n }")
     ACCEPTED.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

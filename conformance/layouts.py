@@ -1,4 +1,5 @@
 """Find the cases of a suite in a checkout. A case is what a child process runs: see child.py."""
+
 from __future__ import annotations
 
 import re
@@ -33,8 +34,11 @@ class Job:
 
 def commit_of(checkout: Path) -> str:
     """Return the checkout's commit, 7 digits; "" if it is not a git checkout of its own."""
-    done = subprocess.run(["git", "-C", str(checkout), "rev-parse", "--show-toplevel", "HEAD"],
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        ["git", "-C", str(checkout), "rev-parse", "--show-toplevel", "HEAD"],
+        capture_output=True,
+        text=True,
+    )
     top, _, commit = done.stdout.strip().partition("\n")
     return commit[:7] if done.returncode == 0 and Path(top) == checkout.resolve() else ""
 
@@ -44,8 +48,9 @@ def checkouts(suite: Suite, sources: Path) -> list[Path]:
     if suite.checkouts:
         named = [sources / name.replace("/", "+") for name in suite.checkouts]
         return [path for path in named if path.is_dir()]
-    return sorted(path for path in sources.iterdir()
-                  if all((path / mark).is_file() for mark in suite.marks))
+    return sorted(
+        path for path in sources.iterdir() if all((path / mark).is_file() for mark in suite.marks)
+    )
 
 
 def jobs(suite: Suite, checkout: Path, full: bool) -> Iterator[Job]:
@@ -54,8 +59,7 @@ def jobs(suite: Suite, checkout: Path, full: bool) -> Iterator[Job]:
     for part in suite.parts:
         if part.slow and not full:
             continue
-        path = tuple(str(checkout.parent / p) if "+" in p else str(checkout / p)
-                     for p in part.path)
+        path = tuple(str(checkout.parent / p) if "+" in p else str(checkout / p) for p in part.path)
         files = {f for pattern in part.files for f in checkout.glob(pattern) if f.is_file()}
         for file in sorted(files):
             place = file.relative_to(checkout).as_posix()
@@ -64,21 +68,38 @@ def jobs(suite: Suite, checkout: Path, full: bool) -> Iterator[Job]:
                 how, detail = found
                 detail = {**detail, **({"env": dict(part.env)} if part.env else {})}
                 name = " ".join((place, *part.options))
-                yield Job(suite.name, checkout, commit, name, how, file, suite.target,
-                          part.seconds, path, detail)
+                yield Job(
+                    suite.name,
+                    checkout,
+                    commit,
+                    name,
+                    how,
+                    file,
+                    suite.target,
+                    part.seconds,
+                    path,
+                    detail,
+                )
 
 
 def _job(part: Part, file: Path, full: bool) -> tuple[str, dict[str, Any]] | None:
     """Return how a file is run and with what, or None if it holds no case."""
     if part.how == "tests":
-        return "tests", {"options": list(part.options), "each": part.each,
-                         "sampled": bool(part.sample), "sample": 0 if full else part.sample}
+        return "tests", {
+            "options": list(part.options),
+            "each": part.each,
+            "sampled": bool(part.sample),
+            "sample": 0 if full else part.sample,
+        }
     if part.how == "scripts":
         return ("script", {}) if "__main__" in _text(file) else None
     if part.how == "harness":
         name = file.stem.removesuffix("_ref")
-        there = [p for ending in ("_test.py", ".py")
-                 if (p := file.parents[2] / part.partner / f"{name}{ending}").is_file()]
+        there = [
+            p
+            for ending in ("_test.py", ".py")
+            if (p := file.parents[2] / part.partner / f"{name}{ending}").is_file()
+        ]
         return ("harness", {"program": str(there[0])}) if there else None
     if part.how == "numpy pairs":
         reference = _reference(part, file) if "kernel" in kernels_in(file) else None

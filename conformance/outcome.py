@@ -6,6 +6,7 @@ failed    wrong values, a broken assertion, a crash, or not finished in time
 not here  nothing that the simulator is asked: another dialect, a package that is not installed,
           hardware, or a kernel that ends itself (its own `raise`, a name it never defines)
 """
+
 from __future__ import annotations
 
 import linecache
@@ -45,19 +46,22 @@ class Result:
         return asdict(self)
 
 
-def of_exception(case: str, error: BaseException, root: Path, *, asserts: bool, ran: bool = True
-                 ) -> Result:
+def of_exception(
+    case: str, error: BaseException, root: Path, *, asserts: bool, ran: bool = True
+) -> Result:
     """Return the result of a case that ended in an exception.
 
     `asserts`: the suite judges itself, so that its `raise` and `assert` mean a failure; otherwise
     they are the kernel's own way to say no. `ran`: a kernel ran before.
     """
     import nkisim
+
     rule = next((e for e in _chain(error) if isinstance(e, nkisim.NkiError)), None)
     if rule is not None:
         where = rule.where
-        return Result(case, REFUSED, f"{rule.id} {rule.what}",
-                      f"{where.file}:{where.line}" if where else "")
+        return Result(
+            case, REFUSED, f"{rule.id} {rule.what}", f"{where.file}:{where.line}" if where else ""
+        )
     place, line = _place(error, root)
     what = f"{type(error).__name__}: {error}".strip().splitlines()[0]
     if isinstance(error, (ImportError, SyntaxError)):
@@ -81,11 +85,15 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _came_here(error: BaseException) -> bool:
-    """Tell whether an error, or what it was raised from, went through the simulator."""
+    """Return whether an error, or what it was raised from, went through the simulator."""
     import nkisim
+
     ours = str(Path(nkisim.__file__).parent)
-    return any(frame.filename.startswith(ours) for e in _chain(error)
-               for frame in traceback.extract_tb(e.__traceback__))
+    return any(
+        frame.filename.startswith(ours)
+        for e in _chain(error)
+        for frame in traceback.extract_tb(e.__traceback__)
+    )
 
 
 def _place(error: BaseException, root: Path) -> tuple[str, str]:
@@ -98,12 +106,14 @@ def _place(error: BaseException, root: Path) -> tuple[str, str]:
     return "", ""
 
 
-_FINDING = re.compile(r"^(error|warning): (NKI-\w+) (.*)(?:\n  at (.+?:\d+)(?:, in .*?)?: .*)?",
-                      re.MULTILINE)
+_FINDING = re.compile(
+    r"^(error|warning): (NKI-\w+) (.*)(?:\n  at (.+?:\d+)(?:, in .*?)?: .*)?", re.MULTILINE
+)
 
 
 def findings_in(text: str) -> list[Finding]:
     """Return the findings that a run printed to stderr, each once."""
-    found = {(m[2], m[4] or m[3]): Finding(m[2], m[1], m[3], m[4] or "")
-             for m in _FINDING.finditer(text)}
+    found = {
+        (m[2], m[4] or m[3]): Finding(m[2], m[1], m[3], m[4] or "") for m in _FINDING.finditer(text)
+    }
     return list(found.values())

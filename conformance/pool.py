@@ -1,4 +1,5 @@
 """Run jobs in child processes, a few at a time, each with a time limit and a folder of its own."""
+
 from __future__ import annotations
 
 import json
@@ -68,11 +69,21 @@ class Pool:
 
     def _wait(self, job: Job, here: Path, stderr: IO[bytes]) -> str:
         """Run the child to its end, or to its time limit; return what was wrong with the end."""
-        command = [sys.executable, *self.program, str(here / "job.json"),
-                   str(here / "results.jsonl")]
-        process = subprocess.Popen(command, cwd=here / "work", env=_environment(job),
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                   stderr=stderr, preexec_fn=_limit if os.name == "posix" else None)
+        command = [
+            sys.executable,
+            *self.program,
+            str(here / "job.json"),
+            str(here / "results.jsonl"),
+        ]
+        process = subprocess.Popen(
+            command,
+            cwd=here / "work",
+            env=_environment(job),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            preexec_fn=_limit if os.name == "posix" else None,
+        )
         self._running.add(process)
         try:
             if self._stopped:
@@ -91,15 +102,25 @@ def _environment(job: Job) -> dict[str, str]:
     shared = ROOT / "shared"
     path = [str(ROOT), str(shared), *filter(None, [os.environ.get("PYTHONPATH")])]
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    return {**os.environ, **threads, "PYTHONPATH": os.pathsep.join(path),
-            "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1", "NKI_BACKEND": "sim",
-            "NKI_BANNER": "0", "NEURON_PLATFORM_TARGET_OVERRIDE": job.target,
-            "COLUMNS": "200", "MPLBACKEND": "agg", "PYTHONBREAKPOINT": "0"}
+    return {
+        **os.environ,
+        **threads,
+        "PYTHONPATH": os.pathsep.join(path),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUTF8": "1",
+        "NKI_BACKEND": "sim",
+        "NKI_BANNER": "0",
+        "NEURON_PLATFORM_TARGET_OVERRIDE": job.target,
+        "COLUMNS": "200",
+        "MPLBACKEND": "agg",
+        "PYTHONBREAKPOINT": "0",
+    }
 
 
 def _limit() -> None:
     """Limit the child's memory (in the child, before it becomes Python)."""
     import resource
+
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
 
 
@@ -111,7 +132,7 @@ def _read(job: Job, out: Path, ended: str, printed: str) -> list[Result]:
     for line in lines:
         try:
             record = json.loads(line)
-        except ValueError:              # cut off: the child was ended, or the disk was full
+        except ValueError:  # cut off: the child was ended, or the disk was full
             ended = ended or "its results were cut off"
             continue
         if "expected" in record:

@@ -1,4 +1,5 @@
 """What a person sees: a row per suite beside the last counts, and the reasons."""
+
 from __future__ import annotations
 
 import re
@@ -19,8 +20,12 @@ _STYLE = {REFUSED: "yellow", FAILED: "red", NOT_HERE: "dim"}
 
 def suites(now: counting.Counts, before: counting.Counts) -> Table:
     """Return one row per suite; in brackets what the last run counted, where it differs."""
-    table = Table(title="Conformance (in brackets: the last run, where it differs)",
-                  title_justify="left", box=None, pad_edge=False)
+    table = Table(
+        title="Conformance (in brackets: the last run, where it differs)",
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+    )
     table.add_column("suite", no_wrap=True)
     for name in ("checkouts", *OUTCOMES):
         table.add_column(name, justify="right")
@@ -65,7 +70,8 @@ def _grouped(done: Sequence[Done], outcome: str) -> dict[str, dict[str, Places]]
             if result.outcome == outcome:
                 where = result.place or result.case
                 grouped[one.job.suite][kind(result.reason)].setdefault(
-                    (one.job.checkout.name, where), []).append((one, result))
+                    (one.job.checkout.name, where), []
+                ).append((one, result))
     return grouped
 
 
@@ -97,8 +103,11 @@ def _place(console: Console, cases: list[tuple[Done, Result]], sources: Path) ->
 def line(one: Done) -> str:
     """Return a finished job in a line: what became of it, why, and how much was found."""
     number = {o: [r for r in one.results if r.outcome == o] for o in OUTCOMES}
-    words = [f"{len(some)} {outcome}" + "".join(f" ({r.reason})" for r in some[:1] if r.reason)
-             for outcome, some in number.items() if some]
+    words = [
+        f"{len(some)} {outcome}" + "".join(f" ({r.reason})" for r in some[:1] if r.reason)
+        for outcome, some in number.items()
+        if some
+    ]
     if one.findings:
         words.append(", ".join(f"{f.severity} {f.id}" for f in one.findings))
     return f"{one.job.suite}: {one.job.checkout.name} {one.job.name}: " + "; ".join(words)
@@ -113,5 +122,9 @@ def findings(console: Console, done: Iterable[Done], sources: Path) -> None:
             if (finding.id, place) not in seen:
                 seen.add((finding.id, place))
                 place = place.replace(f"{sources.resolve()}/", "")
-                console.print(f"{finding.severity} {finding.id} {place}: "
-                              f"{finding.text}", highlight=False, markup=False, soft_wrap=True)
+                console.print(
+                    f"{finding.severity} {finding.id} {place}: {finding.text}",
+                    highlight=False,
+                    markup=False,
+                    soft_wrap=True,
+                )

@@ -1,4 +1,5 @@
 """A pytest plugin: a test of KLR's language passes only if what it accepts is not refused."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

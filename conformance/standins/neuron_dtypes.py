@@ -1,4 +1,5 @@
 """Stands in for neuron_dtypes, a package of AWS's toolchain with which public tests cast arrays."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -32,12 +33,13 @@ def static_cast(array: Any, dtype: Any) -> np.ndarray:
     if to != float4_e2m1fn_x4:
         return mx.packed(groups, dtypes.name(to))
     nibbles = groups.astype(ml_dtypes.float4_e2m1fn).view(np.uint8).astype(np.uint16)
-    return np.bitwise_or.reduce(nibbles << (4 * np.arange(4, dtype=np.uint16)), axis=-1,
-                                dtype=np.uint16).view(to)
+    return np.bitwise_or.reduce(
+        nibbles << (4 * np.arange(4, dtype=np.uint16)), axis=-1, dtype=np.uint16
+    ).view(to)
 
 
 def is_float_type(dtype: Any) -> bool:
-    """Tell whether a dtype is one of floating-point numbers."""
+    """Return whether a dtype is one of floating-point numbers."""
     return dtypes.is_float(dtypes.normalize(dtype))
 
 

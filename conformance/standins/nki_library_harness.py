@@ -7,6 +7,7 @@ compiler for it, as if they were in no mode; a trace is a run here. The mode ski
 large number in their names. Where a test function has no others, these run here, within the time
 that the suite gives to each. Kernels of 0.2 use the name `builtin`, which its parser knew.
 """
+
 from __future__ import annotations
 
 import builtins
@@ -23,8 +24,9 @@ def _module(name: str, **contents: Any) -> None:
 
 
 _module("test.utils.scripts", __path__=[])
-_module("test.utils.scripts.remote_lock_scripts", LockResult=SimpleNamespace,
-        LockStatus=SimpleNamespace)
+_module(
+    "test.utils.scripts.remote_lock_scripts", LockResult=SimpleNamespace, LockStatus=SimpleNamespace
+)
 _module("test.utils.perf_analysis_private", analyze_trace=lambda *_, **__: None)
 _module("neuronxcc.starfish", __path__=[])
 _module("neuronxcc.starfish.support", __path__=[], dtype=neuron_dtypes)
@@ -37,6 +39,7 @@ class _Frontend:
     def compile(self, kernel: Any, inputs: dict[str, Any], lnc: int, **_: Any) -> None:
         """Run a kernel on the inputs of its test."""
         import nki  # type: ignore[import-not-found]
+
         nki.cpu_simulate(kernel)[lnc](**inputs)
 
 
@@ -46,11 +49,12 @@ _module("nki.compiler.frontend", NKIFrontend=_Frontend, ParserFrontend=_Frontend
 def pytest_configure(config: Any) -> None:
     """Give kernels the name that the parser knew."""
     import nki_cpu_simulator.nki.builtin as known  # type: ignore[import-not-found]
-    builtins.builtin = known            # type: ignore[attr-defined]
+
+    builtins.builtin = known  # type: ignore[attr-defined]
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """Let functions run of which every case is skipped because its shapes are large."""
+    """Let functions run that skip every case because its shapes are large."""
     functions: dict[str, list[Any]] = {}
     for item in items:
         functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
@@ -67,5 +71,6 @@ def _is_slow(mark: Any) -> bool:
 def pytest_collection_finish(session: Any) -> None:
     """Say that no kernel was compiled."""
     from test.utils.test_orchestrator import Orchestrator  # type: ignore[import-not-found]
+
     if not hasattr(Orchestrator, "_compiled_kernel"):
         Orchestrator._compiled_kernel = None

@@ -5,6 +5,7 @@ Importing it lets `import neuronxcc.nki` fall back to the simulator where the AW
 
 PYTEST_DONT_REWRITE: the start-up hook may have imported it before pytest looks.
 """
+
 from __future__ import annotations
 
 TYPE_CHECKING = False
@@ -12,17 +13,47 @@ if TYPE_CHECKING:
     from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["TARGETS", "Finding", "NkiError", "Profile", "Run", "check", "installed_dialect",
-           "keep_memory", "profile", "rows", "run", "simulate", "tune"]
+__all__ = [
+    "TARGETS",
+    "Finding",
+    "NkiError",
+    "Profile",
+    "Run",
+    "be_strict",
+    "check",
+    "installed_dialect",
+    "keep_memory",
+    "least_us",
+    "profile",
+    "refusals",
+    "rows",
+    "run",
+    "simulate",
+    "tune",
+]
 
-from .finder import install as _install  # noqa: E402 (after __all__, before use)
+from .finder import install  # noqa: E402 (after __all__, before use)
 
-_install()
+install()
 
-_LAZY = {"simulate": "api", "run": "api", "check": "api", "rows": "api", "keep_memory": "api",
-         "Run": "launch", "Finding": "checks.finding", "NkiError": "errors", "TARGETS": "chip.hw",
-         "profile": "prediction", "Profile": "prediction", "installed_dialect": "finder",
-         "tune": "tuning.tune"}
+_LAZY = {
+    "simulate": "api",
+    "run": "api",
+    "check": "api",
+    "rows": "api",
+    "keep_memory": "api",
+    "be_strict": "api",
+    "least_us": "api",
+    "refusals": "api",
+    "Run": "simulation.launch",
+    "Finding": "checks.finding",
+    "NkiError": "errors",
+    "TARGETS": "chip.hw",
+    "profile": "simulation.prediction",
+    "Profile": "simulation.prediction",
+    "installed_dialect": "finder",
+    "tune": "tuning.tune",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -30,5 +61,11 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'nkisim' has no attribute {name!r}")
     from importlib import import_module
+
     value = globals()[name] = getattr(import_module(f"nkisim.{_LAZY[name]}"), name)
     return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names, loaded or not: what completion shows."""
+    return sorted([*__all__, "__version__"])

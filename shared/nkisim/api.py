@@ -1,11 +1,17 @@
 """The public door of nkisim."""
+
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from .checks.finding import Finding, as_finding, worst_first
+from .checks.ignore import heed_comments
+from .chip import hw
 from .errors import NkiError
-from .launch import Run, launch, watched
+from .lint import level, program
+from .simulation.launch import Run, launch, watched
+from .timing import floor
 
 
 def run(kernel: Any, *args: Any, target: str | None = None, **kwargs: Any) -> Run:
@@ -36,7 +42,7 @@ def check(kernel: Any, *args: Any, target: str | None = None, **kwargs: Any) -> 
     with watched() as runs:
         try:
             launch(kernel, args, kwargs, target=target)
-        except Exception as error:      # some rules travel inside the type that the SDK raises
+        except Exception as error:  # some rules travel inside the type that the SDK raises
             if not isinstance(rule := getattr(error, "nki_error", error), NkiError):
                 raise
             runs.append([as_finding(rule)])
@@ -50,7 +56,54 @@ def keep_memory() -> None:
     eighth less time when its pages are there.
     """
     from .chip import pages
+
     pages.keep_on()
+
+
+def least_us(
+    target: str,
+    came: int,
+    went: int,
+    *,
+    flops: float = 0.0,
+    dtype: str = "float32",
+    moved: bool = False,
+) -> float:
+    """Return the least time in microseconds that any kernel can take, by the figures of the chip.
+
+    Args: bytes of inputs and of outputs; operations of the Tensor Engine (two for a product and
+    its addition) and their dtype; `moved`: whether DMAs alone can do it (copies and sums).
+    """
+    core = hw.get(target)
+    return floor.floor_us(core, came, went, floor.tensor_us(core, flops, dtype), moved)
+
+
+def be_strict() -> None:
+    """Judge kernels of others in this process: no comment of theirs turns a finding off, and the
+    environment's settings of NKI and of nkisim, the target included, have their defaults. Which
+    release of NKI is asked about, and whether generations count that it does not support, stays
+    as it is set: that is the course's choice."""
+    for name in [
+        n
+        for n in os.environ
+        if n.startswith(("NKI_", "NKISIM_"))
+        and n not in (level.VERSION_VARIABLE, level.FRONTEND_VARIABLE, "NKISIM_TARGETS")
+    ] + ["NEURON_PLATFORM_TARGET_OVERRIDE", "NEURON_LOGICAL_NC_CONFIG"]:
+        os.environ.pop(name, None)
+    heed_comments(False)
+
+
+def refusals(text: str, file: str, kernel: str, dialect: str) -> list[Finding]:
+    """Return what AWS's compiler refuses in the source of a kernel; nothing is run.
+
+    Args: the text of a file and its name, the kernel's name, "beta1" or "nki" where the imports of
+    the file do not tell. Functions of the file that the kernel calls are read as well.
+    Raises: SyntaxError if the text is not Python.
+    """
+    functions = program.of_text(
+        text, file, dialect, lambda node: getattr(node, "name", "") == kernel
+    )
+    return worst_first(f for f in level.scan(functions) if f.refused)
 
 
 def rows() -> list[dict[str, Any]]:
@@ -64,5 +117,6 @@ def rows() -> list[dict[str, Any]]:
     must have, or None); `engines`; `writes`: the memories of its result; `targets` that have it.
     `python -m nkisim coverage --json` prints it.
     """
-    from .declared import declared
+    from .instruction_table import declared
+
     return declared()

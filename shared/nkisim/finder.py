@@ -10,6 +10,7 @@ else did. One stands first; unless NKI_BACKEND=sim it serves nothing and only re
 otherwise be half a package (see `_First`). For `nki` the rule is the same, but that neither a
 folder without a package nor the placeholder of that name on PyPI (0.0.1) counts as the SDK.
 """
+
 from __future__ import annotations
 
 import os
@@ -26,9 +27,9 @@ if TYPE_CHECKING:  # `typing` would make up most of what the start-up hook costs
 ROOT = "neuronxcc"
 NKI = "neuronxcc.nki"
 FACADE = "nkisim.language.beta1"
-VERSION = "2.21+nkisim"         # of neuronx-cc, for scripts that print it
-TODAY = "nki"                   # the dialect of SDK 2.29 and later
-FACADE_TODAY = "nkisim.language.nki"
+VERSION = "2.21+nkisim"  # of neuronx-cc, for scripts that print it
+NKI_PACKAGE = "nki"  # the dialect of SDK 2.29 and later
+NKI_FACADE = "nkisim.language.nki"
 
 #: Name that a kernel imports -> module that it gets, the very same object. Parents first.
 SERVED = {
@@ -40,27 +41,30 @@ SERVED = {
     f"{NKI}.compiler": f"{FACADE}.compiler",
     f"{NKI}.typing": f"{FACADE}.typing",
 }
-SERVED_TODAY = {
-    TODAY: FACADE_TODAY,
-    f"{TODAY}.language": f"{FACADE_TODAY}.language",
-    f"{TODAY}.language.dtypes": f"{FACADE_TODAY}.dtypes",
-    f"{TODAY}.dtype": f"{FACADE_TODAY}.dtypes",
-    f"{TODAY}.isa": f"{FACADE_TODAY}.isa",
-    f"{TODAY}.isa.constants": f"{FACADE_TODAY}.enums",
-    f"{TODAY}.collectives": f"{FACADE_TODAY}.collectives",
-    f"{TODAY}.compiler": f"{FACADE_TODAY}.compiler",
-    f"{TODAY}.typing": f"{FACADE_TODAY}.typing",
-    f"{TODAY}.tensor": f"{FACADE_TODAY}.constants",             # of NKI 0.1 and 0.2
-    f"{TODAY}.meta": f"{FACADE_TODAY}.meta",
-    f"{TODAY}.meta.tensor": f"{FACADE_TODAY}.constants",
+SERVED_NKI = {
+    NKI_PACKAGE: NKI_FACADE,
+    f"{NKI_PACKAGE}.language": f"{NKI_FACADE}.language",
+    f"{NKI_PACKAGE}.language.dtypes": f"{NKI_FACADE}.dtypes",
+    f"{NKI_PACKAGE}.dtype": f"{NKI_FACADE}.dtypes",
+    f"{NKI_PACKAGE}.isa": f"{NKI_FACADE}.isa",
+    f"{NKI_PACKAGE}.isa.constants": f"{NKI_FACADE}.enums",
+    f"{NKI_PACKAGE}.collectives": f"{NKI_FACADE}.collectives",
+    f"{NKI_PACKAGE}.compiler": f"{NKI_FACADE}.compiler",
+    f"{NKI_PACKAGE}.typing": f"{NKI_FACADE}.typing",
+    f"{NKI_PACKAGE}.tensor": f"{NKI_FACADE}.constants",  # of NKI 0.1 and 0.2
+    f"{NKI_PACKAGE}.meta": f"{NKI_FACADE}.meta",
+    f"{NKI_PACKAGE}.meta.tensor": f"{NKI_FACADE}.constants",
 }
 #: The name under which AWS's kernel library looks for a simulator, and puts it in place of `nki`.
 SHIM = "nki_cpu_simulator"
 SERVED_SHIM = {
-    SHIM: f"{FACADE_TODAY}.shim",
-    **{name.replace(TODAY, f"{SHIM}.{TODAY}", 1): target for name, target in SERVED_TODAY.items()
-       if name != f"{TODAY}.dtype"},
-    f"{SHIM}.{TODAY}.builtin": f"{FACADE_TODAY}.builtin",
+    SHIM: f"{NKI_FACADE}.shim",
+    **{
+        name.replace(NKI_PACKAGE, f"{SHIM}.{NKI_PACKAGE}", 1): target
+        for name, target in SERVED_NKI.items()
+        if name != f"{NKI_PACKAGE}.dtype"
+    },
+    f"{SHIM}.{NKI_PACKAGE}.builtin": f"{NKI_FACADE}.builtin",
 }
 
 #: What `neuronxcc.nki` holds beside the language: kernels of AWS, in packages of their own.
@@ -69,10 +73,11 @@ KERNELS_OF_AWS = ("kernels", "_private_kernels", "_pre_prod_kernels", "_pre_prod
 BACKENDS = ("auto", "sim", "sdk")
 #: The first compiler release (Neuron SDK 2.30) that refuses `neuronxcc.nki` inside kernels.
 FIRST_COMPILER_WITHOUT_NKI = (2, 25)
-PLACEHOLDER_VERSION = "0.0.1"   # of the distribution `nki` on PyPI, which holds nothing
-_GROUPS = (SERVED, SERVED_TODAY, SERVED_SHIM)
-SDK_INSTALL = ('pip install "neuronx-cc==2.21.*" '
-               "--extra-index-url https://pip.repos.neuron.amazonaws.com")
+PLACEHOLDER_VERSION = "0.0.1"  # of the distribution `nki` on PyPI, which holds nothing
+_GROUPS = (SERVED, SERVED_NKI, SERVED_SHIM)
+SDK_INSTALL = (
+    'pip install "neuronx-cc==2.21.*" --extra-index-url https://pip.repos.neuron.amazonaws.com'
+)
 
 
 def requested_backend() -> str:
@@ -84,7 +89,9 @@ def requested_backend() -> str:
             f"NKI_BACKEND={given!r} is not a backend. It can be\n"
             "  auto  the AWS Neuron SDK if it is installed, else the simulator (the default)\n"
             "  sim   the simulator, even beside the SDK\n"
-            "  sdk   the SDK only; fail if it is not installed", name=NKI)
+            "  sdk   the SDK only; fail if it is not installed",
+            name=NKI,
+        )
     return value
 
 
@@ -130,6 +137,7 @@ def spoken(compiler: str | None, package: str | None) -> str:
 def version(distribution: str) -> str | None:
     """Return the version of a package that pip has installed, None if there is none."""
     from importlib import metadata
+
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -150,10 +158,11 @@ class _First:
     """
 
     @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None = None,
-                  target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """Return a spec if the simulator has to serve `name`, else None."""
-        if name == TODAY or name.startswith(f"{TODAY}."):
+        if name == NKI_PACKAGE or name.startswith(f"{NKI_PACKAGE}."):
             return _today(name, path)
         if name.startswith(f"{SHIM}.") and getattr(sys.modules[SHIM], "__simulator__", False):
             return _facade_spec(name)
@@ -175,11 +184,12 @@ class _First:
 
 
 class _Last:
-    """Stand behind all other finders: serve `neuronxcc` if nobody else has it."""
+    """Stand behind all other finders: serve `neuronxcc` if no other does."""
 
     @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None = None,
-                  target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """Return a spec for `neuronxcc`; say clearly what is missing below it."""
         if name == ROOT:
             if requested_backend() == "sdk":
@@ -187,14 +197,14 @@ class _Last:
             return _spec(ROOT)
         if name == SHIM:
             return _spec(SHIM)
-        if name == TODAY:
+        if name == NKI_PACKAGE:
             if requested_backend() == "sdk":
                 raise ImportError(no_today_text(), name=name)
-            return _spec(TODAY)
+            return _spec(NKI_PACKAGE)
         if name == NKI:
             raise broken_sdk(sys.modules.get(ROOT))
         # `from neuronxcc.nki.language import nonsense`
-        if name.startswith((f"{FACADE}.", f"{FACADE_TODAY}.")):
+        if name.startswith((f"{FACADE}.", f"{NKI_FACADE}.")):
             raise _not_simulated(name)
         return None
 
@@ -204,27 +214,28 @@ _FIRST, _LAST = _First(), _Last()
 
 def _today(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
     """Return a spec if the simulator has to serve `nki` or what is in it, before anybody else."""
-    if name != TODAY:
-        served = getattr(sys.modules.get(TODAY), "__simulator__", False)
+    if name != NKI_PACKAGE:
+        served = getattr(sys.modules.get(NKI_PACKAGE), "__simulator__", False)
         return _facade_spec(name) if served else None
     backend = requested_backend()
     if backend == "sim":
-        return _spec(TODAY)
+        return _spec(NKI_PACKAGE)
     found = PathFinder.find_spec(name, path)
     if found is None or not is_placeholder(found):
-        return None                     # the real package, or nothing: `_Last` serves that
+        return None  # the real package, or nothing: `_Last` serves that
     if backend == "sdk":
         raise ImportError(no_today_text(), name=name)
-    return _spec(TODAY)
+    return _spec(NKI_PACKAGE)
 
 
 def is_placeholder(spec: ModuleSpec) -> bool:
-    """Tell whether what is found is no package: a folder, or a module that only raises."""
+    """Return whether what is found is no package: a folder, or a module that only raises."""
     if _is_namespace(spec):
         return True
     if not str(spec.origin).endswith("__init__.py"):
         return False
     import ast
+
     try:
         with open(str(spec.origin), encoding="utf-8") as file:
             body = ast.parse(file.read()).body
@@ -235,6 +246,7 @@ def is_placeholder(spec: ModuleSpec) -> bool:
 
 # -- what the simulator serves -----------------------------------------------------------------
 
+
 def _facade_spec(name: str) -> ModuleSpec:
     if not any(name in group for group in _GROUPS):
         raise _not_simulated(name)
@@ -243,8 +255,8 @@ def _facade_spec(name: str) -> ModuleSpec:
 
 def _spec(name: str) -> ModuleSpec:
     # _Loader is no importlib.abc.Loader because importing that would cost every start-up.
-    return ModuleSpec(name, _Loader(), origin="nkisim",  # type: ignore[arg-type]
-                      is_package=True)
+    loader: Any = _Loader()
+    return ModuleSpec(name, loader, origin="nkisim", is_package=True)
 
 
 def _is_simulated(root: ModuleType | None) -> bool:
@@ -286,6 +298,7 @@ class _Loader:
 
 # -- sentences ---------------------------------------------------------------------------------
 
+
 def broken_sdk(root: ModuleType | None) -> ImportError:
     """Describe a `neuronxcc` that was found but has no usable `nki`."""
     folders = [os.path.abspath(p) for p in getattr(root, "__path__", [])]
@@ -298,41 +311,49 @@ def broken_sdk(root: ModuleType | None) -> ImportError:
 
 def leftover_text(where: str) -> str:
     """Describe a `neuronxcc` folder without a package in it."""
-    return (f"{where} is a folder named neuronxcc without a package in it (no __init__.py), as an "
-            "uninstalled Neuron SDK\nleaves behind. Python takes it for the SDK, so neither the "
-            "SDK nor the simulator can serve neuronxcc.nki.\n"
-            f"  1. Delete the folder: {where}\n"
-            f"  2. Or install the SDK again (Linux x86-64): {SDK_INSTALL}\n"
-            "  3. Or set NKI_BACKEND=sim to use the simulator in spite of it.")
+    return (
+        f"{where} is a folder named neuronxcc without a package in it (no __init__.py), as an "
+        "uninstalled Neuron SDK\nleaves behind. Python takes it for the SDK, so neither the "
+        "SDK nor the simulator can serve neuronxcc.nki.\n"
+        f"  1. Delete the folder: {where}\n"
+        f"  2. Or install the SDK again (Linux x86-64): {SDK_INSTALL}\n"
+        "  3. Or set NKI_BACKEND=sim to use the simulator in spite of it."
+    )
 
 
 def no_nki_text(where: str) -> str:
     """Describe an SDK that has no `neuronxcc.nki`."""
-    return (f"The neuronxcc in {where} has no neuronxcc.nki. Neuron SDK 2.30 and later have "
-            "dropped this dialect of NKI;\nthe simulator does not fill the gap of an installed "
-            "SDK, because two halves would not fit.\n"
-            f"  1. Install an SDK that has it, 2.26 at best: {SDK_INSTALL}\n"
-            "  2. Or set NKI_BACKEND=sim to use the simulator beside this SDK.\n"
-            "  3. `python -m nkisim doctor` shows what is installed.")
+    return (
+        f"The neuronxcc in {where} has no neuronxcc.nki. Neuron SDK 2.30 and later have "
+        "dropped this dialect of NKI;\nthe simulator does not fill the gap of an installed "
+        "SDK, because two halves would not fit.\n"
+        f"  1. Install an SDK that has it, 2.26 at best: {SDK_INSTALL}\n"
+        "  2. Or set NKI_BACKEND=sim to use the simulator beside this SDK.\n"
+        "  3. `python -m nkisim doctor` shows what is installed."
+    )
 
 
 def no_sdk_text() -> str:
     """Describe NKI_BACKEND=sdk without an SDK."""
-    return (f"NKI_BACKEND=sdk asks for the AWS Neuron SDK, but this Python ({sys.executable}) has "
-            "no package neuronxcc.\n"
-            f"  1. Install it (Linux x86-64 only): {SDK_INSTALL}\n"
-            "  2. Or unset NKI_BACKEND (or set it to auto) to let the simulator step in.\n"
-            "  3. `python -m nkisim doctor` shows what is installed.")
+    return (
+        f"NKI_BACKEND=sdk asks for the AWS Neuron SDK, but this Python ({sys.executable}) has "
+        "no package neuronxcc.\n"
+        f"  1. Install it (Linux x86-64 only): {SDK_INSTALL}\n"
+        "  2. Or unset NKI_BACKEND (or set it to auto) to let the simulator step in.\n"
+        "  3. `python -m nkisim doctor` shows what is installed."
+    )
 
 
 def no_today_text() -> str:
     """Describe NKI_BACKEND=sdk without the package nki."""
-    return (f"NKI_BACKEND=sdk asks for the AWS Neuron SDK, but this Python ({sys.executable}) has "
-            "no package nki of it.\n"
-            "  1. Install it (Linux x86-64 only): pip install nki "
-            "--extra-index-url https://pip.repos.neuron.amazonaws.com\n"
-            "  2. Or unset NKI_BACKEND (or set it to auto) to let the simulator step in.\n"
-            "  3. `python -m nkisim doctor` shows what is installed.")
+    return (
+        f"NKI_BACKEND=sdk asks for the AWS Neuron SDK, but this Python ({sys.executable}) has "
+        "no package nki of it.\n"
+        "  1. Install it (Linux x86-64 only): pip install nki "
+        "--extra-index-url https://pip.repos.neuron.amazonaws.com\n"
+        "  2. Or unset NKI_BACKEND (or set it to auto) to let the simulator step in.\n"
+        "  3. `python -m nkisim doctor` shows what is installed."
+    )
 
 
 def _too_late(wanted: str, name: str) -> ImportError:
@@ -340,22 +361,25 @@ def _too_late(wanted: str, name: str) -> ImportError:
     return ImportError(
         f"NKI_BACKEND={wanted} came too late: this process has already imported {other} neuronxcc."
         "\nSet NKI_BACKEND before Python starts, or import nkisim before anything that imports "
-        "neuronxcc.", name=name)
+        "neuronxcc.",
+        name=name,
+    )
 
 
 def _not_simulated(name: str) -> ImportError:
     """Describe a name that the SDK may have and the simulator has not."""
     public = name
     part = name.removeprefix(f"{NKI}.").removeprefix(f"{FACADE}.").partition(".")[0]
-    if part in KERNELS_OF_AWS and not name.startswith(TODAY):
+    if part in KERNELS_OF_AWS and not name.startswith(NKI_PACKAGE):
         return ImportError(
             f"{NKI}.{part} holds kernels that AWS wrote in NKI; they come with the AWS SDK and are "
             "no part of the language.\nThe simulator has none of them. It runs their public "
             "sources: github.com/aws-neuron/nki-samples and github.com/aws-neuron/nki-library.",
-            name=name)
-    for served, target in {**SERVED, **SERVED_TODAY}.items():
+            name=name,
+        )
+    for served, target in {**SERVED, **SERVED_NKI}.items():
         if name.startswith(f"{target}."):
-            public = served + name[len(target):]  # the last match is the longest
+            public = served + name[len(target) :]  # the last match is the longest
     parent, _, leaf = public.rpartition(".")
     try:
         getattr(sys.modules.get(parent), leaf)
@@ -365,5 +389,6 @@ def _not_simulated(name: str) -> ImportError:
             return ImportError(f"The simulator has no {public}: {error}", name=public)
     return ImportError(
         f"The simulator has no {public}. If the AWS SDK has it, it is not modelled here; the "
-        f"simulator serves {', '.join(SERVED_TODAY if public.startswith(TODAY) else SERVED)}.",
-        name=public)
+        f"simulator serves {', '.join(SERVED_NKI if public.startswith(NKI_PACKAGE) else SERVED)}.",
+        name=public,
+    )

@@ -1,4 +1,5 @@
 """`klr.frontend.Kernel`: what the lint says of a function for NKI 0.2, and what a run says."""
+
 from __future__ import annotations
 
 import json
@@ -32,11 +33,12 @@ class Kernel:
         """Run the function; where the lint says that Python differs, its assertions may fail."""
         missing = self.function.__code__.co_argcount - len(args or ())
 
-        def kernel() -> Any:            # these functions store nothing, which a run refuses
+        def kernel() -> Any:  # these functions store nothing, which a run refuses
             self.function(*(args or ()), *[None] * missing)
             out = nl.ndarray((1, 1), dtype=nl.float32, buffer=nl.shared_hbm)
             nl.store(out, 0.0)
             return out
+
         try:
             nkisim.run(nki.jit(kernel))
         except Exception as error:

@@ -4,6 +4,7 @@ Each names the line, the physical cause, the remedy, and the time that it would 
 schedule takes less when that cost is removed (timing/whatif.py). Like every time of nkisim, it is
 predicted. The causes are one table, `causes.CAUSES`; nothing here knows a kernel.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -11,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import collector
 from ..chip.hw import NeuronCore
 from ..errors import Where
 from ..timing.schedule import Schedule
+from ..trace import collector
 from .causes import CAUSES, Cause, Sign
 from .facts import Facts
 
-MOST = 3                # sentences
+MOST = 3  # sentences
 #: what saves a smaller part of the latency is not worth a sentence: the model is not that exact
 LEAST_SHARE = 0.03
 #: savings this near to each other are alike: the order of the table decides
@@ -35,19 +36,21 @@ class Advice:
 
     cause: str
     where: Where | None
-    line: int                   # id in the trace, -1 if unknown
-    text: str                   # what the chip does
+    line: int  # id in the trace, -1 if unknown
+    text: str  # what the chip does
     remedy: str
     saves_us: float
     latency_us: float
-    also: tuple[Where, ...] = ()    # other lines that have it, worst first
+    also: tuple[Where, ...] = ()  # other lines that have it, worst first
 
     @property
     def sentence(self) -> str:
         """Return cause, remedy and what it would save, without the place."""
         also = f" (also line {', '.join(str(w.line) for w in self.also)})" if self.also else ""
-        return (f"{self.text}{also}; {self.remedy}. That would save "
-                f"{us(self.saves_us)} of {us(self.latency_us)} (predicted).")
+        return (
+            f"{self.text}{also}; {self.remedy}. That would save "
+            f"{us(self.saves_us)} of {us(self.latency_us)} (predicted)."
+        )
 
     @property
     def place(self) -> str:
@@ -59,10 +62,17 @@ class Advice:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it ready for JSON."""
-        return {"cause": self.cause, "sentence": str(self),
-                "where": str(self.where) if self.where else None,
-                "also": [str(w) for w in self.also], "text": self.text, "remedy": self.remedy,
-                "saves_us": self.saves_us, "latency_us": self.latency_us, "predicted": True}
+        return {
+            "cause": self.cause,
+            "sentence": str(self),
+            "where": str(self.where) if self.where else None,
+            "also": [str(w) for w in self.also],
+            "text": self.text,
+            "remedy": self.remedy,
+            "saves_us": self.saves_us,
+            "latency_us": self.latency_us,
+            "predicted": True,
+        }
 
 
 def us(time: float) -> str:
@@ -70,8 +80,9 @@ def us(time: float) -> str:
     return f"{time:,.0f} us" if time >= 100 else f"{time:.1f} us"
 
 
-def advise(plan: Schedule, hw: NeuronCore, *, dge: bool, on: frozenset[str], latency_us: float
-           ) -> list[Advice]:
+def advise(
+    plan: Schedule, hw: NeuronCore, *, dge: bool, on: frozenset[str], latency_us: float
+) -> list[Advice]:
     """Return what to change first, the greatest saving first; [] if nothing is worth it."""
     with collector.paused():
         facts = Facts(plan, hw, dge, on)
@@ -79,14 +90,17 @@ def advise(plan: Schedule, hw: NeuronCore, *, dge: bool, on: frozenset[str], lat
 
 
 def _advise(facts: Facts, latency_us: float) -> list[Advice]:
-    signs = [(c, s) for c in CAUSES if (s := _whole(list(c.find(facts))))
-             and s.most >= LEAST_SHARE * latency_us]
+    signs = [
+        (c, s)
+        for c in CAUSES
+        if (s := _whole(list(c.find(facts)))) and s.most >= LEAST_SHARE * latency_us
+    ]
     signs.sort(key=lambda found: -found[1].most)
     tries = max(MOST, min(TRIES, INSTRUCTIONS // max(1, len(facts.kind))))
     found: list[tuple[float, Cause, Sign]] = []
     for cause, sign in signs[:tries]:
         if len(found) > MOST and sign.most < sorted(f[0] for f in found)[-MOST]:
-            break                                       # it would not be told
+            break  # it would not be told
         saves = facts.body - cause.without(facts, sign)
         if saves >= LEAST_SHARE * latency_us:
             found.append((saves, cause, sign))
@@ -100,8 +114,12 @@ def _whole(signs: list[Sign]) -> Sign | None:
     signs.sort(key=lambda s: -s.most)
     first = signs[0]
     also = [s.line for s in signs[1:] if s.most >= ALSO * first.most]
-    return replace(first, most=sum(s.most for s in signs), also=tuple(also),
-                   instrs=np.concatenate([s.instrs for s in signs]))
+    return replace(
+        first,
+        most=sum(s.most for s in signs),
+        also=tuple(also),
+        instrs=np.concatenate([s.instrs for s in signs]),
+    )
 
 
 def _chosen(found: list[tuple[float, Cause, Sign]]) -> list[tuple[float, Cause, Sign]]:
@@ -118,18 +136,33 @@ def _chosen(found: list[tuple[float, Cause, Sign]]) -> list[tuple[float, Cause, 
 
 def _advice(facts: Facts, saves: float, cause: Cause, sign: Sign, latency_us: float) -> Advice:
     also = tuple(w for w in map(facts.where, sign.also) if w)
-    return Advice(cause.name, facts.where(sign.line), sign.line, cause.says.format(**sign.say),
-                  cause.remedy.format(**sign.say), saves, latency_us, also)
+    return Advice(
+        cause.name,
+        facts.where(sign.line),
+        sign.line,
+        cause.says.format(**sign.say),
+        cause.remedy.format(**sign.say),
+        saves,
+        latency_us,
+        also,
+    )
 
 
 def verdict(plan: Schedule, hw: NeuronCore) -> str:
     """Return the sentence for a schedule for which there is no advice."""
     facts = Facts(plan, hw, False, frozenset())
-    names = {"tensor": "the Tensor Engine is", "vector": "the Vector Engine is",
-             "scalar": "the Scalar Engine is", "gpsimd": "the GpSimd Engine is",
-             "sync": "the queue of loads is", "dma": "the DMA engines are"}
-    return (f"No known cause would save {LEAST_SHARE:.0%} of the time; {names[facts.bound]} busy "
-            f"for {facts.share[facts.bound]:.0%} of it (predicted).")
+    names = {
+        "tensor": "the Tensor Engine is",
+        "vector": "the Vector Engine is",
+        "scalar": "the Scalar Engine is",
+        "gpsimd": "the GpSimd Engine is",
+        "sync": "the queue of loads is",
+        "dma": "the DMA engines are",
+    }
+    return (
+        f"No known cause would save {LEAST_SHARE:.0%} of the time; {names[facts.bound]} busy "
+        f"for {facts.share[facts.bound]:.0%} of it (predicted)."
+    )
 
 
 __all__ = ["Advice", "advise", "us", "verdict"]

@@ -5,6 +5,7 @@ to know what it costs (`without`: the time of the body then), and the sentence. 
 row of `CAUSES`. Of causes that save about as much, the one that is higher up is told first; of
 causes of one `kin`, which are remedied alike, only one is told.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -28,74 +29,149 @@ class Cause:
 
 
 CAUSES = (
-    Cause("spills", dma.spills, dma.gone,
-          "tiles that do not fit in {memory} are spilled, which moves {nbytes} more",
-          "make the tiles smaller, or fewer of them live at a time"),
-    Cause("repeated-loads", dma.repeated_loads, dma.only_new,
-          "the same {distinct} of HBM are loaded {times} times ({nbytes} in {count} DMAs)",
-          "load them once, before the loop that uses them again (or change the order of the "
-          "loops), and keep them in SBUF"),
-    Cause("round-trip", dma.round_trips, dma.fused,
-          "{nbytes} of intermediate results go to HBM and back ({other})",
-          "use them while they are in SBUF: fuse the two passes"),
-    Cause("transposing-dma", dma.transposing, dma.streaming,
-          "a DMA that transposes moves single elements of {item} bytes, {rate:.1f} of "
-          "{full:.0f} GB/s",
-          "load the rows as they are and transpose on the Tensor Engine (nisa.nc_transpose), or "
-          "keep the operand transposed in HBM", kin="size"),
-    Cause("small-pieces", dma.small_pieces, dma.streaming,
-          "its DMAs move pieces of {piece}, with a descriptor for each: {rate:.1f} of "
-          "{full:.0f} GB/s",
-          "let each partition {verb} more than {enough} that are contiguous in HBM", kin="size"),
-    Cause("small-transfers", dma.small_transfers, dma.joined,
-          "{count} DMAs of {nbytes} ({partitions} of {pmax} partitions by {row}): each takes its "
-          "queue {trigger:.2f} us, whatever its size",
-          "move more partitions, and more bytes a partition, with each DMA", kin="size"),
-    Cause("one-tile", waits.one_tile, waits.halved,
-          "load, compute and store of a tile follow each other: the DMA engines stand still "
-          "while the tile is computed, and the other way round",
-          "use more and smaller tiles (here: half the size), so that one is loaded while another "
-          "is computed"),
-    Cause("single-buffer", waits.single_buffer, waits.no_reuse,
-          "it waits until the last use ({other}) of the buffer that it overwrites",
-          "give the tile a second buffer (allocate it inside of the loop, or more physical tiles)"),
-    Cause("psum-banks", waits.psum_banks, waits.no_banks,
-          "matmuls wait for a bank of PSUM until {other} has drained it",
-          "let the next matmuls fill another bank meanwhile: accumulate in fewer banks at a time, "
-          "or drain each as soon as it is complete"),
-    Cause("fp32-passes", compute.wide, compute.narrow_dtype,
-          "a matmul of float32 goes through the Tensor Engine {passes} times",
-          "use bfloat16 operands where their precision is enough (PSUM still adds in float32)"),
-    Cause("weights-reload", compute.reloads, compute.no_reload,
-          "the Tensor Engine spends longer on loading the stationary operand ({rows} x "
-          "{columns}{apart}) than on streaming {moving} moving columns",
-          "use a stationary operand for more columns, and keep its elements contiguous in SBUF"),
-    Cause("transposes", compute.transposes, compute.no_transposes,
-          "{count} transposes take the Tensor Engine {busy:.0%} of the time",
-          "transpose each tile once and keep it, or choose which operand is stationary so that "
-          "the result comes out in the layout that is needed"),
-    Cause("short-matmuls", compute.short_matmuls, compute.no_gaps,
-          "{count} matmuls stream {moving} columns each, and each costs {fixed:.0f} cycles more",
-          "stream up to {most} columns with a matmul: as many results as a bank of PSUM holds"),
-    Cause("short-instructions", compute.short_instructions, compute.no_gaps,
-          "{count} instructions of the {engine} Engine go through {elements} elements a partition "
-          "each; starting one takes as long as {fixed:.0f}",
-          "work on larger tiles"),
-    Cause("idle-lanes", compute.idle_lanes, compute.all_lanes,
-          "the {engine} Engine works on {partitions} of {pmax} partitions",
-          "lay the data out over all partitions"),
-    Cause("activation-tables", compute.tables, compute.no_tables,
-          "the Scalar Engine changes its function table {count} times, {each:.1f} us each "
-          "({functions})",
-          "do all of one function before the next one, or compute one of them on another engine"),
-    Cause("cold-clock", compute.cold, compute.warm,
-          "the Tensor Engine runs at 1/{factor:g} of its clock for {cold:.1f} us, as it has had "
-          "breaks",
-          "keep it busy without breaks: have the next operands in SBUF before it needs them"),
-    Cause("wide-data", dma.wide, dma.narrow,
-          "the DMA engines are busy {busy:.0%} of the time and no other engine more than "
-          "{other:.0%}: what limits is the number of bytes, most of them here",
-          "move fewer: a 16-bit dtype in HBM halves them"),
+    Cause(
+        "spills",
+        dma.spills,
+        dma.gone,
+        "tiles that do not fit in {memory} are spilled, which moves {nbytes} more",
+        "make the tiles smaller, or fewer of them live at a time",
+    ),
+    Cause(
+        "repeated-loads",
+        dma.repeated_loads,
+        dma.only_new,
+        "the same {distinct} of HBM are loaded {times} times ({nbytes} in {count} DMAs)",
+        "load them once, before the loop that uses them again (or change the order of the "
+        "loops), and keep them in SBUF",
+    ),
+    Cause(
+        "round-trip",
+        dma.round_trips,
+        dma.fused,
+        "{nbytes} of intermediate results go to HBM and back ({other})",
+        "use them while they are in SBUF: fuse the two passes",
+    ),
+    Cause(
+        "transposing-dma",
+        dma.transposing,
+        dma.streaming,
+        "a DMA that transposes moves single elements of {item} bytes, {rate:.1f} of "
+        "{full:.0f} GB/s",
+        "load the rows as they are and transpose on the Tensor Engine (nisa.nc_transpose), or "
+        "keep the operand transposed in HBM",
+        kin="size",
+    ),
+    Cause(
+        "small-pieces",
+        dma.small_pieces,
+        dma.streaming,
+        "its DMAs move pieces of {piece}, with a descriptor for each: {rate:.1f} of "
+        "{full:.0f} GB/s",
+        "let each partition {verb} more than {enough} that are contiguous in HBM",
+        kin="size",
+    ),
+    Cause(
+        "small-transfers",
+        dma.small_transfers,
+        dma.joined,
+        "{count} DMAs of {nbytes} ({partitions} of {pmax} partitions by {row}): each takes its "
+        "queue {trigger:.2f} us, whatever its size",
+        "move more partitions, and more bytes a partition, with each DMA",
+        kin="size",
+    ),
+    Cause(
+        "one-tile",
+        waits.one_tile,
+        waits.halved,
+        "load, compute and store of a tile follow each other: the DMA engines stand still "
+        "while the tile is computed, and the other way round",
+        "use more and smaller tiles (here: half the size), so that one is loaded while another "
+        "is computed",
+    ),
+    Cause(
+        "single-buffer",
+        waits.single_buffer,
+        waits.no_reuse,
+        "it waits until the last use ({other}) of the buffer that it overwrites",
+        "give the tile a second buffer (allocate it inside of the loop, or more physical tiles)",
+    ),
+    Cause(
+        "psum-banks",
+        waits.psum_banks,
+        waits.no_banks,
+        "matmuls wait for a bank of PSUM until {other} has drained it",
+        "let the next matmuls fill another bank meanwhile: accumulate in fewer banks at a time, "
+        "or drain each as soon as it is complete",
+    ),
+    Cause(
+        "fp32-passes",
+        compute.wide,
+        compute.narrow_dtype,
+        "a matmul of float32 goes through the Tensor Engine {passes} times",
+        "use bfloat16 operands where their precision is enough (PSUM still adds in float32)",
+    ),
+    Cause(
+        "weights-reload",
+        compute.reloads,
+        compute.no_reload,
+        "the Tensor Engine spends longer on loading the stationary operand ({rows} x "
+        "{columns}{apart}) than on streaming {moving} moving columns",
+        "use a stationary operand for more columns, and keep its elements contiguous in SBUF",
+    ),
+    Cause(
+        "transposes",
+        compute.transposes,
+        compute.no_transposes,
+        "{count} transposes take the Tensor Engine {busy:.0%} of the time",
+        "transpose each tile once and keep it, or choose which operand is stationary so that "
+        "the result comes out in the layout that is needed",
+    ),
+    Cause(
+        "short-matmuls",
+        compute.short_matmuls,
+        compute.no_gaps,
+        "{count} matmuls stream {moving} columns each, and each costs {fixed:.0f} cycles more",
+        "stream up to {most} columns with a matmul: as many results as a bank of PSUM holds",
+    ),
+    Cause(
+        "short-instructions",
+        compute.short_instructions,
+        compute.no_gaps,
+        "{count} instructions of the {engine} Engine go through {elements} elements a partition "
+        "each; starting one takes as long as {fixed:.0f}",
+        "work on larger tiles",
+    ),
+    Cause(
+        "idle-lanes",
+        compute.idle_lanes,
+        compute.all_lanes,
+        "the {engine} Engine works on {partitions} of {pmax} partitions",
+        "lay the data out over all partitions",
+    ),
+    Cause(
+        "activation-tables",
+        compute.tables,
+        compute.no_tables,
+        "the Scalar Engine changes its function table {count} times, {each:.1f} us each "
+        "({functions})",
+        "do all of one function before the next one, or compute one of them on another engine",
+    ),
+    Cause(
+        "cold-clock",
+        compute.cold,
+        compute.warm,
+        "the Tensor Engine runs at 1/{factor:g} of its clock for {cold:.1f} us, as it has had "
+        "breaks",
+        "keep it busy without breaks: have the next operands in SBUF before it needs them",
+    ),
+    Cause(
+        "wide-data",
+        dma.wide,
+        dma.narrow,
+        "the DMA engines are busy {busy:.0%} of the time and no other engine more than "
+        "{other:.0%}: what limits is the number of bytes, most of them here",
+        "move fewer: a 16-bit dtype in HBM halves them",
+    ),
 )
 
 __all__ = ["CAUSES", "Cause", "Sign"]

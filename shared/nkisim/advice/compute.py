@@ -1,4 +1,5 @@
 """Causes that lie with the compute engines: what an instruction costs beyond its elements."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from ..chip.hw import NeuronCore
 from ..timing import cost
 from ..timing.cost import Work
 from ..timing.schedule import ENGINES
-from ..trace.trace import Kind
+from ..trace.trace import OpSpec
 from .facts import Facts, is_transpose
 from .sign import Sign
 
@@ -18,18 +19,19 @@ NAMES = {"vector": "Vector", "scalar": "Scalar", "gpsimd": "GpSimd", "tensor": "
 TENSOR = ENGINES.index("tensor")
 
 
-def _matmul(kind: Kind) -> bool:
+def _matmul(kind: OpSpec) -> bool:
     return kind.engine == "tensor"
 
 
-def _moving(kind: Kind) -> int:
+def _moving(kind: OpSpec) -> int:
     """Return the columns that a matmul streams."""
     p = kind.operands[-1]
     return p.elements // p.shape[0]
 
 
-def _signs(facts: Facts, hw: NeuronCore, wanted: np.ndarray) -> Iterator[tuple[int, float, int,
-                                                                              np.ndarray]]:
+def _signs(
+    facts: Facts, hw: NeuronCore, wanted: np.ndarray
+) -> Iterator[tuple[int, float, int, np.ndarray]]:
     """Yield (line, time that another chip would save, most frequent kind, instructions)."""
     saves = np.where(wanted, facts.cheaper(hw), 0.0)
     mine = np.flatnonzero(saves[facts.kind] > 0.0)
@@ -45,11 +47,11 @@ def _on(facts: Facts, engine: str) -> np.ndarray:
 def _again(facts: Facts, sign: Sign, hw: NeuronCore) -> float:
     """Return the body if a line's instructions cost what they do on another chip."""
     engine = {id(k): e for k, e in zip(facts.kinds, facts.plan.engines)}
-    return facts.without(instrs=sign.instrs,
-                         work=lambda k, w: cost.work(k, hw, engine[id(k)]))
+    return facts.without(instrs=sign.instrs, work=lambda k, w: cost.work(k, hw, engine[id(k)]))
 
 
 # -- Tensor Engine -------------------------------------------------------------------------------
+
 
 def _one_pass(facts: Facts) -> NeuronCore:
     return facts.faster(pe_wide_instructions=1, pe_wide_passes=1, pe_transpose_passes=1)
@@ -77,10 +79,19 @@ def reloads(facts: Facts) -> Iterator[Sign]:
         kind = facts.kinds[n]
         stationary = kind.operands[kind.outputs]
         apart = stationary.strides[-1]
-        yield Sign(line, most, {
-            "rows": stationary.shape[0], "columns": stationary.elements // stationary.shape[0],
-            "moving": _moving(kind), "apart": f", its elements {apart} bytes apart"
-            if apart > stationary.dtype.itemsize else ""}, some)
+        yield Sign(
+            line,
+            most,
+            {
+                "rows": stationary.shape[0],
+                "columns": stationary.elements // stationary.shape[0],
+                "moving": _moving(kind),
+                "apart": f", its elements {apart} bytes apart"
+                if apart > stationary.dtype.itemsize
+                else "",
+            },
+            some,
+        )
 
 
 def no_reload(facts: Facts, sign: Sign) -> float:
@@ -101,7 +112,7 @@ def no_transposes(facts: Facts, sign: Sign) -> float:
     return facts.without(instrs=sign.instrs, work=_nothing)
 
 
-def _nothing(kind: Kind, work: Work) -> Work:
+def _nothing(kind: OpSpec, work: Work) -> Work:
     return replace(work, interval_us=0.0, latency_us=0.0)
 
 
@@ -115,11 +126,18 @@ def cold(facts: Facts) -> Iterator[Sign]:
     """A Tensor Engine whose clock is not full, after its first warm-up."""
     factor = facts.hw.timing.pe_cold_factor
     mine = np.flatnonzero(facts.plan.engine == TENSOR)
-    lost = facts.plan.busy["tensor"] - float(facts.interval[facts.kind[mine]].sum()) \
+    lost = (
+        facts.plan.busy["tensor"]
+        - float(facts.interval[facts.kind[mine]].sum())
         - _first_warmup(facts)
+    )
     if lost > 0.0 and factor > 1.0:
-        yield Sign(facts.busiest(mine, facts.interval), lost,
-                   {"factor": factor, "cold": lost * factor / (factor - 1.0)}, mine)
+        yield Sign(
+            facts.busiest(mine, facts.interval),
+            lost,
+            {"factor": factor, "cold": lost * factor / (factor - 1.0)},
+            mine,
+        )
 
 
 def warm(facts: Facts, sign: Sign) -> float:
@@ -129,9 +147,16 @@ def warm(facts: Facts, sign: Sign) -> float:
 
 # -- short instructions --------------------------------------------------------------------------
 
+
 def _no_gaps(facts: Facts) -> NeuronCore:
-    return facts.faster(pe_gap_cycles=0.0, min_interval_cycles=0, dve_gap_us=0.0, act_gap_us=0.0,
-                        pool_gap_us=0.0, pool_start_cycles=0)
+    return facts.faster(
+        pe_gap_cycles=0.0,
+        min_interval_cycles=0,
+        dve_gap_us=0.0,
+        act_gap_us=0.0,
+        pool_gap_us=0.0,
+        pool_start_cycles=0,
+    )
 
 
 def short_matmuls(facts: Facts) -> Iterator[Sign]:
@@ -141,9 +166,17 @@ def short_matmuls(facts: Facts) -> Iterator[Sign]:
     for line, most, n, some in _signs(facts, hw, _on(facts, "tensor")):
         moving = _moving(facts.kinds[n])
         if moving < facts.hw.gemm_moving_fmax:
-            yield Sign(line, most, {
-                "count": f"{len(some):,}", "moving": moving, "most": facts.hw.gemm_moving_fmax,
-                "fixed": float(saved[n]) * facts.hw.pe_ghz * 1e3}, some)
+            yield Sign(
+                line,
+                most,
+                {
+                    "count": f"{len(some):,}",
+                    "moving": moving,
+                    "most": facts.hw.gemm_moving_fmax,
+                    "fixed": float(saved[n]) * facts.hw.pe_ghz * 1e3,
+                },
+                some,
+            )
 
 
 def short_instructions(facts: Facts) -> Iterator[Sign]:
@@ -154,10 +187,17 @@ def short_instructions(facts: Facts) -> Iterator[Sign]:
     for line, most, n, some in _signs(facts, hw, short):
         engine = facts.plan.engines[n]
         out = facts.kinds[n].operands[0]
-        yield Sign(line, most, {
-            "count": f"{len(some):,}", "engine": NAMES[engine],
-            "elements": out.elements // out.shape[0],
-            "fixed": float(saved[n]) * facts.hw.ghz(engine) * 1e3}, some)
+        yield Sign(
+            line,
+            most,
+            {
+                "count": f"{len(some):,}",
+                "engine": NAMES[engine],
+                "elements": out.elements // out.shape[0],
+                "fixed": float(saved[n]) * facts.hw.ghz(engine) * 1e3,
+            },
+            some,
+        )
 
 
 def no_gaps(facts: Facts, sign: Sign) -> float:
@@ -173,22 +213,33 @@ def idle_lanes(facts: Facts) -> Iterator[Sign]:
     mine = np.flatnonzero(saves[facts.kind] > 0.0)
     for line, some in facts.by_line(mine):
         n = int(np.bincount(facts.kind[some]).argmax())
-        yield Sign(line, float(saves[facts.kind[some]].sum()), {
-            "engine": NAMES[facts.plan.engines[n]], "partitions": int(lanes[n]),
-            "pmax": facts.hw.pmax}, some)
+        yield Sign(
+            line,
+            float(saves[facts.kind[some]].sum()),
+            {
+                "engine": NAMES[facts.plan.engines[n]],
+                "partitions": int(lanes[n]),
+                "pmax": facts.hw.pmax,
+            },
+            some,
+        )
 
 
 def all_lanes(facts: Facts, sign: Sign) -> float:
     """With the work spread over all partitions."""
-    def spread(kind: Kind, work: Work) -> Work:
+
+    def spread(kind: OpSpec, work: Work) -> Work:
         share = max(p.shape[0] for p in kind.operands) / facts.hw.pmax
         saved = work.interval_us * (1.0 - share)
-        return replace(work, interval_us=work.interval_us - saved,
-                       latency_us=work.latency_us - saved)
+        return replace(
+            work, interval_us=work.interval_us - saved, latency_us=work.latency_us - saved
+        )
+
     return facts.without(instrs=sign.instrs, work=spread)
 
 
 # -- Scalar Engine -------------------------------------------------------------------------------
+
 
 def tables(facts: Facts) -> Iterator[Sign]:
     """Changes of the activation table."""
@@ -196,12 +247,16 @@ def tables(facts: Facts) -> Iterator[Sign]:
     mine = np.flatnonzero(table[facts.kind] != "")
     mine = mine[np.argsort(facts.plan.start[mine], kind="stable")]
     used = table[facts.kind[mine]]
-    changes = mine[np.append(True, used[1:] != used[:-1])[:len(mine)]]
+    changes = mine[np.append(True, used[1:] != used[:-1])[: len(mine)]]
     if len(changes) > 1:
         each = facts.hw.timing.act_table_us
         names = sorted(set(used.tolist()))
-        yield Sign(facts.busiest(changes, np.ones(len(facts.kinds))), each * len(changes),
-                   {"count": len(changes), "each": each, "functions": ", ".join(names)}, changes)
+        yield Sign(
+            facts.busiest(changes, np.ones(len(facts.kinds))),
+            each * len(changes),
+            {"count": len(changes), "each": each, "functions": ", ".join(names)},
+            changes,
+        )
 
 
 def no_tables(facts: Facts, sign: Sign) -> float:

@@ -1,4 +1,5 @@
 """Causes that lie with DMAs: their number, their pieces, and bytes that need not be moved."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ import numpy as np
 from ..chip.memory import HBM, SBUF
 from ..timing import whatif
 from ..timing.cost import Transfer, issue_us
-from ..trace.trace import Kind
+from ..trace.trace import OpSpec
 from .facts import Facts
 from .sign import Sign, size
 
@@ -23,13 +24,9 @@ BUSY = 0.75
 EFFICIENT = 0.3
 
 
-def _spilled(kind: Kind) -> bool:
-    return kind.row.name.startswith("spill_")
-
-
 def _plain(facts: Facts) -> np.ndarray:
     """Return the DMAs that the kernel asked for."""
-    return facts.of_kinds(lambda k, n: facts.plan.transfers[n] is not None and not _spilled(k))
+    return facts.of_kinds(lambda k, n: facts.plan.transfers[n] is not None and not k.row.spills)
 
 
 def _transfer(facts: Facts, n: int) -> Transfer:
@@ -53,6 +50,7 @@ def _excess(facts: Facts, mine: np.ndarray) -> float:
 
 # -- small pieces --------------------------------------------------------------------------------
 
+
 def transposing(facts: Facts) -> Iterator[Sign]:
     """DMAs that transpose."""
     mine = facts.of_kinds(lambda k, n: k.engine == "dma" and k.row.transposes)
@@ -65,18 +63,31 @@ def small_pieces(facts: Facts) -> Iterator[Sign]:
     """DMAs whose descriptors take longer than their bytes."""
     enough = facts.hw.timing.dma_small_write_bytes
 
-    def small(k: Kind, n: int) -> bool:
+    def small(k: OpSpec, n: int) -> bool:
         x = facts.plan.transfers[n]
-        return x is not None and not _spilled(k) and not k.row.transposes \
+        return (
+            x is not None
+            and not k.row.spills
+            and not k.row.transposes
             and x.nbytes // x.descriptors <= enough
+        )
+
     for line, some in facts.by_line(facts.of_kinds(small)):
         kinds = facts.kind[some]
         n = int(np.bincount(kinds).argmax())
         x = _transfer(facts, n)
         load = facts.kinds[n].operands[0].kind is not HBM
-        yield Sign(line, _excess(facts, some),
-                   {"piece": size(x.nbytes // x.descriptors), "enough": size(enough),
-                    "verb": "read" if load else "write", **_rates(facts, some)}, some)
+        yield Sign(
+            line,
+            _excess(facts, some),
+            {
+                "piece": size(x.nbytes // x.descriptors),
+                "enough": size(enough),
+                "verb": "read" if load else "write",
+                **_rates(facts, some),
+            },
+            some,
+        )
 
 
 def streaming(facts: Facts, sign: Sign) -> float:
@@ -99,42 +110,64 @@ def small_transfers(facts: Facts) -> Iterator[Sign]:
             continue
         kinds = facts.kind[some]
         n = int(np.bincount(kinds).argmax())
-        pattern = next((p for p in facts.kinds[n].operands if p.kind is SBUF),
-                       facts.kinds[n].operands[0])
+        pattern = next(
+            (p for p in facts.kinds[n].operands if p.kind is SBUF), facts.kinds[n].operands[0]
+        )
         parts = pattern.shape[0]
         most = float(facts.trigger_us[kinds].sum()) + _excess(facts, some)
-        yield Sign(line, most, {
-            "count": f"{len(some):,}", "nbytes": size(facts.nbytes[n]), "partitions": parts,
-            "pmax": facts.hw.pmax, "row": size(facts.nbytes[n] / parts),
-            "trigger": float(facts.trigger_us[n])}, some)
+        yield Sign(
+            line,
+            most,
+            {
+                "count": f"{len(some):,}",
+                "nbytes": size(facts.nbytes[n]),
+                "partitions": parts,
+                "pmax": facts.hw.pmax,
+                "row": size(facts.nbytes[n] / parts),
+                "trigger": float(facts.trigger_us[n]),
+            },
+            some,
+        )
 
 
 def joined(facts: Facts, sign: Sign) -> float:
     """As parts of DMAs so large that their queue is no slower than the DMA engines."""
-    def part(kind: Kind, x: Transfer) -> Transfer:
+
+    def part(kind: OpSpec, x: Transfer) -> Transfer:
         ideal, trigger = facts.stream_us(x.nbytes), issue_us(x, facts.hw, facts.dge)
         whole = x if kind.row.transposes else _streamed(facts, x)
         return replace(whole, triggers=min(1.0, ideal / trigger))
+
     return facts.without(instrs=sign.instrs, transfer=part)
 
 
 # -- bytes that need not be moved ----------------------------------------------------------------
 
+
 def spills(facts: Facts) -> Iterator[Sign]:
     """What tiles that do not fit cost."""
-    mine = facts.of_kinds(lambda k, n: _spilled(k))
+    mine = facts.of_kinds(lambda k, n: k.row.spills)
     if len(mine):
         us = facts.dma_us + facts.trigger_us + facts.interval
         psum = not facts.nbytes[facts.kind[mine]].any()
-        yield Sign(facts.busiest(mine, us), float(us[facts.kind[mine]].sum()),
-                   {"memory": "PSUM" if psum else "SBUF", "nbytes":
-                    size(sum(facts.kinds[k].operands[0].nbytes for k in facts.kind[mine]))}, mine)
+        yield Sign(
+            facts.busiest(mine, us),
+            float(us[facts.kind[mine]].sum()),
+            {
+                "memory": "PSUM" if psum else "SBUF",
+                "nbytes": size(sum(facts.kinds[k].operands[0].nbytes for k in facts.kind[mine])),
+            },
+            mine,
+        )
 
 
 def gone(facts: Facts, sign: Sign) -> float:
     """Without the instructions: they take no time."""
-    return facts.without(instrs=sign.instrs, transfer=lambda k, x: _scaled(x, 0.0),
-                         work=lambda k, w: replace(w, interval_us=0.0, latency_us=0.0))
+    return facts.without(
+        instrs=sign.instrs,
+        transfer=lambda k, x: _scaled(x, 0.0),
+        work=lambda k, w: replace(w, interval_us=0.0, latency_us=0.0),
+    )
 
 
 def _scaled(x: Transfer, share: float) -> Transfer:
@@ -144,7 +177,7 @@ def _scaled(x: Transfer, share: float) -> Transfer:
 def round_trips(facts: Facts) -> Iterator[Sign]:
     """Tensors that the kernel writes to HBM and reads again."""
     side, count = facts.hbm_side, len(facts.trace.storages)
-    ours = ~np.array([_spilled(k) for k in facts.kinds] or [False])[facts.kind[side["instr"]]]
+    ours = ~np.array([k.row.spills for k in facts.kinds] or [False])[facts.kind[side["instr"]]]
     wrote = np.bincount(side["storage"][side["write"] & ours], minlength=count) > 0
     read = np.bincount(side["storage"][~side["write"] & ours], minlength=count) > 0
     mine = (wrote & read)[side["storage"]] & ours
@@ -155,9 +188,15 @@ def round_trips(facts: Facts) -> Iterator[Sign]:
     there = facts.busiest(side["instr"][mine & side["write"]], facts.dma_us + facts.trigger_us)
     kinds = facts.kind[instrs]
     place = facts.where(there)
-    yield Sign(line, float((facts.dma_us + facts.trigger_us)[kinds].sum()),
-               {"nbytes": size(int(facts.nbytes[kinds].sum())),
-                "other": f"stored by line {place.line}" if place else "stored before"}, instrs)
+    yield Sign(
+        line,
+        float((facts.dma_us + facts.trigger_us)[kinds].sum()),
+        {
+            "nbytes": size(int(facts.nbytes[kinds].sum())),
+            "other": f"stored by line {place.line}" if place else "stored before",
+        },
+        instrs,
+    )
 
 
 def fused(facts: Facts, sign: Sign) -> float:
@@ -166,13 +205,12 @@ def fused(facts: Facts, sign: Sign) -> float:
 
 
 def repeated_loads(facts: Facts) -> Iterator[Sign]:
-    """Bytes of HBM that one line loads again and again. `more`: the share of each DMA that is new.
-    """
+    """Bytes of HBM that one line loads repeatedly. `more`: the share of each DMA that is new."""
     side = facts.hbm_side
-    plain = ~np.array([_spilled(k) or k.indirect for k in facts.kinds] or [False])
+    plain = ~np.array([k.row.spills or k.indirect for k in facts.kinds] or [False])
     loads = ~side["write"] & plain[facts.kind[side["instr"]]]
     written = np.unique(side["storage"][side["write"]])
-    loads &= ~np.isin(side["storage"], written)         # what changes may have to be read again
+    loads &= ~np.isin(side["storage"], written)  # what changes may have to be read again
     side = {name: column[loads] for name, column in side.items()}
     share = np.ones(len(facts.kind))
     _identical(facts, side, share)
@@ -184,9 +222,18 @@ def repeated_loads(facts: Facts) -> Iterator[Sign]:
         new = float((total * share[some]).sum())
         most = float(((1.0 - share[some]) * us[some]).sum())
         if len(again) and new:
-            yield Sign(line, most, {
-                "distinct": size(new), "times": f"{total.sum() / new:.3g}",
-                "nbytes": size(int(total.sum())), "count": f"{len(some):,}"}, again, share)
+            yield Sign(
+                line,
+                most,
+                {
+                    "distinct": size(new),
+                    "times": f"{total.sum() / new:.3g}",
+                    "nbytes": size(int(total.sum())),
+                    "count": f"{len(some):,}",
+                },
+                again,
+                share,
+            )
 
 
 def _identical(facts: Facts, side: dict[str, np.ndarray], share: np.ndarray) -> None:
@@ -228,23 +275,33 @@ def only_new(facts: Facts, sign: Sign) -> float:
     count = np.bincount(facts.kind[sign.instrs], minlength=len(facts.kinds))
     mean = dict(enumerate((total / np.maximum(1, count)).tolist()))
     ids = {id(k): n for n, k in enumerate(facts.kinds)}
-    return facts.without(instrs=sign.instrs,
-                         transfer=lambda k, x: _scaled(x, mean[ids[id(k)]]))
+    return facts.without(instrs=sign.instrs, transfer=lambda k, x: _scaled(x, mean[ids[id(k)]]))
 
 
 def wide(facts: Facts) -> Iterator[Sign]:
     """A kernel that only its bytes limit, and whose elements have 32 bits."""
     others = max(share for e, share in facts.share.items() if e != "dma")
     every = _plain(facts)
-    if facts.share["dma"] < BUSY or others >= BUSY \
-            or _excess(facts, every) > EFFICIENT * float(facts.dma_us[facts.kind[every]].sum()):
+    if (
+        facts.share["dma"] < BUSY
+        or others >= BUSY
+        or _excess(facts, every) > EFFICIENT * float(facts.dma_us[facts.kind[every]].sum())
+    ):
         return
-    mine = facts.of_kinds(lambda k, n: facts.plan.transfers[n] is not None
-                          and k.operands[0].dtype.itemsize == 4 and not _spilled(k))
+    mine = facts.of_kinds(
+        lambda k, n: (
+            facts.plan.transfers[n] is not None
+            and k.operands[0].dtype.itemsize == 4
+            and not k.row.spills
+        )
+    )
     if len(mine):
-        yield Sign(facts.busiest(mine, facts.dma_us),
-                   float(facts.dma_us[facts.kind[mine]].sum()) / 2,
-                   {"busy": facts.share["dma"], "other": others}, mine)
+        yield Sign(
+            facts.busiest(mine, facts.dma_us),
+            float(facts.dma_us[facts.kind[mine]].sum()) / 2,
+            {"busy": facts.share["dma"], "other": others},
+            mine,
+        )
 
 
 def narrow(facts: Facts, sign: Sign) -> float:

@@ -1,4 +1,5 @@
 """What the causes look at: one schedule, as arrays, and what it would take without some cost."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from ..chip.memory import HBM
 from ..errors import Where
 from ..timing import cost, whatif
 from ..timing.schedule import ENGINES, Schedule
-from ..trace.trace import Kind, Operands
+from ..trace.trace import Operands, OpSpec
 
 DMA = ENGINES.index("dma")
 
@@ -80,8 +81,10 @@ class Facts:
 
     def cheaper(self, hw: NeuronCore) -> np.ndarray:
         """Return what an instruction of each kind would save its engine on another chip."""
-        mine = [cost.work(k, hw, e).interval_us if w else 0.0
-                for k, e, w in zip(self.kinds, self.plan.engines, self.plan.works)]
+        mine = [
+            cost.work(k, hw, e).interval_us if w else 0.0
+            for k, e, w in zip(self.kinds, self.plan.engines, self.plan.works)
+        ]
         return self.interval - np.array(mine or [0.0])
 
     # -- DMA ---------------------------------------------------------------------------------
@@ -94,15 +97,19 @@ class Facts:
     @cached_property
     def dma_us(self) -> np.ndarray:
         """Return, by kind, how long a DMA takes of all DMA engines together."""
-        return np.array([x.us * x.engines / self.hw.dma_engines if x else 0.0
-                         for x in self.plan.transfers] or [0.0])
+        return np.array(
+            [x.us * x.engines / self.hw.dma_engines if x else 0.0 for x in self.plan.transfers]
+            or [0.0]
+        )
 
     @cached_property
     def trigger_us(self) -> np.ndarray:
         """Return, by kind, how long a DMA keeps what issues it: its queue, or what makes
         descriptors."""
-        return np.array([cost.issue_us(x, self.hw, self.dge) if x else 0.0
-                         for x in self.plan.transfers] or [0.0])
+        return np.array(
+            [cost.issue_us(x, self.hw, self.dge) if x else 0.0 for x in self.plan.transfers]
+            or [0.0]
+        )
 
     @cached_property
     def nbytes(self) -> np.ndarray:
@@ -148,7 +155,7 @@ class Facts:
         return ~data
 
 
-def is_transpose(kind: Kind) -> bool:
-    """Tell whether an instruction is a transpose on the Tensor Engine."""
+def is_transpose(kind: OpSpec) -> bool:
+    """Return whether an instruction is a transpose on the Tensor Engine."""
     flops = kind.row.flops(kind)
     return bool(flops.ops) and not flops.model

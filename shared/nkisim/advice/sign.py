@@ -1,4 +1,5 @@
 """What a cause finds: a line, and what is known about it."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field

@@ -1,4 +1,5 @@
-"""Causes that lie with memory: who waits until somebody else has done with a buffer."""
+"""Causes that lie with memory: instructions that wait until a buffer is free."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -16,15 +17,14 @@ BUSY = 0.75
 
 
 def _waits(facts: Facts) -> np.ndarray:
-    """Return how long each instruction waits for memory alone: when it has its data, and its queue.
-    """
+    """Return how long each instruction waits for memory alone, with its data and queue ready."""
     plan, deps, reuse = facts.plan, facts.plan.deps, facts.reuse
     ready = np.zeros(len(facts.kind))
     np.maximum.at(ready, deps.after[~reuse], plan.end[deps.before[~reuse]])
     free = np.zeros(len(facts.kind))
     np.maximum.at(free, deps.after[reuse], plan.end[deps.before[reuse]])
     order = np.lexsort((plan.issue, deps.queue))
-    same = np.append(False, np.diff(deps.queue[order]) == 0)[:len(order)]
+    same = np.append(False, np.diff(deps.queue[order]) == 0)[: len(order)]
     last = np.zeros(len(order))
     last[order[1:]] = np.where(same[1:], plan.issue[order[:-1]], 0.0)
     return np.maximum(0.0, np.minimum(free, plan.issue) - np.maximum(ready, last))
@@ -53,8 +53,12 @@ def single_buffer(facts: Facts) -> Iterator[Sign]:
     """Lines that wait for a buffer in SBUF."""
     waits = _waits(facts)
     for line, some in facts.by_line(np.flatnonzero((waits > 0.0) & ~_psum(facts))):
-        yield Sign(line, float(waits[some].sum()), {"other": _holder(facts, some)},
-                   np.flatnonzero(facts.line == line))
+        yield Sign(
+            line,
+            float(waits[some].sum()),
+            {"other": _holder(facts, some)},
+            np.flatnonzero(facts.line == line),
+        )
 
 
 def no_reuse(facts: Facts, sign: Sign) -> float:
@@ -73,7 +77,7 @@ def psum_banks(facts: Facts) -> Iterator[Sign]:
         return
     mine = np.flatnonzero(psum & (facts.plan.engine != DMA))
     line = facts.busiest(mine, facts.interval)
-    readers = facts.of_kinds(lambda k, n: any(p.kind is PSUM for p in k.operands[k.outputs:]))
+    readers = facts.of_kinds(lambda k, n: any(p.kind is PSUM for p in k.operands[k.outputs :]))
     place = facts.where(facts.busiest(readers, facts.interval)) if len(readers) else None
     idle = facts.body - facts.plan.busy["tensor"]
     other = f"line {place.line}" if place else "another instruction"
@@ -93,8 +97,9 @@ def one_tile(facts: Facts) -> Iterator[Sign]:
         return
     loads = facts.of_kinds(lambda k, n: k.engine == "dma" and bool(k.read_bytes))
     if len(loads):
-        yield Sign(facts.busiest(loads, facts.dma_us),
-                   float(facts.dma_us.max() + facts.interval.max()), {})
+        yield Sign(
+            facts.busiest(loads, facts.dma_us), float(facts.dma_us.max() + facts.interval.max()), {}
+        )
 
 
 def halved(facts: Facts, sign: Sign) -> float:

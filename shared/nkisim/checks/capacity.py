@@ -5,59 +5,51 @@ instructions; one that is overwritten as a whole begins anew. What does not fit 
 out and in again (spills), or refuses. The schedule of a profile counts what that costs; a plain
 run only says that it is so.
 """
-from __future__ import annotations
 
-from typing import Protocol
+from __future__ import annotations
 
 import numpy as np
 
-from ..chip.hw import NeuronCore
 from ..chip.memory import PSUM, SBUF
 from ..trace.footprint import Versions, accesses
 from ..trace.trace import Trace
+from .execution import Execution
 
-_NAMED = 3              # allocations that a message names
-
-
-class Launch(Protocol):
-    """What this pass has to know of the machine that ran a kernel."""
-
-    trace: Trace
-    hw: NeuronCore
-    direct: bool                    # the kernel places its tensors on chip itself
-
-    def find(self, id: str, severity: str, text: str, where: int = -1, other: int = -1) -> None:
-        """Add a finding."""
-
-    def found(self, id: str, where: int, other: int = -1) -> bool:
-        """Tell whether a finding has been added."""
+_NAMED = 3  # allocations that a message names
 
 
-def check_capacity(m: Launch) -> None:
+def check_capacity(m: Execution) -> None:
     """Add a finding for each memory on chip that the tiles of a run do not fit into."""
     stores, hw = m.trace.storages.table(), m.hw
     limits = {SBUF: hw.sbuf_usable_bytes, PSUM: hw.psum_bytes}
     placed = ~stores.hbm & ~stores.arena
-    all_together = {SBUF: stores.row_bytes[placed & ~stores.psum].sum(),
-                    PSUM: (-(-stores.row_bytes[placed & stores.psum] // hw.psum_bank_bytes)
-                           * hw.psum_bank_bytes).sum()}
+    all_together = {
+        SBUF: stores.row_bytes[placed & ~stores.psum].sum(),
+        PSUM: (
+            -(-stores.row_bytes[placed & stores.psum] // hw.psum_bank_bytes) * hw.psum_bank_bytes
+        ).sum(),
+    }
     if all(all_together[kind] <= limit for kind, limit in limits.items()):
-        return                                      # the usual case needs no lives
+        return  # the usual case needs no lives
     versions = accesses(m.trace, hw).versions
     lines = m.trace.instructions().line
     for kind, limit in limits.items():
         mine = np.flatnonzero((versions.psum == (kind is PSUM)) & (versions.bytes > 0))
         at, peak = _peak(versions, mine, len(lines))
-        if peak > limit and not m.found("NKI-R01", int(lines[at])):     # it says the same
+        if peak > limit and not m.findings.found("NKI-R01", int(lines[at])):  # it says the same
             unit, per = ("banks", hw.psum_bank_bytes) if kind is PSUM else ("bytes", 1)
-            m.find("NKI-M10", "warning", f"tiles that are alive at the same time take "
-                   f"{peak // per:,} {unit} per partition of {kind.upper()}, which has "
-                   f"{limit // per:,}: {_largest(m.trace, versions, mine, at, per, unit)}. On the "
-                   "chip the compiler moves some of them out and in again, or refuses the kernel",
-                   int(lines[at]))
+            m.findings.find(
+                "NKI-M10",
+                "warning",
+                f"tiles that are alive at the same time take "
+                f"{peak // per:,} {unit} per partition of {kind.upper()}, which has "
+                f"{limit // per:,}: {_largest(m.trace, versions, mine, at, per, unit)}. On the "
+                "chip the compiler moves some of them out and in again, or refuses the kernel",
+                int(lines[at]),
+            )
 
 
-def check_placed(m: Launch) -> None:
+def check_placed(m: Execution) -> None:
     """Add a finding for each tensor on chip that a kernel leaves to the compiler to place, if it
     places others itself."""
     if not m.direct:
@@ -66,9 +58,14 @@ def check_placed(m: Launch) -> None:
     left = ~stores.hbm & ~stores.arena & (stores.line >= 0)
     left &= np.isin(np.arange(len(left)), m.trace.operands().storage)
     for line in np.unique(stores.line[left]).tolist():
-        m.find("NKI-A06", "warning", "a tensor on chip is left to the compiler to place in a "
-               "kernel that places others itself; the SDK wants all of them to be placed by the "
-               "kernel: buffer=ncc.sbuf.mod_alloc(base_addr=...)", line)
+        m.findings.find(
+            "NKI-A06",
+            "warning",
+            "a tensor on chip is left to the compiler to place in a "
+            "kernel that places others itself; the SDK wants all of them to be placed by the "
+            "kernel: buffer=ncc.sbuf.mod_alloc(base_addr=...)",
+            line,
+        )
 
 
 def _peak(v: Versions, mine: np.ndarray, instructions: int) -> tuple[int, int]:
@@ -89,7 +86,9 @@ def _largest(trace: Trace, v: Versions, mine: np.ndarray, at: int, per: int, uni
         sums[line] = sums.get(line, 0) + size
     top = sorted(sums.items(), key=lambda item: -item[1])
     places = [trace.where(line) for line, _ in top]
-    words = [f"{size // per:,} {unit} from line {where.line if where else '?'}"
-             for where, (_, size) in zip(places[:_NAMED], top)]
+    words = [
+        f"{size // per:,} {unit} from line {where.line if where else '?'}"
+        for where, (_, size) in zip(places[:_NAMED], top)
+    ]
     more = len(top) - _NAMED
     return ", ".join(words) + (f" and {more} more" if more > 0 else "")

@@ -2,49 +2,50 @@
 
 A kernel that runs again, with other values, leaves the same record mostly.
 """
+
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any
 
-from ..chip.hw import NeuronCore
-from ..trace.trace import Trace
+from .execution import Execution
 
-MOST = 64               # records that are remembered
+MOST = 64  # records that are remembered
 _clean: dict[Hashable, None] = {}
 
 
-class Launch(Protocol):
-    """What the passes look at of the machine that ran a kernel."""
-
-    trace: Trace
-    hw: NeuronCore
-    arenas: dict[tuple, Any]
-    indexed: set[int]
-    asked_id: bool
-    skip_middle_end: bool
-    direct: bool
-    compute: bool
-    dialect: str
-
-
-def look_of(m: Launch, inputs: Iterable[Any]) -> Hashable:
+def look_of(m: Execution, inputs: Iterable[Any]) -> Hashable:
     """Return all that the passes depend on; `inputs`: the tensors that came in."""
     tr, hw = m.trace, m.hw
     words = (tr.rows, tr.starts, tr.storages.data, tr.node_parent, tr.node_loop)
     digest = blake2b(digest_size=16)
     for some in words:
         digest.update(some)
-    return (digest.digest(), tuple(map(len, words)), tuple(tr.kinds), tuple(tr.loop_kind),
-            tuple(tr.loop_line), hw.name, hw.sbuf_usable_bytes, hw.psum_bytes, hw.psum_bank_bytes,
-            m.dialect, m.compute, m.direct, m.asked_id, m.skip_middle_end, frozenset(m.indexed),
-            frozenset(st.id for st in m.arenas.values()),
-            tuple((t.storage.id, t.shape, t.dtype.num) for t in inputs))
+    return (
+        digest.digest(),
+        tuple(map(len, words)),
+        tuple(tr.kinds),
+        tuple(tr.loop_kind),
+        tuple(tr.loop_line),
+        hw.name,
+        hw.sbuf_usable_bytes,
+        hw.psum_bytes,
+        hw.psum_bank_bytes,
+        m.dialect,
+        m.compute,
+        m.direct,
+        m.asked_id,
+        m.skip_middle_end,
+        frozenset(m.indexed),
+        frozenset(m.unseen),
+        frozenset(st.id for st in m.arenas.values()),
+        tuple((t.storage.id, t.shape, t.dtype.num) for t in inputs),
+    )
 
 
 def is_clean(look: Hashable) -> bool:
-    """Tell whether nothing was found in a record that looked the same."""
+    """Return whether nothing was found in a record that looked the same."""
     return look in _clean
 
 

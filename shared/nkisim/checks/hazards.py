@@ -4,51 +4,38 @@ Iterations of `nl.affine_range`, and the instances of a grid, are independent by
 pass over the trace finds the promises that a kernel breaks: two iterations that write the same
 bytes, and an iteration that reads what another one wrote.
 """
-from __future__ import annotations
 
-from typing import Any, Protocol
+from __future__ import annotations
 
 import numpy as np
 
 from ..chip.memory import HBM
 from ..errors import NkiError, fail
 from ..trace.trace import Operands, Trace
-from .meetings import Meeting, Nodes, meetings, shared_bytes, strays
-
-
-class Launch(Protocol):
-    """What this pass has to know of the machine that ran a kernel."""
-
-    trace: Trace
-    arenas: dict[tuple, Any]         # the memories that the kernel allocates directly
-    asked_id: bool                  # the kernel has called nl.program_id
-    skip_middle_end: bool           # affine_range keeps the order of statements
-    cores: Any                      # the cores that run a kernel together, None for one
-
-    def find(self, id: str, severity: str, text: str, where: int = -1, other: int = -1) -> None:
-        """Add a finding."""
-
+from .execution import Execution
+from .iteration_conflicts import Conflict, Nodes, meetings, shared_bytes, strays
 
 _INDEPENDENT = {"affine_range": "iteration of nl.affine_range", "grid": "instance of the grid"}
 #: what to do about a value that another one wrote
 _INSTEAD = {
     "affine_range": "Use nl.sequential_range, += for a sum that is read after the loop, or a tile "
-                    "for each iteration",
+    "for each iteration",
     "grid": "Instances cannot wait for each other: do both parts in one, or in two kernels",
     "cores": "Let them wait for each other in between: nisa.core_barrier(tensor, (0, 1)) with this "
-             "tensor (a barrier orders no other one), or give each core rows of its own"}
+    "tensor (a barrier orders no other one), or give each core rows of its own",
+}
 
 
-def may_meet(m: Launch) -> bool:
-    """Tell whether run-time indices choose what iterations write that nothing orders.
+def may_meet(trace: Trace, in_order: bool) -> bool:
+    """Return whether run-time indices choose what iterations write that nothing orders.
 
     Whether those meet no pass over the trace can tell; a shuffled run can.
     """
-    free = {"grid"} if m.skip_middle_end else set(_INDEPENDENT)
-    return not free.isdisjoint(m.trace.loop_kind) and any(k.scatters for k in m.trace.kinds)
+    free = {"grid"} if in_order else set(_INDEPENDENT)
+    return not free.isdisjoint(trace.loop_kind) and any(k.scatters for k in trace.kinds)
 
 
-def check_loops(m: Launch, record: Trace | None = None) -> NkiError | None:
+def check_loops(m: Execution, record: Trace | None = None) -> NkiError | None:
     """Look for broken promises of affine loops; add findings, return the error of the first
     bytes in HBM that two iterations write (unless statements keep their order).
 
@@ -60,58 +47,97 @@ def check_loops(m: Launch, record: Trace | None = None) -> NkiError | None:
     stores = trace.storages.table()
     homes = np.where(stores.readonly, -1, stores.node)
     for st in m.arenas.values():
-        homes[st.id] = -1               # there the kernel says what may share bytes
+        homes[st.id] = -1  # there the kernel says what may share bytes
     every, nodes = trace.operands(), Nodes(trace)
     _, lines, node = trace.instructions()
     error: NkiError | None = None
-    met_at = [(met, int(lines[every.instr[met.access]]), int(lines[every.instr[met.write]]))
-              for met in meetings(trace, every, lines, node, homes, nodes)]
-    carried = {(int(every.storage[met.access]), line) for met, line, _ in met_at
-               if not every.write[met.access]}
+    met_at = [
+        (met, int(lines[every.instr[met.access]]), int(lines[every.instr[met.write]]))
+        for met in meetings(trace, every, lines, node, homes, nodes)
+        if not _onto_itself(trace, every, met.access)
+    ]
+    carried = {
+        (int(every.storage[met.access]), line)
+        for met, line, _ in met_at
+        if not every.write[met.access]
+    }
     for met, line, other in met_at:
         storage = int(every.storage[met.access])
         if not every.write[met.access]:
             kind = "cores" if m.cores else trace.loop_kind[met.loop]
-            _carried(m, met.loop, _what_is_read(trace, every, met, kind), line, other,
-                     nodes.first_two(met, node[every.instr[[met.access, met.write]]], trace))
-        elif (storage, line) not in carried:    # t[...] = f(t): that it is read says it all
+            _carried(
+                m,
+                met.loop,
+                _what_is_read(trace, every, met, kind),
+                line,
+                other,
+                nodes.first_two(met, node[every.instr[[met.access, met.write]]], trace),
+            )
+        elif (storage, line) not in carried:  # t[...] = f(t): that it is read says it all
             reads = np.flatnonzero((every.storage == storage) & ~every.write)
             used = nodes.inside(node[every.instr[reads]], met.loop).any()
             who = nodes.first_two(met, node[every.instr[[met.access, met.write]]], trace)
             error = error or _written_twice(m, trace, every, met, line, other, bool(used), who)
     for access, loop in strays(every, lines, node, homes, nodes):
-        _carried(m, loop, "reads a tile that another one has made; on the chip, where they overlap "
-                 "and run in any order, it may not be there yet. Use nl.sequential_range, or make "
-                 "the tile before the loop",
-                 int(lines[every.instr[access]]), int(stores.line[every.storage[access]]))
+        _carried(
+            m,
+            loop,
+            "reads a tile that another one has made; on the chip, where they overlap "
+            "and run in any order, it may not be there yet. Use nl.sequential_range, or make "
+            "the tile before the loop",
+            int(lines[every.instr[access]]),
+            int(stores.line[every.storage[access]]),
+        )
     return error
 
 
-def _what_is_read(trace: Trace, every: Operands, met: Meeting, kind: str) -> str:
+def _onto_itself(trace: Trace, every: Operands, access: int) -> bool:
+    """Return whether a transfer reads a place to write the same there, to wait for it (a fence)."""
+    if every.write[access]:
+        return False
+    forms, mine = trace.forms(), every.instr == every.instr[access]
+    kind, _, pattern = forms[every.form[access]]
+    return kind.engine == "dma" and any(
+        every.storage[w] == every.storage[access]
+        and every.offset[w] == every.offset[access]
+        and forms[every.form[w]][2] == pattern
+        for w in np.flatnonzero(mine & every.write)
+    )
+
+
+def _what_is_read(trace: Trace, every: Operands, met: Conflict, kind: str) -> str:
     """Return in words what an iteration reads of another one, and what to do about it."""
     write = trace.forms()[every.form[met.write]][0]
     some = _how_much(trace, every, met)
     if kind == "affine_range" and (write.accumulate or write.inplace):
-        return (f"reads a sum that others add to as well{some}; what is in it by then is undefined "
-                "on the chip, where they overlap. For the sum of one iteration create the "
-                "accumulator inside the loop; for a running sum use nl.sequential_range")
-    return (f"reads what another one wrote{some}; on the chip, where they overlap and run in any "
-            f"order, it may not be there yet. {_INSTEAD[kind]}")
+        return (
+            f"reads a sum that others add to as well{some}; what is in it by then is undefined "
+            "on the chip, where they overlap. For the sum of one iteration create the "
+            "accumulator inside the loop; for a running sum use nl.sequential_range"
+        )
+    return (
+        f"reads what another one wrote{some}; on the chip, where they overlap and run in any "
+        f"order, it may not be there yet. {_INSTEAD[kind]}"
+    )
 
 
-def _carried(m: Launch, loop: int, text: str, line: int, other: int, who: str = "") -> None:
+def _carried(m: Execution, loop: int, text: str, line: int, other: int, who: str = "") -> None:
     """Report a value that is carried from iteration to iteration; `who`: the first that meet."""
-    m.find("NKI-L02", _severity(m, loop),
-           f"{_one(m, loop)} {text}{who and f' (here {who})'}",
-           line, other)
+    m.findings.find(
+        "NKI-L02",
+        _severity(m, loop),
+        f"{_one(m, loop)} {text}{who and f' (here {who})'}",
+        line,
+        other,
+    )
 
 
-def _one(m: Launch, loop: int) -> str:
+def _one(m: Execution, loop: int) -> str:
     kind = m.trace.loop_kind[loop]
     return "a core" if m.cores and kind == "grid" else f"an {_INDEPENDENT[kind]}"
 
 
-def _severity(m: Launch, loop: int) -> str:
+def _severity(m: Execution, loop: int) -> str:
     """Return how bad it is that iterations meet; in order, they may.
 
     skip_middle_end_transformations lets affine_range run as sequential_range does.
@@ -120,7 +146,7 @@ def _severity(m: Launch, loop: int) -> str:
     return "note" if in_order else "warning"
 
 
-def _how_much(trace: Trace, every: Operands, met: Meeting) -> str:
+def _how_much(trace: Trace, every: Operands, met: Conflict) -> str:
     """Return in words how much of an access another iteration wrote, if not all of it."""
     if met.same:
         return ""
@@ -129,8 +155,16 @@ def _how_much(trace: Trace, every: Operands, met: Meeting) -> str:
     return f" ({round(np.isin(mine, others).mean() * size):,} of {size:,} elements)"
 
 
-def _written_twice(m: Launch, trace: Trace, every: Operands, met: Meeting, line: int, other: int,
-                   used: bool, who: str) -> NkiError | None:
+def _written_twice(
+    m: Execution,
+    trace: Trace,
+    every: Operands,
+    met: Conflict,
+    line: int,
+    other: int,
+    used: bool,
+    who: str,
+) -> NkiError | None:
     """Report two iterations that write the same bytes: an error in HBM, a warning on chip.
 
     `used`: iterations of that loop read them as well. `who`: the first that meet.
@@ -139,37 +173,70 @@ def _written_twice(m: Launch, trace: Trace, every: Operands, met: Meeting, line:
     hbm = trace.storages[int(every.storage[met.access])].kind is HBM
     some = _how_much(trace, every, met)
     one = "core" if m.cores and kind == "grid" else _INDEPENDENT[kind]
-    text = (f"more than one {one} writes the same "
-            + ("HBM elements" if hbm else "tile" if met.same else "elements of a tile") + some
-            + f" (here {who})")
+    text = (
+        f"more than one {one} writes the same "
+        + ("HBM elements" if hbm else "tile" if met.same else "elements of a tile")
+        + some
+        + f" (here {who})"
+    )
     if kind == "grid" and not m.asked_id:
-        m.find("NKI-L05", "note", "every instance of the grid does the same work and writes the "
-               "same HBM elements: the kernel does not use nl.program_id. The result is right, and "
-               "takes as many times longer as there are instances", line, other)
+        m.findings.find(
+            "NKI-L05",
+            "note",
+            "every instance of the grid does the same work and writes the "
+            "same HBM elements: the kernel does not use nl.program_id. The result is right, and "
+            "takes as many times longer as there are instances",
+            line,
+            other,
+        )
         return None
     severity = _severity(m, met.loop)
     if hbm and m.cores and int(every.storage[met.access]) not in m.cores.replaced:
-        m.find("NKI-L04", "note", text + ", and the same values: one of them would do", line, other)
+        m.findings.find(
+            "NKI-L04", "note", text + ", and the same values: one of them would do", line, other
+        )
         return None
     if hbm and m.cores and line == other and any(m.cores.met):
-        m.find("NKI-L04", "note", f"{text}, in one line: right if both write the same values, as "
-               "cores do that both do all of the work", line, other)
+        m.findings.find(
+            "NKI-L04",
+            "note",
+            f"{text}, in one line: right if both write the same values, as "
+            "cores do that both do all of the work",
+            line,
+            other,
+        )
         return None
     if hbm and severity != "note":
-        return fail("NKI-L04", text, where=m.trace.where(line),
-                    given=f"two destinations overlap{some}" if some else
-                          "the destination does not depend on the loop variable"
-                          if kind == "affine_range" else
-                          "the destination does not depend on nl.program_id",
-                    limit="iterations are independent; only += -= *= /= may meet in one place",
-                    hint="step by as much as is stored: out[i * size:(i + 1) * size]" if some else
-                         "index the destination with the loop variable, or use "
-                         "nl.sequential_range" if kind == "affine_range" else
-                         _INSTEAD["cores"] if m.cores else
-                         "index the destination with nl.program_id(axis)")
-    m.find("NKI-L05", severity, text + (
-        "; they may overlap, so each needs its own: create the tile inside the loop, or use "
-        "nl.sequential_range" if used else
-        ", and none reads it: what all but the last one computed is lost, and which is the last is "
-        "undefined. Was a sum meant? += adds"), line, other)
+        return fail(
+            "NKI-L04",
+            text,
+            where=m.trace.where(line),
+            given=f"two destinations overlap{some}"
+            if some
+            else "the destination does not depend on the loop variable"
+            if kind == "affine_range"
+            else "the destination does not depend on nl.program_id",
+            limit="iterations are independent; only += -= *= /= may meet in one place",
+            hint="step by as much as is stored: out[i * size:(i + 1) * size]"
+            if some
+            else "index the destination with the loop variable, or use nl.sequential_range"
+            if kind == "affine_range"
+            else _INSTEAD["cores"]
+            if m.cores
+            else "index the destination with nl.program_id(axis)",
+        )
+    m.findings.find(
+        "NKI-L05",
+        severity,
+        text
+        + (
+            "; they may overlap, so each needs its own: create the tile inside the loop, or use "
+            "nl.sequential_range"
+            if used
+            else ", and none reads it: what all but the last one computed is lost, and "
+            "which is the last is undefined. Was a sum meant? += adds"
+        ),
+        line,
+        other,
+    )
     return None

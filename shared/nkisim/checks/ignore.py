@@ -1,4 +1,5 @@
 """Findings that were looked at: `# nkisim: ignore[NKI-L05] reason` on a line turns them off."""
+
 from __future__ import annotations
 
 import linecache
@@ -11,10 +12,21 @@ from .finding import Finding
 _COMMENT = re.compile(r"#\s*nkisim:\s*ignore\[([A-Z0-9, -]+)\]\s*(.*)")
 
 
+_heeded = True
+
+
+def heed_comments(yes: bool) -> None:
+    """Let comments turn findings off in this process, or not."""
+    global _heeded
+    _heeded = yes
+
+
 def is_ignored(finding: Finding) -> bool:
-    """Tell whether a comment with a reason, on a line that a finding names, turns it off."""
-    return any(finding.id in ids and reason
-               for ids, reason in map(_comment, (finding.where, finding.other)))
+    """Return whether a comment with a reason, on a line that a finding names, turns it off."""
+    return any(
+        finding.id in ids and reason
+        for ids, reason in map(_comment, (finding.where, finding.other))
+    )
 
 
 def kept(findings: Iterable[Finding]) -> list[Finding]:
@@ -27,14 +39,22 @@ def kept(findings: Iterable[Finding]) -> list[Finding]:
         for place in (finding.where, finding.other):
             ids, reason = _comment(place)
             if finding.id in ids and not reason:
-                out.append(Finding("NKI-X03", "note", f"{finding.id} is not ignored here: a reason "
-                                   "belongs behind the bracket", place))
+                out.append(
+                    Finding(
+                        "NKI-X03",
+                        "note",
+                        f"{finding.id} is not ignored here: a reason belongs behind the bracket",
+                        place,
+                    )
+                )
     return out
 
 
 def _comment(place: Where | None) -> tuple[frozenset[str], str]:
     """Return the ids that a line's comment names, and its reason."""
-    found = _COMMENT.search(linecache.getline(place.file, place.line)) if place else None
+    found = (
+        _COMMENT.search(linecache.getline(place.file, place.line)) if place and _heeded else None
+    )
     if found is None:
         return frozenset(), ""
     return frozenset(word.strip() for word in found[1].split(",")), found[2].strip()

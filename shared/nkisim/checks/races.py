@@ -5,6 +5,7 @@ tensors are moved by DMAs that its engine does not hold up. An exchange (nisa.se
 order everything. So a tensor in HBM is another one after each wait that orders it, and two cores
 that meet in one of them have a race.
 """
+
 from __future__ import annotations
 
 import numpy as np
@@ -20,7 +21,7 @@ def between_waits(trace: Trace, nodes: list[int]) -> Trace:
     `nodes`: the node of each core in the record.
     """
     kinds = trace.kind_ids()
-    meets = np.array([k.row.meets for k in trace.kinds] or [False])[kinds]
+    meets = np.array([k.row.is_collective for k in trace.kinds] or [False])[kinds]
     if not meets.any():
         return trace
     barrier = meets & np.array([k.engine != "dma" for k in trace.kinds])[kinds]
@@ -36,11 +37,13 @@ def between_waits(trace: Trace, nodes: list[int]) -> Trace:
             uses = mine & (every.storage == storage)
             epoch[uses] += np.searchsorted(at, every.instr[uses])
     later = np.flatnonzero((epoch > 0) & trace.storages.table().hbm[every.storage])
-    pairs, which = np.unique(np.stack([every.storage[later], epoch[later]]), axis=1,
-                             return_inverse=True)
+    pairs, which = np.unique(
+        np.stack([every.storage[later], epoch[later]]), axis=1, return_inverse=True
+    )
     new = np.array([draft.storage(s, HBM) for s in pairs[0].tolist()], np.int64)
     if len(later):
-        draft.rows[operand_at(draft.starts[every.instr[later]], every.number[later])] = \
-            new[which.reshape(-1)]
+        draft.rows[operand_at(draft.starts[every.instr[later]], every.number[later])] = new[
+            which.reshape(-1)
+        ]
     draft.dropped |= barrier
     return draft.finish()

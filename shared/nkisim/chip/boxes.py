@@ -4,15 +4,16 @@ To mark every element of an output costs a good part of what it costs to write i
 two or three numbers. What is no rectangle, or would be one of very many, is refused: then marks
 have to do (`marks` makes them of what has been written so far).
 """
+
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
 import numpy as np
 
-MOST = 64           # ranges of columns, and of rows for each, that are told apart
+MOST = 64  # ranges of columns, and of rows for each, that are told apart
 
-Box = tuple[int, int, int, int]         # first row, past the last one; first column, past the last
+Box = tuple[int, int, int, int]  # first row, past the last one; first column, past the last
 
 
 class Boxes:
@@ -27,11 +28,12 @@ class Boxes:
 
     def __init__(self, size: int, width: int):
         self.size, self.width, self.left = size, width, size
-        self._apart = True              # no range of columns overlaps another one
+        self._apart = True  # no range of columns overlaps another one
         self._rows: dict[tuple[int, int], list[int]] = {}
 
-    def add(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
-            ) -> bool:
+    def add(
+        self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+    ) -> bool:
         """Note that all elements of an access pattern (bytes) are written; False: it is refused."""
         run = _run(shape, strides, itemsize)
         box = self._box(offset, shape[0], strides[0], run) if run else None
@@ -46,33 +48,34 @@ class Boxes:
                     continue
                 common = _common(rows, top, bottom)
                 if common and a <= lo and hi <= b and common == bottom - top:
-                    return True                         # nothing new
+                    return True  # nothing new
                 if common and (a < lo or hi < b or rows[0] < top or bottom < rows[-1]):
                     return False
                 if common:
-                    inside.append((a, b))               # a part of what is written now
+                    inside.append((a, b))  # a part of what is written now
                 else:
                     self._apart = False
             for a, b in inside:
                 self.left += _length(self._rows.pop((a, b))) * (b - a)
             rows = self._rows.setdefault((lo, hi), [top, top])
-        if rows[-1] == top:                             # the next one down
+        if rows[-1] == top:  # the next one down
             rows[-1] = bottom
             self.left -= (bottom - top) * (hi - lo)
         else:
             before = _length(rows)
             i, j = bisect_left(rows, top), bisect_right(rows, bottom)
-            rows[i:j] = [top][i % 2:] + [bottom][j % 2:]        # what touches another joins it
+            rows[i:j] = [top][i % 2 :] + [bottom][j % 2 :]  # what touches another joins it
             self.left -= (_length(rows) - before) * (hi - lo)
         return len(rows) <= 2 * MOST and len(self._rows) <= MOST
 
-    def has(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
-            ) -> bool | None:
-        """Tell whether all elements of an access pattern have been written, None if that is
+    def has(
+        self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+    ) -> bool | None:
+        """Return whether all elements of an access pattern have been written, None if that is
         unclear."""
         run = _run(shape, strides, itemsize)
         exact = run > 0
-        if not exact and len(shape) > 1 and min(strides) >= 0:          # the hull of it
+        if not exact and len(shape) > 1 and min(strides) >= 0:  # the hull of it
             run = itemsize + sum((n - 1) * s for n, s in zip(shape[1:], strides[1:]))
         box = self._box(offset, shape[0], strides[0], run) if run else None
         if box is None:
@@ -93,13 +96,13 @@ class Boxes:
         if rows > 1:
             if stride != run:
                 return None
-            run *= rows                                 # one behind the other
+            run *= rows  # one behind the other
         if lo + run <= width:
             return top, top + 1, lo, lo + run
         return (top, top + run // width, 0, width) if lo == 0 and run % width == 0 else None
 
     def alike(self, rows: int) -> bool:
-        """Tell whether so many rows are all alike."""
+        """Return whether so many rows are all alike."""
         return all(found == [0, rows] for found in self._rows.values())
 
     def marks(self, size: int, grain: int) -> np.ndarray:
@@ -107,8 +110,8 @@ class Boxes:
         plane = np.zeros((-(-size // self.width), self.width // grain), np.bool_)
         for (lo, hi), rows in self._rows.items():
             for top, bottom in zip(rows[::2], rows[1::2]):
-                plane[top:bottom, lo // grain:hi // grain] = True
-        return plane.reshape(-1)[:size // grain]
+                plane[top:bottom, lo // grain : hi // grain] = True
+        return plane.reshape(-1)[: size // grain]
 
 
 def width_of(size: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
@@ -124,7 +127,7 @@ def _length(rows: list[int]) -> int:
 def _common(rows: list[int], top: int, bottom: int) -> int:
     """Return how many rows between `top` and `bottom` there are in ranges of them."""
     i, j = bisect_right(rows, top), bisect_left(rows, bottom)
-    return _length([top][(i + 1) % 2:] + rows[i:j] + [bottom][(j + 1) % 2:])
+    return _length([top][(i + 1) % 2 :] + rows[i:j] + [bottom][(j + 1) % 2 :])
 
 
 def _run(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> int:

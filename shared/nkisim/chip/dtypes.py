@@ -5,6 +5,7 @@ A data type is a `np.dtype`. tfloat32 (8 exponent bits, 10 mantissa bits, 4 byte
 arrays that `cast` has rounded: see `storage`. Engines compute in float32, so every cast between
 different types passes through float32.
 """
+
 from __future__ import annotations
 
 import difflib
@@ -44,26 +45,75 @@ np.sctypeDict.update({dtype.names[0]: dtype for dtype in PACKED if dtype.names})
 FP32_MIN = np.finfo(np.float32).min  # nl.fp32.min, bit pattern 0xFF7FFFFF
 
 _NAMES: dict[np.dtype, str] = {
-    BOOL: "bool", UINT8: "uint8", INT8: "int8", UINT16: "uint16", INT16: "int16",
-    UINT32: "uint32", INT32: "int32", FLOAT8_E4M3: "float8_e4m3", FLOAT8_E5M2: "float8_e5m2",
-    FLOAT16: "float16", BFLOAT16: "bfloat16", TFLOAT32: "tfloat32", FLOAT32: "float32",
+    BOOL: "bool",
+    UINT8: "uint8",
+    INT8: "int8",
+    UINT16: "uint16",
+    INT16: "int16",
+    UINT32: "uint32",
+    INT32: "int32",
+    FLOAT8_E4M3: "float8_e4m3",
+    FLOAT8_E5M2: "float8_e5m2",
+    FLOAT16: "float16",
+    BFLOAT16: "bfloat16",
+    TFLOAT32: "tfloat32",
+    FLOAT32: "float32",
 }
 SUPPORTED: tuple[np.dtype, ...] = tuple(_NAMES)
 NEWER: dict[np.dtype, str] = {
-    FLOAT8_E4M3FN: "float8_e4m3fn", FLOAT8_E8M0FNU: "float8_e8m0fnu",
-    FLOAT8_E4M3FN_X4: "float8_e4m3fn_x4", FLOAT8_E5M2_X4: "float8_e5m2_x4",
+    FLOAT8_E4M3FN: "float8_e4m3fn",
+    FLOAT8_E8M0FNU: "float8_e8m0fnu",
+    FLOAT8_E4M3FN_X4: "float8_e4m3fn_x4",
+    FLOAT8_E5M2_X4: "float8_e5m2_x4",
     FLOAT4_E2M1FN_X4: "float4_e2m1fn_x4",
 }
-_FLOATS = frozenset((FLOAT8_E4M3FN, FLOAT8_E8M0FNU, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, BFLOAT16,
-                     TFLOAT32, FLOAT32))
+_FLOATS = frozenset(
+    (FLOAT8_E4M3FN, FLOAT8_E8M0FNU, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, BFLOAT16, TFLOAT32, FLOAT32)
+)
 
 # Every spelling that is found without asking NumPy: dtypes, their scalar types, their names.
-_KNOWN: dict[Any, np.dtype] = {spelling: dtype for dtype, text in _NAMES.items()
-                               for spelling in (dtype, dtype.type, text)}
+_KNOWN: dict[Any, np.dtype] = {
+    spelling: dtype for dtype, text in _NAMES.items() for spelling in (dtype, dtype.type, text)
+}
 del _KNOWN[np.void]  # any raw-bytes dtype has this type, only "V4" is tfloat32
 _KNOWN.update({bool: BOOL, "bool_": BOOL})
 _KNOWN.update((spelling, dtype) for dtype, text in NEWER.items() for spelling in (dtype, text))
 _KNOWN.update({ml_dtypes.float8_e4m3fn: FLOAT8_E4M3FN, ml_dtypes.float8_e8m0fnu: FLOAT8_E8M0FNU})
+
+
+#: how other libraries call the data types
+_OTHER_LIBRARIES = {
+    "fp32": "float32",
+    "f32": "float32",
+    "float": "float32",
+    "single": "float32",
+    "tf32": "tfloat32",
+    "fp16": "float16",
+    "f16": "float16",
+    "half": "float16",
+    "bf16": "bfloat16",
+    "int": "int32",
+    "i32": "int32",
+    "s32": "int32",
+    "long": "int32",
+    "u32": "uint32",
+    "i16": "int16",
+    "u16": "uint16",
+    "short": "int16",
+    "i8": "int8",
+    "u8": "uint8",
+    "char": "int8",
+    "byte": "uint8",
+    "fp8": "float8_e4m3",
+    "float8": "float8_e4m3",
+    "float32": "float32",
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "int32": "int32",
+    "int64": "int32",
+    "float64": "float32",
+    "double": "float32",
+}
 
 
 def normalize(dtype: Any) -> np.dtype:
@@ -76,7 +126,7 @@ def normalize(dtype: Any) -> np.dtype:
     except (KeyError, TypeError):  # TypeError: not even hashable
         pass
     try:
-        own = getattr(dtype, "dtype", None)             # of a scalar type of JAX: jnp.bfloat16
+        own = getattr(dtype, "dtype", None)  # of a scalar type of JAX: jnp.bfloat16
         found = own if isinstance(own, np.dtype) else np.dtype(dtype) if dtype is not None else None
     except TypeError:
         found = None
@@ -89,13 +139,17 @@ def normalize(dtype: Any) -> np.dtype:
             what=f"There is no {found.name} on the chip.",
             limit="tensor elements have at most 32 bits",
             given=f"dtype {found.name}",
-            hint=f"Convert on the host before the call: x.astype(np.{to}). "
-                 f"NumPy makes {found.name} when it is not told otherwise.",
+            hint=f"dtype=nl.{to}: Python's own {dtype.__name__} has 64 bits"
+            if dtype is float or dtype is int
+            else f"Convert on the host before the call: x.astype(np.{to}). "
+            f"NumPy makes {found.name} when it is not told otherwise.",
         )
     text = found.name if found is not None else str(dtype)
     hint = "Use one of nl.float32, nl.bfloat16, nl.float16, nl.int32 ..."
     if found is not None and found.newbyteorder("=") in _NAMES:
         hint = f"Its bytes are in the wrong order: convert with x.astype(np.{text})."
+    elif meant := _OTHER_LIBRARIES.get(text.lower().removeprefix("torch.")):
+        hint = f"dtype=nl.{meant}"
     elif near := difflib.get_close_matches(text.lower(), _NAMES.values(), n=3):
         hint = f"Did you mean {' or '.join(near)}?"
     raise NkiError(
@@ -114,13 +168,18 @@ def name(dtype: Any) -> str:
 
 
 def is_float(dtype: np.dtype) -> bool:
-    """Tell whether a normalized dtype is a floating-point type."""
+    """Return whether a normalized dtype is a floating-point type."""
     return dtype in _FLOATS
 
 
 def is_int(dtype: np.dtype) -> bool:
-    """Tell whether a normalized dtype is an integer type; bool counts, it is stored as uint8."""
+    """Return whether a normalized dtype is an integer type; bool counts, it is stored as uint8."""
     return dtype not in _FLOATS
+
+
+def is_int32(dtype: np.dtype) -> bool:
+    """Return whether a normalized dtype is int32 or uint32."""
+    return dtype in (INT32, UINT32)
 
 
 def storage(dtype: np.dtype) -> np.dtype:
@@ -145,8 +204,11 @@ def precision() -> Iterator[None]:
     """Store values as NKI_PRECISE_FP says: 1 (default) rounded to their dtype, 0 in float32."""
     value = os.environ.get(PRECISE_VARIABLE) or "1"
     if value not in ("0", "1"):
-        raise NkiError(id="NKI-K13", what=f"{PRECISE_VARIABLE} is neither 0 nor 1.",
-                       given=f"{PRECISE_VARIABLE}={value}")
+        raise NkiError(
+            id="NKI-K13",
+            what=f"{PRECISE_VARIABLE} is neither 0 nor 1.",
+            given=f"{PRECISE_VARIABLE}={value}",
+        )
     token = PRECISE.set(value == "1")
     try:
         yield
@@ -159,10 +221,15 @@ def precision() -> Iterator[None]:
 _FLOAT_PAIRS = {  # pairs of different floats without float32, which always wins
     frozenset((FLOAT16, BFLOAT16)): FLOAT32,  # neither holds the other
     frozenset((FLOAT8_E4M3, FLOAT8_E5M2)): BFLOAT16,
-    **{frozenset((TFLOAT32, small)): TFLOAT32
-       for small in (FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2)},
-    **{frozenset((half, eighth)): half
-       for half in (FLOAT16, BFLOAT16) for eighth in (FLOAT8_E4M3, FLOAT8_E5M2)},
+    **{
+        frozenset((TFLOAT32, small)): TFLOAT32
+        for small in (FLOAT16, BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2)
+    },
+    **{
+        frozenset((half, eighth)): half
+        for half in (FLOAT16, BFLOAT16)
+        for eighth in (FLOAT8_E4M3, FLOAT8_E5M2)
+    },
 }
 
 
@@ -198,17 +265,22 @@ def of_scalar(value: Any) -> np.dtype:
     if isinstance(value, (float, np.float64)):
         return FLOAT32
     if isinstance(value, (int, np.int64, np.uint64)):
-        if -2**31 <= value < 2**31:
+        if -(2**31) <= value < 2**31:
             return INT32
         if 0 <= value < 2**32:
             return UINT32
-        raise NkiError(id="NKI-D03", what="An integer constant does not fit in 32 bits.",
-                       limit="-2147483648 ... 4294967295", given=str(value),
-                       hint="Write it as a float if its exact bits do not matter.")
+        raise NkiError(
+            id="NKI-D03",
+            what="An integer constant does not fit in 32 bits.",
+            limit="-2147483648 ... 4294967295",
+            given=str(value),
+            hint="Write it as a float if its exact bits do not matter.",
+        )
     return normalize(getattr(value, "dtype", type(value)))
 
 
 # --- casting -------------------------------------------------------------------------------------
+
 
 def as_float32(src: np.ndarray) -> np.ndarray:
     """Return `src` as float32 for computing; the same array, not a copy, if it is float32."""
@@ -234,14 +306,17 @@ def from_host(a: np.ndarray, dtype: np.dtype) -> np.ndarray:
     Integers go to integers without passing through float32, which ends at 2**24; rounding,
     saturation and NaN are those of `cast`.
     """
-    if a.dtype.kind in "OSUMmc":            # Python objects, texts, dates, complex numbers
-        normalize(a.dtype)                  # raises
+    if a.dtype.kind in "OSUMmc":  # Python objects, texts, dates, complex numbers
+        normalize(a.dtype)  # raises
     if a.dtype.itemsize < 8 or is_float(dtype) or dtype == BOOL:
         small = a.astype(FLOAT32) if a.dtype.itemsize == 8 else a
         return cast(small, dtype, np.empty(a.shape, FLOAT32 if dtype == TFLOAT32 else dtype))
     limits = np.iinfo(dtype)
-    whole = np.nan_to_num(np.rint(a), posinf=limits.max, neginf=limits.min) \
-        if a.dtype.kind == "f" else a
+    whole = (
+        np.nan_to_num(np.rint(a), posinf=limits.max, neginf=limits.min)
+        if a.dtype.kind == "f"
+        else a
+    )
     least = 0 if a.dtype.kind == "u" else limits.min
     return np.clip(whole, least, limits.max).astype(dtype)
 
@@ -258,8 +333,13 @@ def cast(src: np.ndarray, dtype: np.dtype, out: np.ndarray | None = None) -> np.
     if out is None:
         out = np.empty(src.shape, storage(dtype))
     if src.dtype == dtype and dtype != TFLOAT32:
-        if src.ndim == 2 and src.size >= _TURNED and 0 < src.strides[0] < src.strides[1] \
-                and src.strides[1] % _COLLIDES == 0 and out.shape == src.shape:
+        if (
+            src.ndim == 2
+            and src.size >= _TURNED
+            and 0 < src.strides[0] < src.strides[1]
+            and src.strides[1] % _COLLIDES == 0
+            and out.shape == src.shape
+        ):
             _turn(src, out)
         else:
             np.copyto(out, src)
@@ -273,6 +353,8 @@ def cast(src: np.ndarray, dtype: np.dtype, out: np.ndarray | None = None) -> np.
         _round_tf32(x, out)
     elif dtype in _FLOATS:
         np.copyto(out, x, casting="unsafe")
+        if out.itemsize == 1:
+            _say_overflow(x, out)
     elif dtype == BOOL:
         np.not_equal(x, 0, out=out)
     else:
@@ -280,9 +362,9 @@ def cast(src: np.ndarray, dtype: np.dtype, out: np.ndarray | None = None) -> np.
     return out
 
 
-_TURNED = 1 << 12               # elements from which on `_turn` is worth it
-_COLLIDES = 1 << 9              # bytes: rows a multiple of this apart share few lines of a cache
-_TURNED_AT_ONCE = 1 << 17       # bytes of its buffer, which should stay in a cache of the CPU
+_TURNED = 1 << 12  # elements from which on `_turn` is worth it
+_COLLIDES = 1 << 9  # bytes: rows a multiple of this apart share few lines of a cache
+_TURNED_AT_ONCE = 1 << 17  # bytes of its buffer, which should stay in a cache of the CPU
 
 
 def _turn(src: np.ndarray, out: np.ndarray) -> None:
@@ -297,9 +379,21 @@ def _turn(src: np.ndarray, out: np.ndarray) -> None:
     apart = 64 // src.itemsize
     buffer = np.empty((min(step, columns), rows + apart), src.dtype)[:, :rows]
     for i in range(0, columns, step):
-        part = buffer[:columns - i]
-        part[...] = src.T[i:i + step]
-        out[:, i:i + step] = part.T
+        part = buffer[: columns - i]
+        part[...] = src.T[i : i + step]
+        out[:, i : i + step] = part.T
+
+
+def _say_overflow(x: np.ndarray, out: np.ndarray) -> None:
+    """Call who asked NumPy to be told of an overflow: casts to 8-bit floats do not say it."""
+    told = np.geterrcall()
+    if (
+        np.geterr()["over"] == "call"
+        and callable(told)
+        and not np.isfinite(out.astype(FLOAT32)).all()
+        and np.isfinite(x).all()
+    ):
+        told("overflow", 2)
 
 
 def _to_integer(x: np.ndarray, dtype: np.dtype, out: np.ndarray) -> None:

@@ -3,6 +3,7 @@
 Figures stand with their sources in a file for each generation (`trn1.py` ...); what a field means
 is in `core.py`. A new generation is a file and a place in `CORES`.
 """
+
 from __future__ import annotations
 
 import os
@@ -18,6 +19,8 @@ DEFAULT_TARGET = "trn1"
 
 CORES = (TRN1, TRN2, TRN3)
 TARGETS = tuple(core.name for core in CORES)
+#: names and numbers of the generations, as `nisa.nc_version` has them: kernels compare them
+VERSIONS = {core.version: core.generation for core in CORES}
 _BY_NAME = {alias: core for core in CORES for alias in (core.name, *core.aliases)}
 
 
@@ -42,5 +45,19 @@ def get(target: str | None = None) -> NeuronCore:
     return core
 
 
-__all__ = ["CORES", "KIB", "MIB", "TARGETS", "TRN1", "TRN2", "TRN3", "FastModes", "NeuronCore",
-           "Source", "Timing", "get", "size"]
+__all__ = [
+    "CORES",
+    "KIB",
+    "MIB",
+    "TARGETS",
+    "TRN1",
+    "TRN2",
+    "TRN3",
+    "VERSIONS",
+    "FastModes",
+    "NeuronCore",
+    "Source",
+    "Timing",
+    "get",
+    "size",
+]

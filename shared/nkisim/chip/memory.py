@@ -5,6 +5,7 @@ A tensor that the allocator places has a storage of its own; tensors that the ke
 (`ncc.sbuf.mod_alloc` ...) share one storage per memory, so that they really alias.
 Bytes that nothing has written are known, and hold 0xFF (NaN in every float type, -1 in ints).
 """
+
 from __future__ import annotations
 
 import functools
@@ -14,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import fail
 from . import dtypes, pages
 from .boxes import Boxes, width_of
 
 HBM, SBUF, PSUM = "hbm", "sbuf", "psum"
-NEVER, PARTLY, FULLY = 0, 1, 2          # how much of a storage has been written
+NEVER, PARTLY, FULLY = 0, 1, 2  # how much of a storage has been written
 POISON = 0xFF
-MOST_RUNS = 100         # parts of a mask that are gone through one by one
+MOST_RUNS = 100  # parts of a mask that are gone through one by one
 
 
 class Buffer:
@@ -33,6 +35,16 @@ class Buffer:
 
     def __repr__(self) -> str:
         return f"nl.{self.name}"
+
+    def __call__(self, *args: Any, **kw: Any) -> Any:
+        """Say that a memory is named, not called."""
+        shape = args[0] if args and isinstance(args[0], tuple) else "(128, 512)"
+        raise fail(
+            "NKI-M05",
+            f"nl.{self.name} is called",
+            limit="a memory is named, with buffer=",
+            hint=f"t = nl.ndarray({shape}, dtype=nl.float32, buffer=nl.{self.name})",
+        )
 
 
 sbuf = Buffer("sbuf", SBUF)
@@ -57,40 +69,78 @@ class DirectBuffer:
 class Storage:
     """Bytes of one memory, with what is known about their having been written."""
 
-    __slots__ = ("id", "kind", "nparts", "row_bytes", "nbytes", "_data", "init", "_mask",
-                 "_origin", "grain", "_missing", "where", "readonly", "lazy_zero", "aliases",
-                 "shadow", "node", "arena", "writers", "lost", "queued", "wide", "version",
-                 "loaded", "late", "_fill", "_alike", "_rest", "_boxes", "__weakref__")
+    __slots__ = (
+        "id",
+        "kind",
+        "nparts",
+        "row_bytes",
+        "nbytes",
+        "_data",
+        "init",
+        "_mask",
+        "_origin",
+        "grain",
+        "_missing",
+        "where",
+        "readonly",
+        "lazy_zero",
+        "aliases",
+        "shadow",
+        "node",
+        "arena",
+        "writers",
+        "lost",
+        "queued",
+        "wide",
+        "version",
+        "loaded",
+        "late",
+        "_fill",
+        "_alike",
+        "_rest",
+        "_boxes",
+        "__weakref__",
+    )
 
-    def __init__(self, id: int, kind: str, nparts: int, row_bytes: int, grain: int, where: int,
-                 node: int, arena: bool, readonly: bool):
+    def __init__(
+        self,
+        id: int,
+        kind: str,
+        nparts: int,
+        row_bytes: int,
+        grain: int,
+        where: int,
+        node: int,
+        arena: bool,
+        readonly: bool,
+    ):
         self.id, self.kind = id, kind
         self.nparts, self.row_bytes = nparts, row_bytes
         self.nbytes = nparts * row_bytes
         self._data: np.ndarray | None = None
-        self._fill = POISON             # every byte of what has no data yet
-        self._rest = False              # bytes that nothing has written still hold anything
+        self._fill = POISON  # every byte of what has no data yet
+        self._rest = False  # bytes that nothing has written still hold anything
         self.init = NEVER
-        self._boxes: Boxes | None = None            # what has been written, as long as that will do
-        self._mask: np.ndarray | None = None        # then: which elements are defined
-        self._alike = False             # the mask is that of one partition: all are alike
-        self._origin: np.ndarray | None = None      # of those that are not: where they come from
-        self.grain = grain              # bytes a mask entry stands for
+        self._boxes: Boxes | None = None  # what has been written, as long as that will do
+        self._mask: np.ndarray | None = None  # then: which elements are defined
+        self._alike = False  # the mask is that of one partition: all are alike
+        self._origin: np.ndarray | None = None  # of those that are not: where they come from
+        self.grain = grain  # bytes a mask entry stands for
         self._missing = 0
-        self.where = where              # line id of the allocation
-        self.readonly = readonly        # kernel inputs
-        self.lazy_zero = False          # nl.zeros in PSUM: no memset until someone needs it
-        self.aliases: Any = None        # weak references: results that were bound here
-        self.shadow: dict[int, np.ndarray] | None = None    # float32 copies, by dtype.num
-        self.node = node                # loop iteration that allocated it
+        self.where = where  # line id of the allocation
+        self.readonly = readonly  # kernel inputs
+        self.lazy_zero = False  # nl.zeros in PSUM: no memset until someone needs it
+        self.aliases: Any = None  # weak references: results that were bound here
+        self.shadow: dict[int, np.ndarray] | None = None  # float32 copies, by dtype.num
+        self.node = node  # loop iteration that allocated it
         self.arena = arena
-        self.writers: Any = ()          # arena: who wrote which bytes last
-        self.lost: Any = {} if arena else None      # arena: who was overwritten, and where
-        self.queued = 0                 # products wait that use it (products.py)
-        self.version = 0                # how often something has been written
-        self.loaded: Any = None         # what it is a copy of, and the versions of both then
-        self.late: list[Any] = []       # loads that are done before anybody looks at any bytes
-        self.wide: tuple[np.dtype, np.ndarray] | None = None    # see `elements`
+        self.writers: Any = ()  # arena: who wrote which bytes last
+        self.lost: Any = {} if arena else None  # arena: who was overwritten, and where
+        self.queued = 0  # products wait that use it (products.py)
+        self.version = 0  # how often something has been written
+        self.loaded: Any = None  # what it is a copy of, and the versions of both then
+        self.late: list[Any] = []  # loads that are done before anybody looks at any bytes
+        self.wide: tuple[np.dtype, np.ndarray] | None = None  # see `elements`
 
     @property
     def data(self) -> np.ndarray:
@@ -103,9 +153,10 @@ class Storage:
             self._poison_rest()
         return self._data
 
-    def data_of(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
-                itemsize: int) -> np.ndarray:
-        """Return the bytes, of which somebody wants to look at those of an access pattern."""
+    def data_of(
+        self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+    ) -> np.ndarray:
+        """Return the bytes, for a look at those of an access pattern."""
         if self.late:
             self._catch_up()
         if self._rest and self.defined(offset, shape, strides, itemsize):
@@ -116,7 +167,7 @@ class Storage:
     def data_to_write(self) -> np.ndarray | None:
         """Return the bytes if the next write is to be seen before any of the others, or None.
 
-        What that write leaves out is poisoned when somebody looks at it, which is mostly never.
+        What that write leaves out is poisoned when it is looked at, which is mostly never.
         """
         if self.late:
             self._catch_up()
@@ -126,7 +177,7 @@ class Storage:
 
     @property
     def may_be_late(self) -> bool:
-        """Tell whether a load into it can be put off: nobody has seen any bytes yet."""
+        """Return whether a load into it can be put off: no byte has been seen yet."""
         return self._data is None and self._fill == POISON and not self.arena
 
     def _catch_up(self) -> None:
@@ -146,11 +197,11 @@ class Storage:
             return
         mask = self._masks()
         rows = self._data.view(f"u{self.grain}").reshape(self.nparts if self._alike else 1, -1)
-        poison = np.iinfo(rows.dtype).max               # all bits
-        nobody = np.concatenate(([False], ~mask, [False]))
-        edges = np.flatnonzero(nobody[1:] != nobody[:-1])
+        poison = np.iinfo(rows.dtype).max  # all bits
+        free = np.concatenate(([False], ~mask, [False]))
+        edges = np.flatnonzero(free[1:] != free[:-1])
         if len(edges) > 2 * MOST_RUNS:
-            np.copyto(rows, poison, where=nobody[1:-1])
+            np.copyto(rows, poison, where=free[1:-1])
         else:
             for first, end in edges.reshape(-1, 2).tolist():
                 rows[:, first:end] = poison
@@ -179,8 +230,11 @@ class Storage:
 
     def buffers(self) -> list[np.ndarray]:
         """Return the flat arrays that hold its elements, as bytes and as float32."""
-        return [x for x in (self._data, *(self.shadow or {}).values(), self.wide and self.wide[1])
-                if x is not None]
+        return [
+            x
+            for x in (self._data, *(self.shadow or {}).values(), self.wide and self.wide[1])
+            if x is not None
+        ]
 
     def fresh(self) -> None:
         """Allocate without poisoning: the next write covers every byte."""
@@ -210,7 +264,7 @@ class Storage:
 
     @property
     def untouched(self) -> bool:
-        """Tell whether all bytes are zero because nobody has looked at them since `zero`."""
+        """Return whether all bytes are zero: they were not looked at since `zero`."""
         return self._data is None and self._fill == 0
 
     # -- what has been written ----------------------------------------------
@@ -227,8 +281,9 @@ class Storage:
             self._origin = np.repeat(self._origin, self.grain // grain)
         self.grain = grain
 
-    def mask_view(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
-                  itemsize: int) -> np.ndarray:
+    def mask_view(
+        self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+    ) -> np.ndarray:
         """Return which elements of an access pattern (bytes) are defined, as a view."""
         if itemsize < self.grain:
             self.set_grain(itemsize)
@@ -248,27 +303,28 @@ class Storage:
             if boxes is not None:
                 self._mask = boxes.marks(size, self.grain)
                 self._count()
-            else:                                       # zeros cost nothing until used
+            else:  # zeros cost nothing until used
                 make = np.ones if self.init == FULLY else np.zeros
                 self._mask = make(size // self.grain, np.bool_)
                 self._missing = 0 if self.init == FULLY else self._mask.size
         return self._mask
 
-    def defined(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
-                itemsize: int) -> bool:
-        """Tell whether all elements of an access pattern (bytes) are defined."""
+    def defined(
+        self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+    ) -> bool:
+        """Return whether all elements of an access pattern (bytes) are defined."""
         if self.init == FULLY:
             return True
         if self._mask is None:
-            known = self._boxes is not None \
-                and self._boxes.has(offset, shape, strides, itemsize)
+            known = self._boxes is not None and self._boxes.has(offset, shape, strides, itemsize)
             if known is not None:
                 return known
         return bool(self.mask_view(offset, shape, strides, itemsize).all())
 
-    def _in_all_partitions(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
-                           itemsize: int) -> bool:
-        """Tell whether an access pattern is the same in each partition, and leaves none out."""
+    def _in_all_partitions(
+        self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+    ) -> bool:
+        """Return whether an access pattern is the same in each partition, and leaves none out."""
         if len(shape) < 2 or shape[0] != self.nparts or strides[0] != self.row_bytes:
             return False
         lo, hi = free_range(offset, shape, strides, itemsize)
@@ -281,31 +337,58 @@ class Storage:
         self._missing *= self.nparts
         return self._mask
 
-    def origins(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
-                itemsize: int) -> np.ndarray:
+    def origins(
+        self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+    ) -> np.ndarray:
         """Return -1 for the defined elements of an access pattern, the origin of the others."""
         defined = self.mask_view(offset, shape, strides, itemsize)
-        origin = 0 if self._origin is None else \
-            self._view(self._origin, offset, shape, strides, itemsize)
+        origin = (
+            0
+            if self._origin is None
+            else self._view(self._origin, offset, shape, strides, itemsize)
+        )
         out = np.where(defined, np.int16(-1), np.asarray(origin, np.int16))
         return out if out.ndim == len(shape) else out.max(axis=-1)
 
-    def marked(self, marks: np.ndarray, offset: int, shape: tuple[int, ...],
-               strides: tuple[int, ...], itemsize: int) -> np.ndarray:
+    def marked(
+        self,
+        marks: np.ndarray,
+        offset: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        itemsize: int,
+    ) -> np.ndarray:
         """Return which elements of an access pattern are marked; a mark stands for a grain."""
         out = self._view(marks, offset, shape, strides, itemsize)
         return out if out.ndim == len(shape) else np.asarray(out.any(axis=-1))
 
-    def _view(self, flat: np.ndarray, offset: int, shape: tuple[int, ...],
-              strides: tuple[int, ...], itemsize: int) -> np.ndarray:
+    def _view(
+        self,
+        flat: np.ndarray,
+        offset: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        itemsize: int,
+    ) -> np.ndarray:
         g = self.grain
         if itemsize > g:
             shape, strides = (*shape, itemsize // g), (*strides, g)
-        return np.ndarray(shape, flat.dtype, flat, offset // g * flat.itemsize,
-                          tuple(s // g * flat.itemsize for s in strides))
+        return np.ndarray(
+            shape,
+            flat.dtype,
+            flat,
+            offset // g * flat.itemsize,
+            tuple(s // g * flat.itemsize for s in strides),
+        )
 
-    def mark(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
-             itemsize: int, where: np.ndarray | None = None) -> None:
+    def mark(
+        self,
+        offset: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        itemsize: int,
+        where: np.ndarray | None = None,
+    ) -> None:
         """Record that an access pattern (or its elements at `where`) has been written.
 
         Only what `where` selects has to lie inside of the storage.
@@ -317,8 +400,10 @@ class Storage:
                 self.set_grain(itemsize)
             boxes = self._boxes
             if boxes is None:
-                boxes = self._boxes = Boxes(self.nbytes, self.row_bytes if self.nparts > 1 else
-                                            width_of(self.nbytes, shape, strides))
+                boxes = self._boxes = Boxes(
+                    self.nbytes,
+                    self.row_bytes if self.nparts > 1 else width_of(self.nbytes, shape, strides),
+                )
             if boxes.add(offset, shape, strides, itemsize):
                 self.init = PARTLY
                 if boxes.left == 0:
@@ -341,25 +426,39 @@ class Storage:
         else:
             self.init = PARTLY
 
-    def _mark_some(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
-                   itemsize: int, where: np.ndarray) -> None:
+    def _mark_some(
+        self,
+        offset: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        itemsize: int,
+        where: np.ndarray,
+    ) -> None:
         ends = [(n - 1) * stride for n, stride in zip(shape, strides)]
-        if offset + sum(min(0, e) for e in ends) >= 0 \
-                and offset + sum(max(0, e) for e in ends) + itemsize <= self.nbytes:
+        if (
+            offset + sum(min(0, e) for e in ends) >= 0
+            and offset + sum(max(0, e) for e in ends) + itemsize <= self.nbytes
+        ):
             self.mask_view(0, (), (), itemsize)
             view = self.mask_view(offset, shape, strides, itemsize)
             view[np.broadcast_to(where, shape)] = True
             return
-        at = np.asarray(offset)                         # it leaves the storage: one by one
+        at = np.asarray(offset)  # it leaves the storage: one by one
         for n, stride in zip(shape, strides):
             at = at[..., None] + np.arange(n) * stride
         at = at[np.broadcast_to(where, shape)]
-        self.mask_view(0, (), (), itemsize)     # the mask is there, whole and fine enough
+        self.mask_view(0, (), (), itemsize)  # the mask is there, whole and fine enough
         assert self._mask is not None
         self._mask[at[:, None] // self.grain + np.arange(itemsize // self.grain)] = True
 
-    def spoil(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
-              itemsize: int, origin: np.ndarray) -> None:
+    def spoil(
+        self,
+        offset: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        itemsize: int,
+        origin: np.ndarray,
+    ) -> None:
         """Record that elements of an access pattern are undefined: where `origin` is not -1.
 
         They hold what an instruction has made of what was undefined, which is no poison.
@@ -367,7 +466,7 @@ class Storage:
         if self._rest:
             self._poison_rest()
         if self.init == FULLY:
-            self._mask = self._boxes = None     # of before the write that filled it
+            self._mask = self._boxes = None  # of before the write that filled it
         self.mask_view(0, (), (), itemsize)
         view = self.mask_view(offset, shape, strides, itemsize)
         assert self._mask is not None
@@ -403,13 +502,13 @@ class Write:
         return self.p0 < p1 and p0 < self.p1 and self.lo < hi and lo < self.hi
 
 
-def free_range(offset: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
-               ) -> tuple[int, int]:
+def free_range(
+    offset: int, shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+) -> tuple[int, int]:
     """Return the lowest and past the highest byte of a tile's free dims, of which the first
     element is `offset` bytes from the start of a partition."""
     ends = [(n - 1) * s for n, s in zip(shape[1:], strides[1:])]
-    return (offset + sum(min(e, 0) for e in ends),
-            offset + sum(max(e, 0) for e in ends) + itemsize)
+    return (offset + sum(min(e, 0) for e in ends), offset + sum(max(e, 0) for e in ends) + itemsize)
 
 
 def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
@@ -423,8 +522,9 @@ def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]
 
 
 @functools.lru_cache(maxsize=1024)
-def merge_dims(shape: tuple[int, ...], strides: tuple[int, ...],
-               new: tuple[int, ...]) -> tuple[int, ...] | None:
+def merge_dims(
+    shape: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...]
+) -> tuple[int, ...] | None:
     """Return the strides of a reshape to `new` that copies nothing, or None if there is none.
 
     Groups of old and new dims that hold the same number of elements are matched from the front;
@@ -436,7 +536,7 @@ def merge_dims(shape: tuple[int, ...], strides: tuple[int, ...],
     last = 1
     while k < len(new):
         if new[k] == 1 or i == len(old):
-            k += 1                      # a dim of one element: any stride will do
+            k += 1  # a dim of one element: any stride will do
             continue
         first_old, first_new = i, k
         n_old, n_new = old[i][0], new[k]
@@ -451,7 +551,7 @@ def merge_dims(shape: tuple[int, ...], strides: tuple[int, ...],
                 if i == len(old):
                     return None
                 n_old *= old[i][0]
-        for a, b in zip(old[first_old:i], old[first_old + 1:i + 1]):
+        for a, b in zip(old[first_old:i], old[first_old + 1 : i + 1]):
             if a[1] != b[0] * b[1]:
                 return None
         step = old[i][1]

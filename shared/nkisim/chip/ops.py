@@ -8,6 +8,7 @@ so the machine runs an instruction under `np.errstate(all="ignore")`.
 Sources: "Supported Math Operators" and "Supported Activation Functions" in the NKI API Common
 Fields of SDK 2.26.
 """
+
 from __future__ import annotations
 
 import difflib
@@ -63,22 +64,28 @@ class ActOp:
 
 # --- ALU operators -------------------------------------------------------------------------------
 
+
 def _truth(ufunc: np.ufunc) -> Callable[..., Array]:
     """Let a comparing ufunc give 1.0 and 0.0 instead of booleans."""
+
     def fn(a: Array, b: Array, out: Array | None = None) -> Array:
         return ufunc(a, b).astype(np.float32) if out is None else ufunc(a, b, out=out)
+
     return fn
 
 
 def _unary(function: Callable[..., Array]) -> Callable[..., Array]:
     """Let a function of one array take, and ignore, a second operand."""
+
     def fn(a: Array, b: Any = None, out: Array | None = None) -> Array:
         return function(a, out=out)
+
     return fn
 
 
 def _shift(ufunc: np.ufunc) -> Callable[..., Array]:
     """Shift raw bits: zeros come in from both sides, also for signed types."""
+
     def fn(a: Array, b: Array, out: Array | None = None) -> Array:
         a = np.asarray(a)
         a = a.view(np.uint8) if a.dtype == np.bool_ else a
@@ -88,6 +95,7 @@ def _shift(ufunc: np.ufunc) -> Callable[..., Array]:
             return bits
         np.copyto(out, bits, casting="unsafe")
         return out
+
     return fn
 
 
@@ -131,52 +139,76 @@ def _abs_min(a: Array, b: Array, out: Array | None = None) -> Array:
     return _chosen(np.absolute(a) < np.absolute(b), a, b, out)
 
 
+def _negative(x: Array, out: Array | None = None) -> Array:
+    """Return -x; np.negative of NumPy 2.4 is wrong where x and `out` step over 4 elements."""
+    return np.multiply(x, np.float32(-1), out=out)
+
+
 _EVERYWHERE = (VECTOR, GPSIMD, SCALAR)  # the Scalar Engine adds and multiplies from trn2 on
 
-ALU: dict[str, AluOp] = {op.name: op for op in (
-    AluOp("invert", "bitvec", _unary(np.invert), np.invert, unary=True),
-    AluOp("bitwise_and", "bitvec", np.bitwise_and, np.bitwise_and, reducible=True),
-    AluOp("bitwise_or", "bitvec", np.bitwise_or, np.bitwise_or, reducible=True),
-    AluOp("bitwise_xor", "bitvec", np.bitwise_xor, np.bitwise_xor, reducible=True),
-    AluOp("left_shift", "bitvec", _shift(np.left_shift)),
-    AluOp("right_shift", "bitvec", _shift(np.right_shift)),
-    _arith("add", np.add, reducible=True, engines=_EVERYWHERE),
-    _arith("subtract", np.subtract, reducible=True),
-    _arith("multiply", np.multiply, reducible=True, engines=_EVERYWHERE),
-    _arith("maximum", np.maximum, reducible=True),
-    _arith("minimum", np.minimum, reducible=True),
-    _compare("equal", np.equal),
-    _compare("not_equal", np.not_equal),
-    _compare("greater_equal", np.greater_equal),
-    _compare("greater", np.greater),
-    _compare("less_equal", np.less_equal),
-    _compare("less", np.less),
-    AluOp("abs_max", "arith", _abs_max),
-    AluOp("abs_min", "arith", _abs_min),
-    AluOp("logical_not", "arith", _unary(_logical_not), unary=True),
-    _compare("logical_and", np.logical_and, reducible=True),
-    _compare("logical_or", np.logical_or, reducible=True),
-    _compare("logical_xor", np.logical_xor, reducible=True),
-    AluOp("rsqrt", "arith", _unary(_rsqrt), unary=True, engines=(GPSIMD, SCALAR)),
-    AluOp("reciprocal", "arith", _unary(np.reciprocal), np.reciprocal, unary=True,
-          engines=(VECTOR, SCALAR)),
-    AluOp("abs", "arith", _unary(np.absolute), np.absolute, unary=True, engines=(VECTOR, SCALAR)),
-    _arith("power", np.power, engines=(GPSIMD,)),
-    _arith("divide", np.true_divide, isa=False),
-    _arith("mod", np.mod, isa=False),  # sign of the divisor
-    _arith("fmod", np.fmod, isa=False),  # sign of the dividend
-)}
+ALU: dict[str, AluOp] = {
+    op.name: op
+    for op in (
+        AluOp("invert", "bitvec", _unary(np.invert), np.invert, unary=True),
+        AluOp("bitwise_and", "bitvec", np.bitwise_and, np.bitwise_and, reducible=True),
+        AluOp("bitwise_or", "bitvec", np.bitwise_or, np.bitwise_or, reducible=True),
+        AluOp("bitwise_xor", "bitvec", np.bitwise_xor, np.bitwise_xor, reducible=True),
+        AluOp("left_shift", "bitvec", _shift(np.left_shift)),
+        AluOp("right_shift", "bitvec", _shift(np.right_shift)),
+        _arith("add", np.add, reducible=True, engines=_EVERYWHERE),
+        _arith("subtract", np.subtract, reducible=True),
+        _arith("multiply", np.multiply, reducible=True, engines=_EVERYWHERE),
+        _arith("maximum", np.maximum, reducible=True),
+        _arith("minimum", np.minimum, reducible=True),
+        _compare("equal", np.equal),
+        _compare("not_equal", np.not_equal),
+        _compare("greater_equal", np.greater_equal),
+        _compare("greater", np.greater),
+        _compare("less_equal", np.less_equal),
+        _compare("less", np.less),
+        AluOp("abs_max", "arith", _abs_max),
+        AluOp("abs_min", "arith", _abs_min),
+        AluOp("logical_not", "arith", _unary(_logical_not), unary=True),
+        _compare("logical_and", np.logical_and, reducible=True),
+        _compare("logical_or", np.logical_or, reducible=True),
+        _compare("logical_xor", np.logical_xor, reducible=True),
+        AluOp("rsqrt", "arith", _unary(_rsqrt), unary=True, engines=(GPSIMD, SCALAR)),
+        AluOp(
+            "reciprocal",
+            "arith",
+            _unary(np.reciprocal),
+            np.reciprocal,
+            unary=True,
+            engines=(VECTOR, SCALAR),
+        ),
+        AluOp(
+            "abs", "arith", _unary(np.absolute), np.absolute, unary=True, engines=(VECTOR, SCALAR)
+        ),
+        _arith("power", np.power, engines=(GPSIMD,)),
+        _arith("divide", np.true_divide, isa=False),
+        _arith("mod", np.mod, isa=False),  # sign of the divisor
+        _arith("fmod", np.fmod, isa=False),  # sign of the dividend
+    )
+}
 
 
-#: operators of tensor_scalar and tensor_scalar_reduce from NeuronCore-v4 on
-ALU_V4: dict[str, AluOp] = {op.name: op for op in (
-    AluOp("square", "arith", _unary(np.square), np.square, unary=True),
-    AluOp("relu", "arith", _unary(lambda x, out=None: np.maximum(x, np.float32(0), out=out)),
-          unary=True),
-)}
+#: operators that tensor_scalar and tensor_scalar_reduce have since NKI 0.4, on trn3 by its notes
+ALU_V4: dict[str, AluOp] = {
+    op.name: op
+    for op in (
+        AluOp("square", "arith", _unary(np.square), np.square, unary=True),
+        AluOp(
+            "relu",
+            "arith",
+            _unary(lambda x, out=None: np.maximum(x, np.float32(0), out=out)),
+            unary=True,
+        ),
+    )
+}
 
 
 # --- activation functions ------------------------------------------------------------------------
+
 
 def _horner(coefficients: tuple[float, ...], u: Array) -> Array:
     """Evaluate a polynomial, highest power first."""
@@ -188,8 +220,9 @@ def _horner(coefficients: tuple[float, ...], u: Array) -> Array:
 
 
 @cache
-def _interpolate(function: Callable[[float], float], low: float, high: float, degree: int
-                 ) -> tuple[float, ...]:
+def _interpolate(
+    function: Callable[[float], float], low: float, high: float, degree: int
+) -> tuple[float, ...]:
     """Return the Chebyshev interpolant of `function`, for `_horner` on [low, high] -> [-1, 1]."""
     from numpy.polynomial import chebyshev
 
@@ -249,9 +282,11 @@ def _exact(formula: Callable[[Array], Array]) -> Callable[..., Array]:
 
     An infinite input gives the limit, which is what the formula gives just below it.
     """
+
     def fn(x: Array, out: Array | None = None) -> Array:
         x64 = np.asarray(x, dtype=np.float64)
         return _finish(formula(x64), out)
+
     return fn
 
 
@@ -305,64 +340,83 @@ def _copy(x: Array, out: Array | None = None) -> Array:
     return np.positive(x, out=out)
 
 
-ACTIVATIONS: dict[str, ActOp] = {op.name: op for op in (
-    ActOp("copy", _copy),
-    ActOp("square", np.square),
-    ActOp("sigmoid", _exact(_sigmoid)),
-    ActOp("relu", _relu),
-    ActOp("gelu", _exact(lambda x: _times(x, _normal_cdf(x)))),
-    ActOp("gelu_dx", _exact(_gelu_dx)),
-    ActOp("gelu_apprx_tanh", _exact(
-        lambda x: _times(x, _sigmoid(2 * _GELU_TANH * (x + 0.044715 * x**3))))),
-    ActOp("gelu_apprx_sigmoid", _exact(lambda x: _times(x, _sigmoid(1.702 * x)))),
-    ActOp("gelu_apprx_sigmoid_dx", _exact(_gelu_sigmoid_dx)),
-    ActOp("silu", _exact(lambda x: _times(x, _sigmoid(x)))),
-    ActOp("silu_dx", _exact(_silu_dx)),
-    ActOp("tanh", np.tanh),
-    ActOp("softplus", _exact(_softplus)),
-    ActOp("mish", _exact(lambda x: _times(x, np.tanh(_softplus(x))))),
-    ActOp("erf", _erf),
-    ActOp("erf_dx", _exact(lambda x: 2 / math.sqrt(math.pi) * np.exp(-x * x))),
-    ActOp("exp", np.exp),
-    ActOp("sign", np.sign),
-    ActOp("abs", np.absolute),
-    ActOp("log", np.log, 2.0**-64, 2.0**64),
-    ActOp("sin", np.sin, -math.pi, math.pi),
-    ActOp("arctan", np.arctan, -math.pi / 2, math.pi / 2),
-    ActOp("sqrt", np.sqrt, 2.0**-116, 2.0**118),
-    ActOp("rsqrt", _rsqrt, 2.0**-87, 2.0**97),
-    ActOp("reciprocal", np.reciprocal, 2.0**-42, 2.0**42, by_magnitude=True),
-    ActOp("cos", np.cos, isa=False),
-    ActOp("tan", np.tan, isa=False),
-    ActOp("reduced_angle", _exact(_reduced), engines=(VECTOR,), isa=False),     # in nl.sin of nki
-    ActOp("ceil", np.ceil, engines=(VECTOR,), isa=False),
-    ActOp("floor", np.floor, engines=(VECTOR,), isa=False),
-    ActOp("trunc", np.trunc, engines=(VECTOR,), isa=False),
-    ActOp("negative", np.negative, engines=(VECTOR,), isa=False),
-    ActOp("invert", np.invert, engines=(VECTOR,), isa=False),
-    ActOp("logical_not", _logical_not, engines=(VECTOR,), isa=False),
-)}
+ACTIVATIONS: dict[str, ActOp] = {
+    op.name: op
+    for op in (
+        ActOp("copy", _copy),
+        ActOp("square", np.square),
+        ActOp("sigmoid", _exact(_sigmoid)),
+        ActOp("relu", _relu),
+        ActOp("gelu", _exact(lambda x: _times(x, _normal_cdf(x)))),
+        ActOp("gelu_dx", _exact(_gelu_dx)),
+        ActOp(
+            "gelu_apprx_tanh",
+            _exact(lambda x: _times(x, _sigmoid(2 * _GELU_TANH * (x + 0.044715 * x**3)))),
+        ),
+        ActOp("gelu_apprx_sigmoid", _exact(lambda x: _times(x, _sigmoid(1.702 * x)))),
+        ActOp("gelu_apprx_sigmoid_dx", _exact(_gelu_sigmoid_dx)),
+        ActOp("silu", _exact(lambda x: _times(x, _sigmoid(x)))),
+        ActOp("silu_dx", _exact(_silu_dx)),
+        ActOp("tanh", np.tanh),
+        ActOp("softplus", _exact(_softplus)),
+        ActOp("mish", _exact(lambda x: _times(x, np.tanh(_softplus(x))))),
+        ActOp("erf", _erf),
+        ActOp("erf_dx", _exact(lambda x: 2 / math.sqrt(math.pi) * np.exp(-x * x))),
+        ActOp("exp", np.exp),
+        ActOp("sign", np.sign),
+        ActOp("abs", np.absolute),
+        ActOp("log", np.log, 2.0**-64, 2.0**64),
+        ActOp("sin", np.sin, -math.pi, math.pi),
+        ActOp("arctan", np.arctan, -math.pi / 2, math.pi / 2),
+        ActOp("sqrt", np.sqrt, 2.0**-116, 2.0**118),
+        ActOp("rsqrt", _rsqrt, 2.0**-87, 2.0**97),
+        ActOp("reciprocal", np.reciprocal, 2.0**-42, 2.0**42, by_magnitude=True),
+        ActOp("cos", np.cos, isa=False),
+        ActOp("tan", np.tan, isa=False),
+        ActOp("reduced_angle", _exact(_reduced), engines=(VECTOR,), isa=False),  # in nl.sin of nki
+        ActOp("ceil", np.ceil, engines=(VECTOR,), isa=False),
+        ActOp("floor", np.floor, engines=(VECTOR,), isa=False),
+        ActOp("trunc", np.trunc, engines=(VECTOR,), isa=False),
+        ActOp("negative", _negative, engines=(VECTOR,), isa=False),
+        ActOp("invert", np.invert, engines=(VECTOR,), isa=False),
+        ActOp("logical_not", _logical_not, engines=(VECTOR,), isa=False),
+    )
+}
 
 
 # --- finding an operator -------------------------------------------------------------------------
 
-_ALIASES = {"max": "maximum", "amax": "maximum", "min": "minimum", "amin": "minimum",
-            "absolute": "abs", "true_divide": "divide", "remainder": "mod", "bitwise_not": "invert",
-            "bitwise_left_shift": "left_shift", "bitwise_right_shift": "right_shift",
-            "pow": "power", "identity": "copy", "atan": "arctan",
-            # as ops of reductions, in sample kernels
-            "sum": "add", "prod": "multiply"}
+_ALIASES = {
+    "max": "maximum",
+    "amax": "maximum",
+    "min": "minimum",
+    "amin": "minimum",
+    "absolute": "abs",
+    "true_divide": "divide",
+    "remainder": "mod",
+    "bitwise_not": "invert",
+    "bitwise_left_shift": "left_shift",
+    "bitwise_right_shift": "right_shift",
+    "pow": "power",
+    "identity": "copy",
+    "atan": "arctan",
+    # as ops of reductions, in sample kernels
+    "sum": "add",
+    "prod": "multiply",
+}
 
 # What people write for an operator that is called otherwise here.
-_MEANT = {"product": "multiply", "any": "logical_or",
-          "all": "logical_and", "mean": "add"}
+_MEANT = {"product": "multiply", "any": "logical_or", "all": "logical_and", "mean": "add"}
 
-_NUMPY = {getattr(np, spelling): _ALIASES.get(spelling, spelling)
-          for spelling in (*ALU, *ACTIVATIONS, *_ALIASES) if hasattr(np, spelling)}
+_NUMPY = {
+    getattr(np, spelling): _ALIASES.get(spelling, spelling)
+    for spelling in (*ALU, *ACTIVATIONS, *_ALIASES)
+    if hasattr(np, spelling)
+}
 del _NUMPY[np.identity]  # the matrix, not the function
 
 
-def _name_of(op: Any) -> str:
+def name_of(op: Any) -> str:
     """Return the canonical name for a string, a NumPy function or an nl function, or ""."""
     if not isinstance(op, str):
         named = getattr(op, "nki_op", None)
@@ -377,23 +431,53 @@ def _name_of(op: Any) -> str:
 
 def _resolve(op: Any, table: dict[str, Any], what: str) -> Any:
     """Look an operator up in a table or raise NKI-E11 with the nearest names."""
-    found = table.get(_name_of(op))
+    found = table.get(name_of(op))
     if found is not None:
         return found
     text = op if isinstance(op, str) else getattr(op, "nki_op", getattr(op, "__name__", repr(op)))
-    spellings = {name: name for name in table} | {
-        alias: name for alias, name in (_ALIASES | _MEANT).items() if name in table}
-    near = dict.fromkeys(spellings[match] for match in difflib.get_close_matches(
-        text, spellings, n=3))
+    legal = [name for name, row in table.items() if row.isa]
+    spellings = {name: name for name in legal} | {
+        alias: name for alias, name in (_ALIASES | _MEANT).items() if name in legal
+    }
+    near = dict.fromkeys(
+        spellings[match] for match in difflib.get_close_matches(text, spellings, n=3)
+    )
+    old, new = _of_the_other_kind(_ALIASES.get(text, text), what)
+    if old:
+        near = {}
     raise NkiError(
         id="NKI-E11",
         what=f"{text!r} is not {what}.",
-        limit="operators: " + ", ".join(table),
+        limit="operators: " + ", ".join(legal),
         given=f"op={text}",
-        hint="Did you mean " + " or ".join(f"nl.{n}" for n in near) + "?" if near else
-             "Give a function of nl (nl.add) or NumPy (np.add), without calling it.",
-        today="" if near else "Give a function of nl, without calling it: op=nl.exp.",
+        hint="Did you mean " + " or ".join(f"nl.{n}" for n in near) + "?"
+        if near
+        else old or "Give a function of nl (nl.add) or NumPy (np.add), without calling it.",
+        nki_hint=""
+        if near
+        else new
+        or "Give a function of nl, without calling it: op="
+        + ("nl.exp." if "activation" in what else "nl.add."),
     )
+
+
+def _of_the_other_kind(name: str, what: str) -> tuple[str, str]:
+    """Return what to write in each dialect for a function of the other kind; "" if it is none."""
+    if name in ACTIVATIONS and not ACTIVATIONS[name].isa:
+        call = f"nl.{name}(t), a function that makes its instructions"
+        return call, call
+    if "ALU" in what and name in ACTIVATIONS:
+        return (
+            f"a function of one operand: nisa.activation(nl.{name}, t), or nl.{name}(t)",
+            f"a function of one operand: nisa.activation(dst=y, op=nl.{name}, data=t)",
+        )
+    if "activation" in what and name in ALU:
+        return (
+            f"an operator of two: nisa.tensor_tensor(a, b, op=nl.{name}), or nl.{name}(a, b)",
+            f"an operator of two: nisa.tensor_tensor(dst=y, data1=a, data2=b, op=nl.{name}), "
+            "nisa.tensor_scalar with a number",
+        )
+    return "", ""
 
 
 def _remember(resolve: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -403,11 +487,12 @@ def _remember(resolve: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def resolver(op: Any) -> Any:
         try:
             found = known.get(op)
-        except TypeError:               # not hashable
+        except TypeError:  # not hashable
             found = None
         if found is None:
             found = known[op] = resolve(op)
         return found
+
     resolver.__doc__, resolver.__name__ = resolve.__doc__, resolve.__name__
     return resolver
 
@@ -422,15 +507,14 @@ def resolve_alu(op: Any) -> AluOp:
 
 
 def of_v4(op: Any) -> AluOp | None:
-    """Return the ALU operator that an nl function means from NeuronCore-v4 on, and not before."""
-    return ALU_V4.get(_name_of(op))
+    """Return the ALU operator that an nl function means since NKI 0.4, and not before."""
+    return ALU_V4.get(name_of(op))
 
 
 @_remember
 def resolve_act(op: Any) -> ActOp:
     """Return the activation function that an nl function, NumPy function or name means."""
-    return op if isinstance(op, ActOp) else _resolve(
-        op, _ISA_ACTIVATIONS, "an activation function")
+    return op if isinstance(op, ActOp) else _resolve(op, _ISA_ACTIVATIONS, "an activation function")
 
 
 @_remember

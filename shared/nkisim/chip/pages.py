@@ -1,8 +1,9 @@
-"""Memory for storages, which is used again when nobody looks at it any more.
+"""Memory for storages, which is used again when it is no longer looked at.
 
 A kernel makes thousands of tiles of the same few sizes. Memory that comes from the operating system
 anew each time costs a page fault for every 4 KB that is touched: more than what is computed there.
 """
+
 from __future__ import annotations
 
 import threading
@@ -13,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-SMALLEST = 1 << 16      # bytes: what is smaller, the allocator of the C library keeps for itself
-MOST = 256 << 20        # bytes that are kept while a kernel runs: a bound on what is dead
-IDLE = 32 << 20         # bytes that are kept from one run to the next, about an SBUF
+SMALLEST = 1 << 16  # bytes: what is smaller, the allocator of the C library keeps for itself
+MOST = 256 << 20  # bytes that are kept while a kernel runs: a bound on what is dead
+IDLE = 32 << 20  # bytes that are kept from one run to the next, about an SBUF
 
 
 class _Block:

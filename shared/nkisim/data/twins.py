@@ -3,17 +3,18 @@
 Written from counts of instructions and transfers, not from the sources. The constants below are
 what records set.
 """
+
 from __future__ import annotations
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 
-ROW_CHUNK = 128         # vector_add_tiled: elements of a tile, one in each partition
-FREE_DIM = 1000         # vector_add_stream: elements of a tile in each partition
-ROWS = 2                # conv2d: output rows of one product
-STRIPS = True           # conv2d: the input rows of all taps are loaded together, not for each row
-COPY_ROWS = False       # conv2d: the rows of each tap are copied together first
+ROW_CHUNK = 128  # vector_add_tiled: elements of a tile, one in each partition
+FREE_DIM = 1000  # vector_add_stream: elements of a tile in each partition
+ROWS = 2  # conv2d: output rows of one product
+STRIPS = True  # conv2d: the input rows of all taps are loaded together, not for each row
+COPY_ROWS = False  # conv2d: the rows of each tap are copied together first
 
 
 @nki.jit
@@ -60,10 +61,12 @@ def conv2d(x, w, bias, pool_size=1):
     c_out, _, taps_h, taps_w = w.shape
     out_h, out_w = height - taps_h + 1, width - taps_w + 1
     rows = max(ROWS, pool_size)
-    out = nl.ndarray((1, c_out, out_h // pool_size, out_w // pool_size), dtype=x.dtype,
-                     buffer=nl.shared_hbm)
-    weights = nl.ndarray((128, c_out // 128, c_in // 128, taps_h * taps_w, 128), dtype=w.dtype,
-                         buffer=nl.sbuf)
+    out = nl.ndarray(
+        (1, c_out, out_h // pool_size, out_w // pool_size), dtype=x.dtype, buffer=nl.shared_hbm
+    )
+    weights = nl.ndarray(
+        (128, c_out // 128, c_in // 128, taps_h * taps_w, 128), dtype=w.dtype, buffer=nl.sbuf
+    )
     flat = w.reshape((c_out // 128, 128, c_in // 128, 128, taps_h * taps_w))
     for m in nl.affine_range(c_out // 128):
         for k in nl.affine_range(c_in // 128):
@@ -79,13 +82,15 @@ def conv2d(x, w, bias, pool_size=1):
                 if STRIPS:
                     tile = nl.load(x[0, here, nl.ds(r * rows, rows + taps_h - 1)])
                 for i in nl.affine_range(taps_h):
-                    taps = tile[:, nl.ds(i, rows)] if STRIPS else \
-                        nl.load(x[0, here, nl.ds(r * rows + i, rows)])
+                    taps = (
+                        tile[:, nl.ds(i, rows)]
+                        if STRIPS
+                        else nl.load(x[0, here, nl.ds(r * rows + i, rows)])
+                    )
                     for j in nl.affine_range(taps_w):
                         moving = taps[:, :, nl.ds(j, out_w)]
                         if COPY_ROWS:
-                            together = nl.ndarray((128, rows, out_w), dtype=x.dtype,
-                                                  buffer=nl.sbuf)
+                            together = nl.ndarray((128, rows, out_w), dtype=x.dtype, buffer=nl.sbuf)
                             for row in nl.affine_range(rows):
                                 together[:, row] = nl.copy(taps[:, row, nl.ds(j, out_w)])
                             moving = together
@@ -95,6 +100,8 @@ def conv2d(x, w, bias, pool_size=1):
                 p = pool_size
                 grid = result.reshape((128, rows // p, p, out_w // p, p))
                 result = nisa.tensor_reduce(nl.max, grid, axis=[2, 4])
-            nl.store(out[0, nl.ds(m * 128, 128), nl.ds(r * rows // pool_size, rows // pool_size)],
-                     value=nl.copy(result, dtype=x.dtype))
+            nl.store(
+                out[0, nl.ds(m * 128, 128), nl.ds(r * rows // pool_size, rows // pool_size)],
+                value=nl.copy(result, dtype=x.dtype),
+            )
     return out

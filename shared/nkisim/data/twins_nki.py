@@ -1,4 +1,5 @@
 """Kernels in the package nki with the structure of published ones: see README.md."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -7,12 +8,13 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-PARTITIONS, COLUMNS = 128, 512              # of a result of one matmul
+PARTITIONS, COLUMNS = 128, 512  # of a result of one matmul
 
 
 @nki.jit
-def blocked_matmul(lhs_t: Any, rhs: Any, TILES_IN_BLOCK_M: int,
-                   TILES_IN_BLOCK_N: int, TILES_IN_BLOCK_K: int) -> Any:
+def blocked_matmul(
+    lhs_t: Any, rhs: Any, TILES_IN_BLOCK_M: int, TILES_IN_BLOCK_N: int, TILES_IN_BLOCK_K: int
+) -> Any:
     """Return lhs_t.T @ rhs: for each block of columns all rows add up in SBUF over blocks of K."""
     (depth, rows), columns = lhs_t.shape, rhs.shape[1]
     high, wide = PARTITIONS * TILES_IN_BLOCK_M, COLUMNS * TILES_IN_BLOCK_N
@@ -27,9 +29,9 @@ def blocked_matmul(lhs_t: Any, rhs: Any, TILES_IN_BLOCK_M: int,
             right = _rows(rhs, k0, n0, TILES_IN_BLOCK_K, wide)
             for m0 in range(0, rows, high):
                 left = _rows(lhs_t, k0, m0, TILES_IN_BLOCK_K, high)
-                _add_products(sums[m0 // PARTITIONS:(m0 + high) // PARTITIONS], left, right)
+                _add_products(sums[m0 // PARTITIONS : (m0 + high) // PARTITIONS], left, right)
         for i, tile in enumerate(sums):
-            nisa.dma_copy(dst=out[i * PARTITIONS:(i + 1) * PARTITIONS, n0:n0 + wide], src=tile)
+            nisa.dma_copy(dst=out[i * PARTITIONS : (i + 1) * PARTITIONS, n0 : n0 + wide], src=tile)
     return out
 
 
@@ -38,7 +40,7 @@ def _rows(x: Any, k0: int, at: int, count: int, wide: int) -> Any:
     tile = nl.ndarray((PARTITIONS, count, wide), dtype=x.dtype)
     for k in range(count):
         first = k0 + k * PARTITIONS
-        nisa.dma_copy(dst=tile[:, k, :], src=x[first:first + PARTITIONS, at:at + wide])
+        nisa.dma_copy(dst=tile[:, k, :], src=x[first : first + PARTITIONS, at : at + wide])
     return tile
 
 
@@ -49,6 +51,9 @@ def _add_products(sums: list[Any], left: Any, right: Any) -> None:
         for i, total in enumerate(sums):
             acc = nl.ndarray((PARTITIONS, COLUMNS), dtype=nl.float32, buffer=nl.psum)
             for k in range(count):
-                nisa.nc_matmul(acc, left[:, k, i * PARTITIONS:(i + 1) * PARTITIONS],
-                               right[:, k, n:n + COLUMNS])
-            nisa.tensor_tensor(total[:, n:n + COLUMNS], total[:, n:n + COLUMNS], acc, nl.add)
+                nisa.nc_matmul(
+                    acc,
+                    left[:, k, i * PARTITIONS : (i + 1) * PARTITIONS],
+                    right[:, k, n : n + COLUMNS],
+                )
+            nisa.tensor_tensor(total[:, n : n + COLUMNS], total[:, n : n + COLUMNS], acc, nl.add)

@@ -1,4 +1,5 @@
 """Copies on chip that start where data says: nisa.tensor_copy_dynamic_src and _dst."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -6,9 +7,10 @@ from typing import Any
 from ..chip import dtypes
 from ..errors import fail
 from ..machine.instruction import Instr
-from ..machine.machine import Machine
+from ..machine.interface import Machine
 from ..machine.tensor import Tensor
 from . import formulas
+from .cheaper import ENGINE
 from .dma import raise_out_of_bound, scatter
 from .forms import Access
 from .masks import NOTHING
@@ -27,33 +29,65 @@ def _run_src(m: Machine, ins: Instr, dst: Tensor) -> None:
     dtypes.cast(data[flat], dst.dtype, out=dst.np)
 
 
-@instruction("tensor_copy_dynamic_src", public="nisa.tensor_copy_dynamic_src", engines=_ENGINES,
-             default=ANY, operands=(RuntimeOffset("src"),), cuts=NOTHING, run=_run_src,
-             cost=formulas.dynamic_copy,
-             source="Neuron SDK 2.26 API reference: nisa.tensor_copy_dynamic_src")
-def tensor_copy_dynamic_src(m: Machine, src: Any, *, mask: Any = None, dtype: Any = None,
-                            engine: Any = 0) -> Instr:
+@instruction(
+    "tensor_copy_dynamic_src",
+    public="nisa.tensor_copy_dynamic_src",
+    engines=_ENGINES,
+    default=ANY,
+    operands=(RuntimeOffset("src"),),
+    mask_mode=NOTHING,
+    run=_run_src,
+    cost=formulas.dynamic_copy,
+    cheaper=(ENGINE,),
+    source="Neuron SDK 2.26 API reference: nisa.tensor_copy_dynamic_src",
+)
+def tensor_copy_dynamic_src(
+    m: Machine, src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = 0
+) -> Instr:
     """Copy a tile within SBUF and PSUM from an offset that is an element of an SBUF tile."""
     base = m.tile(src.base, "src")
-    return Instr(src.shape, result_dtype(dtype, base), srcs=(base, src.rows), params=src,
-                 form=Access(indirect=True))
+    return Instr(
+        src.shape,
+        result_dtype(dtype, base),
+        srcs=(base, src.rows),
+        params=src,
+        form=Access(indirect=True),
+    )
 
 
 def _run_dst(m: Machine, ins: Instr, dst: Tensor) -> None:
-    scatter(m, ins.params, ins.srcs[0].np, mask=ins.mask)
+    scatter(m, ins.params, ins.srcs[0].np, mask=ins.mask, line=ins.line)
 
 
-@instruction("tensor_copy_dynamic_dst", public="nisa.tensor_copy_dynamic_dst", engines=_ENGINES,
-             default=ANY, operands=(RuntimeOffset("dst", UPDATE), Tile("src")), run=_run_dst,
-             masks_itself=True,
-             cost=formulas.dynamic_copy,
-             source="Neuron SDK 2.26 API reference: nisa.tensor_copy_dynamic_dst")
-def tensor_copy_dynamic_dst(m: Machine, *, dst: Any, src: Any, mask: Any = None,
-                            dtype: Any = None, engine: Any = 0) -> Instr:
+@instruction(
+    "tensor_copy_dynamic_dst",
+    public="nisa.tensor_copy_dynamic_dst",
+    engines=_ENGINES,
+    default=ANY,
+    operands=(RuntimeOffset("dst", UPDATE), Tile("src")),
+    run=_run_dst,
+    masks_itself=True,
+    cost=formulas.dynamic_copy,
+    cheaper=(ENGINE,),
+    source="Neuron SDK 2.26 API reference: nisa.tensor_copy_dynamic_dst",
+)
+def tensor_copy_dynamic_dst(
+    m: Machine, *, dst: Any, src: Any, mask: Any = None, dtype: Any = None, engine: Any = 0
+) -> Instr:
     """Copy a tile within SBUF and PSUM to an offset that is an element of an SBUF tile."""
     if src.size != dst.size:
-        raise fail("NKI-S01", "nisa.tensor_copy_dynamic_dst: destination and value have different "
-                   "shapes", given=f"destination {dst.shape}, value {src.shape}",
-                   limit="equal shapes")
-    return Instr(dst.base.shape, dst.dtype, srcs=(src.reshape(dst.shape), dst.rows), dst=dst.base,
-                 params=dst, form=Access(indirect=True, scatter=True), grid=dst.shape)
+        raise fail(
+            "NKI-S01",
+            "nisa.tensor_copy_dynamic_dst: destination and value have different shapes",
+            given=f"destination {dst.shape}, value {src.shape}",
+            limit="equal shapes",
+        )
+    return Instr(
+        dst.base.shape,
+        dst.dtype,
+        srcs=(src.reshape(dst.shape), dst.rows),
+        dst=dst.base,
+        params=dst,
+        form=Access(indirect=True, scatter=True),
+        grid=dst.shape,
+    )

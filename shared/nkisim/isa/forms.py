@@ -1,4 +1,5 @@
 """Forms: what the cost of an instruction depends on besides its operands, part by part."""
+
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -7,10 +8,14 @@ from ..machine.instruction import PLAIN, Access, Plain
 
 
 class Ops(NamedTuple):
-    """ALU operators of elementwise instructions, scans and reductions, in order."""
+    """ALU operators of elementwise instructions, scans and reductions, in order.
+
+    `registers`: how it uses the accumulator registers, as `accumulators.use` says.
+    """
 
     first: str
     second: str = ""
+    registers: int = 0
 
 
 class Reduction(NamedTuple):
@@ -27,9 +32,10 @@ class Fill(NamedTuple):
 
 
 class Activation(NamedTuple):
-    """A function of the Scalar Engine."""
+    """A function of the Scalar Engine; `registers` as in Ops."""
 
     function: str
+    registers: int = 0
 
 
 class Matmul(NamedTuple):
@@ -38,8 +44,8 @@ class Matmul(NamedTuple):
     stationary_onezero: bool = False
     moving_onezero: bool = False
     transposes: bool = False
-    tiled: bool = False             # on a part of the array
-    double_row: bool = False        # fp8, two rows of the contraction a cycle
+    tiled: bool = False  # on a part of the array
+    double_row: bool = False  # fp8, two rows of the contraction a cycle
 
 
 class Gather(NamedTuple):
@@ -49,5 +55,4 @@ class Gather(NamedTuple):
     valid: int
 
 
-__all__ = ["PLAIN", "Access", "Activation", "Fill", "Gather", "Matmul", "Ops", "Plain",
-           "Reduction"]
+__all__ = ["PLAIN", "Access", "Activation", "Fill", "Gather", "Matmul", "Ops", "Plain", "Reduction"]

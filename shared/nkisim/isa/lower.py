@@ -4,6 +4,7 @@ Elementwise functions become one row of the table where shapes allow it; what th
 of several instructions (softmax, matmul without transpose_x, partition broadcast) is built here
 out of the same ones, so that checks and costs come for free.
 """
+
 from __future__ import annotations
 
 from typing import Any
@@ -13,17 +14,29 @@ import numpy as np
 from ..chip import dtypes, ops
 from ..chip.memory import FULLY, HBM, PSUM, sbuf
 from ..errors import fail
-from ..machine import allocate, assignment, habits, limits
-from ..machine.geometry import moved
-from ..machine.machine import Machine
+from ..indexing.geometry import moved
+from ..machine import allocate, assignment, limits, numpy_idioms, suggestions
+from ..machine.interface import Machine
 from ..machine.tensor import Tensor
 from ..trace.written import written
 from . import act, dve, pe
 from . import reduce as reduction
 from .operands import align, engine_code, is_scalar, result_dtype
 
-_COMPARE = frozenset(("equal", "not_equal", "greater", "greater_equal", "less", "less_equal",
-                      "logical_and", "logical_or", "logical_xor", "logical_not"))
+_COMPARE = frozenset(
+    (
+        "equal",
+        "not_equal",
+        "greater",
+        "greater_equal",
+        "less",
+        "less_equal",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "logical_not",
+    )
+)
 _ON_DVE = frozenset(("negative", "ceil", "floor", "trunc", "invert", "logical_not"))
 
 
@@ -63,13 +76,15 @@ def _copy_into(m: Machine, dst: Tensor, src: Tensor) -> None:
 
 # -- broadcasting ----------------------------------------------------------------------------
 
+
 def broadcast_to(m: Machine, t: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Repeat dims of size 1: free dims are a stride of 0, partitions a matmul with ones."""
     t.settle()
     dims = limits.sizes(shape)
     if len(dims) < len(t.shape) or t.kind is not HBM and t.nblock:
-        raise fail("NKI-S02", "a tensor cannot be broadcast to fewer dims",
-                   given=f"{t.shape} to {dims}")
+        raise fail(
+            "NKI-S02", "a tensor cannot be broadcast to fewer dims", given=f"{t.shape} to {dims}"
+        )
     if t.kind is HBM:
         lead = len(dims) - len(t.shape)
         old, strides = (1,) * lead + t.shape, (0,) * lead + t.strides
@@ -77,14 +92,22 @@ def broadcast_to(m: Machine, t: Tensor, shape: tuple[int, ...]) -> Tensor:
         t = align(t, len(dims))
         old, strides = t.shape, t.strides
     if any(a not in (1, b) for a, b in zip(old, dims)):
-        raise fail("NKI-S02", "shapes do not broadcast", given=f"{t.shape} to {dims}",
-                   limit="only dims of size 1 repeat")
+        raise fail(
+            "NKI-S02",
+            "shapes do not broadcast",
+            given=f"{t.shape} to {dims}",
+            limit="only dims of size 1 repeat",
+        )
     if t.kind is not HBM and old[0] == 1 and dims[0] > 1:
         t = _across_partitions(m, t, dims[0])
         old, strides = t.shape, t.strides
-    return t.like(t.offset, dims,
-                  tuple(0 if a != b else s for a, b, s in zip(old, dims, strides)), 0,
-                  moved(t.oob, t.shape, 0, len(dims) - len(t.shape)))
+    return t.like(
+        t.offset,
+        dims,
+        tuple(0 if a != b else s for a, b, s in zip(old, dims, strides)),
+        0,
+        moved(t.oob, t.shape, 0, len(dims) - len(t.shape)),
+    )
 
 
 def _across_partitions(m: Machine, t: Tensor, partitions: int) -> Tensor:
@@ -105,6 +128,7 @@ def _across_partitions(m: Machine, t: Tensor, partitions: int) -> Tensor:
 
 # -- elementwise -------------------------------------------------------------------------------
 
+
 def unary(m: Machine, name: str, x: Any, dtype: Any = None, mask: Any = None) -> Tensor:
     """Apply a function of one tile: on the Scalar Engine, or the Vector Engine for a few."""
     if name == "copy":
@@ -119,8 +143,15 @@ def unary(m: Machine, name: str, x: Any, dtype: Any = None, mask: Any = None) ->
     return act.activation(name, x, dtype=dtype, mask=mask)
 
 
-def binary(m: Machine, name: str, x: Any, y: Any, dtype: Any = None, mask: Any = None,
-           partitions: bool = True) -> Tensor:
+def binary(
+    m: Machine,
+    name: str,
+    x: Any,
+    y: Any,
+    dtype: Any = None,
+    mask: Any = None,
+    partitions: bool = True,
+) -> Tensor:
     """Apply a function of two tiles, or of a tile and a number.
 
     `partitions`: a tile of one partition is repeated to meet the other (nl functions do that,
@@ -130,8 +161,12 @@ def binary(m: Machine, name: str, x: Any, y: Any, dtype: Any = None, mask: Any =
     if dtype is None and name in _COMPARE:
         dtype = dtypes.UINT8
     if is_scalar(x) and is_scalar(y):
-        raise fail("NKI-M02", f"nl.{name} got two numbers", given=f"{x!r}, {y!r}",
-                   limit="at least one tile")
+        raise fail(
+            "NKI-M02",
+            f"nl.{name} got two numbers",
+            given=f"{x!r}, {y!r}",
+            limit="at least one tile",
+        )
     if is_scalar(y):
         return _with_number(name, m.tile(x, "x"), y, False, dtype, mask)
     if is_scalar(x):
@@ -151,7 +186,7 @@ def binary(m: Machine, name: str, x: Any, y: Any, dtype: Any = None, mask: Any =
             return dve.tensor_scalar(a, name, b, dtype=dtype, mask=mask)
         if a.size == a.shape[0]:
             return dve.tensor_scalar(b, name, a, reverse0=True, dtype=dtype, mask=mask)
-    if dve.goes_to_gpsimd(alu.name, a, b):      # which does not reach PSUM
+    if dve.goes_to_gpsimd(m, alu, a, b, dtype):  # which does not reach PSUM
         a, b = (copy(m, t).settle() if t.kind is PSUM else t for t in (a, b))
     return dve.tensor_tensor(a, b, name, dtype=dtype, mask=mask)
 
@@ -169,16 +204,22 @@ def _with_number(name: str, t: Tensor, value: Any, first: bool, dtype: Any, mask
     return dve.tensor_scalar(t, name, value, reverse0=first, dtype=dtype, mask=mask)
 
 
-def _same_partitions(m: Machine, name: str, a: Tensor, b: Tensor, allowed: bool
-                     ) -> tuple[Tensor, Tensor]:
+def _same_partitions(
+    m: Machine, name: str, a: Tensor, b: Tensor, allowed: bool
+) -> tuple[Tensor, Tensor]:
     """Repeat the operand that has one partition."""
     if not allowed or 1 not in (a.shape[0], b.shape[0]):
-        raise fail("NKI-S04", f"nl.{name}: the operands have different numbers of partitions",
-                   given=f"shapes {a.shape} and {b.shape}",
-                   limit="equal, or 1 in the nl functions; Python operators do not repeat "
-                         "partitions",
-                   hint="slice the one that has more partitions to the other's" if allowed else
-                        f"nl.{name}(x, y) instead of the operator, or nl.broadcast_to first")
+        raise fail(
+            "NKI-S04",
+            f"nl.{name}: the operands have different numbers of partitions",
+            given=f"shapes {a.shape} and {b.shape}",
+            limit="equal, or 1 in the nl functions; Python operators do not repeat partitions",
+            hint=suggestions.same_rows("x", a, "y", b)
+            if allowed
+            else f"nl.{name}(x, y) instead of the operator, or nl.broadcast_to first",
+            nki_hint="slice the one that has more partitions to the other's; a row of HBM is "
+            "copied into all: nisa.dma_copy(dst=t, src=row.broadcast(0, 128))",
+        )
     if a.shape[0] == 1:
         return _spread(m, a, b), b
     return a, _spread(m, b, a)
@@ -196,8 +237,9 @@ def _spread(m: Machine, t: Tensor, other: Tensor) -> Tensor:
     return flat.reshape((other.shape[0], *t.shape[1:]))
 
 
-def where(m: Machine, condition: Any, x: Any, y: Any, dtype: Any = None, mask: Any = None
-          ) -> Tensor:
+def where(
+    m: Machine, condition: Any, x: Any, y: Any, dtype: Any = None, mask: Any = None
+) -> Tensor:
     """Take x where the condition is not zero, else y."""
     cond = m.tile(condition, "condition").settle()
     dt = result_dtype(dtype, *(v for v in (x, y)))
@@ -220,11 +262,19 @@ def where(m: Machine, condition: Any, x: Any, y: Any, dtype: Any = None, mask: A
 
 # -- reductions -----------------------------------------------------------------------------------
 
-def reduce(m: Machine, name: str, x: Any, axis: Any, dtype: Any = None, mask: Any = None,
-           keepdims: bool = False) -> Tensor:
+
+def reduce(
+    m: Machine,
+    name: str,
+    x: Any,
+    axis: Any,
+    dtype: Any = None,
+    mask: Any = None,
+    keepdims: bool = False,
+) -> Tensor:
     """Reduce free axes: sum, max, min, prod, all."""
-    if x.__class__ is Tensor:           # an error names what was called
-        reduction.reduced_axes(x, axis, f"nl.{habits.REDUCERS.get(name, name)}")
+    if x.__class__ is Tensor:  # an error names what was called
+        reduction.reduced_axes(x, axis, f"nl.{numpy_idioms.REDUCERS.get(name, name)}")
     return reduction.tensor_reduce(name, x, axis, dtype=dtype, mask=mask, keepdims=keepdims)
 
 
@@ -235,8 +285,9 @@ def _count(t: Tensor, axis: Any, api: str) -> int:
     return n
 
 
-def mean(m: Machine, x: Any, axis: Any, dtype: Any = None, mask: Any = None,
-         keepdims: bool = False) -> Tensor:
+def mean(
+    m: Machine, x: Any, axis: Any, dtype: Any = None, mask: Any = None, keepdims: bool = False
+) -> Tensor:
     """Return the mean over free axes: a sum in float32 and a scale."""
     t = m.tile(x, "x").settle()
     n = _count(t, axis, "nl.mean")
@@ -258,8 +309,9 @@ def var(m: Machine, x: Any, axis: Any, dtype: Any = None, mask: Any = None) -> T
     return dve.tensor_scalar(total, "multiply", 1.0 / n, dtype=result_dtype(dtype, t))
 
 
-def softmax(m: Machine, x: Any, axis: Any, dtype: Any = None, compute_dtype: Any = None,
-            mask: Any = None) -> Tensor:
+def softmax(
+    m: Machine, x: Any, axis: Any, dtype: Any = None, compute_dtype: Any = None, mask: Any = None
+) -> Tensor:
     """Return exp(x - max) / sum over free axes; the sum comes with the exponential."""
     t = m.tile(x, "x").settle()
     axes = reduction.reduced_axes(t, axis, "nl.softmax")
@@ -277,8 +329,17 @@ def softmax(m: Machine, x: Any, axis: Any, dtype: Any = None, compute_dtype: Any
     return dve.tensor_scalar(exp, "multiply", dve.reciprocal(total).settle(), dtype=dt)
 
 
-def rms_norm(m: Machine, x: Any, w: Any, axis: Any, n: Any, epsilon: float = 1e-6,
-             dtype: Any = None, compute_dtype: Any = None, mask: Any = None) -> Tensor:
+def rms_norm(
+    m: Machine,
+    x: Any,
+    w: Any,
+    axis: Any,
+    n: Any,
+    epsilon: float = 1e-6,
+    dtype: Any = None,
+    compute_dtype: Any = None,
+    mask: Any = None,
+) -> Tensor:
     """Return x * w / sqrt(sum(x^2) / n + epsilon) over free axes."""
     t = m.tile(x, "x").settle()
     f32 = dtypes.FLOAT32
@@ -314,7 +375,7 @@ class LoopReduce:
 
     @staticmethod
     def _has_value(m: Machine, dst: Tensor) -> bool:
-        """Tell whether a tile has a value. The record decides, not data: a timing-only run issues
+        """Return whether a tile has a value. The record decides, not data: a timing-only run issues
         the same. Free zeros in PSUM and the copy of a tile that changes are not in the record."""
         st = dst.storage
         assert st is not None
@@ -323,13 +384,17 @@ class LoopReduce:
 
 # -- Tensor Engine ---------------------------------------------------------------------------------
 
+
 def matmul(m: Machine, x: Any, y: Any, transpose_x: bool = False, mask: Any = None) -> Tensor:
     """Return x @ y in PSUM; without `transpose_x`, x is transposed first (PE and a copy)."""
     a = m.tile(x, "x").settle()
     if not transpose_x:
         if len(a.shape) != 2:
             raise fail("NKI-S03", "nl.matmul takes 2-D tiles", given=f"x {a.shape}")
+        whole = getattr(a, "uncut", None)
         a = copy(m, pe.nc_transpose_pe(a).settle()).settle()
+        if whole is not None:
+            a.uncut = whole[0][::-1], whole[1][::-1]
     return pe.nc_matmul(a, y, mask=mask)
 
 
@@ -339,20 +404,40 @@ def transpose(m: Machine, x: Any, engine: Any = 0, dtype: Any = None, mask: Any 
     t = m.tile(x, "data")
     free = t.size // t.shape[0]
     if engine == 5:
-        if m.direct or max(t.shape[0], free) <= side or t.shape[0] % side \
-                or free % side:
+        if m.memory.direct or max(t.shape[0], free) <= side or t.shape[0] % side or free % side:
             return pe.nc_transpose_dve(x, dtype=dtype, mask=mask)
-        m.find("NKI-P08", "note", "the Vector Engine transposes up to 32 x 32; the SDK takes "
-               f"this tile {t.shape} of several such blocks, which goes to the Tensor Engine here",
-               m.here())
+        m.find(
+            "NKI-P08",
+            "note",
+            "the Vector Engine transposes up to 32 x 32; the SDK takes "
+            f"this tile {t.shape} of several such blocks, which goes to the Tensor Engine here",
+            m.here(),
+        )
     elif engine not in (0, 1):
-        raise fail("NKI-E01", "nc_transpose runs on the Tensor or the Vector Engine",
-                   limit="engine=nisa.tensor_engine (up to 128 x 128) or nisa.vector_engine "
-                         "(up to 32 x 32)")
-    if engine == 0 and (t.kind is PSUM or m.direct and max(free, t.shape[0]) <= side):
+        raise fail(
+            "NKI-E01",
+            "nc_transpose runs on the Tensor or the Vector Engine",
+            limit="engine=nisa.tensor_engine (up to 128 x 128) or nisa.vector_engine "
+            "(up to 32 x 32)",
+        )
+    if engine == 0 and (t.kind is PSUM or m.memory.direct and max(free, t.shape[0]) <= side):
         return pe.nc_transpose_dve(x, dtype=dtype, mask=mask)
     return pe.nc_transpose_pe(x, dtype=dtype, mask=mask)
 
 
-__all__ = ["LoopReduce", "binary", "broadcast_to", "copy", "matmul", "mean", "operator",
-           "reduce", "rms_norm", "softmax", "transpose", "unary", "var", "where"]
+__all__ = [
+    "LoopReduce",
+    "binary",
+    "broadcast_to",
+    "copy",
+    "matmul",
+    "mean",
+    "operator",
+    "reduce",
+    "rms_norm",
+    "softmax",
+    "transpose",
+    "unary",
+    "var",
+    "where",
+]

@@ -6,6 +6,7 @@ operands (role, form, memories, dtypes, how they fit together), what it writes, 
 documented. `Row.issue` holds a call against all of this; the plan adds what is particular. The
 facade, the coverage page, the cost model, the report and the row matrix test read the table.
 """
+
 from __future__ import annotations
 
 import inspect
@@ -23,19 +24,21 @@ from ..errors import NkiError, fail, not_understood
 from ..machine import assignment, keywords
 from ..machine.context import current, machine
 from ..machine.tensor import Tensor
+from .cheaper import Cheaper
 from .formulas import no_flops
 from .masks import EVERYTHING, PARTITIONS, apply
 from .operands import READ, TILE, UPDATE, Operand, engine_name, result_dtype, same_elements
 
 if TYPE_CHECKING:
     from ..machine.instruction import Instr
-    from ..machine.machine import Machine
-    from ..trace.trace import Kind
+    from ..machine.interface import Machine
+    from ..trace.trace import OpSpec
     from .formulas import Flops, Formula
+    from .sums import Sums
 
 # engines, by the names that profiles use
 TENSOR, VECTOR, SCALAR, GPSIMD, SYNC, DMA = "tensor", "vector", "scalar", "gpsimd", "sync", "dma"
-ANY = "any"             # engine=unknown where several can do it: the schedule balances the load
+ANY = "any"  # engine=unknown where several can do it: the schedule balances the load
 
 _MISSING = object()
 
@@ -50,33 +53,54 @@ class Accepted(NamedTuple):
     pattern: Instr
     names: tuple[str, ...]
     srcs: tuple[int, ...]
-    dst: int                    # -1: a result tile
+    dst: int  # -1: a result tile
     also: tuple[int, ...]
     on_chip: tuple[tuple[int, str], ...]
     take: Callable[[list[Tensor]], Any]
 
     @staticmethod
-    def of(pattern: Instr, names: tuple[str, ...], srcs: tuple[int, ...], dst: int,
-           also: tuple[int, ...]) -> Accepted:
+    def of(
+        pattern: Instr,
+        names: tuple[str, ...],
+        srcs: tuple[int, ...],
+        dst: int,
+        also: tuple[int, ...],
+    ) -> Accepted:
         """Return what is known by the places of tiles."""
-        take = tuple if srcs == tuple(range(len(names))) else \
-            itemgetter(*srcs) if len(srcs) > 1 else \
-            itemgetter(slice(srcs[0], srcs[0] + 1) if srcs else slice(0))
-        return Accepted(pattern, names, srcs, dst, also,
-                        tuple([(i, name) for i, name in enumerate(names) if name]), take)
+        take = (
+            tuple
+            if srcs == tuple(range(len(names)))
+            else itemgetter(*srcs)
+            if len(srcs) > 1
+            else itemgetter(slice(srcs[0], srcs[0] + 1) if srcs else slice(0))
+        )
+        return Accepted(
+            pattern,
+            names,
+            srcs,
+            dst,
+            also,
+            tuple([(i, name) for i, name in enumerate(names) if name]),
+            take,
+        )
 
     def again(self, m: Machine, tiles: list[Tensor]) -> Instr:
         """Return the instruction with other tiles of the same forms."""
-        pattern, _, _, dst, also, on_chip, take = self      # faster than by name
+        pattern, _, _, dst, also, on_chip, take = self  # faster than by name
         for i, name in on_chip:
             x = tiles[i]
             st = x.storage
-            if st is None or x.nblock \
-                    or st.node and not m.loop_open[m.trace.node_loop[st.node]]:
-                m.tile(x, name)             # says what is wrong with it, if it is
+            if (
+                st is None
+                or x.nblock
+                or x.m is not m
+                or st.node
+                and not m.loops.open[m.trace.node_loop[st.node]]
+            ):
+                m.tile(x, name)  # says what is wrong with it, if it is
         if m.compute:
             ins = pattern.pattern()
-        else:                                   # nothing keeps it once it is recorded
+        else:  # nothing keeps it once it is recorded
             ins = pattern
             ins.accumulate = ins.opens = ins.inplace = False
         ins.srcs = tuple(take(tiles))
@@ -113,11 +137,19 @@ class Row:
     (`instr.over` says which count).
 
     Doing: `run(machine, instr, dst)` computes in NumPy and writes `dst`; `check(machine, instr,
-    dst)` looks at the destination once it is known. `cost`: the formula of the engine's cycles;
-    `flops`: its floating-point operations; `transposes`: a DMA that moves element by element;
-    `repeats`: `run` treats all free dims alike, so that loops may be further ones (nest.py);
-    `waits(instr)`: it can be put off, since it sees and changes nothing but its operands;
-    `meets`: it waits for the same call of the other core of kernel[2].
+    dst)` looks at the destination once it is known; `exact(machine, instr)`: returns the result on
+    integers without rounding (`integers.py`), one for each where there are several, None if it has
+    no rounding. `cost`: the formula of the engine's cycles; `cheaper`: what makes them fewer than
+    those of float32 in SBUF, and when it may; `flops`: its floating-point operations; `transposes`:
+    a DMA that moves element by element; `repeats`: `run` treats all free dims alike, so that loops
+    may be further ones (loops); `waits(instr)`: it can be put off, since it sees and changes
+    nothing but its operands; `meets`: it waits for the same call of the other core of kernel[2];
+    `sums`: in which order and dtype it adds.
+
+    To the compiler (timing): it `broadcasts_partitions`: repeats a row over all of them; `copies` a
+    tile on chip; `fills` one with a number; `loads` from HBM what can be loaded once more; computes
+    `once_per_result`, so twice for two of them; goes on the Tensor Engine if its data are
+    `wide_on_tensor_engine`, 4 bytes, since DMAs transpose 2; `spills`: the compiler has put it in.
     """
 
     name: str
@@ -137,17 +169,27 @@ class Row:
     writes: tuple[str, ...] = (SBUF, PSUM)
     promotes: tuple[str, ...] = ()
     accumulates: bool = False
-    cuts: str = EVERYTHING
+    mask_mode: str = EVERYTHING
     masks_itself: bool = False
     narrow: Callable[[Instr, list], tuple[Tensor, ...] | None] | None = None
     skips: Callable[[Instr], bool] | None = None
     check: Callable[[Machine, Instr, Tensor], None] | None = None
+    exact: Callable[[Machine, Instr], Any] | None = None
     cost: Formula | None = None
-    flops: Callable[[Kind], Flops] = no_flops
+    cheaper: tuple[Cheaper, ...] = ()
+    flops: Callable[[OpSpec], Flops] = no_flops
     transposes: bool = False
-    repeats: bool = False
-    waits: Callable[[Instr], bool] | None = None
-    meets: bool = False
+    loop_vectorizable: bool = False
+    deferrable: Callable[[Instr], bool] | None = None
+    is_collective: bool = False
+    sums: Sums | None = None
+    broadcasts_partitions: bool = False
+    copies: bool = False
+    fills: bool = False
+    loads: bool = False
+    once_per_result: bool = False
+    wide_on_tensor_engine: bool = False
+    spills: bool = False
     function: Callable[..., Any] = field(init=False)
 
     def __repr__(self) -> str:
@@ -165,7 +207,7 @@ class Row:
 
     @cached_property
     def merges(self) -> bool:
-        """Tell whether the destination keeps bytes that the instruction does not write."""
+        """Return whether the destination keeps bytes that the instruction does not write."""
         return any(o.role is UPDATE for o in self.operands)
 
     @property
@@ -182,7 +224,7 @@ class Row:
         """Return in a word what a mask does: cut operands, partitions only, or select results."""
         if "mask" not in self.signature.parameters:
             return "none"
-        return {EVERYTHING: "cuts", PARTITIONS: "cuts partitions"}.get(self.cuts, "selects")
+        return {EVERYTHING: "cuts", PARTITIONS: "cuts partitions"}.get(self.mask_mode, "selects")
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -199,8 +241,13 @@ class Row:
         defaults = [_MISSING if p.default is p.empty else p.default for p in params]
         places = {p.name: i for i, p in enumerate(params)}
         positional = sum(p.kind is not p.KEYWORD_ONLY for p in params)
-        return (defaults, places, positional, tuple(p.name for p in params[positional:]),
-                max((i + 1 for i, d in enumerate(defaults) if d is _MISSING), default=0))
+        return (
+            defaults,
+            places,
+            positional,
+            tuple(p.name for p in params[positional:]),
+            max((i + 1 for i, d in enumerate(defaults) if d is _MISSING), default=0),
+        )
 
     @cached_property
     def _slots(self) -> tuple[tuple[int, Operand, int], ...]:
@@ -213,7 +260,7 @@ class Row:
         defaults, places, positional, _, required = self._binding
         given = len(args)
         if given > positional:
-            self.signature.bind(*args, **kw)            # raises Python's own sentence
+            self.signature.bind(*args, **kw)  # raises Python's own sentence
         values = [*args, *defaults[given:]]
         if kw:
             for k, v in kw.items():
@@ -246,25 +293,35 @@ class Row:
     def planned(self, m: Machine, args: tuple, kw: dict[str, Any], key: tuple | None) -> Instr:
         """Hold a call that looks like no other against the row, and return the instruction; `key`:
         what it looks like."""
-        told, values = m.told, self.bind(m, args, kw)
+        told, values = m.findings.total, self.bind(m, args, kw)
         at = self._binding[1].get("mask", -1)
         mask = values[at] if at >= 0 else None
         if self.needs and not getattr(m.hw, self.needs):
-            raise fail("NKI-E03", f"{self.api} does not exist on {m.hw.name}",
-                       limit="it is on " + ", ".join(c.name for c in CORES
-                                                     if getattr(c, self.needs)),
-                       hint="simulate for a newer target, or use another instruction")
+            raise fail(
+                "NKI-E03",
+                f"{self.api} does not exist on {m.hw.name}",
+                limit="it is on " + ", ".join(c.name for c in CORES if getattr(c, self.needs)),
+                hint="simulate for a newer target, or use another instruction",
+            )
         given = values.copy()
         for i, operand, like in self._slots:
             anchor: Any = None if like < 0 else values[like]
             x = values[i] = operand.resolve(m, values[i], self.api, anchor, mask is False)
-            if like >= 0 and operand.form is TILE and not operand.lanes \
-                    and x.__class__ is Tensor and x.shape != anchor.shape:
-                values[like], values[i] = same_elements(anchor, x, (operand.like, operand.name),
-                                                        self.api, self.fixed)
+            if (
+                like >= 0
+                and operand.form is TILE
+                and not operand.lanes
+                and x.__class__ is Tensor
+                and x.shape != anchor.shape
+            ):
+                values[like], values[i] = same_elements(
+                    anchor, x, (operand.like, operand.name), self.api, self.fixed
+                )
         _, places, positional, names, _ = self._binding
         ins = self.plan(m, *values[:positional], **dict(zip(names, values[positional:])))
-        own = ins.srcs is None or told == m.told        # what a plan has said depends on the line
+        own = (
+            ins.srcs is None or told == m.findings.total
+        )  # what a plan has said depends on the line
         self._complete(m, ins, values, places)
         if mask is not None:
             apply(self, ins, mask)
@@ -272,15 +329,16 @@ class Row:
             self._remember(m, key, ins, args, kw)
         return ins
 
-    def known(self, m: Machine, args: tuple, kw: dict[str, Any]
-              ) -> tuple[tuple | None, list[Tensor], Accepted | None]:
+    def known(
+        self, m: Machine, args: tuple, kw: dict[str, Any]
+    ) -> tuple[tuple | None, list[Tensor], Accepted | None]:
         """Return what a call looks like, all that its plan depends on, the tiles in it, and what
         was planned for one that looked like it.
 
         It goes by what is written, positional or named: a call that is written in another way is
         planned once more. None: not to be remembered.
         """
-        key: list[Any] = [self, m.direct, *kw] if kw else [self, m.direct]
+        key: list[Any] = [self, m.memory.direct, *kw] if kw else [self, m.memory.direct]
         tiles: list[Tensor] = []
         for x in (*args, *kw.values()) if kw else args:
             kind = type(x)
@@ -289,23 +347,24 @@ class Row:
                     return None, tiles, None
                 tiles.append(x)
                 key += (x.shape, x.dtype, x.kind)
-                if not self.on_partitions:          # a DMA, which sees some operands reshaped
+                if not self.on_partitions:  # a DMA, which sees some operands reshaped
                     key.append(x.strides)
             elif kind is float and not x:
-                key.append(str(x))                  # 0.0 and -0.0 are equal
+                key.append(str(x))  # 0.0 and -0.0 are equal
             else:
-                key += (kind, x)                    # so are 1 and 1.0, and of other dtypes
+                key += (kind, x)  # so are 1 and 1.0, and of other dtypes
         look = tuple(key)
         try:
-            return look, tiles, m.accepted.get(look)
-        except TypeError:                           # an argument that cannot be remembered
+            return look, tiles, m.core.accepted.get(look)
+        except TypeError:  # an argument that cannot be remembered
             return None, tiles, None
 
-    def _remember(self, m: Machine, key: tuple, ins: Instr, args: tuple, kw: dict[str, Any]
-                  ) -> None:
+    def _remember(
+        self, m: Machine, key: tuple, ins: Instr, args: tuple, kw: dict[str, Any]
+    ) -> None:
         """Remember an instruction that was planned, for calls that look like this one."""
         places = self._binding[1]
-        if not places.keys() >= kw.keys():          # what is not known is said at each line
+        if not places.keys() >= kw.keys():  # what is not known is said at each line
             return
         given = (*range(len(args)), *(places[k] for k in kw))
         tiles = {i: x for i, x in zip(given, (*args, *kw.values())) if x.__class__ is Tensor}
@@ -314,16 +373,22 @@ class Row:
             return
         dst = next((i for i in at if slots[i].role is not READ and slots[i].name == "dst"), -1)
         srcs = [i for i in slots if slots[i].role is READ and i in tiles]
-        if ins.inplace or ins.dst is not tiles.get(dst) or len(ins.srcs) != len(srcs) \
-                or any(tiles[i] is not x for i, x in zip(srcs, ins.srcs)):
-            return                                  # the plan has made other operands of them
+        if (
+            ins.inplace
+            or ins.dst is not tiles.get(dst)
+            or len(ins.srcs) != len(srcs)
+            or any(tiles[i] is not x for i, x in zip(srcs, ins.srcs))
+        ):
+            return  # the plan has made other operands of them
         ins.like = pattern = ins.pattern()
         pattern.like = pattern
-        m.accepted[key] = Accepted.of(
-            pattern, tuple("" if tiles[i].kind is HBM else slots[i].name for i in at),
-            tuple(map(at.index, srcs)), at.index(dst) if dst >= 0 else -1,
-            tuple(at.index(i) for i in slots
-                  if slots[i].role is not READ and i != dst and i in at))
+        m.core.accepted[key] = Accepted.of(
+            pattern,
+            tuple("" if tiles[i].kind is HBM else slots[i].name for i in at),
+            tuple(map(at.index, srcs)),
+            at.index(dst) if dst >= 0 else -1,
+            tuple(at.index(i) for i in slots if slots[i].role is not READ and i != dst and i in at),
+        )
 
     def _complete(self, m: Machine, ins: Instr, values: list[Any], places: dict[str, int]) -> None:
         """Fill in what the plan has left to the declaration."""
@@ -365,48 +430,80 @@ class Row:
             else:
                 ins.dtype = dst.dtype
                 if asked is not None and result_dtype(asked) != dst.dtype:
-                    m.find("NKI-K12", "warning", f"{self.api} is asked for dtype "
-                           f"{dtypes.name(dtypes.normalize(asked))} and writes dst, which has "
-                           f"{dtypes.name(dst.dtype)}: the dtype of dst holds", m.here())
+                    m.find(
+                        "NKI-K12",
+                        "warning",
+                        f"{self.api} is asked for dtype "
+                        f"{dtypes.name(dtypes.normalize(asked))} and writes dst, which has "
+                        f"{dtypes.name(dst.dtype)}: the dtype of dst holds",
+                        m.here(),
+                    )
         self._engine(m, ins, values, places)
 
     def _engine(self, m: Machine, ins: Instr, values: list[Any], places: dict[str, int]) -> None:
         """Fill in the engine that runs an instruction."""
         if "engine" in places:
-            asked = engine_name(values[places["engine"]], self.engines, self.api,
-                                any(s.kind is PSUM for s in ins.srcs))
-            if asked in self.engine_ops:
-                self._can_do(m, asked, ins.form)
+            asked = engine_name(
+                values[places["engine"]],
+                self.engines,
+                self.api,
+                any(s.kind is PSUM for s in ins.srcs),
+            )
+            if asked in self.engine_ops and not self._can_do(m, asked, ins.form):
+                asked = ""  # elsewhere, so the time of that is not gained
             ins.engine = asked or ins.engine
         ins.engine = ins.engine or self.default or self.engines[0]
 
-    def _can_do(self, m: Machine, engine: str, form: Any) -> None:
-        """Note operators that the engine that is asked for is not documented to have."""
+    def _can_do(self, m: Machine, engine: str, form: Any) -> bool:
+        """Return whether an engine that is asked for has the operators; note what it lacks."""
+        what, where = (
+            f"is asked of the {engine} engine",
+            f"It takes the time of the {self.default or self.engines[0]} engine",
+        )
         if engine == SCALAR and not m.hw.act_arithmetic:
-            m.find("NKI-E13", "note", f"{self.api} is asked of the {engine} engine, which is "
-                   f"documented to do it on NeuronCore-v3 and newer only, not on {m.hw.name}",
-                   m.here())
+            m.find(
+                "NKI-E13",
+                "note",
+                f"{self.api} {what}, which is documented to do it on "
+                f"NeuronCore-v3 and newer only, not on {m.hw.name}",
+                m.here(),
+            )
         there = self.engine_ops[engine]
-        for op in form:
-            if op and op not in there:
-                m.find("NKI-E13", "note", f"{self.api} with nl.{op} is asked of the {engine} "
-                       f"engine, which is documented for {', '.join(sorted(there))} only", m.here())
+        lacks = [op for op in form if op and op not in there]
+        for op in lacks:
+            m.find(
+                "NKI-E13",
+                "note",
+                f"{self.api} with nl.{op} {what}, which is documented for "
+                f"{', '.join(sorted(there))} only. {where}",
+                m.here(),
+            )
+        return not lacks
 
     def _one_psum(self, a: Any, b: Any) -> None:
         """Raise if both operands lie in PSUM: it has one read port for an instruction."""
         assert self.one_psum is not None
         if getattr(a, "kind", None) is PSUM and getattr(b, "kind", None) is PSUM:
-            raise fail("NKI-M07", f"{self.api} reads both operands from PSUM",
-                       given=f"{self.one_psum[0]} {a!r}, {self.one_psum[1]} {b!r}",
-                       limit="at most one of two tile operands in PSUM",
-                       hint="copy one to SBUF first: nl.copy(x)")
+            raise fail(
+                "NKI-M07",
+                f"{self.api} reads both operands from PSUM",
+                given=f"{self.one_psum[0]} {a!r}, {self.one_psum[1]} {b!r}",
+                limit="at most one of two tile operands in PSUM",
+                hint="copy one to SBUF first: nl.copy(x)",
+                nki_hint="copy one to SBUF first: nisa.tensor_copy(dst, x)",
+            )
 
-    def misuse(self, exc: Exception, kw: dict[str, Any]) -> NkiError:
+    def misuse(self, exc: Exception, args: tuple, kw: dict[str, Any]) -> NkiError:
         """Return the error for a call that the plan could not make sense of."""
         wrong = keywords.said(kw, self.signature.parameters)
-        return not_understood(self.api, exc, f"; it has no {', '.join(wrong)}" if wrong else "",
-                              limit=f"{self.api}{keywords.bare(self.signature)}",
-                              hint=f"help({self.api}) says what each argument is")
+        return not_understood(
+            self.api,
+            exc,
+            f"; it has no {', '.join(wrong)}" if wrong else "",
+            limit=f"{self.api}{keywords.bare(self.signature)}",
+            given={**dict(zip(self.signature.parameters, args)), **kw},
+            hint=keywords.cure(self.api, str(exc), self.signature, args, kw),
+        )
 
 
 ROWS: dict[str, Row] = {}
@@ -417,13 +514,15 @@ def always(ins: Instr) -> bool:
     return True
 
 
-def instruction(name: str, *, engines: tuple[str, ...], run: Callable, source: str,
-                **traits: Any) -> Callable[[Callable], Any]:
+def instruction(
+    name: str, *, engines: tuple[str, ...], run: Callable, source: str, **traits: Any
+) -> Callable[[Callable], Any]:
     """Make a plan into a row of the table; return the function that issues the instruction.
 
     The plan `plan(m, *args)` has the public signature after the machine `m`; operands come to it
     resolved. It returns an `Instr` with what the row does not say.
     """
+
     def wrap(plan: Callable) -> Any:
         row = ROWS[name] = Row(name, engines, run, plan, source, **traits)
 
@@ -440,17 +539,25 @@ def instruction(name: str, *, engines: tuple[str, ...], run: Callable, source: s
                 return m.issue(ins)
             except NkiError:
                 raise
-            except (TypeError, ValueError, KeyError, AttributeError, IndexError,
-                    OverflowError) as exc:
+            except (
+                TypeError,
+                ValueError,
+                KeyError,
+                AttributeError,
+                IndexError,
+                OverflowError,
+            ) as exc:
                 if hasattr(exc, "nki_error"):
                     raise
-                raise row.misuse(exc, kw) from None
+                raise row.misuse(exc, args, kw) from None
+
         function.__name__ = function.__qualname__ = row.public.rpartition(".")[2] or name
         function.__doc__ = row.doc
-        function.__signature__ = row.signature             # type: ignore[attr-defined]
-        function.row = row                                  # type: ignore[attr-defined]
+        function.__signature__ = row.signature  # type: ignore[attr-defined]
+        function.row = row  # type: ignore[attr-defined]
         object.__setattr__(row, "function", function)
         return function
+
     return wrap
 
 
@@ -469,6 +576,7 @@ def public(row: Row) -> Callable:
         if casts and kw.get("dtype") is not None:
             assignment.has_its_dtype(result)
         return result
+
     function.__dict__.update(row.function.__dict__)
     function.__name__ = function.__qualname__ = row.function.__name__
     function.__doc__ = row.doc

@@ -1,4 +1,5 @@
 """What `nl.tile_size` has in both dialects: the limits of a tile on the target at hand."""
+
 from __future__ import annotations
 
 from ..chip import hw

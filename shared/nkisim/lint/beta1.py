@@ -5,6 +5,7 @@ so is a comparison of it. As the test of an `if` statement that is fine. In an e
 (`a if i > 0 else b`, `i < n and ...`) Python asks the symbol for its truth, and there is one answer
 for all iterations. Here the index is an int, and such expressions run as Python says.
 """
+
 from __future__ import annotations
 
 import ast
@@ -19,18 +20,19 @@ class Beta1Scan(Scan):
     """Goes through a function's body, with the names that depend on a loop index so far."""
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*args)             # type: ignore[arg-type]
+        super().__init__(*args)  # type: ignore[arg-type]
         self.symbols: set[str] = set()
         self.in_mask = False
-        self.traced = 0                     # loops that are traced once, around this place
-        self.numbers: set[str] = set()      # names that hold a Python number from before the loop
-        self.bound: set[str] = {a.arg for a in ast.walk(self.function.node)
-                                if isinstance(a, ast.arg)}
-        self.ended: dict[str, int] = {}     # tiles whose scope has ended -> line of their loop
-        self.left: dict[str, tuple[str, int]] = {}      # those of a Python block -> what, line
+        self.traced = 0  # loops that are traced once, around this place
+        self.numbers: set[str] = set()  # names that hold a Python number from before the loop
+        self.bound: set[str] = {
+            a.arg for a in ast.walk(self.function.node) if isinstance(a, ast.arg)
+        }
+        self.ended: dict[str, int] = {}  # tiles whose scope has ended -> line of their loop
+        self.left: dict[str, tuple[str, int]] = {}  # those of a Python block -> what, line
 
     def _symbolic(self, node: ast.AST) -> bool:
-        """Tell whether a value depends on a loop index by arithmetic and comparison alone."""
+        """Return whether a value depends on a loop index by arithmetic and comparison alone."""
         if isinstance(node, ast.Name):
             return node.id in self.symbols
         if isinstance(node, ast.BinOp):
@@ -38,7 +40,8 @@ class Beta1Scan(Scan):
         if isinstance(node, ast.UnaryOp):
             return self._symbolic(node.operand)
         return isinstance(node, ast.Compare) and any(
-            map(self._symbolic, (node.left, *node.comparators)))
+            map(self._symbolic, (node.left, *node.comparators))
+        )
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         """Leave out a function in the function: it has a code of its own."""
@@ -55,7 +58,7 @@ class Beta1Scan(Scan):
         self._bind_names(node.target)
         numbers = set(self.numbers)
         if not traced and not self.traced:
-            self.numbers.clear()            # an int of an unrolled loop is an int
+            self.numbers.clear()  # an int of an unrolled loop is an int
         self.traced += traced
         for part in node.body:
             self.visit(part)
@@ -72,22 +75,29 @@ class Beta1Scan(Scan):
 
     def _leave(self, what: str, node: ast.For | ast.If, before: set[str]) -> None:
         """Note the tiles that a block has made: it ends here, and so may their names."""
-        made = {n.id for part in (*node.body, *node.orelse) for n in ast.walk(part)
-                if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        made = {
+            n.id
+            for part in (*node.body, *node.orelse)
+            for n in ast.walk(part)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
         for name in made & self.tiles - before:
             self.left[name] = what, node.lineno
 
     def _bind_names(self, target: ast.AST) -> None:
-        self.bound |= {n.id for n in ast.walk(target)
-                       if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        self.bound |= {
+            n.id
+            for n in ast.walk(target)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
 
     def visit_Name(self, node: ast.Name) -> None:
-        if isinstance(node.ctx, ast.Load) and node.id in self.ended \
-                and node.id not in self.bound:
-            self.say(node, "out_of_scope", f"{node.id}, made in the loop of line "
-                     f"{self.ended[node.id]}")
+        if isinstance(node.ctx, ast.Load) and node.id in self.ended and node.id not in self.bound:
+            self.say(
+                node, "out_of_scope", f"{node.id}, made in the loop of line {self.ended[node.id]}"
+            )
         elif isinstance(node.ctx, ast.Load) and node.id in self.left:
-            what, line = self.left.pop(node.id)         # once is enough
+            what, line = self.left.pop(node.id)  # once is enough
             self.say(node, "out_of_block", f"{node.id}, made in the {what} of line {line}")
 
     def visit_Assign(self, node: ast.Assign) -> None:
@@ -100,10 +110,11 @@ class Beta1Scan(Scan):
                 (self.symbols.add if symbolic else self.symbols.discard)(target.id)
                 self.ended.pop(target.id, None)
                 if self.left.pop(target.id, None):
-                    self.bound.discard(target.id)       # as if for the first time
+                    self.bound.discard(target.id)  # as if for the first time
                 if not self.traced:
-                    (self.numbers.add if _is_number(node.value)
-                     else self.numbers.discard)(target.id)
+                    (self.numbers.add if _is_number(node.value) else self.numbers.discard)(
+                        target.id
+                    )
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         self.generic_visit(node)
@@ -112,16 +123,23 @@ class Beta1Scan(Scan):
 
     def _counts(self, node: ast.AST, name: str, value: ast.AST) -> None:
         """Report `n = n + 1` in a traced loop, where n is a number from before it."""
-        if self.traced and name in self.numbers and not self._tiles_in(value) and any(
-                isinstance(n, ast.Name) and n.id == name for n in ast.walk(value)):
+        if (
+            self.traced
+            and name in self.numbers
+            and not self._tiles_in(value)
+            and any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(value))
+        ):
             self.say(node, "counter", f"{name} is changed in the loop")
 
     def _tiles_in(self, value: ast.AST) -> bool:
         return any(isinstance(n, ast.Call) or self.is_tile(n) for n in ast.walk(value))
 
     def visit_While(self, node: ast.While) -> None:
-        if self.function.launched and not isinstance(node.test, ast.Call) \
-                and not isinstance(node.test, ast.Name):
+        if (
+            self.function.launched
+            and not isinstance(node.test, ast.Call)
+            and not isinstance(node.test, ast.Name)
+        ):
             self.say(node, "old_while", "while")
         self._condition(node.test)
         self.generic_visit(node)
@@ -154,24 +172,31 @@ class Beta1Scan(Scan):
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
         if self._symbolic(node.test):
-            self.say(node, "condition_on_index", "a conditional expression tests a loop index",
-                     "note")
+            self.say(
+                node, "condition_on_index", "a conditional expression tests a loop index", "note"
+            )
         self.generic_visit(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
         """Report `and` and `or`: in a mask it decides what is computed, elsewhere it may not."""
         if any(map(self._symbolic, node.values[:-1])):
             word = "and" if isinstance(node.op, ast.And) else "or"
-            self.say(node, "condition_on_index",
-                     f"`{word}` asks for the truth of a comparison of a loop index (write "
-                     f"{'&' if word == 'and' else '|'}, each comparison in parentheses)",
-                     "warning" if self.in_mask else "note")
+            self.say(
+                node,
+                "condition_on_index",
+                f"`{word}` asks for the truth of a comparison of a loop index (write "
+                f"{'&' if word == 'and' else '|'}, each comparison in parentheses)",
+                "warning" if self.in_mask else "note",
+            )
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        if isinstance(node.func, ast.Name) and node.func.id in _BUILTINS \
-                and node.func.id not in self.source.functions \
-                and any(map(self._symbolic, node.args)):
+        if (
+            isinstance(node.func, ast.Name)
+            and node.func.id in _BUILTINS
+            and node.func.id not in self.source.functions
+            and any(map(self._symbolic, node.args))
+        ):
             self.say(node, "builtin_on_index", f"`{ast.unparse(node)}`")
         self.generic_visit(node)
 

@@ -1,4 +1,5 @@
 """Where the scans are asked: before a launch, and for a file; and how severe findings are."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -6,7 +7,7 @@ from types import CodeType
 from typing import Any
 
 from ..checks.finding import Finding
-from ..checks.level import LEVELS, asked
+from ..checks.strictness import OFF, STRICT, TEACH, asked
 from ..errors import NkiError, fail
 from . import program
 from .beta1 import Beta1Scan
@@ -14,12 +15,15 @@ from .constructs import ACCEPTED, BETA1, BOTH, CONSTRUCTS, NEWEST, SEVERITY, TRA
 from .nki import NkiScan
 from .program import Function
 
+#: what the compiler is known to refuse is an error; is said, and the kernel goes on; all that is
+#: refused in a release or two is an error as well; nothing is said
+LEVELS = REFUSE, *_ = "refuse", TEACH, STRICT, OFF
 LEVEL_VARIABLE, VERSION_VARIABLE = "NKI_LANGUAGE", "NKI_LANGUAGE_VERSION"
 #: AWS's variable that picks what turns a kernel into instructions: Python itself ("tracer", what
 #: 0.7 does), or a compiler of its own ("custom" in the documents of 0.7, "parser" in those of 0.6)
 FRONTEND_VARIABLE, FRONTENDS = "NKI_COMPILER_FRONTEND", ("tracer", "custom", "parser")
 _IN_RUN = {row.id for row in CONSTRUCTS.values() if row.in_run}
-_known: dict[tuple[int, str], tuple[CodeType, list[Finding]]] = {}    # hashing a code takes long
+_known: dict[tuple[int, str], tuple[CodeType, list[Finding]]] = {}  # hashing a code takes long
 
 
 def release() -> str:
@@ -28,13 +32,14 @@ def release() -> str:
 
 
 def traced() -> bool:
-    """Tell whether kernels are specialized by tracing them with Python: 0.7, unless told otherwise.
+    """Return whether kernels are specialized by tracing them: since 0.7, unless told otherwise.
 
     NKI 0.6 has both ways, and the other one as its default; earlier releases have one.
     """
     version = release()
-    frontend = asked(FRONTEND_VARIABLE, FRONTENDS,
-                     "tracer" if version >= TRACED else "custom", "NKI-G00")
+    frontend = asked(
+        FRONTEND_VARIABLE, FRONTENDS, "tracer" if version >= TRACED else "custom", "NKI-G00"
+    )
     return frontend == "tracer" and version >= BOTH
 
 
@@ -49,7 +54,7 @@ def requested() -> tuple[str, str]:
 
 
 def older() -> bool:
-    """Tell whether the version that is asked about is one before calls changed, 0.1 or 0.2."""
+    """Return whether the version that is asked about is one before calls changed, 0.1 or 0.2."""
     return release() < "0.3"
 
 
@@ -101,7 +106,7 @@ def in_run(key: str, what: str, remedy: str = "") -> tuple[str, str, str] | None
         return None
     if asked == "strict" and SEVERITY[verdict] == "warning":
         raise fail(row.id, f"{what}: {row.says}", hint=remedy or row.remedy)
-    return row.id, SEVERITY[verdict], row.told(what, remedy)
+    return row.id, SEVERITY[verdict], row.message(what, remedy)
 
 
 def as_error(finding: Finding, more: int = 0) -> NkiError:
@@ -114,5 +119,3 @@ def as_error(finding: Finding, more: int = 0) -> NkiError:
 def strictly(findings: list[Finding]) -> list[Finding]:
     """Return the findings with errors in place of warnings."""
     return [replace(f, severity="error") if f.severity == "warning" else f for f in findings]
-
-

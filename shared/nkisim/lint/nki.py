@@ -1,4 +1,5 @@
 """The scan of kernels in the dialect of `import nki`."""
+
 from __future__ import annotations
 
 import ast
@@ -6,12 +7,14 @@ import ast
 from .constructs import CONSTRUCTS, REFUSED, TRACED
 from .scan import ISA, LANGUAGE, Scan
 
-_BUILTINS = frozenset("""
+_BUILTINS = frozenset(
+    """
     sorted sum zip enumerate map filter any all reversed set frozenset hasattr getattr setattr iter
     next id repr callable vars dir open eval exec input super object bytes bytearray complex chr
     ord hash locals globals
-""".split())
-_NUMBERS = frozenset(("bool", "float", "int", "max", "min", "range"))   # want a number of Python
+""".split()
+)
+_NUMBERS = frozenset(("bool", "float", "int", "max", "min", "range"))  # want a number of Python
 _MATH = frozenset("ceil floor gcd log2 log10 pow sqrt pi e inf nan".split())
 _LISTS = frozenset(("count", "index", "remove"))
 _ENUMS = frozenset(("engine", "dge_mode", "oob_mode", "reduce_cmd", "dma_engine"))
@@ -19,22 +22,33 @@ _CHANGES = frozenset(("append", "extend", "insert", "pop", "remove", "clear"))
 #: bases and decorators of classes whose objects compare by value, or are one of a kind
 _COMPARED = frozenset(("dataclass", "define", "frozen", "Enum", "IntEnum", "NamedTuple"))
 _OLD_RANGES = ("affine_range", "sequential_range", "static_range")
-_OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//",
-              ast.Mod: "%", ast.Pow: "**", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
-              ast.LShift: "<<", ast.RShift: ">>"}
+_OPERATORS = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Pow: "**",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.BitXor: "^",
+    ast.LShift: "<<",
+    ast.RShift: ">>",
+}
 
 
 class NkiScan(Scan):
     """Finds what the compiler of `nki` refuses."""
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*args)             # type: ignore[arg-type]
+        super().__init__(*args)  # type: ignore[arg-type]
         self.registers: set[str] = set()
-        self.scalars: set[str] = set()      # of nisa.scalar_load
+        self.scalars: set[str] = set()  # of nisa.scalar_load
         self.lists: set[str] = set()
-        self.objects: dict[str, str] = {}   # name -> the class of the file that it is one of
-        self.inner: dict[str, ast.FunctionDef] = {}     # functions in this one
-        self.dynamic = 0                    # dynamic loops that this place is in
+        self.objects: dict[str, str] = {}  # name -> the class of the file that it is one of
+        self.inner: dict[str, ast.FunctionDef] = {}  # functions in this one
+        self.dynamic = 0  # dynamic loops that this place is in
 
     def signature(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         if isinstance(node, ast.AsyncFunctionDef):
@@ -59,7 +73,7 @@ class NkiScan(Scan):
         self.say(node, "try", "try")
         self.generic_visit(node)
 
-    visit_TryStar = visit_Try               # type: ignore[assignment]
+    visit_TryStar = visit_Try  # type: ignore[assignment]
 
     def visit_Raise(self, node: ast.Raise) -> None:
         self.say(node, "raise", "raise")
@@ -75,12 +89,12 @@ class NkiScan(Scan):
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         self.say(node, "import", "an import in a kernel")
 
-    visit_Import = visit_ImportFrom = _import       # type: ignore[assignment]
+    visit_Import = visit_ImportFrom = _import  # type: ignore[assignment]
 
     def _global(self, node: ast.Global | ast.Nonlocal) -> None:
         self.say(node, "global", f"{type(node).__name__.lower()} {', '.join(node.names)}")
 
-    visit_Global = visit_Nonlocal = _global         # type: ignore[assignment]
+    visit_Global = visit_Nonlocal = _global  # type: ignore[assignment]
 
     def visit_Delete(self, node: ast.Delete) -> None:
         self.say(node, "delete", "del")
@@ -93,13 +107,13 @@ class NkiScan(Scan):
         self.say(node, "async", type(node).__name__.lower())
         self.generic_visit(node)
 
-    visit_Await = visit_AsyncFor = visit_AsyncWith = _stops     # type: ignore[assignment]
+    visit_Await = visit_AsyncFor = visit_AsyncWith = _stops  # type: ignore[assignment]
 
     def _yields(self, node: ast.Yield | ast.YieldFrom) -> None:
         self.say(node, "async" if self.function.launched else "generator", "yield")
         self.generic_visit(node)
 
-    visit_Yield = visit_YieldFrom = _yields                 # type: ignore[assignment]
+    visit_Yield = visit_YieldFrom = _yields  # type: ignore[assignment]
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         self.say(node, "nested_function", f"def {node.name} in a kernel")
@@ -130,11 +144,14 @@ class NkiScan(Scan):
             self.say(node, "dynamic_exit", type(node).__name__.lower())
         self.generic_visit(node)
 
-    visit_Break = visit_Continue = visit_Return = _exits    # type: ignore[assignment]
+    visit_Break = visit_Continue = visit_Return = _exits  # type: ignore[assignment]
 
     def visit_While(self, node: ast.While) -> None:
-        if isinstance(node.test, ast.Name) and node.test.id in self.registers \
-                and self.version < TRACED:
+        if (
+            isinstance(node.test, ast.Name)
+            and node.test.id in self.registers
+            and self.version < TRACED
+        ):
             self.say(node, "register_condition", f"while {node.test.id}")
         if node.orelse:
             self.say(node, "loop_else", "while ... else")
@@ -145,7 +162,7 @@ class NkiScan(Scan):
         self._condition(node.test)
         self.generic_visit(node)
 
-    visit_IfExp = visit_If                  # type: ignore[assignment]
+    visit_IfExp = visit_If  # type: ignore[assignment]
 
     def _condition(self, test: ast.AST) -> None:
         for part in _decided_by(test):
@@ -156,7 +173,7 @@ class NkiScan(Scan):
                 self._traced(part, f"{ast.unparse(part)} in a condition")
 
     def _runtime(self, node: ast.AST) -> bool:
-        """Tell whether a name surely stands for a register or a scalar."""
+        """Return whether a name surely stands for a register or a scalar."""
         return isinstance(node, ast.Name) and node.id in self.registers | self.scalars
 
     def _traced(self, node: ast.AST, what: str) -> None:
@@ -170,13 +187,18 @@ class NkiScan(Scan):
         self.say(node, "lambda", "lambda")
 
     def _comprehension(self, node: ast.AST) -> None:
-        self.say(node, "comprehension", {"ListComp": "a list comprehension",
-                                         "SetComp": "a set comprehension",
-                                         "DictComp": "a dict comprehension"}.get(
-                                             type(node).__name__, "a generator"))
+        self.say(
+            node,
+            "comprehension",
+            {
+                "ListComp": "a list comprehension",
+                "SetComp": "a set comprehension",
+                "DictComp": "a dict comprehension",
+            }.get(type(node).__name__, "a generator"),
+        )
 
-    visit_ListComp = visit_SetComp = _comprehension         # type: ignore[assignment]
-    visit_DictComp = visit_GeneratorExp = _comprehension    # type: ignore[assignment]
+    visit_ListComp = visit_SetComp = _comprehension  # type: ignore[assignment]
+    visit_DictComp = visit_GeneratorExp = _comprehension  # type: ignore[assignment]
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
         self.say(node, "walrus", ":=")
@@ -197,14 +219,17 @@ class NkiScan(Scan):
                     self.say(node, "identity", f"`{ast.unparse(node)}`")
             elif isinstance(op, (ast.In, ast.NotIn)):
                 pass
-            elif any(isinstance(s, ast.Attribute) and s.attr == "shape" for s in (left, right)) \
-                    and any(isinstance(s, ast.List) for s in (left, right)):
+            elif any(
+                isinstance(s, ast.Attribute) and s.attr == "shape" for s in (left, right)
+            ) and any(isinstance(s, ast.List) for s in (left, right)):
                 self.say(node, "shape_is_list", f"`{ast.unparse(node)}`")
-            elif not any(isinstance(s, ast.Constant) and s.value is None for s in (left, right)) \
-                    and any(map(self.is_tile, (left, right))):
+            elif not any(
+                isinstance(s, ast.Constant) and s.value is None for s in (left, right)
+            ) and any(map(self.is_tile, (left, right))):
                 self.say(node, "operator", f"`{ast.unparse(node)}`")
             elif isinstance(op, (ast.Eq, ast.NotEq)) and all(
-                    isinstance(s, ast.Name) and s.id in self.objects for s in (left, right)):
+                isinstance(s, ast.Name) and s.id in self.objects for s in (left, right)
+            ):
                 self.say(node, "class_equality", f"`{ast.unparse(node)}`")
         self.generic_visit(node)
 
@@ -212,8 +237,11 @@ class NkiScan(Scan):
         if isinstance(node.op, ast.MatMult):
             self.say(node, "matmul_operator", f"`{ast.unparse(node)}`")
         if self.is_tile(node.left) or self.is_tile(node.right):
-            self.say(node, "operator", f"{_OPERATORS.get(type(node.op), 'an operator')} in "
-                     f"`{ast.unparse(node)}`")
+            self.say(
+                node,
+                "operator",
+                f"{_OPERATORS.get(type(node.op), 'an operator')} in `{ast.unparse(node)}`",
+            )
         self.generic_visit(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
@@ -230,8 +258,11 @@ class NkiScan(Scan):
 
     def visit_Assign(self, node: ast.Assign) -> None:
         for target in node.targets:
-            if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) \
-                    and target.value.id in self.tiles:
+            if (
+                isinstance(target, ast.Subscript)
+                and isinstance(target.value, ast.Name)
+                and target.value.id in self.tiles
+            ):
                 self.say(node, "assign_item", f"`{ast.unparse(target)} = ...`")
         super().visit_Assign(node)
 
@@ -240,13 +271,17 @@ class NkiScan(Scan):
         if not isinstance(target, ast.Name):
             return
         name = self.source.dotted(value.func) if isinstance(value, ast.Call) else ""
-        (self.registers.add if name == ISA + "register_alloc"
-         else self.registers.discard)(target.id)
+        (self.registers.add if name == ISA + "register_alloc" else self.registers.discard)(
+            target.id
+        )
         (self.scalars.add if name == ISA + "scalar_load" else self.scalars.discard)(target.id)
         (self.lists.add if isinstance(value, ast.List) else self.lists.discard)(target.id)
         self.objects.pop(target.id, None)
-        made = value.func.id if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) \
+        made = (
+            value.func.id
+            if isinstance(value, ast.Call) and isinstance(value.func, ast.Name)
             else ""
+        )
         if made in self.source.classes and not _compares(self.source.classes[made]):
             self.objects[target.id] = made
 
@@ -258,13 +293,17 @@ class NkiScan(Scan):
             self._call_of_name(node, node.func.id)
         if name.startswith("numpy."):
             self.say(node, "numpy_call", f"{ast.unparse(node.func)}()")
-            return                          # what it is given is NumPy's affair as well
+            return  # what it is given is NumPy's affair as well
         if name.startswith("math.") and name.count(".") == 1 and name[5:] not in _MATH:
             self.say(node, "math_function", f"{name}()")
         if name.startswith(LANGUAGE) and name.endswith(".shared_constant"):
-            return                          # takes an array of the host
-        if isinstance(node.func, ast.Attribute) and node.func.attr in _LISTS \
-                and isinstance(node.func.value, ast.Name) and node.func.value.id in self.lists:
+            return  # takes an array of the host
+        if (
+            isinstance(node.func, ast.Attribute)
+            and node.func.attr in _LISTS
+            and isinstance(node.func.value, ast.Name)
+            and node.func.value.id in self.lists
+        ):
             self.say(node, "list_method", f"{ast.unparse(node.func)}()")
         if name.startswith((LANGUAGE, ISA)):
             self._arguments(node)
@@ -283,8 +322,9 @@ class NkiScan(Scan):
             self._traced(node, f"{ast.unparse(node)}")
         made = self.source.classes.get(name)
         if made is not None:
-            bases = {b.attr if isinstance(b, ast.Attribute) else getattr(b, "id", "")
-                     for b in made.bases}
+            bases = {
+                b.attr if isinstance(b, ast.Attribute) else getattr(b, "id", "") for b in made.bases
+            }
             if not bases:
                 self.say(node, "plain_class", f"class {name}")
             if bases & self.source.classes.keys():
@@ -298,33 +338,48 @@ class NkiScan(Scan):
             elif keyword.arg in _ENUMS and type(value) is int:
                 self.say(node, "integer_enum", f"{keyword.arg}={value}")
 
-
     def _body(self, call: ast.Call) -> None:
         """Look at what the body of a loop of the chip changes in Python."""
         at = {LANGUAGE + "fori_loop": 2, LANGUAGE + "while_loop": 1}[self.source.dotted(call.func)]
-        given = next((k.value for k in call.keywords if k.arg == "body_fun"),
-                     call.args[at] if len(call.args) > at else None)
+        given = next(
+            (k.value for k in call.keywords if k.arg == "body_fun"),
+            call.args[at] if len(call.args) > at else None,
+        )
         body = self.inner.get(given.id) if isinstance(given, ast.Name) else None
         if body is None:
             return
-        own = {n.id for n in ast.walk(body) if isinstance(n, ast.Name)
-               and isinstance(n.ctx, ast.Store)} | {a.arg for a in body.args.args}
+        own = {
+            n.id for n in ast.walk(body) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        } | {a.arg for a in body.args.args}
         for node in ast.walk(body):
             if isinstance(node, (ast.Nonlocal, ast.Global)):
-                self.say(node, "body_state", f"{type(node).__name__.lower()} "
-                         f"{', '.join(node.names)} in {body.name}")
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) \
-                    and node.func.attr in _CHANGES and isinstance(node.func.value, ast.Name) \
-                    and node.func.value.id in self.lists - own:
+                self.say(
+                    node,
+                    "body_state",
+                    f"{type(node).__name__.lower()} {', '.join(node.names)} in {body.name}",
+                )
+            elif (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in _CHANGES
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id in self.lists - own
+            ):
                 self.say(node, "body_state", f"{ast.unparse(node.func)}() in {body.name}")
 
 
 def _compares(made: ast.ClassDef) -> bool:
-    """Tell whether objects of a class have an == of their own, as far as its text says."""
-    names = {getattr(x, "attr", getattr(x, "id", "")) for x in (
-        *made.bases, *(d.func if isinstance(d, ast.Call) else d for d in made.decorator_list))}
+    """Return whether objects of a class have an == of their own, as far as its text says."""
+    names = {
+        getattr(x, "attr", getattr(x, "id", ""))
+        for x in (
+            *made.bases,
+            *(d.func if isinstance(d, ast.Call) else d for d in made.decorator_list),
+        )
+    }
     return bool(names & _COMPARED) or any(
-        isinstance(f, ast.FunctionDef) and f.name == "__eq__" for f in made.body)
+        isinstance(f, ast.FunctionDef) and f.name == "__eq__" for f in made.body
+    )
 
 
 def _decided_by(test: ast.AST) -> list[ast.AST]:

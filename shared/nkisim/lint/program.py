@@ -3,6 +3,7 @@
 At a launch, names are looked up in the functions themselves, across files. For a file that is only
 read, a kernel is what a launcher's decorator stands on, and names are those of the file.
 """
+
 from __future__ import annotations
 
 import ast
@@ -30,17 +31,23 @@ class Source:
 
     file: str
     tree: ast.Module
-    names: dict[str, str] = field(default_factory=dict)     # local name -> dotted name
+    names: dict[str, str] = field(default_factory=dict)  # local name -> dotted name
     dialects: set[str] = field(default_factory=set)
     functions: dict[str, _FunctionNode] = field(default_factory=dict)
     classes: dict[str, ast.ClassDef] = field(default_factory=dict)
+    every: list[_FunctionNode] = field(default_factory=list)  # also in functions and classes
+    bound: dict[str, set[str]] = field(default_factory=dict)  # local name -> what it is bound to
 
     def __post_init__(self) -> None:
         for node in ast.walk(self.tree):
-            if isinstance(node, ast.Import):
+            if isinstance(node, _FunctionNode):
+                self.every.append(node)
+            elif isinstance(node, ast.Import):
                 for alias in node.names:
-                    self._bind(alias.asname or alias.name.split(".")[0],
-                               alias.name if alias.asname else alias.name.split(".")[0])
+                    self._bind(
+                        alias.asname or alias.name.split(".")[0],
+                        alias.name if alias.asname else alias.name.split(".")[0],
+                    )
                     self._dialect_of(alias.name)
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 for alias in node.names:
@@ -55,11 +62,20 @@ class Source:
 
     def _bind(self, name: str, dotted: str) -> None:
         self.names[name] = dotted
+        self.bound.setdefault(name, set()).add(dotted)
 
     def _dialect_of(self, dotted: str) -> None:
-        for root, dialect in ROOTS.items():
-            if f"{dotted}.".startswith(f"{root}."):
-                self.dialects.add(dialect)
+        self.dialects |= {_root(dotted)} - {""}
+
+    def dialect(self, node: ast.AST) -> str:
+        """Return the dialect of a name or attribute; "" for none, or several (`try: import`)."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        name = node.id if isinstance(node, ast.Name) else ""
+        found = {_root(".".join([d, *reversed(parts)])) for d in self.bound.get(name, ())}
+        return found.pop() if len(found) == 1 else ""
 
     def dotted(self, node: ast.AST) -> str:
         """Return the full name of a name or attribute, "nki.language.load"; "" if it has none.
@@ -76,6 +92,14 @@ class Source:
         return full.removeprefix("neuronxcc.")
 
 
+def _root(dotted: str) -> str:
+    """Return the dialect that a dotted name belongs to, "" if none."""
+    for root, dialect in ROOTS.items():
+        if f"{dotted}.".startswith(f"{root}."):
+            return dialect
+    return ""
+
+
 @dataclass(frozen=True)
 class Function:
     """A function that belongs to a kernel."""
@@ -83,13 +107,18 @@ class Function:
     source: Source
     node: _FunctionNode
     dialect: str
-    launched: bool              # it is the kernel itself, and not what it calls
+    launched: bool  # it is the kernel itself, and not what it calls
+
+
+@lru_cache(maxsize=256)
+def _source(file: str, text: str) -> Source:
+    return Source(file, ast.parse(text))
 
 
 @lru_cache(maxsize=256)
 def _parsed(file: str, text: str) -> Source | None:
     try:
-        return Source(file, ast.parse(text))
+        return _source(file, text)
     except (SyntaxError, ValueError, RecursionError):
         return None
 
@@ -101,18 +130,20 @@ def read(file: str) -> Source | None:
 
 
 def is_launched(node: ast.AST) -> bool:
-    """Tell whether a decorator of a launcher (`@nki.jit` ...) stands on a function."""
+    """Return whether a decorator of a launcher (`@nki.jit` ...) stands on a function."""
     for decorator in getattr(node, "decorator_list", ()):
         if isinstance(decorator, ast.Call):
             decorator = decorator.func
-        name = decorator.attr if isinstance(decorator, ast.Attribute) else \
-            getattr(decorator, "id", "")
+        name = (
+            decorator.attr if isinstance(decorator, ast.Attribute) else getattr(decorator, "id", "")
+        )
         if name in LAUNCHERS:
             return True
     return False
 
 
 # -- at a launch -----------------------------------------------------------------------------------
+
 
 def of_kernel(func: Any, dialect: str = "") -> list[Function]:
     """Return the kernel of a Python function: itself, and the functions it calls by name.
@@ -146,8 +177,11 @@ def _plain(value: Any) -> Any:
     for _ in range(8):
         if isinstance(value, FunctionType):
             return value
-        value = getattr(value, "func", None) or getattr(value, "__func__", None) \
+        value = (
+            getattr(value, "func", None)
+            or getattr(value, "__func__", None)
             or getattr(value, "kernel", None)
+        )
     return None
 
 
@@ -159,18 +193,23 @@ def _pick(here: set[str], above: str) -> str:
 
 
 def _is_library(code: CodeType) -> bool:
-    """Tell whether a function is Python's, or of IPython: `display` in a kernel is a `print`."""
+    """Return whether a function is Python's, or of IPython: `display` in a kernel is a `print`."""
     paths = sysconfig.get_paths()
-    return "IPython" in Path(code.co_filename).parts \
-        or code.co_filename.startswith((paths["stdlib"], paths["platstdlib"])) \
+    return (
+        "IPython" in Path(code.co_filename).parts
+        or code.co_filename.startswith((paths["stdlib"], paths["platstdlib"]))
         and "site-packages" not in code.co_filename
+    )
 
 
 def _node_of(source: Source, code: CodeType) -> _FunctionNode | None:
     for node in ast.walk(source.tree):
         if isinstance(node, _FunctionNode) and node.name == code.co_name:
-            if min(node.lineno, *(d.lineno for d in node.decorator_list)) == code.co_firstlineno \
-                    if node.decorator_list else node.lineno == code.co_firstlineno:
+            if (
+                min(node.lineno, *(d.lineno for d in node.decorator_list)) == code.co_firstlineno
+                if node.decorator_list
+                else node.lineno == code.co_firstlineno
+            ):
                 return node
     return None
 
@@ -180,7 +219,7 @@ def _names(func: FunctionType) -> dict[str, Any]:
     for name, cell in zip(func.__code__.co_freevars, func.__closure__ or ()):
         try:
             names[name] = cell.cell_contents
-        except ValueError:          # not bound yet
+        except ValueError:  # not bound yet
             pass
     return names
 
@@ -200,19 +239,20 @@ def _called(node: ast.AST, names: dict[str, Any]) -> Iterator[Any]:
 
 # -- in a file -------------------------------------------------------------------------------------
 
-def of_text(text: str, file: str, dialect: str = "",
-            is_kernel: Callable[[ast.AST], bool] = is_launched) -> list[Function]:
+
+def of_text(
+    text: str, file: str, dialect: str = "", is_kernel: Callable[[ast.AST], bool] = is_launched
+) -> list[Function]:
     """Return the functions of the kernels in a file's text; raise SyntaxError if it is no Python.
 
     `dialect` is for files whose imports do not say it; `is_kernel` picks the functions to begin
     with.
     """
-    source = Source(file, ast.parse(text))
+    source = _source(file, text)
     if not source.dialects and not dialect:
         return []
     found: dict[str, Function] = {}
-    todo = [(n, _dialect_of(source, n, dialect), True) for n in ast.walk(source.tree)
-            if isinstance(n, _FunctionNode) and is_kernel(n)]
+    todo = [(n, _dialect_of(source, n, dialect), True) for n in source.every if is_kernel(n)]
     while todo:
         node, speaks, launched = todo.pop()
         key = f"{node.name}:{node.lineno}"
@@ -220,8 +260,11 @@ def of_text(text: str, file: str, dialect: str = "",
             continue
         found[key] = Function(source, node, speaks, launched)
         for call in ast.walk(node):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) \
-                    and call.func.id in source.functions:
+            if (
+                isinstance(call, ast.Call)
+                and isinstance(call.func, ast.Name)
+                and call.func.id in source.functions
+            ):
                 todo.append((source.functions[call.func.id], speaks, False))
     return sorted(found.values(), key=lambda f: f.node.lineno)
 
@@ -229,10 +272,9 @@ def of_text(text: str, file: str, dialect: str = "",
 def _dialect_of(source: Source, node: ast.AST, given: str) -> str:
     if len(source.dialects) == 1:
         return next(iter(source.dialects))
-    for name in ast.walk(node):         # a file of both: what is said in the function decides
+    for name in ast.walk(node):  # a file of both: what is said in the function decides
         if isinstance(name, ast.Name):
-            dotted = source.names.get(name.id, "")
-            for root, dialect in ROOTS.items():
-                if f"{dotted}.".startswith(f"{root}."):
-                    return dialect
+            dialect = _root(source.names.get(name.id, ""))
+            if dialect:
+                return dialect
     return given or NKI

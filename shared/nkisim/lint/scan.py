@@ -1,4 +1,5 @@
 """What both scans of a kernel's source share: its names, and how a finding is made."""
+
 from __future__ import annotations
 
 import ast
@@ -10,17 +11,21 @@ from .program import Function, Source
 
 LANGUAGE, ISA = "nki.language.", "nki.isa."
 #: functions of nl that return a tile (of those that kernels use much: a miss costs little)
-_MAKERS = frozenset("""
+MAKERS = frozenset(
+    """
     ndarray zeros ones full zeros_like empty_like rand load load_transpose2d copy matmul transpose
     add subtract multiply divide maximum minimum power exp log sqrt rsqrt reciprocal relu gelu silu
     sigmoid tanh softmax square abs negative sum max min mean prod where broadcast_to
-""".split())
+""".split()
+)
 #: functions of nisa that return something else than a tile, or nothing
-_NO_TILES = frozenset("""
+_NO_TILES = frozenset(
+    """
     get_nc_version get_nc_sub_version dma_copy register_alloc register_load register_move
     scalar_load scalar_store
     register_store core_barrier sendrecv
-""".split())
+""".split()
+)
 
 
 class Scan(ast.NodeVisitor):
@@ -52,23 +57,23 @@ class Scan(ast.NodeVisitor):
         if verdict == ACCEPTED:
             return
         where = Where(self.source.file, getattr(node, "lineno", 0), self.function.node.name)
-        finding = Finding(row.id, severity or SEVERITY[verdict], row.told(what), where)
+        finding = Finding(row.id, severity or SEVERITY[verdict], row.message(what), where)
         if finding not in self.findings:
             self.findings.append(finding)
 
     # -- names -------------------------------------------------------------------------------------
 
     def makes_tile(self, node: ast.AST) -> bool:
-        """Tell whether an expression is surely a tile: the result of an instruction, or a part."""
+        """Return whether an expression is surely a tile: a result of an instruction, or a part."""
         if isinstance(node, ast.Call):
             name = self.source.dotted(node.func)
             if name.startswith(ISA):
-                return name.count(".") == 2 and name[len(ISA):] not in _NO_TILES
-            return name.startswith(LANGUAGE) and name[len(LANGUAGE):] in _MAKERS
+                return name.count(".") == 2 and name[len(ISA) :] not in _NO_TILES
+            return name.startswith(LANGUAGE) and name[len(LANGUAGE) :] in MAKERS
         return self.is_tile(node)
 
     def is_tile(self, node: ast.AST) -> bool:
-        """Tell whether a name or subscript stands for a tile."""
+        """Return whether a name or subscript stands for a tile."""
         if isinstance(node, ast.Subscript):
             node = node.value
         return isinstance(node, ast.Name) and node.id in self.tiles
@@ -100,4 +105,4 @@ class Scan(ast.NodeVisitor):
         if not isinstance(node.iter, ast.Call):
             return ""
         name = self.source.dotted(node.iter.func)
-        return name[len(LANGUAGE):] if name.startswith(LANGUAGE) else ""
+        return name[len(LANGUAGE) :] if name.startswith(LANGUAGE) else ""

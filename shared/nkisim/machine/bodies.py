@@ -1,4 +1,5 @@
 """Bodies of loops that run on the device: their tiles are made once, and end with the loop."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from ..chip.memory import Storage
 from ..trace.trace import KIND, LINE, NODE
 
 if TYPE_CHECKING:
-    from .machine import Machine
+    from .interface import Machine
 
 
 class Body:
@@ -32,6 +33,7 @@ class Body:
     def begin(self, m: Machine) -> None:
         """Begin an iteration: what the one before has left to do is done in its place."""
         self.end(m)
+        charge(m, m.hw.timing.min_interval_cycles)  # a branch, in the place of an instruction
         self.at, self.since = 0, len(m.trace.starts)
 
     def end(self, m: Machine) -> None:
@@ -42,18 +44,28 @@ class Body:
         m.flush()
         tr, first = m.trace, self.since
         self.since = -1
-        if first < 0 or not m.traced:
+        if first < 0 or not m.dialect.traced:
             return
-        mine = [(tr.kinds[tr.rows[s + KIND]].row.name, tr.rows[s + LINE])
-                for s in tr.starts[first:] if tr.rows[s + NODE] == m.node]
+        mine = [
+            (tr.kinds[tr.rows[s + KIND]].row.name, tr.rows[s + LINE])
+            for s in tr.starts[first:]
+            if tr.rows[s + NODE] == m.core.node
+        ]
         if self.issued is None:
             self.issued = mine
         elif mine != self.issued:
-            name, line = next((a for a, b in zip_longest(mine, self.issued) if a != b and a),
-                              (mine or self.issued)[-1])
-            m.find("NKI-L12", "warning", f"an iteration of a loop of the chip issues {len(mine)} "
-                   f"instructions, the first one {len(self.issued)}, and they differ at {name}: "
-                   "the compiler traces the body once, and repeats what it issues then", line)
+            name, line = next(
+                (a for a, b in zip_longest(mine, self.issued) if a != b and a),
+                (mine or self.issued)[-1],
+            )
+            m.find(
+                "NKI-L12",
+                "warning",
+                f"an iteration of a loop of the chip issues {len(mine)} "
+                f"instructions, the first one {len(self.issued)}, and they differ at {name}: "
+                "the compiler traces the body once, and repeats what it issues then",
+                line,
+            )
 
     def next(self) -> Storage | Body | None:
         """Return what was made at this place in the iteration before, None in the first one."""
@@ -61,10 +73,23 @@ class Body:
         return self.made[self.at - 1] if self.at <= len(self.made) else None
 
 
+def charge(m: Machine, cycles: float, us: float = 0.0) -> None:
+    """Add what the sequencers of the engines do, which no instruction of the record shows."""
+    m.launch.control[m.core.top] = (
+        m.launch.control.get(m.core.top, 0.0) + us + cycles / m.hw.ghz("vector") / 1e3
+    )
+
+
+def charge_load(m: Machine, hbm: bool) -> None:
+    """Add the way of a number into a register, as long as a copy takes whose start is one."""
+    t = m.hw.timing
+    charge(m, t.dynamic_copy_cycles, t.dma_start_us + t.dma_read_us + t.dma_done_us if hbm else 0.0)
+
+
 @contextmanager
 def loop(m: Machine) -> Iterator[Body]:
     """Enter a loop of the device; its caller calls `begin` before each iteration."""
-    outer, tr, parent = m.body, m.trace, m.node
+    outer, tr, parent = m.core.body, m.trace, m.core.node
     known = outer.next() if outer is not None else None
     body = known if isinstance(known, Body) else Body()
     if outer is not None and known is None:
@@ -72,18 +97,18 @@ def loop(m: Machine) -> Iterator[Body]:
     number = len(tr.loop_kind)
     tr.loop_kind.append("fori_loop")
     tr.loop_line.append(m.here())
-    m.loop_open.append(True)
+    m.loops.open.append(True)
     m.enter(number, parent, 0)
-    if body.made:                           # the loop runs again: its tiles live again
-        _reopen(body, m.node)
-    m.body = body
+    if body.made:  # the loop runs again: its tiles live again
+        _reopen(body, m.core.node)
+    m.core.body = body
     try:
         yield body
         body.end(m)
     finally:
-        m.body = outer
-        m.loop_open[number] = False
-        m.node = parent
+        m.core.body = outer
+        m.loops.open[number] = False
+        m.core.node = parent
 
 
 def _reopen(body: Body, node: int) -> None:
@@ -95,23 +120,26 @@ def _reopen(body: Body, node: int) -> None:
 @contextmanager
 def outside(m: Machine) -> Iterator[None]:
     """Allocate for the whole kernel, wherever it is."""
-    kept = m.body, m.node
-    m.body, m.node = None, m.top
+    kept = m.core.body, m.core.node
+    m.core.body, m.core.node = None, m.core.top
     try:
         yield
     finally:
-        m.body, m.node = kept
+        m.core.body, m.core.node = kept
 
 
 def again(m: Machine, body: Body, kind: str, nparts: int, row_bytes: int) -> Storage | None:
     """Return the storage that an iteration before has made at this place, emptied, if any."""
     known = body.next()
     if not isinstance(known, Storage) or (known.kind, known.nparts, known.row_bytes) != (
-            kind, nparts, row_bytes):
+        kind,
+        nparts,
+        row_bytes,
+    ):
         return None
     if known.queued:
         m.products.run()
     known.renew()
-    m.psum_filled.discard(known.id)
-    m.psum_sums.pop(known.id, None)
+    m.memory.psum_filled.discard(known.id)
+    m.memory.psum_sums.pop(known.id, None)
     return known

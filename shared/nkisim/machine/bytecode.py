@@ -1,8 +1,9 @@
 """What the simulator reads from the instructions that Python compiles a kernel to.
 
 They change with each version of Python. All that depends on them is here, and
-`tests/nkisim/test_bytecode.py` holds it against what each version makes of small functions.
+`tests/nkisim/loops/test_bytecode.py` holds it against what each version makes of small functions.
 """
+
 from __future__ import annotations
 
 import dis
@@ -10,8 +11,14 @@ import functools
 import inspect
 from types import CodeType
 
-_COLLECTS = ("LIST_APPEND", "SET_ADD", "MAP_ADD",
-             "LIST_EXTEND", "SET_UPDATE", "DICT_UPDATE")    # [*row for row in rows], Python 3.15
+_COLLECTS = (
+    "LIST_APPEND",
+    "SET_ADD",
+    "MAP_ADD",
+    "LIST_EXTEND",
+    "SET_UPDATE",
+    "DICT_UPDATE",
+)  # [*row for row in rows], Python 3.15
 #: what a loop keeps on the stack: its iterator and, since Python 3.15, a place in it
 _PER_LOOP = 1 + dis.stack_effect(dis.opmap["GET_ITER"])
 
@@ -22,19 +29,22 @@ def _instructions(code: CodeType) -> list[dis.Instruction]:
 
 
 def is_for_statement(code: CodeType, at: int) -> bool:
-    """Tell whether the instruction at `at`, which asks for an iterator, is the head of a `for`.
+    """Return whether the instruction at `at`, which asks for an iterator, is the head of a `for`.
 
     Then nothing lies between the loop and its body, as `zip` or a comprehension's list would. The
     compiler makes GET_ITER and at once FOR_ITER of such a statement, and of some `for` of a
-    comprehension. A generator's frame hands iterations to somebody unknown.
+    comprehension. A generator's frame hands iterations to an unknown caller.
     """
     if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
         return False
     steps = _instructions(code)
     for step, after in zip(steps, steps[1:]):
         if step.offset == at:
-            return step.opname == "GET_ITER" and after.opname == "FOR_ITER" \
+            return (
+                step.opname == "GET_ITER"
+                and after.opname == "FOR_ITER"
                 and after.offset not in _comprehended(steps)
+            )
     return False
 
 
@@ -45,7 +55,7 @@ def _comprehended(steps: list[dis.Instruction]) -> set[int]:
     so how deep it lies says how many there are. A display, [*a, b], has its own at once below.
     """
     found: set[int] = set()
-    loops: list[tuple[int, int]] = []               # those around a step: where, and their end
+    loops: list[tuple[int, int]] = []  # those around a step: where, and their end
     for step in steps:
         loops = [loop for loop in loops if loop[1] > step.offset]
         if step.opname == "FOR_ITER":
@@ -97,14 +107,14 @@ def _verbs(opname: str) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def joins(code: CodeType, at: int) -> bool:
-    """Tell whether the instruction at `at` decides an `and` or `or` whose value is kept.
+    """Return whether the instruction at `at` decides an `and` or `or` whose value is kept.
 
     Then it leaves its operand on the stack, which may be the value of the whole: Python 3.10 and
     3.11 have an instruction for that, later ones copy the operand first. An `if` does neither.
     """
     before = ""
     for step in _instructions(code):
-        if step.offset >= at:       # Python 3.10 may stand at the prefix
+        if step.offset >= at:  # Python 3.10 may stand at the prefix
             decides = step.opname == "TO_BOOL" or step.opname.startswith("POP_JUMP")
             return step.opname.endswith("_OR_POP") or decides and before == "COPY"
         before = step.opname

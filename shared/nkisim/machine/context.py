@@ -1,4 +1,5 @@
 """The machine that is running a kernel in this thread of control, if one is."""
+
 from __future__ import annotations
 
 from contextvars import ContextVar
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..errors import fail, trim
 
 if TYPE_CHECKING:
-    from .machine import Machine
+    from .interface import Machine
 
 current: ContextVar[Machine | None] = ContextVar("nkisim_machine", default=None)
 
@@ -20,6 +21,11 @@ def machine(what: str) -> Machine:
     """Return the machine that is running a kernel, or raise if none is."""
     m = current.get()
     if m is None:
-        raise trim(fail("NKI-K01", f"{what} was called outside of a kernel",
-                        limit="nl and nisa calls make instructions, and only a kernel has those"))
+        raise trim(
+            fail(
+                "NKI-K01",
+                f"{what} was called outside of a kernel",
+                limit="nl and nisa calls make instructions, and only a kernel has those",
+            )
+        )
     return m

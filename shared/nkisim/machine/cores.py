@@ -1,8 +1,9 @@
 """Two cores that run one kernel together, `kernel[2]`: each has its own SBUF, PSUM and engines.
 
 They run in turn on one machine: a core goes on until it waits for the other one (a barrier, an
-exchange of tiles) or ends. So a run is the same every time, and a wait that nobody answers is seen.
+exchange of tiles) or ends. So a run is the same every time, and a wait without an answer is seen.
 """
+
 from __future__ import annotations
 
 import contextvars
@@ -15,14 +16,11 @@ import numpy as np
 from ..chip.memory import HBM, NEVER
 from ..errors import fail
 from .instruction import Instr
+from .state import Core, Registers
 from .tensor import Tensor
 
 if TYPE_CHECKING:
-    from .machine import Machine
-
-#: what a machine keeps for each core
-_OWN = ("node", "top", "program_id", "shared_at", "accumulators", "depth", "rng",
-        "constants", "accepted", "body")
+    from .interface import Machine
 
 
 class _Stopped(BaseException):
@@ -43,33 +41,40 @@ class Cores:
         self.posted: dict[Any, Any] = {}
         self.met = [0] * count
         self.nodes: list[int] = []
-        self.replaced: set[int] = set()      # HBM in which a core replaced a value by another one
-        self._kept: list[dict[str, Any]] = [{} for _ in range(count)]
+        self.replaced: set[int] = set()  # HBM in which a core replaced a value by another one
+        self._kept = [Core() for _ in range(count)]
 
     def run(self, call: Callable[[], Any]) -> Any:
         """Call the kernel on every core; return what the first one returns."""
         m, tr = self.m, self.m.trace
-        loop, parent = len(tr.loop_kind), m.node
+        loop, parent = len(tr.loop_kind), m.core.node
         tr.loop_kind.append("cores")
         tr.loop_line.append(-1)
-        m.loop_open.append(True)
+        m.loops.open.append(True)
         for i in range(self.count):
             m.enter(loop, parent, i)
-            self.nodes.append(m.node)
-            self._kept[i] = {"node": m.node, "top": m.node, "program_id": (i,), "shared_at": 0,
-                             "accumulators": {}, "constants": {}, "accepted": {}, "depth": m.depth,
-                             "body": None, "rng": np.random.default_rng(i)}
-        others = [threading.Thread(target=contextvars.copy_context().run,
-                                   args=(self._core, i, call), daemon=True)
-                  for i in range(1, self.count)]
+            self.nodes.append(m.core.node)
+            self._kept[i] = Core(
+                program_id=(i,),
+                node=m.core.node,
+                top=m.core.node,
+                depth=m.core.depth,
+                registers=Registers(np.random.default_rng(i)),
+            )
+        others = [
+            threading.Thread(
+                target=contextvars.copy_context().run, args=(self._core, i, call), daemon=True
+            )
+            for i in range(1, self.count)
+        ]
         for thread in others:
             thread.start()
         self._core(0, call)
         for thread in others:
             thread.join()
-        self._kept.clear()                  # the launch lets go of what is the machine's
-        m.loop_open[loop] = False
-        m.node = parent
+        self._kept.clear()  # the launch lets go of what is the machine's
+        m.loops.open[loop] = False
+        m.core.node = parent
         if self.error is not None:
             raise self.error
         return self.results[0]
@@ -80,7 +85,7 @@ class Cores:
         try:
             if self.error is None:
                 self._restore(i)
-                with np.errstate(all="ignore"):
+                with self.m.overflow.errstate():
                     self.results[i] = call()
                     self.m.flush()
         except _Stopped:
@@ -95,23 +100,24 @@ class Cores:
                 self.changed.notify_all()
 
     def _save(self, i: int) -> None:
-        self._kept[i] = {name: getattr(self.m, name) for name in _OWN}
+        self._kept[i] = self.m.core
 
     def _restore(self, i: int) -> None:
-        for name, value in self._kept[i].items():
-            setattr(self.m, name, value)
+        self.m.core = self._kept[i]
 
     def execute(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
         """Execute an instruction, and note where another value was before in HBM.
 
         Two cores that write the same value to the same place do no harm.
         """
-        before = [(t, t.storage.origins(t.offset, t.shape, t.strides, t.dtype.itemsize) < 0,
-                   t.np.copy()) for t in outs
-                  if self.turn and t.kind is HBM and t.storage.init != NEVER and t.oob is None]
+        before = [
+            (t, t.storage.origins(t.offset, t.shape, t.strides, t.dtype.itemsize) < 0, t.np.copy())
+            for t in outs
+            if self.turn and t.kind is HBM and t.storage.init != NEVER and t.oob is None
+        ]
         self.m.execute(ins, outs[0])
         for t, there, old in before:
-            same = (old == t.np) | (old != old) & (t.np != t.np)        # NaN is like NaN
+            same = (old == t.np) | (old != old) & (t.np != t.np)  # NaN is like NaN
             if (there & ~same).any():
                 self.replaced.add(t.storage.id)
 
@@ -119,12 +125,12 @@ class Cores:
         """Let the core that runs wait until the others have come to the same point."""
         self.m.flush()
         self.m.catch_up()
-        me = self.m.program_id[0]
+        me = self.m.core.program_id[0]
         self.met[me] += 1
         others = [j for j in range(self.count) if j != me]
         if all(self.waits[j] == what for j in others):
             for j in others:
-                self.waits[j] = None            # they go on when it is their turn
+                self.waits[j] = None  # they go on when it is their turn
             return
         if any(self.done[j] or self.waits[j] is not None for j in others):
             raise self._deadlock(what, others)
@@ -141,10 +147,15 @@ class Cores:
             raise self._deadlock(what, others)
 
     def _deadlock(self, what: tuple, others: list[int]) -> Exception:
-        there = ", ".join(f"core {j} " + ("has ended" if self.done[j] else
-                                          f"waits for {self.waits[j][0]}") for j in others)
-        return fail("NKI-N10", "a core waits for one that never comes",
-                    given=f"core {self.m.program_id[0]} waits for {what[0]}; {there}",
-                    limit="both cores come to the same barriers and exchanges, in one order",
-                    hint="call nisa.core_barrier and nisa.sendrecv on every path of both cores, "
-                         "with the same pipe_id")
+        there = ", ".join(
+            f"core {j} " + ("has ended" if self.done[j] else f"waits for {self.waits[j][0]}")
+            for j in others
+        )
+        return fail(
+            "NKI-N10",
+            "a core waits for one that never comes",
+            given=f"core {self.m.core.program_id[0]} waits for {what[0]}; {there}",
+            limit="both cores come to the same barriers and exchanges, in one order",
+            hint="call nisa.core_barrier and nisa.sendrecv on every path of both cores, "
+            "with the same pipe_id",
+        )

@@ -1,4 +1,5 @@
 """The sizes of a launch grid: `kernel[g0, g1]`, with logical cores (`nl.nc`) or without."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,4 +1,5 @@
 """An instruction on its way through the machine."""
+
 from __future__ import annotations
 
 from typing import Any, NamedTuple
@@ -22,11 +23,19 @@ class Plain(NamedTuple):
 
 
 class Access(NamedTuple):
-    """The form of a copy: does it go where run-time indices point, and does it add there?"""
+    """The form of a copy: does it go where run-time indices point, and does it add there?
+
+    `run`: elements that lie side by side where the indices point; a row has as many pieces as it
+    takes of them. `shape`: of what moves, where no operand is it: indices choose both sides, or a
+    number is written.
+    """
 
     indirect: bool = False
-    scatter: bool = False       # it is the destination that run-time indices choose
-    adds: bool = False          # read-modify-write
+    scatter: bool = False  # it is the destination that run-time indices choose
+    adds: bool = False  # read-modify-write
+    chosen: int = 0  # sources at the end, whose parts run-time indices choose
+    run: int = 0
+    shape: tuple[int, ...] = ()
 
 
 PLAIN = Plain()
@@ -40,37 +49,48 @@ class Instr:
     """
 
     row: Any = None
-    srcs: Any = None            # tiles that are read, in the order of the operands of the row
-    also: tuple[Tensor, ...] = ()               # further tiles written (reduce_res, dst_idx)
-    box: list[tuple[int, int]] | None = None    # of the result, after a mask
-    mask: np.ndarray | None = None              # elements of the result that count
-    over: np.ndarray | None = None              # elements of the grid that count
+    srcs: Any = None  # tiles that are read, in the order of the operands of the row
+    also: tuple[Tensor, ...] = ()  # further tiles written (reduce_res, dst_idx)
+    box: list[tuple[int, int]] | None = None  # of the result, after a mask
+    mask: np.ndarray | None = None  # elements of the result that count
+    over: np.ndarray | None = None  # elements of the grid that count
     line = -1
-    accumulate = False          # matmul flag: add to what PSUM holds
-    opens = False               # the first product of a sum, which overwrites what is there
-    inplace = False             # written as dst += ...: order does not matter
-    asked = False               # the kernel has said its dtype, by dtype=
-    dst: Any = None             # written explicitly; None: a result tile
-    grid: tuple[int, ...] | None = None         # what a mask ranges over; None: the result
-    kept: tuple[Kept, ...] | None = None    # of each dim of the result
+    accumulate = False  # matmul flag: add to what PSUM holds
+    opens = False  # the first product of a sum, which overwrites what is there
+    inplace = False  # written as dst += ...: order does not matter
+    asked = False  # the kernel has said its dtype, by dtype=
+    skips = False  # run-time indices may leave elements of the result unwritten
+    wrote: np.ndarray | None = None  # then, after the run: the others; None: all
+    dst: Any = None  # written explicitly; None: a result tile
+    grid: tuple[int, ...] | None = None  # what a mask ranges over; None: the result
+    kept: tuple[Kept, ...] | None = None  # of each dim of the result
     #: what instructions have in common that differ at most in places and strides of operands and in
-    #: what a result is written to; None: nobody knows any
+    #: what a result is written to; None: unknown
     like: Any = None
-    seen: tuple[tuple, int] | None = None       # form and kind of it in the record, last
+    seen: tuple[tuple, int] | None = None  # form and kind of it in the record, last
 
-    def __init__(self, shape: tuple[int, ...] | None = None, dtype: np.dtype | None = None, *,
-                 srcs: tuple[Tensor, ...] | None = None, dst: Any = None, kind: str = "",
-                 engine: str = "", params: Any = None, form: Any = PLAIN,
-                 grid: tuple[int, ...] | None = None,
-                 kept: tuple[Kept, ...] | None = None):
+    def __init__(
+        self,
+        shape: tuple[int, ...] | None = None,
+        dtype: np.dtype | None = None,
+        *,
+        srcs: tuple[Tensor, ...] | None = None,
+        dst: Any = None,
+        kind: str = "",
+        engine: str = "",
+        params: Any = None,
+        form: Any = PLAIN,
+        grid: tuple[int, ...] | None = None,
+        kept: tuple[Kept, ...] | None = None,
+    ):
         self.shape: Any = shape
         self.dtype: Any = dtype
         self.srcs = srcs
         self.dst = dst
-        self.kind = kind or SBUF    # memory of a result tile
+        self.kind = kind or SBUF  # memory of a result tile
         self.engine = engine
-        self.params = params        # what `run` needs besides the operands
-        self.form = form            # what the cost depends on besides the operands
+        self.params = params  # what `run` needs besides the operands
+        self.form = form  # what the cost depends on besides the operands
         #: operands that may be numbers: the number, or the place of the tile in `srcs`
         self.scalars: list[tuple[Any, int]] = []
         self.grid, self.kept = grid, kept
@@ -90,16 +110,16 @@ class Instr:
         return new
 
     def can_write(self, kind: str) -> bool:
-        """Tell whether the result can go to a memory without a copy; GpSimd has no PSUM port."""
+        """Return whether the result can go to a memory without a copy; GpSimd has no PSUM port."""
         return kind in self.row.writes and not (kind is PSUM and self.engine == "gpsimd")
 
     def rounds(self, dtype: np.dtype) -> bool:
-        """Tell whether the dtype that it is asked for loses what a tile of `dtype` would keep."""
+        """Return whether the dtype that it is asked for loses what a tile of `dtype` would keep."""
         return self.asked and self.dtype != dtype and self.dtype != dtypes.FLOAT32
 
     @property
     def scatters(self) -> bool:
-        """Tell whether run-time indices choose what is written."""
+        """Return whether run-time indices choose what is written."""
         return self.form.__class__ is Access and self.form.scatter
 
     def scalar(self, k: int, rank: int) -> Any:

@@ -1,23 +1,27 @@
 """Keywords that a function does not have: beta 1 ignores them, the simulator says so."""
+
 from __future__ import annotations
 
 import difflib
 import inspect
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from . import source_text
+
 if TYPE_CHECKING:
-    from .machine import Machine
+    from .interface import Machine
 
 #: keywords that kernels pass to name a result or to direct the compiler; the chip knows none
-SILENT = frozenset(("name", "lazy_initialization", "precise_schedule", "max_free_vec_size",
-                    "directives"))
+SILENT = frozenset(
+    ("name", "lazy_initialization", "precise_schedule", "max_free_vec_size", "directives")
+)
 
 
 def bare(signature: inspect.Signature) -> inspect.Signature:
     """Return a signature without annotations, as a person reads it."""
-    return inspect.Signature([p.replace(annotation=p.empty)
-                              for p in signature.parameters.values()])
+    return inspect.Signature([p.replace(annotation=p.empty) for p in signature.parameters.values()])
 
 
 def said(given: Iterable[str], known: Iterable[str]) -> list[str]:
@@ -33,5 +37,65 @@ def said(given: Iterable[str], known: Iterable[str]) -> list[str]:
 def unknown(m: Machine, api: str, given: Iterable[str], known: Iterable[str]) -> None:
     """Add a finding for the keywords of a call of `api` that are not in `known`."""
     if words := said(given, known):
-        m.find("NKI-K11", "warning", f"{api} has no argument {', '.join(words)}; the SDK ignores "
-               "it without a word", m.here())
+        more = (
+            f". In neuronxcc.nki the result is assigned: t[...] = {api}(...)"
+            if "dst" in given
+            else ""
+        )
+        m.find(
+            "NKI-K11",
+            "warning",
+            f"{api} has no argument {', '.join(words)}; the SDK ignores it without a word{more}",
+            m.here(),
+        )
+
+
+def tuple_meant(args: tuple) -> str:
+    """Return what to write for f(128, 512, dtype=...), "" for other arguments."""
+    sizes = [x for x in args if type(x) is int]
+    return f"a shape is one tuple: ({', '.join(map(str, sizes))})" if len(sizes) > 1 else ""
+
+
+def left_out(api: str, name: str, args: tuple = ()) -> str:
+    """Return what to write for an argument that was left out, "" if nothing is known of it."""
+    if (
+        name in ("y", "x")
+        and api.startswith("nl.")
+        and all(isinstance(x, (int, float)) for x in args)
+    ):
+        return f"as an operator it is not called: op0={api}, and operand0= for the number"
+    return {
+        "axis": f"{api}(..., axis=1): the free axis of a tile (P, F)",
+        "dtype": f"{api}(..., dtype=nl.float32)",
+        "value": f"{api}(..., value=0.0)",
+    }.get(name, "")
+
+
+def cure(
+    api: str,
+    problem: str,
+    signature: inspect.Signature,
+    args: tuple = (),
+    given: Iterable[str] = (),
+) -> str:
+    """Return what to write for a call that does not fit its signature."""
+    if (
+        "dst" in given
+        or "dst" in source_text.arguments(api, ())
+        and "dst" not in signature.parameters
+    ):
+        made = "" if api != "nisa.memset" else "shape, value, dtype=nl.float32"
+        return f"in neuronxcc.nki the result is assigned: t = {api}({made or '...'})"
+    if "multiple values" in problem and (text := tuple_meant(args)):
+        return text
+    named = [
+        p.name
+        for p in signature.parameters.values()
+        if p.kind is p.KEYWORD_ONLY and p.name not in ("mask", "kwargs")
+    ]
+    if "too many positional" in problem and named:
+        return f"by name: {api}({', '.join(f'{name}=...' for name in named[:2])})"
+    missing = re.search(r"missing a required argument: '(\w+)'", problem)
+    return (
+        left_out(api, missing[1], args) if missing else ""
+    ) or f"help({api}) says what each argument is"

@@ -1,4 +1,5 @@
 """The sizes that a tensor on chip can have."""
+
 from __future__ import annotations
 
 from math import prod
@@ -10,7 +11,8 @@ from ..chip import dtypes
 from ..chip.hw import NeuronCore
 from ..chip.memory import PSUM
 from ..errors import fail
-from .index import addressed, as_int, whole
+from ..indexing.index import addressed, as_int, whole
+from .suggestions import no_bound
 
 
 class ParDim(int):
@@ -30,54 +32,78 @@ def sizes(shape: Any, what: str = "a tensor") -> tuple[int, ...]:
     try:
         shape = tuple(shape)
     except TypeError:
-        raise fail("NKI-S06", f"{what} has no shape", given=f"shape {shape!r}"[:90],
-                   limit="a tuple of positive integers",
-                   hint="shape=(128, 512), or x.shape of another tensor") from None
+        raise fail(
+            "NKI-S06",
+            f"{what} has no shape",
+            given=f"shape {shape!r}"[:90],
+            limit="a tuple of positive integers",
+            hint="shape=(128, 512), or x.shape of another tensor",
+        ) from None
     out = []
     for n in shape:
         size = n if isinstance(n, ParDim) else whole(n, f"a size of {what}")
         if size is None or size < 1:
-            raise fail("NKI-S06", f"{what} has a size that is not a positive integer",
-                       given=f"shape {shape!r}"[:90],
-                       hint="use // instead of /; a size of 0 comes from a tile larger than the "
-                            "tensor")
+            raise fail(
+                "NKI-S06",
+                f"{what} has a size that is not a positive integer",
+                given=f"shape {shape!r}"[:90],
+                hint="use // instead of /; a size of 0 comes from a tile larger than the tensor",
+            )
         out.append(size)
     return tuple(out)
 
 
-def check_tile(hw: NeuronCore, kind: str, shape: tuple[int, ...], dtype: np.dtype,
-               blocks: int = 0) -> None:
+def check_tile(
+    hw: NeuronCore, kind: str, shape: tuple[int, ...], dtype: np.dtype, blocks: int = 0
+) -> None:
     """Raise if a tensor of `shape` (with `blocks` block dims) cannot be a tile of `kind`."""
     where = kind.upper()
     if not shape:
-        raise fail("NKI-P02", f"a tensor in {where} has no dimensions", given="shape ()",
-                   limit="a partition dim and at least one free dim",
-                   hint="use (1, 1) for one element")
+        raise fail(
+            "NKI-P02",
+            f"a tensor in {where} has no dimensions",
+            given="shape ()",
+            limit="a partition dim and at least one free dim",
+            hint="use (1, 1) for one element",
+        )
     if shape[blocks] > hw.pmax:
-        raise fail("NKI-P01",
-                   f"a tile of {shape[blocks]} partitions is larger than {where} has",
-                   given=f"shape {shape}: {shape[blocks]} partitions",
-                   limit=f"{hw.pmax} partitions",
-                   hint=f"loop over chunks of at most {hw.pmax} rows (nl.tile_size.pmax), or put "
-                        "more elements on the free dimension: reshape to "
-                        f"({hw.pmax}, n // {hw.pmax})")
+        raise fail(
+            "NKI-P01",
+            f"a tile of {shape[blocks]} partitions is larger than {where} has",
+            given=f"shape {shape}: {shape[blocks]} partitions",
+            limit=f"{hw.pmax} partitions",
+            hint=f"loop over chunks of at most {hw.pmax} rows (nl.tile_size.pmax), or put "
+            "more elements on the free dimension: reshape to "
+            f"({hw.pmax}, n // {hw.pmax})",
+        )
     if len(shape) - blocks < 2:
-        raise fail("NKI-P02", f"a tensor in {where} has too few dimensions",
-                   given=f"shape {shape}", limit="a partition dim and at least one free dim",
-                   hint=f"use ({shape[-1]}, 1) for one element a partition")
-    free = prod(shape[blocks + 1:]) * dtype.itemsize
+        raise fail(
+            "NKI-P02",
+            f"a tensor in {where} has too few dimensions",
+            given=f"shape {shape}",
+            limit="a partition dim and at least one free dim",
+            hint=f"use ({shape[-1]}, 1) for one element a partition",
+        )
+    free = prod(shape[blocks + 1 :]) * dtype.itemsize
     limit = hw.psum_bytes if kind is PSUM else hw.sbuf_usable_bytes
     if free > limit:
-        raise fail("NKI-M04", f"a tile does not fit a partition of {where}",
-                   given=f"shape {shape} of {dtypes.name(dtype)}: {free} bytes per partition",
-                   limit=f"{limit} bytes per partition on {hw.name}",
-                   hint="split the free dimension into tiles and loop over them")
+        raise fail(
+            "NKI-M04",
+            f"a tile does not fit a partition of {where}",
+            given=f"shape {shape} of {dtypes.name(dtype)}: {free} bytes per partition",
+            limit=f"{limit} bytes per partition on {hw.name}",
+            hint="split the free dimension into tiles and loop over them",
+        )
 
 
 def integer(value: Any, name: str) -> int:
     """Return a kernel's integer argument, or raise."""
     got = whole(value, name)
     if got is None:
-        raise fail("NKI-K05", f"{name} must be an integer", given=f"{type(value).__name__} "
-                   f"{value!r}"[:60], hint="use // instead of / so that sizes stay integers")
+        raise fail(
+            "NKI-K05",
+            f"{name} must be an integer",
+            given=f"{type(value).__name__} {value!r}"[:60],
+            hint=no_bound((value,)) or "use // instead of / so that sizes stay integers",
+        )
     return addressed(got, name)

@@ -4,6 +4,7 @@ Every subscript is a view (offset, shape, strides in bytes); nothing is copied. 
 instruction is a tensor whose instruction is still `pending`: assigning it (`t[...] = op(...)`),
 accumulating it (`psum += nc_matmul(...)`) or using it decides where the instruction writes.
 """
+
 from __future__ import annotations
 
 from math import prod
@@ -14,19 +15,20 @@ import numpy as np
 from ..chip import dtypes
 from ..chip.memory import HBM, Storage, contiguous_strides, merge_dims
 from ..errors import fail
-from . import affine, basic, habits, truth
-from .geometry import Axis, Notes, carried, leaving, moved, reshaped
-from .index import Index, Mask, Slice, plain, whole
-from .indirect import Indirect, Shifted
-from .subscripts import FORMS, resolver
+from ..indexing import affine, basic
+from ..indexing.geometry import Axis, Notes, carried, leaving, moved, reshaped
+from ..indexing.index import Index, Mask, Slice, plain, whole
+from ..indexing.indirect import Indirect, Shifted
+from ..indexing.subscripts import FORMS, resolver
+from . import numpy_idioms, truth_values
 
 if TYPE_CHECKING:
-    from .machine import Machine
+    from .interface import Machine
 
 _ALL = slice(None)
 
 
-Array = np.ndarray          # inside Tensor the name `np` is a property
+Array = np.ndarray  # inside Tensor the name `np` is a property
 Dtype = np.dtype
 
 
@@ -42,19 +44,43 @@ class Tensor:
     the view leaves the tensor, until a mask or a subscript cuts that away (geometry.py).
     """
 
-    __slots__ = ("m", "storage", "offset", "shape", "strides", "dtype", "nblock", "oob",
-                 "pending", "kind", "owner", "_np", "__weakref__")
-    storage: Storage                # None while the instruction is pending, and in a BlockTensor
+    __slots__ = (
+        "m",
+        "storage",
+        "offset",
+        "shape",
+        "strides",
+        "dtype",
+        "nblock",
+        "oob",
+        "pending",
+        "kind",
+        "owner",
+        "_np",
+        "uncut",
+        "__weakref__",
+    )
+    storage: Storage  # None while the instruction is pending, and in a BlockTensor
+    uncut: tuple[tuple[int, ...], list[tuple[int, int]]]  # of what a mask has cut; else unset
 
-    def __init__(self, m: Machine, storage: Any, offset: int, shape: tuple[int, ...],
-                 strides: tuple[int, ...], dtype: np.dtype, nblock: int = 0, kind: str = HBM):
+    def __init__(
+        self,
+        m: Machine,
+        storage: Any,
+        offset: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: np.dtype,
+        nblock: int = 0,
+        kind: str = HBM,
+    ):
         self.m, self.storage, self.offset = m, storage, offset
         self.shape, self.strides, self.dtype = shape, strides, dtype
         self.nblock = nblock
         self.oob: Notes = None
         self.pending: Any = None
         self.kind = kind
-        self.owner: Any = None          # logical tile, where tiles may share bytes
+        self.owner: Any = None  # logical tile, where tiles may share bytes
         self._np: np.ndarray | None = None
 
     # -- what kernels may ask -------------------------------------------------
@@ -79,13 +105,18 @@ class Tensor:
     def assert_shape(self, shape: Any) -> Tensor:
         """Check the shape and return the tensor itself."""
         if tuple(shape) != self.shape:
-            raise fail("NKI-S05", "a tensor has another shape than the kernel says",
-                       given=f"shape {self.shape}", limit=f"shape {tuple(shape)}")
+            raise fail(
+                "NKI-S05",
+                "a tensor has another shape than the kernel says",
+                given=f"shape {self.shape}",
+                limit=f"shape {tuple(shape)}",
+            )
         return self
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows of it (`display(tile)` in a kernel)."""
-        from .shown import html
+        from .notebook_view import html
+
         return html(self.settle())
 
     # -- data -----------------------------------------------------------------
@@ -98,26 +129,39 @@ class Tensor:
             assert st is not None
             if st.wide is None and dtypes.PRECISE.get():
                 held = dtypes.FLOAT32 if self.dtype == dtypes.TFLOAT32 else self.dtype
-                data = st.data if self.oob is not None else \
-                    st.data_of(self.offset, self.shape, self.strides, held.itemsize)
+                data = (
+                    st.data
+                    if self.oob is not None
+                    else st.data_of(self.offset, self.shape, self.strides, held.itemsize)
+                )
                 a = self._np = np.ndarray(self.shape, held, data, self.offset, self.strides)
-            else:                       # not kept: the values move between bytes and float32
+            else:  # not kept: the values move between bytes and float32
                 a = self._elsewhere(st.elements(self.dtype))
         return a
 
     def to_write(self) -> None:
         """Let the next use of `np` be a write of all elements, without looking at any before."""
-        if self._np is None and self.oob is None and dtypes.PRECISE.get() \
-                and self.storage.wide is None \
-                and (data := self.storage.data_to_write()) is not None:
-            self._np = np.ndarray(self.shape, dtypes.storage(self.dtype), data, self.offset,
-                                  self.strides)
+        if (
+            self._np is None
+            and self.oob is None
+            and dtypes.PRECISE.get()
+            and self.storage.wide is None
+            and (data := self.storage.data_to_write()) is not None
+        ):
+            self._np = np.ndarray(
+                self.shape, dtypes.storage(self.dtype), data, self.offset, self.strides
+            )
 
     def _elsewhere(self, flat: Array) -> Array:
         """Return the tensor's elements out of all of its storage, whose item size may differ."""
         item, held = self.dtype.itemsize, flat.itemsize
-        return np.ndarray(self.shape, flat.dtype, flat, self.offset // item * held,
-                          tuple(s // item * held for s in self.strides))
+        return np.ndarray(
+            self.shape,
+            flat.dtype,
+            flat,
+            self.offset // item * held,
+            tuple(s // item * held for s in self.strides),
+        )
 
     def settle(self) -> Tensor:
         """Make sure that the instruction that produces this tensor has been issued."""
@@ -126,12 +170,15 @@ class Tensor:
         return self
 
     def same_place(self, other: Tensor) -> bool:
-        """Tell whether both are the same bytes in the same order; a nest notices who asks."""
-        if self.storage is not other.storage or self.shape != other.shape \
-                or self.strides != other.strides:
+        """Return whether both are the same bytes in the same order; a nest notices who asks."""
+        if (
+            self.storage is not other.storage
+            or self.shape != other.shape
+            or self.strides != other.strides
+        ):
             return False
-        if self.m.nest is not None:
-            self.m.nest.compared(self, other)
+        if self.m.loops.nest is not None:
+            self.m.loops.nest.compared(self, other)
         return self.offset == other.offset
 
     # -- subscripts -----------------------------------------------------------
@@ -144,8 +191,8 @@ class Tensor:
         view = self.part(keys)
         if view is None:
             return self._subscript(keys)
-        if self.m.nest is not None:
-            self.m.nest.follow(self, view)
+        if self.m.loops.nest is not None:
+            self.m.loops.nest.follow(self, view)
         return view
 
     def part(self, keys: tuple) -> Tensor | None:
@@ -165,7 +212,10 @@ class Tensor:
     def _subscript(self, keys: tuple) -> Tensor:
         """Resolve the subscripts that the fast path leaves: `...`, ds, indices, past the end."""
         rank = len(self.shape)
-        if self.m.nest is not None and (view := self.m.nest.view(self, keys)) is not None:
+        if (
+            self.m.loops.nest is not None
+            and (view := self.m.loops.nest.view(self, keys)) is not None
+        ):
             return view
         keys = tuple(map(plain, keys))
         if (view := self.part(tuple(map(_sliced, keys)))) is not None:
@@ -173,31 +223,43 @@ class Tensor:
         tiles = [d for d, k in enumerate(keys) if isinstance(k, (Tensor, Shifted))]
         if tiles or any(isinstance(k, Indirect) for k in keys):
             self.m.check_bounds(self)
-            return Indirect.make(self, keys, tiles)         # type: ignore[return-value]
+            return Indirect.make(self, keys, tiles)  # type: ignore[return-value]
         if len(keys) == 1 and isinstance(keys[0], (Mask, bool)):
             return self.masked(keys[0])
         if Ellipsis in [k for k in keys if k.__class__ is type(Ellipsis)]:
             at = next(i for i, k in enumerate(keys) if k is Ellipsis)
-            keys = (*keys[:at], *[_ALL] * (rank - len(keys) + 1), *keys[at + 1:])
+            keys = (*keys[:at], *[_ALL] * (rank - len(keys) + 1), *keys[at + 1 :])
         if len(keys) > rank:
-            raise fail("NKI-I03", "more subscripts than dimensions",
-                       given=f"{len(keys)} subscripts", limit=f"shape {self.shape}")
+            raise fail(
+                "NKI-I03",
+                "more subscripts than dimensions",
+                given=f"{len(keys)} subscripts",
+                limit=f"shape {self.shape}",
+            )
         keys = (*keys, *[_ALL] * (rank - len(keys)))
         if any(k.__class__ is Index for k in keys):
-            return self.like(*affine.view(self.m.views, self, keys))
+            return self.like(*affine.view(self.m.memory.views, self, keys))
         return self.like(*basic.view(self, keys, self.dtype.itemsize))
 
-    def like(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], nblock: int,
-             oob: Notes, dtype: Dtype | None = None) -> Tensor:
+    def like(
+        self,
+        offset: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        nblock: int,
+        oob: Notes,
+        dtype: Dtype | None = None,
+    ) -> Tensor:
         """Return a view of the same bytes: what a `View` says, of the same logical tile.
 
         `oob` says where the view leaves the tensor, in terms of its own dims (geometry.py).
         """
-        t = Tensor(self.m, self.storage, offset, shape, strides, dtype or self.dtype, nblock,
-                   self.kind)
+        t = Tensor(
+            self.m, self.storage, offset, shape, strides, dtype or self.dtype, nblock, self.kind
+        )
         t.owner, t.oob = self.owner, oob
-        if self.m.nest is not None:
-            self.m.nest.follow(self, t)
+        if self.m.loops.nest is not None:
+            self.m.loops.nest.follow(self, t)
         return t
 
     def narrow(self, box: list[tuple[int, int]]) -> Tensor:
@@ -217,20 +279,30 @@ class Tensor:
     def masked(self, mask: Mask | bool) -> Tensor:
         """Return the part of the view that a mask selects: `t[i_p, i_f][i_f < n]`.
 
-        A mask over loop variables only is a bool, for all or nothing.
+        A mask over loop variables only is a bool, for all or nothing. The part remembers `uncut`,
+        what it was cut from and where: a product may be written to a tile of the whole size.
         """
         if mask is True:
             return self
         box = mask.box(self.shape) if isinstance(mask, Mask) else [(0, 0)]
         if box is None:
-            raise fail("NKI-X02", "this mask does not cut a box out of the operand",
-                       limit="a subscript by a mask selects a range of each dimension",
-                       hint="use the mask= of the instruction")
+            raise fail(
+                "NKI-X02",
+                "this mask does not cut a box out of the operand",
+                limit="a subscript by a mask selects a range of each dimension",
+                hint="use the mask= of the instruction",
+            )
         if any(lo >= hi for lo, hi in box):
-            raise fail("NKI-I01", "a subscript by a mask selects nothing",
-                       given=f"tensor of shape {self.shape}",
-                       hint="leave out the iterations in which nothing is left: if i < n: ...")
-        return self.narrow(box)
+            raise fail(
+                "NKI-I01",
+                "a subscript by a mask selects nothing",
+                given=f"tensor of shape {self.shape}",
+                hint="leave out the iterations in which nothing is left: if i < n: ...",
+            )
+        part = self.narrow(box)
+        if part is not self and self.kind is not HBM:
+            part.uncut = self.shape, box
+        return part
 
     def flat_index(self, shape: tuple[int, ...] | None = None) -> Array:
         """Return the element index in the storage of every element of the view (int64)."""
@@ -248,47 +320,64 @@ class Tensor:
         new = tuple(args[0]) if len(args) == 1 and not np.isscalar(args[0]) else args
         sizes = [whole(n, "a size of a reshape") for n in new]
         if any(n is None for n in sizes):
-            raise fail("NKI-S06", "a shape has a size that is not an integer", given=f"{new!r}",
-                       hint="use // instead of / so that sizes stay integers")
+            raise fail(
+                "NKI-S06",
+                "a shape has a size that is not an integer",
+                given=f"{new!r}",
+                hint="use // instead of / so that sizes stay integers",
+            )
         if sizes.count(-1) == 1:
-            rest = prod(n for n in sizes if n != -1)                 # type: ignore[misc]
+            rest = prod(n for n in sizes if n != -1)  # type: ignore[misc]
             sizes[sizes.index(-1)] = self.size // rest if rest else 0
-        target: tuple[int, ...] = tuple(sizes)          # type: ignore[arg-type]
+        target: tuple[int, ...] = tuple(sizes)  # type: ignore[arg-type]
         if prod(target) != self.size or min(target, default=1) < 1:
-            raise fail("NKI-S06", "reshape to another number of elements",
-                       given=f"{self.shape} ({self.size} elements) to {target} "
-                             f"({prod(target)} elements)",
-                       limit="a view has as many elements as the tensor",
-                       hint="is the size a multiple of the tile size?")
+            raise fail(
+                "NKI-S06",
+                "reshape to another number of elements",
+                given=f"{self.shape} ({self.size} elements) to {target} ({prod(target)} elements)",
+                limit="a view has as many elements as the tensor",
+                hint="is the size a multiple of the tile size?",
+            )
         strides = merge_dims(self.shape, self.strides, target)
         nblock = self.nblock
         if self.kind is not HBM:
             p, ps = self.shape[self.nblock], self.strides[self.nblock]
-            at = [d for d in range(len(target)) if target[d] == p and strides is not None
-                  and (strides[d] == ps or p == 1)]
+            at = [
+                d
+                for d in range(len(target))
+                if target[d] == p and strides is not None and (strides[d] == ps or p == 1)
+            ]
             if strides is None or not at:
-                raise fail("NKI-S07", "reshape would move data across partitions",
-                           given=f"{self.shape} to {target}",
-                           limit="on chip only free dims (and block dims) can be regrouped",
-                           hint="reshape in HBM before the load, or transpose")
+                raise fail(
+                    "NKI-S07",
+                    "reshape would move data across partitions",
+                    given=f"{self.shape} to {target}",
+                    limit="on chip only free dims (and block dims) can be regrouped",
+                    hint="reshape in HBM before the load, or transpose",
+                )
             if p == 1:
                 nblock = min(at, key=lambda d: abs(d - self.nblock))
             else:
                 nblock = at[0]
         elif strides is None:
-            raise fail("NKI-S07", "this reshape cannot be a view of strided HBM data",
-                       given=f"{self.shape} with strides {self.strides} to {target}",
-                       hint="reshape the whole tensor before slicing it")
-        return self.like(self.offset, target, strides, nblock,
-                         reshaped(self.oob, self.shape, target))
+            raise fail(
+                "NKI-S07",
+                "this reshape cannot be a view of strided HBM data",
+                given=f"{self.shape} with strides {self.strides} to {target}",
+                hint="reshape the whole tensor before slicing it",
+            )
+        return self.like(
+            self.offset, target, strides, nblock, reshaped(self.oob, self.shape, target)
+        )
 
     def expand_dims(self, axis: int) -> Tensor:
         """Return a view with a dim of size 1 inserted at `axis`."""
         self.settle()
         rank = len(self.shape) + 1
         if not -rank <= axis < rank:
-            raise fail("NKI-S06", f"axis {axis} is outside of the tensor",
-                       limit=f"{-rank} .. {rank - 1}")
+            raise fail(
+                "NKI-S06", f"axis {axis} is outside of the tensor", limit=f"{-rank} .. {rank - 1}"
+            )
         axis %= rank
         shape = (*self.shape[:axis], 1, *self.shape[axis:])
         strides = (*self.strides[:axis], self.dtype.itemsize, *self.strides[axis:])
@@ -298,6 +387,9 @@ class Tensor:
     def as_tile(self) -> Tensor:
         """Return the part of a tile that a subscript names, as a tile: every part is one here."""
         return self.settle()
+
+    def __format__(self, how: str) -> str:
+        return numpy_idioms.formatted(self, how)
 
     def view(self, dtype: Any) -> Tensor:
         """Return the same bytes as another dtype; the last dim scales."""
@@ -309,9 +401,12 @@ class Tensor:
             self.m.check_bounds(self)
             nbytes = shape[-1] * old
             if strides[-1] != old or nbytes % new:
-                raise fail("NKI-D04", "a view as another dtype needs a contiguous last dim",
-                           given=f"{shape} of {self.dtype} as {dt}",
-                           limit="the last dim's bytes divide by the new item size")
+                raise fail(
+                    "NKI-D04",
+                    "a view as another dtype needs a contiguous last dim",
+                    given=f"{shape} of {self.dtype} as {dt}",
+                    limit="the last dim's bytes divide by the new item size",
+                )
             shape, strides = (*shape[:-1], nbytes // new), (*strides[:-1], new)
         return self.like(self.offset, shape, strides, self.nblock, self.oob, dt)
 
@@ -342,38 +437,50 @@ class Tensor:
 
     # -- operators: the nl functions, without partition broadcast ---------------------
     def __bool__(self) -> bool:
-        return truth.of_handle(self)
+        return truth_values.of_handle(self)
 
     __hash__ = object.__hash__
 
     def __iter__(self) -> Any:
-        raise fail("NKI-I08", "a tensor cannot be looped over",
-                   hint="loop over indices: for i in nl.affine_range(t.shape[0])")
+        raise fail(
+            "NKI-I08",
+            "a tensor cannot be looped over",
+            hint="loop over indices: for i in nl.affine_range(t.shape[0])",
+        )
 
     # -- what a tile does not have, and people ask it for ------------------------------
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kw: Any) -> Any:
-        return habits.numpy_function(ufunc, method, inputs, kw)
+        return numpy_idioms.numpy_function(ufunc, method, inputs, kw)
 
     def __array__(self, *args: Any, **kw: Any) -> Any:
-        raise habits.no_value("np.array(...)")
+        raise numpy_idioms.no_value("np.array(...)")
 
     def __float__(self) -> float:
-        raise habits.no_value("float(...)")
+        raise numpy_idioms.no_value("float(...)")
 
     def __int__(self) -> int:
-        raise habits.no_value("int(...)")
+        raise numpy_idioms.no_value("int(...)")
 
     def __matmul__(self, other: Any) -> Any:
-        raise fail("NKI-K14", "tiles have no operator @",
-                   hint="nl.matmul(a, b), or nisa.nc_matmul(a_t, b) with the contraction dim on "
-                        "partitions")
+        raise fail(
+            "NKI-K14",
+            "tiles have no operator @",
+            hint="nl.matmul(a, b), or nisa.nc_matmul(a_t, b) with the contraction dim on "
+            "partitions",
+        )
 
     def __floordiv__(self, other: Any) -> Any:
-        raise fail("NKI-K14", "tiles have no operator //",
-                   hint="nl.floor(nl.divide(a, b)), or nl.right_shift for powers of two")
+        raise fail(
+            "NKI-K14",
+            "tiles have no operator //",
+            hint="nl.floor(nl.divide(a, b)), or nl.right_shift for powers of two",
+        )
 
     def __repr__(self) -> str:
         return f"Tensor(shape={self.shape}, dtype={dtypes.name(self.dtype)}, buffer={self.kind})"
+
+    def __str__(self) -> str:
+        return f"{self!r}: {numpy_idioms.VALUES}"
 
 
 def _binary(name: str, swap: bool = False) -> Any:
@@ -381,40 +488,63 @@ def _binary(name: str, swap: bool = False) -> Any:
         if other.__class__ is Index and name == "add" and self.dtype.kind in "iu":
             return Shifted(self, other)
         if other is None and name in ("equal", "not_equal"):
-            return truth.compared_with_none(name)
+            return truth_values.compared_with_none(name)
         return self.m.op(name, other, self) if swap else self.m.op(name, self, other)
+
     return method
 
 
-for _sym, _name in (("add", "add"), ("sub", "subtract"), ("mul", "multiply"),
-                    ("truediv", "divide"), ("pow", "power"), ("mod", "mod"),
-                    ("and", "bitwise_and"), ("or", "bitwise_or"), ("xor", "bitwise_xor"),
-                    ("lshift", "left_shift"), ("rshift", "right_shift")):
+for _sym, _name in (
+    ("add", "add"),
+    ("sub", "subtract"),
+    ("mul", "multiply"),
+    ("truediv", "divide"),
+    ("pow", "power"),
+    ("mod", "mod"),
+    ("and", "bitwise_and"),
+    ("or", "bitwise_or"),
+    ("xor", "bitwise_xor"),
+    ("lshift", "left_shift"),
+    ("rshift", "right_shift"),
+):
     setattr(Tensor, f"__{_sym}__", _binary(_name))
     setattr(Tensor, f"__r{_sym}__", _binary(_name, swap=True))
-for _sym, _name in (("lt", "less"), ("le", "less_equal"), ("gt", "greater"),
-                    ("ge", "greater_equal"), ("eq", "equal"), ("ne", "not_equal")):
+for _sym, _name in (
+    ("lt", "less"),
+    ("le", "less_equal"),
+    ("gt", "greater"),
+    ("ge", "greater_equal"),
+    ("eq", "equal"),
+    ("ne", "not_equal"),
+):
     setattr(Tensor, f"__{_sym}__", _binary(_name))
 for _sym, _name in (("neg", "negative"), ("invert", "invert"), ("abs", "abs")):
     setattr(Tensor, f"__{_sym}__", (lambda n: lambda self: self.m.op(n, self))(_name))
 
 
 # Properties, not __getattr__: with that, Python looks up every attribute of a tensor the slow way.
-for _name in habits.METHODS:
+for _name in numpy_idioms.METHODS:
     if not hasattr(Tensor, _name):
-        setattr(Tensor, _name, habits.no_method(_name))
+        setattr(Tensor, _name, numpy_idioms.no_method(_name))
 
 
-def new_tensor(m: Machine, storage: Storage, shape: tuple[int, ...], dtype: np.dtype,
-               kind: str = HBM) -> Tensor:
+def new_tensor(
+    m: Machine, storage: Storage, shape: tuple[int, ...], dtype: np.dtype, kind: str = HBM
+) -> Tensor:
     """Return a row-major tensor over a whole HBM storage."""
     return Tensor(m, storage, 0, shape, contiguous_strides(shape, dtype.itemsize), dtype, 0, kind)
 
 
 def same_bytes(src: Tensor, tile: Tensor) -> bool:
-    """Tell whether the rows of a tile are bytes as they lie in HBM."""
+    """Return whether the rows of a tile are bytes as they lie in HBM."""
     item = src.dtype.itemsize
     rows = contiguous_strides(src.shape[1:], item)
-    return src.dtype == tile.dtype and item == 4 and dtypes.PRECISE.get() \
-        and all(n == 1 or a == b == c for n, a, b, c in zip(
-            src.shape[1:], rows, src.strides[1:], tile.strides[1:]))
+    return (
+        src.dtype == tile.dtype
+        and item == 4
+        and dtypes.PRECISE.get()
+        and all(
+            n == 1 or a == b == c
+            for n, a, b, c in zip(src.shape[1:], rows, src.strides[1:], tile.strides[1:])
+        )
+    )

@@ -7,22 +7,23 @@ to be independent, nor the instances of a grid, nor two cores between two waits:
 read and write after all that another iteration does. Outside of a shuffled run a DMA takes effect
 at once, in program order, which is one of the orders that are allowed.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..chip.memory import HBM, free_range
 from ..errors import NkiError
+from ..lazy.float32_copies import refresh_shadow
+from ..lazy.groups import NOT_YET
 from .instruction import Instr
 from .loop import keeps_order
-from .products import NOT_YET
-from .shadow import refresh_shadow
 from .tensor import Tensor
 
 if TYPE_CHECKING:
-    from .machine import Machine
+    from .interface import Machine
 
-MOST = 256              # DMAs under way; the first of more of them ends: it was late enough
+MOST = 256  # DMAs under way; the first of more of them ends: it was late enough
 
 
 class Box(NamedTuple):
@@ -35,8 +36,13 @@ class Box(NamedTuple):
     hi: int
 
     def meets(self, other: Box) -> bool:
-        return self.storage == other.storage and self.p0 < other.p1 and other.p0 < self.p1 \
-            and self.lo < other.hi and other.lo < self.hi
+        return (
+            self.storage == other.storage
+            and self.p0 < other.p1
+            and other.p0 < self.p1
+            and self.lo < other.hi
+            and other.lo < self.hi
+        )
 
 
 class UnderWay(NamedTuple):
@@ -66,21 +72,22 @@ class Transfers:
             self._held.remove(one)
             self._perform(one)
 
-    def _waits(self, reads: tuple[Box, ...], writes: tuple[Box, ...], arenas: set[int],
-               one: UnderWay) -> bool:
-        """Tell whether something orders accesses of the running iteration after a DMA."""
+    def _waits(
+        self, reads: tuple[Box, ...], writes: tuple[Box, ...], arenas: set[int], one: UnderWay
+    ) -> bool:
+        """Return whether something orders accesses of the running iteration after a DMA."""
         met = {a.storage for a in reads for b in one.writes if a.meets(b)}
         met.update(a.storage for a in writes for b in (*one.reads, *one.writes) if a.meets(b))
-        return bool(met) and (bool(met & arenas) or not _apart(self.m, one.node, self.m.node))
+        return bool(met) and (bool(met & arenas) or not _apart(self.m, one.node, self.m.core.node))
 
     def hold(self, ins: Instr, outs: tuple[Tensor, ...]) -> None:
         """Put a DMA off that has been issued in the running iteration."""
-        self._held.append(UnderWay(ins, outs, self.m.node, _boxes(ins.srcs), _boxes(outs)))
+        self._held.append(UnderWay(ins, outs, self.m.core.node, _boxes(ins.srcs), _boxes(outs)))
         if len(self._held) > MOST:
             self._perform(self._held.pop(0))
 
     def finish(self) -> None:
-        """Let all DMAs take effect, in program order: somebody waits for everything."""
+        """Let all DMAs take effect, in program order: all of them are waited for."""
         while self._held:
             self._perform(self._held.pop(0))
 
@@ -94,9 +101,9 @@ class Transfers:
                 m.products.before_write(t)
         try:
             m.run(one.ins, one.outs[0])
-        except (NkiError, IndexError) as exc:       # a run-time index carries its rule along
+        except (NkiError, IndexError) as exc:  # a run-time index carries its rule along
             if isinstance(rule := getattr(exc, "nki_error", exc), NkiError):
-                rule.at(m.trace.where(one.ins.line), final=True)    # not that of who waits
+                rule.at(m.trace.where(one.ins.line), final=True)  # not that of who waits
             raise
         for t in one.outs:
             t.storage.version += 1
@@ -114,18 +121,23 @@ def _box(t: Tensor) -> Box:
         lo, hi = free_range(t.offset, (1, *t.shape), (0, *t.strides), t.dtype.itemsize)
         return Box(st.id, 0, 1, lo, hi)
     first, lo = divmod(t.offset, st.row_bytes)
-    return Box(st.id, first, first + t.shape[0],
-               *free_range(lo, t.shape, t.strides, t.dtype.itemsize))
+    return Box(
+        st.id, first, first + t.shape[0], *free_range(lo, t.shape, t.strides, t.dtype.itemsize)
+    )
 
 
 def _apart(m: Machine, a: int, b: int) -> bool:
-    """Tell whether two nodes lie in two iterations (instances, cores) that nothing orders."""
+    """Return whether two nodes lie in two iterations (instances, cores) that nothing orders."""
     parent, loop = m.trace.node_parent, m.trace.node_loop
     below_a = below_b = -1
-    while a != b:                       # a node comes after its parent
+    while a != b:  # a node comes after its parent
         if a > b:
             below_a, a = a, parent[a]
         else:
             below_b, b = b, parent[b]
-    return below_a >= 0 and below_b >= 0 and loop[below_a] == loop[below_b] \
+    return (
+        below_a >= 0
+        and below_b >= 0
+        and loop[below_a] == loop[below_b]
         and not keeps_order(m, m.trace.loop_kind[loop[below_a]])
+    )

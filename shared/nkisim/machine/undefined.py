@@ -7,27 +7,31 @@ different garbage. Results that come out differently are undefined as well; a se
 reduction of other rows or a copy of another part gives the same each time. Nothing of this needs
 to know what an instruction does, and it costs nothing while all that is read is defined.
 """
+
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
+from ..checks.finding import Findings
 from ..checks.words import region
+from ..chip import dtypes
 from ..chip.memory import FULLY, NEVER
 from ..errors import NkiError, fail
-from . import arena, masked
+from . import arena, masked_writes
 from .instruction import Access, Instr
+from .state import Registers
 from .tensor import Indirect, Tensor
 
 if TYPE_CHECKING:
-    from .machine import Machine
+    from .interface import Machine
 
-_MOST = 255                     # reads that are told apart
+_MOST = 255  # reads that are told apart
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Read:
     """The first instruction that read elements which nothing had written."""
 
     line: int
-    made: int                   # line of the tensor's allocation
+    made: int  # line of the tensor's allocation
     text: str
 
 
@@ -52,7 +56,7 @@ class Undefined:
         st = dst.storage
         assert st is not None
         if st.arena and not arena.wrote(dst):
-            dst.np[...] = 0         # a new tensor's first product overwrites what is there
+            dst.np[...] = 0  # a new tensor's first product overwrites what is there
             return
         if st.init == FULLY:
             return
@@ -72,10 +76,16 @@ class Undefined:
 
     def _overwritten(self, dst: Tensor, ins: Instr) -> None:
         """Say that a first product overwrites; in the package nki the kernel says what it means."""
-        if self.m.dialect == "beta1":
-            self.m.find("NKI-U03", "warning", f"{ins.row.name} accumulates into {dst!r}, which was "
-                        "never set: the first product overwrites it. nl.zeros(..., buffer=nl.psum) "
-                        "says so and costs nothing", ins.line, dst.storage.where)
+        if self.m.dialect.zeros_before_sums:
+            self.m.find(
+                "NKI-U03",
+                "warning",
+                f"{ins.row.name} accumulates into {dst!r}, which was "
+                "never set: the first product overwrites it. nl.zeros(..., buffer=nl.psum) "
+                "says so and costs nothing",
+                ins.line,
+                dst.storage.where,
+            )
 
     def results(self, ins: Instr, outs: tuple[Tensor, ...]) -> list[np.ndarray] | None:
         """Return the origin of each element of the results (-1: it is defined), None if all are.
@@ -84,13 +94,14 @@ class Undefined:
         """
         bad = [(s, o) for s in ins.srcs if (o := self._origins(s)) is not None]
         dst = outs[0]
-        kept: list[np.ndarray | None] = [None for _ in outs]    # what stays of the destinations
+        kept: list[np.ndarray | None] = [None for _ in outs]  # what stays of the destinations
         adds = ins.form.__class__ is Access and ins.form.adds
-        if (ins.row.merges or ins.accumulate or ins.scatters or adds) \
-                and (dst.storage.init != FULLY or ins.scatters):
+        if (ins.row.merges or ins.accumulate or ins.scatters or adds) and (
+            dst.storage.init != FULLY or ins.scatters
+        ):
             first = kept[0] = _origins(dst)
             if ins.accumulate:
-                first[first == 0] = -1                  # the first product overwrites it
+                first[first == 0] = -1  # the first product overwrites it
         if ins.row.merges:
             kept[1:] = [_origins(t) if t.storage.init != FULLY else None for t in outs[1:]]
         if not bad and all(k is None or (k < 0).all() for k in kept):
@@ -98,12 +109,13 @@ class Undefined:
         origin = self._read(ins, *bad[0]) if bad else 0
         if ins.scatters:
             assert kept[0] is not None
-            return [_scattered(ins, bad, kept[0], origin,
-                               self._read(ins, dst, kept[0]) if adds else -1)]
+            return [
+                _scattered(ins, bad, kept[0], origin, self._read(ins, dst, kept[0]) if adds else -1)
+            ]
         differs = _try(self.m, ins, outs, bad, kept)
         out: list[np.ndarray] = [np.where(d, np.int16(origin), np.int16(-1)) for d in differs]
         for i, k in enumerate(kept):
-            if k is not None and not adds:              # what adds has read it
+            if k is not None and not adds:  # what adds has read it
                 out[i] = np.where((k >= 0) & (differs[i] | (ins.accumulate and not i)), k, out[i])
         return out
 
@@ -112,11 +124,14 @@ class Undefined:
         for s in srcs:
             origins = self._origins(s)
             if origins is not None and (origins >= 0).any():
-                raise fail("NKI-U01", "a part of a tensor is read before anything has been written "
-                           "to it", given=f"{s!r}, of which {region(origins >= 0)} was not "
-                           f"written{self._made_at(s.storage.where)}",
-                           limit="on the chip this reads whatever the last kernel left there",
-                           hint="write all of it first")
+                raise fail(
+                    "NKI-U01",
+                    "a part of a tensor is read before anything has been written to it",
+                    given=f"{s!r}, of which {region(origins >= 0)} was not "
+                    f"written{self._made_at(s.storage.where)}",
+                    limit="on the chip this reads whatever the last kernel left there",
+                    hint="write all of it first",
+                )
 
     def spoil(self, outs: tuple[Tensor, ...], origins: list[np.ndarray]) -> None:
         """Mark undefined elements of results, after the instruction has run."""
@@ -127,20 +142,23 @@ class Undefined:
     def _origins(self, s: Tensor) -> np.ndarray | None:
         """Return the origins of a source's elements, None if all are defined."""
         st = s.storage
-        if s.oob is not None:                           # beyond an edge: a mask cuts it
+        if s.oob is not None:  # beyond an edge: a mask cuts it
             return None
         if st.arena and (left := arena.left_by_others(s)) is not None:
             return np.where(left, np.int16(0), _origins(s))
         if st.init == FULLY:
             return None
         if st.init == NEVER:
-            raise fail("NKI-U01", "a tensor is read before anything has been written to it",
-                       given=f"{s!r}{self._made_at(st.where)}",
-                       limit="nl.ndarray leaves memory as it was: on the chip this reads "
-                             "whatever the last kernel left there",
-                       hint="nl.load or assign into it first, or create it with nl.zeros",
-                       today="write it first: nisa.dma_copy(dst=t, src=x[...]), another "
-                             "instruction, or nisa.memset(t, 0.0)")
+            raise fail(
+                "NKI-U01",
+                "a tensor is read before anything has been written to it",
+                given=f"{s!r}{self._made_at(st.where)}",
+                limit="nl.ndarray leaves memory as it was: on the chip this reads "
+                "whatever the last kernel left there",
+                hint="nl.load or assign into it first, or create it with nl.zeros",
+                nki_hint="write it first: nisa.dma_copy(dst=t, src=x[...]), another "
+                "instruction, or nisa.memset(t, 0.0)",
+            )
         if st.defined(s.offset, s.shape, s.strides, s.dtype.itemsize):
             return None
         return _origins(s)
@@ -159,36 +177,66 @@ class Undefined:
                 return i + 1
         if len(self.reads) == _MOST:
             return _MOST
-        self.reads.append(Read(ins.line, made, f"{ins.row.name} reads {s!r} of which "
-                               f"{region(origin == 0)} was never written"))
+        self.reads.append(
+            Read(
+                ins.line,
+                made,
+                f"{ins.row.name} reads {s!r} of which {region(origin == 0)} was never written",
+            )
+        )
         return len(self.reads)
 
     # -- where they end ----------------------------------------------------------------
-    def check_output(self, t: Tensor) -> None:
-        """Report the elements of an output that are undefined, by what they go back to."""
-        if t.storage.init == FULLY or not self.m.checks:
+    def check_output(self, t: Tensor, what: str) -> None:
+        """Report the elements of an output that are undefined, by what they go back to.
+
+        `what`: which output it is, in words.
+        """
+        if t.storage.init == FULLY or not self.m.settings.checks:
             return
         origins = _origins(t)
         for origin in np.unique(origins[origins >= 0]).tolist():
             bad = origins == origin
-            some = f"{int(bad.sum()):,} of {bad.size:,} elements of an output"
+            some = (
+                f"{int(bad.sum()):,} of {bad.size:,} elements of an output ({what}, "
+                f"{dtypes.name(t.dtype)}{list(t.shape)})"
+            )
             if origin == 0:
-                chosen = self._is_scattered(t)          # the caller may know which rows to look at
-                self.m.find("NKI-O04", "note" if chosen else "error",
-                            f"{some} were never stored: {region(bad)}; they are NaN here and "
-                            "garbage on the chip. " + (
-                                "No run-time index chose their rows" if chosen else
-                                "Does the loop cover a size that is not a multiple of the tile?"),
-                            t.storage.where)
+                chosen = self._is_scattered(t)  # the caller may know which rows to look at
+                self.m.find(
+                    "NKI-O04",
+                    "note" if chosen else "error",
+                    f"{some} were never stored: {region(bad)}; they are NaN here and "
+                    "garbage on the chip. "
+                    + (
+                        "No run-time index chose their rows"
+                        if chosen
+                        else "Does the loop cover a size that is not a multiple of the tile?"
+                    ),
+                    t.storage.where,
+                    self._last_store(t),
+                )
                 continue
             read = self.reads[origin - 1]
-            self.m.find("NKI-U02", "error", f"{some} depend on memory that nothing has written, "
-                        f"which is garbage on the chip: {region(bad)}. {read.text}"
-                        f"{self._made_at(read.made)}", read.line, read.made)
+            self.m.find(
+                "NKI-U02",
+                "error",
+                f"{some} depend on memory that nothing has written, "
+                f"which is garbage on the chip: {region(bad)}. {read.text}"
+                f"{self._made_at(read.made)}",
+                read.line,
+                read.made,
+            )
 
+    def _last_store(self, t: Tensor) -> int:
+        """Return the line of the last instruction that writes a tensor, -1 if none does."""
+        trace = self.m.trace
+        every = trace.operands()
+        at = np.flatnonzero(every.write & (every.storage == t.storage.id))
+        return trace.rows[trace.starts[int(every.instr[at[-1]])] + 1] if len(at) else -1
 
     def _is_scattered(self, t: Tensor) -> bool:
-        """Tell whether run-time indices decide where a tensor is written."""
+        """Return whether run-time indices decide where a tensor is written."""
         trace = self.m.trace
         scatters = np.array([k.scatters for k, _, _ in trace.forms()], bool)
         every = trace.operands()
@@ -199,43 +247,82 @@ def _origins(t: Tensor) -> np.ndarray:
     return t.storage.origins(t.offset, t.shape, t.strides, t.dtype.itemsize)
 
 
-def _scattered(ins: Instr, bad: list[tuple[Tensor, np.ndarray]], kept: np.ndarray, origin: int,
-               added: int) -> np.ndarray:
+def _scattered(
+    ins: Instr, bad: list[tuple[Tensor, np.ndarray]], kept: np.ndarray, origin: int, added: int
+) -> np.ndarray:
     """Return the origins in the destination of a scatter, which were `kept`.
 
     `added`: the origin of what is added to undefined elements, -1 if it overwrites them.
     """
-    at = ins.params if isinstance(ins.params, Indirect) else ins.params["dst"]
-    if any(s is at.rows for s, _ in bad):               # it may hit anything
-        return np.full(kept.shape, origin, np.int16)
+    at, src = _chosen(ins)
+    if any(s is at.rows or src is not None and s is src.rows for s, _ in bad):
+        return np.full(kept.shape, origin, np.int16)  # it may hit, or read, anything
     flat, valid = at.flat()
     valid = valid if ins.mask is None else valid & ins.mask
-    value = next((np.broadcast_to(o >= 0, flat.shape) for s, o in bad), np.zeros(flat.shape, bool))
+    value = np.zeros(flat.shape, bool)
+    for s, o in bad:
+        value = value | (
+            _taken(s, o, src, flat.shape)
+            if src is not None and s is src.base
+            else np.broadcast_to((o >= 0).reshape(ins.grid), flat.shape)
+        )
     base, item = at.base, at.dtype.itemsize
     whole = np.full(base.storage.nbytes // item, -1, np.int16)
-    view = np.ndarray(base.shape, np.int16, whole, base.offset // item * 2,
-                      tuple(s // item * 2 for s in base.strides))
+    view = np.ndarray(
+        base.shape,
+        np.int16,
+        whole,
+        base.offset // item * 2,
+        tuple(s // item * 2 for s in base.strides),
+    )
     view[...] = kept
     hit = flat[valid]
     whole[hit] = np.where(value[valid], origin, np.where(whole[hit] >= 0, added, -1))
     return view.copy()
 
 
+def _chosen(ins: Instr) -> tuple[Indirect, Indirect | None]:
+    """Return where a scatter writes, and what it gathers from if it does."""
+    params = ins.params
+    if isinstance(params, Indirect):
+        return params, None
+    if isinstance(params, dict):
+        return params["dst"], params.get("src")
+    return params[1], next((x for x in params[0] if isinstance(x, Indirect)), None)
+
+
+def _taken(base: Tensor, origin: np.ndarray, src: Indirect, shape: tuple[int, ...]) -> np.ndarray:
+    """Return which elements that a gather takes from `base` are undefined."""
+    item = base.dtype.itemsize
+    whole = np.zeros(base.storage.nbytes // item, bool)
+    np.ndarray(
+        base.shape, bool, whole, base.offset // item, tuple(s // item for s in base.strides)
+    )[...] = origin >= 0
+    flat, valid = src.flat()
+    return np.broadcast_to((whole[np.where(valid, flat, 0)] & valid).reshape(shape), shape)
+
+
 # -- trying out ------------------------------------------------------------------------------------
+
 
 def _garbage(dtype: np.dtype) -> list[Any]:
     """Return values that tell any operator's results apart: of each sign, zero, huge and NaN."""
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         return [info.max, 0, info.min, 1]
-    if dtype.kind == "V":                               # packed: the same, byte by byte
+    if dtype.kind == "V":  # packed: the same, byte by byte
         return [np.frombuffer(bytes([b]) * dtype.itemsize, dtype)[0] for b in b"\x7f\0\x7e\xfe"]
     top = float(ml_dtypes.finfo(dtype).max)
     return [np.nan, 0.0, top, -top]
 
 
-def _try(m: Machine, ins: Instr, outs: tuple[Tensor, ...], bad: list[tuple[Tensor, np.ndarray]],
-         kept: list[np.ndarray | None]) -> list[np.ndarray]:
+def _try(
+    m: Machine,
+    ins: Instr,
+    outs: tuple[Tensor, ...],
+    bad: list[tuple[Tensor, np.ndarray]],
+    kept: list[np.ndarray | None],
+) -> list[np.ndarray]:
     """Return which elements of the results depend on the undefined elements of the sources."""
     saved = [(s, s.np.copy()) for s, _ in bad]
     tries = []
@@ -245,9 +332,10 @@ def _try(m: Machine, ins: Instr, outs: tuple[Tensor, ...], bad: list[tuple[Tenso
                 s.np[origin >= 0] = _garbage(s.np.dtype)[number]
                 s.storage.shadow, s.storage.version = None, s.storage.version + 1
             tries.append(_run_aside(m, ins, outs, kept, number))
-    except (NkiError, IndexError, ValueError):          # garbage as an index, for one
+    except (NkiError, IndexError, ValueError):  # garbage as an index, for one
         return [np.ones(t.shape, bool) for t in outs]
     finally:
+        m.overflow.raised.clear()
         for s, old in saved:
             s.np[...] = old
             s.storage.shadow, s.storage.version = None, s.storage.version + 1
@@ -270,20 +358,25 @@ def _apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return ~np.isclose(x, y, rtol=1e-3, atol=0, equal_nan=True)
 
 
-def _run_aside(m: Machine, ins: Instr, outs: tuple[Tensor, ...],
-               kept: list[np.ndarray | None], number: int) -> list[np.ndarray]:
+def _run_aside(
+    m: Machine, ins: Instr, outs: tuple[Tensor, ...], kept: list[np.ndarray | None], number: int
+) -> list[np.ndarray]:
     """Run an instruction into scratch memory and return its results; nothing else notices.
 
     An accumulation is run as a plain write: what is added does not depend on what is there.
     """
-    aside, trial = copy.copy(m), copy.copy(masked.inside(m, ins))
-    aside.findings, aside._found = [], set()
-    aside.accumulators = {k: v.copy() for k, v in m.accumulators.items()}
-    aside.rng = copy.deepcopy(m.rng)
-    scratch = [masked.scratch(m, t) for t in outs]
+    aside, trial = copy.copy(m), copy.copy(masked_writes.inside(m, ins))
+    aside.findings = Findings(m.trace)
+    own = m.core.registers
+    sums = {k: v.copy() for k, v in own.accumulators.items()}
+    aside.core = replace(m.core, registers=Registers(copy.deepcopy(own.rng), sums, own.sums))
+    scratch = [masked_writes.scratch(m, t) for t in outs]
     for t, out, k in zip(scratch, outs, kept):
-        t.np[...] = 0 if k is None or ins.accumulate \
+        t.np[...] = (
+            0
+            if k is None or ins.accumulate
             else np.where(k >= 0, _garbage(out.np.dtype)[number], out.np)
+        )
     trial.accumulate, trial.also = False, tuple(scratch[1:])
     ins.row.run(aside, trial, scratch[0])
     return [t.np for t in scratch]

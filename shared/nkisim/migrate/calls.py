@@ -1,4 +1,5 @@
 """Instructions and functions of the old dialect as those of the new one: one call at a time."""
+
 from __future__ import annotations
 
 import ast
@@ -16,14 +17,36 @@ if TYPE_CHECKING:
     from .rewrite import Function
 
 #: instruction -> the parameter whose shape the result has
-SHAPED_LIKE = {"tensor_tensor": "data1", "tensor_tensor_scan": "data0", "tensor_copy": "src",
-               "affine_select": "on_true_tile", "range_select": "on_true_tile"}
+SHAPED_LIKE = {
+    "tensor_tensor": "data1",
+    "tensor_tensor_scan": "data0",
+    "tensor_copy": "src",
+    "affine_select": "on_true_tile",
+    "range_select": "on_true_tile",
+}
 #: operators that the new dialect spells in its own names only
-OPS = {"add": "add", "sum": "add", "subtract": "subtract", "multiply": "multiply",
-       "prod": "multiply", "max": "maximum", "amax": "maximum", "maximum": "maximum",
-       "min": "minimum", "amin": "minimum", "minimum": "minimum", "exp": "exp", "tanh": "tanh",
-       "sqrt": "sqrt", "square": "square", "copy": "copy", "log": "log", "abs": "abs",
-       "power": "power", "divide": "divide"}
+OPS = {
+    "add": "add",
+    "sum": "add",
+    "subtract": "subtract",
+    "multiply": "multiply",
+    "prod": "multiply",
+    "max": "maximum",
+    "amax": "maximum",
+    "maximum": "maximum",
+    "min": "minimum",
+    "amin": "minimum",
+    "minimum": "minimum",
+    "exp": "exp",
+    "tanh": "tanh",
+    "sqrt": "sqrt",
+    "square": "square",
+    "copy": "copy",
+    "log": "log",
+    "abs": "abs",
+    "power": "power",
+    "divide": "divide",
+}
 ACTIVATIONS = frozenset("exp log sqrt rsqrt relu gelu silu sigmoid tanh square".split())
 BINARY = frozenset("add subtract multiply maximum minimum".split())
 
@@ -31,7 +54,8 @@ BINARY = frozenset("add subtract multiply maximum minimum".split())
 def arguments(signature: inspect.Signature, call: ast.Call) -> dict[str, ast.expr]:
     """Return a call's arguments by name; raise Person if they cannot be told."""
     if any(isinstance(a, ast.Starred) for a in call.args) or any(
-            k.arg is None for k in call.keywords):
+        k.arg is None for k in call.keywords
+    ):
         raise Person("arguments are passed with * or **")
     names = [p.name for p in signature.parameters.values()]
     if len(call.args) > len(names):
@@ -56,7 +80,7 @@ def old(name: str) -> dict[str, inspect.Signature]:
 
 
 def in_new(name: str) -> bool:
-    """Tell whether the new dialect has a name, "nki.language.f"."""
+    """Return whether the new dialect has a name, "nki.language.f"."""
     home = new_isa if name.startswith("nki.isa.") else new_nl
     try:
         getattr(home, name.rpartition(".")[2])
@@ -74,14 +98,16 @@ class Calls:
     # -- tiles -------------------------------------------------------------------------------------
 
     def shape(self, result: list[Tile], like: dict[str, ast.expr], formula: str = "") -> str:
-        """Return the source of a new tile's shape: that of an operand, or what the run has shown.
-        """
+        """Return the source of a new tile's shape: an operand's, or what the run has shown."""
         shapes = list(dict.fromkeys(t.shape for t in result))
         for node in like.values():
             seen = self.f.seen.of(node)
-            if isinstance(node, ast.Name) and seen.is_tile and not any(
-                    t.blocks for t in seen.tiles()) \
-                    and list(dict.fromkeys(t.shape for t in seen.tiles())) == shapes:
+            if (
+                isinstance(node, ast.Name)
+                and seen.is_tile
+                and not any(t.blocks for t in seen.tiles())
+                and list(dict.fromkeys(t.shape for t in seen.tiles())) == shapes
+            ):
                 return f"{node.id}.shape"
         if formula:
             return formula
@@ -97,9 +123,12 @@ class Calls:
         for node in like.values():
             tiles = self.f.seen.of(node).tiles()
             whole = node.value if isinstance(node, ast.Subscript) else node
-            if isinstance(whole, ast.Name) and tiles \
-                    and list(dict.fromkeys(t.dtype for t in tiles)) == found:
-                return f"{whole.id}.dtype"      # of a part it is the same
+            if (
+                isinstance(whole, ast.Name)
+                and tiles
+                and list(dict.fromkeys(t.dtype for t in tiles)) == found
+            ):
+                return f"{whole.id}.dtype"  # of a part it is the same
         if len(found) != 1:
             raise Person("a new tile has other dtypes in other iterations")
         return f"{self.f.nl}.{found[0]}"
@@ -136,11 +165,22 @@ class Calls:
 
     @staticmethod
     def _cut(box: Box, rank: int, tile: Tile) -> str:
-        return ", ".join(f"0:{box.size(e, str(tile.shape[e]))}" if e in box.sizes
-                         and tile.shape[e] > 1 else ":" for e in range(rank))
+        return ", ".join(
+            f"0:{box.size(e, str(tile.shape[e]))}" if e in box.sizes and tile.shape[e] > 1 else ":"
+            for e in range(rank)
+        )
 
-    def _emit(self, name: str, given: dict[str, ast.expr], call: ast.Call, into: str, hint: str,
-              formula: str = "", buffer: str = "", named: dict[str, str] | None = None) -> str:
+    def _emit(
+        self,
+        name: str,
+        given: dict[str, ast.expr],
+        call: ast.Call,
+        into: str,
+        hint: str,
+        formula: str = "",
+        buffer: str = "",
+        named: dict[str, str] | None = None,
+    ) -> str:
         """Emit an instruction; `formula`: the shape of its result, `named`: operands by name."""
         mask, dtype = given.pop("mask", None), given.pop("dtype", None)
         box = self.f.index.box(mask) if mask is not None and not _is_none(mask) else None
@@ -149,8 +189,12 @@ class Calls:
         tiles = {k: v for k, v in given.items() if self.f.seen.of(v).is_tile and k != "dst"}
         first = SHAPED_LIKE.get(name, "data")
         like = {first: tiles[first]} if first in tiles else tiles
-        texts = {k: self.f.op(v) if k.startswith(("op", "reduce_op", "comp_op"))
-                 else (named or {}).get(k) or self._operand(v, box) for k, v in given.items()}
+        texts = {
+            k: self.f.op(v)
+            if k.startswith(("op", "reduce_op", "comp_op"))
+            else (named or {}).get(k) or self._operand(v, box)
+            for k, v in given.items()
+        }
         unknown = [k for k in texts if k not in params]
         if unknown:
             raise Person(f"nisa.{name} has no {unknown[0]}= in the new dialect")
@@ -164,26 +208,33 @@ class Calls:
             where = buffer or result[0].kind
             formula = formula or self._hoisted(result, like, texts)
             dst = self.f.fresh(hint or name)
-            self.make(dst, self.shape(result, like, formula), self.dtype(result, dtype, like),
-                      where)
+            self.make(
+                dst, self.shape(result, like, formula), self.dtype(result, dtype, like), where
+            )
             if box is not None and box.sizes:
-                inside = ", ".join([f"dst={dst}[{self._cut(box, len(result[0].shape), result[0])}]",
-                                    *(f"{k}={v}" for k, v in texts.items())])
+                inside = ", ".join(
+                    [
+                        f"dst={dst}[{self._cut(box, len(result[0].shape), result[0])}]",
+                        *(f"{k}={v}" for k, v in texts.items()),
+                    ]
+                )
                 self.f.before.append(f"{self.f.nisa}.{name}({inside})")
                 return dst
         inside = ", ".join([f"dst={dst}", *(f"{k}={v}" for k, v in texts.items())])
         self.f.before.append(f"{self.f.nisa}.{name}({inside})")
         return dst
 
-    def _hoisted(self, result: list[Tile], like: dict[str, ast.expr], texts: dict[str, str]
-                 ) -> str:
+    def _hoisted(self, result: list[Tile], like: dict[str, ast.expr], texts: dict[str, str]) -> str:
         """Give an operand a name where the new tile gets its shape from it; return that shape."""
         shapes = list(dict.fromkeys(t.shape for t in result))
         for param, node in like.items():
             found = list(dict.fromkeys(t.shape for t in self.f.seen.of(node).tiles()))
-            if found == shapes and not isinstance(node, ast.Name) and (
-                    len(shapes) > 1 or isinstance(node, ast.Call)) \
-                    and not texts[param].isidentifier():
+            if (
+                found == shapes
+                and not isinstance(node, ast.Name)
+                and (len(shapes) > 1 or isinstance(node, ast.Call))
+                and not texts[param].isidentifier()
+            ):
                 texts[param] = self.f.named(texts[param])
             if found == shapes and texts[param].isidentifier():
                 return f"{texts[param]}.shape"
@@ -195,29 +246,31 @@ class Calls:
             return ""
         return ", ".join(f"{node.id}.shape[{d}]" for d in dims)
 
-    def _nc_transpose(self, given: dict[str, ast.expr], call: ast.Call, into: str, hint: str
-                      ) -> str:
+    def _nc_transpose(
+        self, given: dict[str, ast.expr], call: ast.Call, into: str, hint: str
+    ) -> str:
         data = given["data"]
         for name in [n for n in given if n not in ("data", "engine", "mask")]:
-            given.pop(name)             # dtype: it does not cast
+            given.pop(name)  # dtype: it does not cast
         result = self.f.seen.of(call).tiles()
         if not result:
             raise Person(NOT_REACHED)
         dtypes = {t.dtype for t in self.f.seen.of(data).tiles()}
         if into and self.f.kind_of_target == "psum" and self.f.dtypes_of_target == dtypes:
-            self.f.before.append(f"{self.f.nisa}.nc_transpose(dst={into}, "
-                                 f"data={self.f.expr(data)})")
+            self.f.before.append(
+                f"{self.f.nisa}.nc_transpose(dst={into}, data={self.f.expr(data)})"
+            )
             return into
         swapped = self._dims(data, 1, 0) if len(result[0].shape) == 2 else ""
         text = self.f.expr(data)
         if len(dtypes) > 1 and not text.isidentifier():
             text = self.f.named(text)
-        made = self.make(self.f.fresh("turned"), f"({swapped})" if swapped
-                         else self.shape(result, {}),
-                         f"{text}.dtype" if text.isidentifier()
-                         else f"{self.f.nl}.{self.f.dtype_of(data)}",
-                         "psum" if result[0].kind == "psum" or max(result[0].shape) > 32
-                         else "sbuf")
+        made = self.make(
+            self.f.fresh("turned"),
+            f"({swapped})" if swapped else self.shape(result, {}),
+            f"{text}.dtype" if text.isidentifier() else f"{self.f.nl}.{self.f.dtype_of(data)}",
+            "psum" if result[0].kind == "psum" or max(result[0].shape) > 32 else "sbuf",
+        )
         self.f.before.append(f"{self.f.nisa}.nc_transpose(dst={made}, data={text})")
         if into:
             self.f.before.append(f"{self.f.nisa}.tensor_copy(dst={into}, src={made})")
@@ -226,29 +279,36 @@ class Calls:
 
     def matmul(self, stationary: str, moving: str, into: str, extra: str = "") -> None:
         """Emit a product into a PSUM tile."""
-        self.f.before.append(f"{self.f.nisa}.nc_matmul(dst={into}, stationary={stationary}, "
-                             f"moving={moving}{extra})")
+        self.f.before.append(
+            f"{self.f.nisa}.nc_matmul(dst={into}, stationary={stationary}, moving={moving}{extra})"
+        )
 
     def _nc_matmul(self, given: dict[str, ast.expr], call: ast.Call, into: str, hint: str) -> str:
         result = self.f.seen.of(call).tiles()
         rows, columns = (self._dims(given[k], 1) for k in ("stationary", "moving"))
-        formula = f"({rows}, {columns})" if rows and columns and result and len(
-            result[0].shape) == 2 else ""
+        formula = (
+            f"({rows}, {columns})"
+            if rows and columns and result and len(result[0].shape) == 2
+            else ""
+        )
         if into:
             return self._emit("nc_matmul", given, call, into, hint)
         given.pop("dtype", None)
         named = {}
         if not formula and len({t.shape for t in result}) > 1:
-            named = {k: text if (text := self.f.expr(given[k])).isidentifier()
-                     else self.f.named(text) for k in ("stationary", "moving")}
+            named = {
+                k: text if (text := self.f.expr(given[k])).isidentifier() else self.f.named(text)
+                for k in ("stationary", "moving")
+            }
             free = [f"{named['moving']}.shape[{d}]" for d in range(1, len(result[0].shape))]
             formula = f"({named['stationary']}.shape[1], {', '.join(free)})"
         dst = self.f.fresh(hint or "product")
         self.make(dst, self.shape(result, {}, formula), f"{self.f.nl}.float32", "psum")
         return self._emit("nc_matmul", given, call, dst, hint, named=named)
 
-    def _tensor_reduce(self, given: dict[str, ast.expr], call: ast.Call, into: str, hint: str
-                       ) -> str:
+    def _tensor_reduce(
+        self, given: dict[str, ast.expr], call: ast.Call, into: str, hint: str
+    ) -> str:
         data, axes = given["data"], _axes(given.get("axis"))
         tiles = self.f.seen.of(data).tiles()
         rank = len(tiles[0].shape) if tiles else 0
@@ -259,7 +319,7 @@ class Calls:
                 raise Person("the reduced axes are not the last ones: permute a view first")
             return self._emit("tensor_reduce", given, call, into, hint)
         name = self.f.expr(data)
-        if inner:                       # since 0.3 only the last dims can be reduced
+        if inner:  # since 0.3 only the last dims can be reduced
             order = tuple([d for d in range(rank) if d not in gone] + gone)
             name = self.f.named(f"{name}.permute({order})")
             gone = list(range(rank - len(gone), rank))
@@ -276,8 +336,12 @@ class Calls:
     def _memset(self, given: dict[str, ast.expr], call: ast.Call, into: str, hint: str) -> str:
         value = self.f.expr(given["value"])
         if not into:
-            into = self.make(self.f.fresh(hint or "filled"), self.f.shape_of(given["shape"]),
-                             self.f.expr(given["dtype"]), "sbuf")
+            into = self.make(
+                self.f.fresh(hint or "filled"),
+                self.f.shape_of(given["shape"]),
+                self.f.expr(given["dtype"]),
+                "sbuf",
+            )
         self.f.before.append(f"{self.f.nisa}.memset(dst={into}, value={value})")
         return into
 
@@ -285,22 +349,32 @@ class Calls:
         """Emit iota with the pattern of an index expression that runs along its axes."""
         found = self.f.seen.of(given["expr"]).affines()
         if len(set(found)) != 1:
-            raise Person("nisa.iota of an index expression that changes: give its pattern, offset "
-                         "and channel_multiplier")
+            raise Person(
+                "nisa.iota of an index expression that changes: give its pattern, offset "
+                "and channel_multiplier"
+            )
         index = found[0]
         pattern = [[c, n] for c, n in zip(index.coeffs[1:], index.shape[1:])]
         if not into:
-            into = self.make(self.f.fresh(hint or "iota"), self.shape(
-                self.f.seen.of(call).tiles(), {}), self.f.expr(given["dtype"]), "sbuf")
+            into = self.make(
+                self.f.fresh(hint or "iota"),
+                self.shape(self.f.seen.of(call).tiles(), {}),
+                self.f.expr(given["dtype"]),
+                "sbuf",
+            )
         self.f.before.append(
             f"{self.f.nisa}.iota(dst={into}, pattern={pattern}, offset={index.const}, "
-            f"channel_multiplier={index.coeffs[0]})")
+            f"channel_multiplier={index.coeffs[0]})"
+        )
         return into
 
-    def _affine_select(self, given: dict[str, ast.expr], call: ast.Call, into: str, hint: str
-                       ) -> str:
-        raise Person("nisa.affine_select: write its predicate as pattern, offset, "
-                     "channel_multiplier and cmp_op against 0")
+    def _affine_select(
+        self, given: dict[str, ast.expr], call: ast.Call, into: str, hint: str
+    ) -> str:
+        raise Person(
+            "nisa.affine_select: write its predicate as pattern, offset, "
+            "channel_multiplier and cmp_op against 0"
+        )
 
 
 def _axes(node: ast.expr | None) -> tuple[int, ...]:

@@ -1,4 +1,5 @@
 """A whole file: its imports and decorators, its functions, and the two runs that compare them."""
+
 from __future__ import annotations
 
 import ast
@@ -17,12 +18,16 @@ import numpy as np
 from ..errors import NkiError
 from ..lint import level, program
 from ..lint.program import Source
-from ..prediction import profile
+from ..simulation.prediction import profile
 from .observe import Observer
 from .rewrite import Decision, Edit, Function
 
-MODULES = {"neuronxcc.nki": "nki", "neuronxcc.nki.language": "nki.language",
-           "neuronxcc.nki.isa": "nki.isa", "neuronxcc.nki.typing": "nki.typing"}
+MODULES = {
+    "neuronxcc.nki": "nki",
+    "neuronxcc.nki.language": "nki.language",
+    "neuronxcc.nki.isa": "nki.isa",
+    "neuronxcc.nki.typing": "nki.typing",
+}
 
 
 @dataclass
@@ -30,7 +35,7 @@ class Comparison:
     """What the two kernels made of the same inputs."""
 
     kernel: str
-    worst: float = 0.0              # largest difference, in units of the largest old element
+    worst: float = 0.0  # largest difference, in units of the largest old element
     equal: bool = False
     old_us: float = 0.0
     new_us: float = 0.0
@@ -44,7 +49,7 @@ class Migration:
     text: str
     decisions: list[Decision]
     comparisons: list[Comparison] = field(default_factory=list)
-    refused: list[Any] = field(default_factory=list)        # findings of the new text
+    refused: list[Any] = field(default_factory=list)  # findings of the new text
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ def _module(name: str, text: str) -> ModuleType:
 
 
 def _run(kernel: Any, call: Call, target: str | None) -> Any:
-    kernel = getattr(kernel, "kernel", kernel)          # @nki.benchmark and its like wrap one
+    kernel = getattr(kernel, "kernel", kernel)  # @nki.benchmark and its like wrap one
     copies = [a.copy() if isinstance(a, np.ndarray) else a for a in call.args]
     return profile(kernel, *copies, target=target, **call.kwargs)
 
@@ -101,8 +106,9 @@ def _compared(call: Call, before: Any, kernel: Any, target: str | None) -> Compa
         result.error = error
         return result
     result.new_us = after.latency_us
-    one, other = (x.outputs if isinstance(x.outputs, tuple) else (x.outputs,)
-                  for x in (before, after))
+    one, other = (
+        x.outputs if isinstance(x.outputs, tuple) else (x.outputs,) for x in (before, after)
+    )
     result.equal = len(one) == len(other)
     for a, b in zip(one, other):
         a, b = np.asarray(a), np.asarray(b)
@@ -112,7 +118,7 @@ def _compared(call: Call, before: Any, kernel: Any, target: str | None) -> Compa
         x, y = a.astype(np.float64), b.astype(np.float64)
         same = (x == y) | (np.isnan(x) & np.isnan(y))
         size = float(np.nanmax(np.abs(x))) if x.size and not np.isnan(x).all() else 0.0
-        with np.errstate(invalid="ignore"):             # infinities that are equal
+        with np.errstate(invalid="ignore"):  # infinities that are equal
             gap = float(np.max(np.where(same, 0.0, np.abs(x - y)))) if x.size else 0.0
         result.worst = max(result.worst, gap / size if size else gap)
     return result
@@ -128,12 +134,14 @@ class _File:
         self.decisions: list[Decision] = []
         self.comments = _comments(text)
         self.needs_sizes = False
-        self._gone: list[tuple[ast.alias, ast.AST]] = []    # imports that the new dialect has not
+        self._gone: list[tuple[ast.alias, ast.AST]] = []  # imports that the new dialect has not
 
     def rewrite(self) -> tuple[str, list[Decision]]:
         """Return the new text and what was left for a person."""
-        nl, nisa = (self._local(f"neuronxcc.nki.{m}", short)
-                    for m, short in (("language", "nl"), ("isa", "nisa")))
+        nl, nisa = (
+            self._local(f"neuronxcc.nki.{m}", short)
+            for m, short in (("language", "nl"), ("isa", "nisa"))
+        )
         self._imports(nl, nisa)
         for node in ast.walk(self.source.tree):
             if isinstance(node, ast.FunctionDef):
@@ -146,7 +154,7 @@ class _File:
         if self.needs_sizes:
             first = re.search(r"^(@|def )", new, re.M)
             assert first is not None
-            new = new[:first.start()] + _SIZES.format(nl=nl) + new[first.start():]
+            new = new[: first.start()] + _SIZES.format(nl=nl) + new[first.start() :]
         for alias, node in self._gone:
             if re.search(rf"(?<![\w.]){re.escape(alias.asname or alias.name)}\.", new):
                 self._decide(node, f"{alias.name} is not in the new dialect")
@@ -159,13 +167,25 @@ class _File:
         return next((n for n, full in self.source.names.items() if full == module), otherwise)
 
     def _function(self, node: ast.FunctionDef, nl: str, nisa: str) -> None:
-        used = [n for n in ast.walk(node) if isinstance(n, ast.Call)
-                and self.source.dotted(n.func).startswith(("nki.isa.", "nki.language."))]
-        reached = any(self.seen.of(part).values for part in ast.walk(node)
-                      if isinstance(part, (ast.Name, ast.Call)))
+        used = [
+            n
+            for n in ast.walk(node)
+            if isinstance(n, ast.Call)
+            and self.source.dotted(n.func).startswith(("nki.isa.", "nki.language."))
+        ]
+        reached = any(
+            self.seen.of(part).values
+            for part in ast.walk(node)
+            if isinstance(part, (ast.Name, ast.Call))
+        )
         if used and not reached:
-            self.decisions.append(Decision(node.lineno, f"def {node.name}",
-                                           "no run reached this function: give a call of it"))
+            self.decisions.append(
+                Decision(
+                    node.lineno,
+                    f"def {node.name}",
+                    "no run reached this function: give a call of it",
+                )
+            )
             return
         function = Function(node, self.source, self.seen, nl, nisa, self.lines)
         function.rewrite()
@@ -176,12 +196,15 @@ class _File:
     # -- imports and decorators --------------------------------------------------------------------
 
     def _imports(self, nl: str, nisa: str) -> None:
-        missing = [f"import nki.{module} as {name}" for module, name in
-                   (("language", nl), ("isa", nisa))
-                   if name not in self.source.names]
+        missing = [
+            f"import nki.{module} as {name}"
+            for module, name in (("language", nl), ("isa", nisa))
+            if name not in self.source.names
+        ]
         for node in self.source.tree.body:
-            if isinstance(node, ast.Import) and any(a.name.startswith("neuronxcc")
-                                                    for a in node.names):
+            if isinstance(node, ast.Import) and any(
+                a.name.startswith("neuronxcc") for a in node.names
+            ):
                 lines = [line for a in node.names if (line := self._import_line(a, node))]
             elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("neuronxcc"):
                 lines = self._from_lines(node)
@@ -195,7 +218,7 @@ class _File:
         if new is None:
             if not alias.name.startswith("neuronxcc"):
                 return f"import {alias.name}" + (f" as {alias.asname}" if alias.asname else "")
-            self._gone.append((alias, node))        # if it is still used, a person must decide
+            self._gone.append((alias, node))  # if it is still used, a person must decide
             return ""
         if alias.asname is None:
             self._decide(node, "names are written in full (neuronxcc.nki...): import with `as`")
@@ -213,8 +236,10 @@ class _File:
             elif a.name in ("par_dim", "nki_jit", "benchmark", "baremetal", "simulate_kernel"):
                 continue
             elif str(node.module) in MODULES:
-                lines.append(f"from {MODULES[str(node.module)]} import {a.name}"
-                             + (f" as {a.asname}" if a.asname else ""))
+                lines.append(
+                    f"from {MODULES[str(node.module)]} import {a.name}"
+                    + (f" as {a.asname}" if a.asname else "")
+                )
             else:
                 self._decide(node, f"{full} is not in the new dialect")
         return lines
@@ -222,8 +247,9 @@ class _File:
     def _decorators(self, node: ast.FunctionDef) -> None:
         kept = 0
         for decorator in node.decorator_list:
-            dotted = self.source.dotted(decorator.func if isinstance(decorator, ast.Call)
-                                        else decorator)
+            dotted = self.source.dotted(
+                decorator.func if isinstance(decorator, ast.Call) else decorator
+            )
             if not dotted.startswith("nki."):
                 continue
             launcher = dotted.rpartition(".")[2] in program.LAUNCHERS
@@ -231,30 +257,46 @@ class _File:
             lines = [f"@{nki}.jit"] if launcher and not kept else []
             kept += bool(lines)
             if dotted.rpartition(".")[2] in ("benchmark", "profile"):
-                self._decide(decorator, "nothing in the package measures: profile the compiled "
-                             "kernel with neuron-explorer")
-            indent = self.lines[decorator.lineno - 1][:decorator.col_offset - 1]
-            self.edits.append(Edit(decorator.lineno, decorator.end_lineno or decorator.lineno,
-                                   tuple(indent + line for line in lines)))
+                self._decide(
+                    decorator,
+                    "nothing in the package measures: profile the compiled "
+                    "kernel with neuron-explorer",
+                )
+            indent = self.lines[decorator.lineno - 1][: decorator.col_offset - 1]
+            self.edits.append(
+                Edit(
+                    decorator.lineno,
+                    decorator.end_lineno or decorator.lineno,
+                    tuple(indent + line for line in lines),
+                )
+            )
 
     def _refuse_launchers(self) -> None:
         for node in ast.walk(self.source.tree):
-            if isinstance(node, ast.Call) and self.source.dotted(node.func) in (
-                    "nki.benchmark", "nki.baremetal", "nki.profile", "nki.simulate_kernel") \
-                    and not any(node in getattr(n, "decorator_list", ())
-                                for n in ast.walk(self.source.tree)):
-                self._decide(node, "nki.simulate(kernel)(...) runs it; nothing in the package "
-                             "measures")
+            if (
+                isinstance(node, ast.Call)
+                and self.source.dotted(node.func)
+                in ("nki.benchmark", "nki.baremetal", "nki.profile", "nki.simulate_kernel")
+                and not any(
+                    node in getattr(n, "decorator_list", ()) for n in ast.walk(self.source.tree)
+                )
+            ):
+                self._decide(
+                    node, "nki.simulate(kernel)(...) runs it; nothing in the package measures"
+                )
 
     # -- text --------------------------------------------------------------------------------------
 
     def _edit(self, node: ast.stmt, lines: list[str]) -> None:
-        indent = self.lines[node.lineno - 1][:node.col_offset]
-        self.edits.append(Edit(node.lineno, node.end_lineno or node.lineno,
-                               tuple(indent + line for line in lines)))
+        indent = self.lines[node.lineno - 1][: node.col_offset]
+        self.edits.append(
+            Edit(
+                node.lineno, node.end_lineno or node.lineno, tuple(indent + line for line in lines)
+            )
+        )
 
     def _decide(self, node: ast.AST, why: str) -> None:
-        line = node.lineno                                      # type: ignore[attr-defined]
+        line = node.lineno  # type: ignore[attr-defined]
         self.decisions.append(Decision(line, self.lines[line - 1].strip(), why))
 
     def _joined(self) -> str:
@@ -263,30 +305,43 @@ class _File:
         at = 1
         for edit in sorted(self.edits, key=lambda e: e.first):
             if edit.first < at:
-                continue                # on a line that another edit has replaced
-            lines += self.lines[at - 1:edit.first - 1]
+                continue  # on a line that another edit has replaced
+            lines += self.lines[at - 1 : edit.first - 1]
             first = self.lines[edit.first - 1]
-            indent = first[:len(first) - len(first.lstrip())]
-            comments = [indent + self.comments[n] for n in range(edit.first, edit.last + 1)
-                        if n in self.comments]
-            if len(comments) == 1 and len(edit.lines) == 1 and edit.lines[0].strip() \
-                    and len(edit.lines[0]) + len(comments[0].strip()) < 98:
+            indent = first[: len(first) - len(first.lstrip())]
+            comments = [
+                indent + self.comments[n]
+                for n in range(edit.first, edit.last + 1)
+                if n in self.comments
+            ]
+            if (
+                len(comments) == 1
+                and len(edit.lines) == 1
+                and edit.lines[0].strip()
+                and len(edit.lines[0]) + len(comments[0].strip()) < 98
+            ):
                 lines.append(f"{edit.lines[0]}  {comments[0].strip()}")
             else:
                 lines += comments + [w for line in edit.lines for w in wrapped(line)]
             if not edit.lines and not comments and self._is_alone(edit):
                 lines.append(indent + "pass")
             at = edit.last + 1
-        return "\n".join(lines + self.lines[at - 1:])
+        return "\n".join(lines + self.lines[at - 1 :])
 
     def _is_alone(self, edit: Edit) -> bool:
-        """Tell whether a removed statement was the only one of its block."""
+        """Return whether a removed statement was the only one of its block."""
         for node in ast.walk(self.source.tree):
             for block in ("body", "orelse"):
                 part = getattr(node, block, None)
-                if isinstance(part, list) and part and all(
+                if (
+                    isinstance(part, list)
+                    and part
+                    and all(
                         any(e.first <= s.lineno <= e.last and not e.lines for e in self.edits)
-                        for s in part) and part[-1].lineno == edit.first:
+                        for s in part
+                    )
+                    and part[-1].lineno == edit.first
+                ):
                     return True
         return False
 
@@ -296,7 +351,7 @@ def _comments(text: str) -> dict[int, str]:
     found = {}
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.COMMENT and token.line[:token.start[1]].strip():
+            if token.type == tokenize.COMMENT and token.line[: token.start[1]].strip():
                 found[token.start[0]] = token.string
     except (tokenize.TokenError, IndentationError):
         pass
@@ -313,8 +368,8 @@ def wrapped(line: str, width: int = 100) -> list[str]:
         cuts = [n for n in _commas(rest, open_at) if open_at < n < width]
         if not cuts:
             break
-        pieces.append(rest[:cuts[-1] + 1])
-        rest = " " * open_at + rest[cuts[-1] + 2:]
+        pieces.append(rest[: cuts[-1] + 1])
+        rest = " " * open_at + rest[cuts[-1] + 2 :]
     return [*pieces, rest]
 
 
@@ -344,5 +399,3 @@ _SIZES = '''def size_in_bytes(dtype):
 
 
 '''
-
-

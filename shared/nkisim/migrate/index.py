@@ -4,6 +4,7 @@
 grid that the index expressions span has axes; each axis has to lie along one dim of the tensor, in
 the same order. What does not is for a person: a transpose, a diagonal, two indices in one dim.
 """
+
 from __future__ import annotations
 
 import ast
@@ -33,10 +34,10 @@ class Term:
     """One dim's subscript: source of its start, and the axis, step and size that it runs along."""
 
     start: str
-    axis: int = -1              # -1: a number
+    axis: int = -1  # -1: a number
     step: int = 1
     size: str = ""
-    inner: int = -1             # the axis of a second index, which runs through each step
+    inner: int = -1  # the axis of a second index, which runs through each step
     inner_size: str = ""
 
 
@@ -45,9 +46,9 @@ class Indices:
 
     def __init__(self, seen: Observer, function: ast.AST):
         self.seen, self.node = seen, function
-        self.sizes: dict[str, str] = {}     # name of an index -> source of its size
-        self.view = ""                      # what follows the last subscript that was rewritten
-        self.made_of: dict[str, ast.AST] = {}   # name of a sum of indices -> that sum
+        self.sizes: dict[str, str] = {}  # name of an index -> source of its size
+        self.view = ""  # what follows the last subscript that was rewritten
+        self.made_of: dict[str, ast.AST] = {}  # name of a sum of indices -> that sum
         for node in ast.walk(function):
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
                 self._remember(node.targets[0], node.value)
@@ -60,26 +61,37 @@ class Indices:
             if name == "mgrid" and isinstance(target, ast.Tuple):
                 parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
                 for one, part in zip(target.elts, parts):
-                    if isinstance(one, ast.Name) and isinstance(part, ast.Slice) \
-                            and part.upper is not None and _is_zero(part.lower):
+                    if (
+                        isinstance(one, ast.Name)
+                        and isinstance(part, ast.Slice)
+                        and part.upper is not None
+                        and _is_zero(part.lower)
+                    ):
                         self.sizes[one.id] = ast.unparse(part.upper)
                 return
             if name == "mgrid" and isinstance(target, ast.Name):
                 parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
                 for letter, part in zip("pxyzw", parts):
-                    if isinstance(part, ast.Slice) and part.upper is not None \
-                            and _is_zero(part.lower):
+                    if (
+                        isinstance(part, ast.Slice)
+                        and part.upper is not None
+                        and _is_zero(part.lower)
+                    ):
                         self.sizes[f"{target.id}.{letter}"] = ast.unparse(part.upper)
                 return
             value = base
         if isinstance(target, ast.Name) and isinstance(value, ast.BinOp) and self.is_index(value):
             self.made_of[target.id] = value
-        if isinstance(target, ast.Name) and isinstance(value, ast.Call) \
-                and getattr(value.func, "attr", "") == "arange" and len(value.args) == 1:
+        if (
+            isinstance(target, ast.Name)
+            and isinstance(value, ast.Call)
+            and getattr(value.func, "attr", "") == "arange"
+            and len(value.args) == 1
+        ):
             self.sizes[target.id] = ast.unparse(value.args[0])
 
     def is_index(self, node: ast.AST) -> bool:
-        """Tell whether a subscript's element is an index expression."""
+        """Return whether a subscript's element is an index expression."""
         return bool(self.seen.of(node).affines())
 
     # -- one dim -----------------------------------------------------------------------------------
@@ -125,14 +137,21 @@ class Indices:
             if len(axes) != 1 or any(index.const for index in seen):
                 raise Person("one dim is indexed by expressions that run along several axes")
             axis = axes.pop()
-            found.append((sorted({i.coeffs[axis] for i in seen}, reverse=True), axis,
-                          sorted({i.shape[axis] for i in seen}, reverse=True),
-                          self._size(part, seen[0], axis)))
+            found.append(
+                (
+                    sorted({i.coeffs[axis] for i in seen}, reverse=True),
+                    axis,
+                    sorted({i.shape[axis] for i in seen}, reverse=True),
+                    self._size(part, seen[0], axis),
+                )
+            )
         # the step may differ from call to call (a parameter), as long as it is the inner size
         (step, axis, _, size), (one, inner, count, inner_size) = sorted(found, reverse=True)
         if one != [1] or step != count:
-            raise Person("one dim is indexed by two index expressions that overlap or leave gaps: "
-                         "x.ap(pattern=...)")
+            raise Person(
+                "one dim is indexed by two index expressions that overlap or leave gaps: "
+                "x.ap(pattern=...)"
+            )
         start = " ".join(numbers).removeprefix("+ ") or "0"
         return Term(start, axis, 1, size, inner, inner_size)
 
@@ -154,8 +173,11 @@ class Indices:
         return found[0]
 
     def _size(self, node: ast.AST, index: Affine, axis: int) -> str:
-        names = [text for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Attribute))
-                 and (text := ast.unparse(n)) in self.sizes]
+        names = [
+            text
+            for n in ast.walk(node)
+            if isinstance(n, (ast.Name, ast.Attribute)) and (text := ast.unparse(n)) in self.sizes
+        ]
         if len(names) == 1:
             return self.sizes[names[0]]
         shapes = {a.shape for a in self.seen.of(node).affines()}
@@ -170,8 +192,10 @@ class Indices:
 
         Raises Person if the axes do not lie along the dims in order.
         """
-        terms = [None if isinstance(k, (ast.Slice, ast.Starred)) or _is_ellipsis(k)
-                 else self.term(k) for k in keys]
+        terms = [
+            None if isinstance(k, (ast.Slice, ast.Starred)) or _is_ellipsis(k) else self.term(k)
+            for k in keys
+        ]
         rank = max((len(a.shape) for k in keys for a in self.seen.of(k).affines()), default=0)
         self.view = ""
         along = [e for t in terms if t is not None for e in (t.axis, t.inner) if e >= 0]
@@ -182,8 +206,10 @@ class Indices:
         wanting = [e for e in range(rank) if e not in along]
         sizes = self._grid(keys, rank)
         if any(sizes[e] > 1 for e in wanting):
-            raise Person("an axis of the index expressions lies along no dim: elements are read "
-                         "several times")
+            raise Person(
+                "an axis of the index expressions lies along no dim: elements are read "
+                "several times"
+            )
         parts = []
         for key, term in zip(keys, terms):
             if term is None:
@@ -199,11 +225,15 @@ class Indices:
                 parts.append(_slice(term.start, box.size(term.axis, term.size), term.step))
         return ", ".join(parts), len(wanting)
 
-    def _viewed(self, keys: list[ast.expr], terms: list[Term | None], rank: int, box: Box,
-                on_chip: bool) -> str:
+    def _viewed(
+        self, keys: list[ast.expr], terms: list[Term | None], rank: int, box: Box, on_chip: bool
+    ) -> str:
         """Return slices, and put into `view` how the dims are cut in two and reordered."""
-        if any(t is None or t.axis < 0 for t in terms) or box.sizes and any(
-                t is not None and t.inner >= 0 for t in terms):
+        if (
+            any(t is None or t.axis < 0 for t in terms)
+            or box.sizes
+            and any(t is not None and t.inner >= 0 for t in terms)
+        ):
             raise Person("a view of more dims, or a transpose, with other subscripts or a mask")
         parts, order, cuts, dim = [], [], [], 0
         for term in terms:
@@ -221,8 +251,9 @@ class Indices:
         if len(order) != rank or on_chip and order[0] != 0:
             raise Person("the partitions of a tile are indexed by another axis than the first")
         places = tuple(order.index(e) for e in range(rank))
-        self.view = "".join(cuts) + (f".permute({places})" if list(places) != sorted(places)
-                                     else "")
+        self.view = "".join(cuts) + (
+            f".permute({places})" if list(places) != sorted(places) else ""
+        )
         return ", ".join(parts)
 
     def _grid(self, keys: list[ast.expr], rank: int) -> list[int]:
@@ -240,9 +271,13 @@ class Indices:
         found = mask
         if isinstance(mask, ast.Name):
             for node in ast.walk(self.node):
-                if isinstance(node, ast.Assign) and node.lineno < mask.lineno and len(
-                        node.targets) == 1 and isinstance(node.targets[0], ast.Name) \
-                        and node.targets[0].id == mask.id:
+                if (
+                    isinstance(node, ast.Assign)
+                    and node.lineno < mask.lineno
+                    and len(node.targets) == 1
+                    and isinstance(node.targets[0], ast.Name)
+                    and node.targets[0].id == mask.id
+                ):
                     found = node.value
         return found
 
@@ -256,8 +291,11 @@ class Indices:
             if isinstance(op, (ast.Gt, ast.GtE)):
                 low, high = high, low
                 op = ast.Lt() if isinstance(op, ast.Gt) else ast.LtE()
-            if not isinstance(op, (ast.Lt, ast.LtE)) or self.is_index(high) \
-                    or not self.is_index(low):
+            if (
+                not isinstance(op, (ast.Lt, ast.LtE))
+                or self.is_index(high)
+                or not self.is_index(low)
+            ):
                 raise Person("the mask is no box: only upper bounds of index expressions are")
             term = self.term(low)
             if term.axis < 0:
@@ -265,8 +303,13 @@ class Indices:
             if term.step != 1:
                 raise Person("the mask bounds an index expression with a step")
             bound = ast.unparse(high) + (" + 1" if isinstance(op, ast.LtE) else "")
-            room = bound if term.start == "0" else f"{bound} - ({term.start})" \
-                if not term.start.isidentifier() else f"{bound} - {term.start}"
+            room = (
+                bound
+                if term.start == "0"
+                else f"{bound} - ({term.start})"
+                if not term.start.isidentifier()
+                else f"{bound} - {term.start}"
+            )
             if term.axis in box.sizes:
                 raise Person("the mask bounds one axis twice")
             box.sizes[term.axis] = f"min({term.size}, {room})"
@@ -290,8 +333,10 @@ def _folded(text: str) -> str:
     """Return a sum of numbers as a number."""
     try:
         tree = ast.parse(text, mode="eval")
-        if all(isinstance(n, (ast.Expression, ast.BinOp, ast.Constant, ast.operator))
-               for n in ast.walk(tree)):
+        if all(
+            isinstance(n, (ast.Expression, ast.BinOp, ast.Constant, ast.operator))
+            for n in ast.walk(tree)
+        ):
             return str(eval(compile(tree, "", "eval"), {"__builtins__": {}}))
     except SyntaxError:
         pass

@@ -1,8 +1,9 @@
-"""What the expressions of a kernel were in a run: tiles of which shape, indices, numbers.
+"""What the expressions of a kernel were in a run: tiles with their shapes, indices, numbers.
 
 The file is compiled once more with every expression of its functions wrapped in a call that notes
 the value and passes it on; then a kernel of it runs on the simulator as it would without.
 """
+
 from __future__ import annotations
 
 import ast
@@ -11,11 +12,11 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from ..machine.index import Index, Mask, as_int
+from ..indexing.index import Index, Mask, as_int
 from ..machine.tensor import Tensor
 
 Place = tuple[int, int, int, int]
-_MOST = 64              # different values that are kept of one expression
+_MOST = 64  # different values that are kept of one expression
 _NOTE = "__nkisim_saw__"
 
 
@@ -59,7 +60,7 @@ class Seen:
 
     @property
     def is_tile(self) -> bool:
-        """Tell whether it always was a tensor."""
+        """Return whether it always was a tensor."""
         return bool(self.values) and len(self.tiles()) == len(self.values)
 
     @property
@@ -67,17 +68,26 @@ class Seen:
         return "mask" in self.values
 
 
-def place_of(node: ast.AST) -> Place:
-    """Return where an expression stands in its file."""
-    return (node.lineno, node.col_offset,                       # type: ignore[attr-defined]
-            node.end_lineno, node.end_col_offset)               # type: ignore[attr-defined]
+def place_of(node: Any) -> Place:
+    """Return where an expression (a node of `ast`) stands in its file."""
+    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
 
 
 class _Wrap(ast.NodeTransformer):
     """Puts `__nkisim_saw__(place, value)` around the expressions of functions."""
 
-    KINDS = (ast.Name, ast.Subscript, ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Attribute,
-             ast.IfExp, ast.BoolOp, ast.Tuple)
+    KINDS = (
+        ast.Name,
+        ast.Subscript,
+        ast.Call,
+        ast.BinOp,
+        ast.UnaryOp,
+        ast.Compare,
+        ast.Attribute,
+        ast.IfExp,
+        ast.BoolOp,
+        ast.Tuple,
+    )
 
     def __init__(self) -> None:
         self.inside = 0
@@ -88,7 +98,7 @@ class _Wrap(ast.NodeTransformer):
         self.inside -= 1
         return node
 
-    visit_AsyncFunctionDef = visit_FunctionDef      # type: ignore[assignment]
+    visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
         return node
@@ -102,7 +112,7 @@ class _Wrap(ast.NodeTransformer):
         return node
 
     def visit_For(self, node: ast.For) -> ast.AST:
-        if isinstance(node.iter, ast.Call):         # loops look at the frame that asks for them
+        if isinstance(node.iter, ast.Call):  # loops look at the frame that asks for them
             node.iter.args = [self.visit(a) for a in node.iter.args]
         else:
             node.iter = self.visit(node.iter)
@@ -111,7 +121,7 @@ class _Wrap(ast.NodeTransformer):
         return node
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
-        return node                     # masks look at how they are joined
+        return node  # masks look at how they are joined
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         if isinstance(node, ast.Call):
@@ -121,14 +131,17 @@ class _Wrap(ast.NodeTransformer):
             node.keywords = [self.visit(k) for k in node.keywords]
         elif isinstance(node, ast.Subscript):
             node.value = self.visit(node.value)
-            if isinstance(node.slice, ast.Tuple):       # may hold slices: no value by itself
+            if isinstance(node.slice, ast.Tuple):  # may hold slices: no value by itself
                 node.slice.elts = [self.visit(e) for e in node.slice.elts]
             else:
                 node.slice = self.visit(node.slice)
         else:
             super().generic_visit(node)
-        if not self.inside or not isinstance(node, self.KINDS) \
-                or not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+        if (
+            not self.inside
+            or not isinstance(node, self.KINDS)
+            or not isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
+        ):
             return node
         place = ast.Tuple([ast.Constant(n) for n in place_of(node)], ast.Load())
         call = ast.Call(ast.Name(_NOTE, ast.Load()), [place, node], [])

@@ -1,4 +1,5 @@
 """A function of the old dialect, statement by statement; what is not touched keeps its text."""
+
 from __future__ import annotations
 
 import ast
@@ -37,8 +38,15 @@ class Decision:
 class Function:
     """Rewrites one function. `nl`, `nisa`: what the file calls the two modules."""
 
-    def __init__(self, node: ast.FunctionDef, source: Source, seen: Observer, nl: str, nisa: str,
-                 lines: list[str]):
+    def __init__(
+        self,
+        node: ast.FunctionDef,
+        source: Source,
+        seen: Observer,
+        nl: str,
+        nisa: str,
+        lines: list[str],
+    ):
         self.node, self.source, self.seen, self.lines = node, source, seen, lines
         self.nl, self.nisa = nl, nisa
         self.index = Indices(seen, node)
@@ -48,13 +56,14 @@ class Function:
         self.edits: list[Edit] = []
         self.decisions: list[Decision] = []
         self.psum_names: set[str] = set()
-        self.shapes: set[str] = set()       # names of shapes whose block dims have moved
-        self.kind_of_target = ""            # where the target of a statement lies
+        self.shapes: set[str] = set()  # names of shapes whose block dims have moved
+        self.kind_of_target = ""  # where the target of a statement lies
         self.dtypes_of_target: set[str] = set()
-        self.needs_sizes = False            # the file needs a function for the bytes of a dtype
+        self.needs_sizes = False  # the file needs a function for the bytes of a dtype
         self._box = Box()
-        self._taken = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} \
-            | {a.arg for a in ast.walk(node) if isinstance(a, ast.arg)}
+        self._taken = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} | {
+            a.arg for a in ast.walk(node) if isinstance(a, ast.arg)
+        }
         self._target = ""
         #: a product with a name that the next line adds to a sum: the addition -> the product
         self._added = products_added(node, source)
@@ -108,13 +117,19 @@ class Function:
         """Return a rewritten copy of an expression."""
         if isinstance(node, ast.Call):
             dotted = self.source.dotted(node.func)
-            if isinstance(node.func, ast.Attribute) and node.func.attr == "broadcast_to" \
-                    and self.seen.of(node.func.value).is_tile:
+            if (
+                isinstance(node.func, ast.Attribute)
+                and node.func.attr == "broadcast_to"
+                and self.seen.of(node.func.value).is_tile
+            ):
                 return _parsed(placed.method(self, node))
             if dotted.startswith("nki.isa.") and not self.seen.of(node).values:
                 raise Person(NOT_REACHED)
-            if dotted.startswith("nki.isa.") and dotted.count(".") == 2 \
-                    and self.seen.of(node).is_tile:
+            if (
+                dotted.startswith("nki.isa.")
+                and dotted.count(".") == 2
+                and self.seen.of(node).is_tile
+            ):
                 return _parsed(self.calls.instruction(node, dotted))
             if dotted.startswith("nki.language.") and dotted.count(".") == 2:
                 return _parsed(self.language.call(node, dotted))
@@ -125,13 +140,16 @@ class Function:
             return self._subscript(node)
         if isinstance(node, (ast.BinOp, ast.Compare)) and self.seen.of(node).is_tile:
             return _parsed(self.language.operator(node))
-        if isinstance(node, ast.Compare) and any(isinstance(op, (ast.Is, ast.IsNot)) and not (
-                isinstance(side, ast.Constant) and side.value is None)
-                for op, side in zip(node.ops, node.comparators)):
-            equal = _Children(self._new).visit(node)        # since 0.3 `is` is refused
+        if isinstance(node, ast.Compare) and any(
+            isinstance(op, (ast.Is, ast.IsNot))
+            and not (isinstance(side, ast.Constant) and side.value is None)
+            for op, side in zip(node.ops, node.comparators)
+        ):
+            equal = _Children(self._new).visit(node)  # since 0.3 `is` is refused
             assert isinstance(equal, ast.Compare)
-            equal.ops = [{ast.Is: ast.Eq(), ast.IsNot: ast.NotEq()}.get(type(op), op)
-                         for op in equal.ops]
+            equal.ops = [
+                {ast.Is: ast.Eq(), ast.IsNot: ast.NotEq()}.get(type(op), op) for op in equal.ops
+            ]
             return equal
         if isinstance(node, ast.UnaryOp) and self.seen.of(node).is_tile:
             raise Person(f"`{ast.unparse(node)}`: an operator on a tile")
@@ -162,14 +180,19 @@ class Function:
     def shape_of(self, node: ast.AST, blocks: int = 0) -> str:
         """Return a shape without nl.par_dim, and with block dims behind the partition."""
         elements = list(node.elts) if isinstance(node, (ast.Tuple, ast.List)) else []
-        marked = [n for n, e in enumerate(elements) if isinstance(e, ast.Call)
-                  and self.source.dotted(e.func).endswith(".par_dim")]
+        marked = [
+            n
+            for n, e in enumerate(elements)
+            if isinstance(e, ast.Call) and self.source.dotted(e.func).endswith(".par_dim")
+        ]
         if not elements:
             if blocks and not (isinstance(node, ast.Name) and node.id in self.shapes):
                 raise Person("a shape with block dims that is no tuple")
             return self.expr(node)
-        texts = [self.expr(e.args[0]) if n in marked and isinstance(e, ast.Call) else self.expr(e)
-                 for n, e in enumerate(elements)]
+        texts = [
+            self.expr(e.args[0]) if n in marked and isinstance(e, ast.Call) else self.expr(e)
+            for n, e in enumerate(elements)
+        ]
         if marked and marked[0]:
             texts.insert(0, texts.pop(marked[0]))
         return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
@@ -202,8 +225,9 @@ class Function:
         blocks = tiles[0].blocks if tiles else 0
         on_chip = bool(tiles) and tiles[0].kind != "hbm"
         if any(self.seen.of(k).is_tile for k in keys):
-            raise Person("rows are chosen by a tile: x.ap(vector_offset=...) or "
-                         "x.vector_select(0, indices)")
+            raise Person(
+                "rows are chosen by a tile: x.ap(vector_offset=...) or x.vector_select(0, indices)"
+            )
         if blocks == 1 and placed.is_list_of_tiles(self, node.value):
             head = f"{base}[{self.expr(keys[0])}]"
             if len(keys) == 1:
@@ -214,13 +238,19 @@ class Function:
                 inside, wanting = self.index.rewritten(keys[blocks:], self._box, on_chip)
                 if self.index.view:
                     raise Person("a block of a tensor is read as a view of more dims")
-                parts = [inside.split(", ")[0], *map(self.expr, keys[:blocks]),
-                         *inside.split(", ")[1:]]
+                parts = [
+                    inside.split(", ")[0],
+                    *map(self.expr, keys[:blocks]),
+                    *inside.split(", ")[1:],
+                ]
                 return f"{base}[{', '.join(parts)}]"
             inside, wanting = self.index.rewritten(keys, self._box, on_chip)
             rank = len(tiles[0].shape) if tiles else 0
-            return f"{base}[{inside}]" + self.index.view + (
-                f".expand_dim({rank})" if wanting and not on_chip else "")
+            return (
+                f"{base}[{inside}]"
+                + self.index.view
+                + (f".expand_dim({rank})" if wanting and not on_chip else "")
+            )
         texts = [ast.unparse(_Children(self._new).visit(k)) for k in keys]
         if blocks:
             inner = [*texts[blocks:]] or [":"]
@@ -242,8 +272,9 @@ class Function:
         elif isinstance(node, (ast.With, ast.FunctionDef, ast.Try, ast.ClassDef)):
             if isinstance(node, ast.FunctionDef) and self._is_kernel_code(node):
                 self._decide(node, "a function in a function, with instructions in it")
-        elif isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr, ast.Return, ast.Assert,
-                               ast.AnnAssign)):
+        elif isinstance(
+            node, (ast.Assign, ast.AugAssign, ast.Expr, ast.Return, ast.Assert, ast.AnnAssign)
+        ):
             self._simple(node)
             return
         for field in ("body", "orelse", "finalbody"):
@@ -252,8 +283,11 @@ class Function:
                     self._statement(part)
 
     def _is_kernel_code(self, node: ast.AST) -> bool:
-        return any(isinstance(n, ast.Call) and self.source.dotted(n.func).startswith(
-            ("nki.isa.", "nki.language.")) for n in ast.walk(node))
+        return any(
+            isinstance(n, ast.Call)
+            and self.source.dotted(n.func).startswith(("nki.isa.", "nki.language."))
+            for n in ast.walk(node)
+        )
 
     def _for(self, node: ast.For) -> None:
         if isinstance(node.iter, ast.Call):
@@ -290,14 +324,15 @@ class Function:
             return
         lines = [*self.before, *new]
         if len(lines) == 1 and ast.dump(ast.parse(lines[0]).body[0]) == ast.dump(
-                ast.parse(ast.unparse(node)).body[0]):
+            ast.parse(ast.unparse(node)).body[0]
+        ):
             return
         self._edit(node, lines)
 
     def _lines(self, node: ast.stmt) -> list[str]:
         """Return what a simple statement becomes, after `before`."""
         if any(node is product for product, _ in self._added.values()):
-            return []                           # the addition makes it
+            return []  # the addition makes it
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             return self._assign(node.targets[0], node.value)
         if isinstance(node, ast.AugAssign):
@@ -314,10 +349,15 @@ class Function:
 
     def _assign(self, target: ast.expr, value: ast.expr) -> list[str]:
         if self._is_of_indices(value):
-            return []                           # slices say it where it was used
-        if isinstance(target, ast.Name) and isinstance(value, ast.Tuple) and any(
+            return []  # slices say it where it was used
+        if (
+            isinstance(target, ast.Name)
+            and isinstance(value, ast.Tuple)
+            and any(
                 isinstance(e, ast.Call) and self.source.dotted(e.func).endswith(".par_dim")
-                for e in value.elts):
+                for e in value.elts
+            )
+        ):
             self.shapes.add(target.id)
             return [f"{target.id} = {self.shape_of(value)}"]
         if isinstance(target, ast.Name):
@@ -329,19 +369,30 @@ class Function:
 
     def _assign_name(self, name: str, value: ast.expr) -> list[str]:
         uses = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}
-        if isinstance(value, ast.ListComp) and len(value.generators) == 1 and name not in uses \
-                and isinstance(value.generators[0].target, ast.Name):
+        if (
+            isinstance(value, ast.ListComp)
+            and len(value.generators) == 1
+            and name not in uses
+            and isinstance(value.generators[0].target, ast.Name)
+        ):
             one = value.generators[0]
             test = [f"    if {' and '.join(map(self.expr, one.ifs))}:"] if one.ifs else []
-            return [f"{name} = []", f"for {ast.unparse(one.target)} in {self.expr(one.iter)}:",
-                    *test, f"    {'    ' * len(test)}{name}.append({self.expr(value.elt)})"]
+            return [
+                f"{name} = []",
+                f"for {ast.unparse(one.target)} in {self.expr(one.iter)}:",
+                *test,
+                f"    {'    ' * len(test)}{name}.append({self.expr(value.elt)})",
+            ]
         self._target = "" if name in uses else name
         if isinstance(value, ast.Call):
             dotted = self.source.dotted(value.func)
             hint = name if self._target else f"{name}_new"
             text = ""
-            if dotted.startswith("nki.isa.") and dotted.count(".") == 2 \
-                    and self.seen.of(value).is_tile:
+            if (
+                dotted.startswith("nki.isa.")
+                and dotted.count(".") == 2
+                and self.seen.of(value).is_tile
+            ):
                 text = self.calls.instruction(value, dotted, hint=hint)
             elif dotted.startswith("nki.language.") and dotted.count(".") == 2:
                 text = self.language.call(value, dotted, hint=hint)
@@ -365,8 +416,11 @@ class Function:
             if dotted.startswith("nki.isa.") and self.seen.of(value).is_tile:
                 self.calls.instruction(value, dotted, into)
                 return
-            if dotted.startswith("nki.language.") and self.seen.of(value).is_tile \
-                    and owner.kind != "hbm":
+            if (
+                dotted.startswith("nki.language.")
+                and self.seen.of(value).is_tile
+                and owner.kind != "hbm"
+            ):
                 self.language.call(value, dotted, into)
                 return
         if isinstance(value, ast.BinOp) and self.seen.of(value).is_tile and owner.kind != "hbm":
@@ -390,10 +444,14 @@ class Function:
         into = ast.unparse(node.target) if whole else self._target_of(node.target)
         self.kind_of_target = tiles[0].kind
         if node in self._added:
-            node = ast.copy_location(ast.AugAssign(node.target, node.op, self._added[node][1]),
-                                     node)
-        if isinstance(node.value, ast.Call) and tiles[0].kind == "psum" \
-                and isinstance(node.op, ast.Add):
+            node = ast.copy_location(
+                ast.AugAssign(node.target, node.op, self._added[node][1]), node
+            )
+        if (
+            isinstance(node.value, ast.Call)
+            and tiles[0].kind == "psum"
+            and isinstance(node.op, ast.Add)
+        ):
             dotted = self.source.dotted(node.value.func)
             if dotted == "nki.isa.nc_matmul":
                 self.calls.instruction(node.value, dotted, into)
@@ -406,11 +464,15 @@ class Function:
             raise Person(f"`{ast.unparse(node)}`: an operator on a tile")
         value, name = self.expr(node.value), names[type(node.op)]
         if self.seen.of(node.value).is_tile:
-            self.before.append(f"{self.nisa}.tensor_tensor(dst={into}, data1={into}, "
-                               f"data2={value}, op={self.nl}.{name})")
+            self.before.append(
+                f"{self.nisa}.tensor_tensor(dst={into}, data1={into}, "
+                f"data2={value}, op={self.nl}.{name})"
+            )
         else:
-            self.before.append(f"{self.nisa}.tensor_scalar(dst={into}, data={into}, "
-                               f"op0={self.nl}.{name}, operand0={value})")
+            self.before.append(
+                f"{self.nisa}.tensor_scalar(dst={into}, data={into}, "
+                f"op0={self.nl}.{name}, operand0={value})"
+            )
         return []
 
     def _target_of(self, target: ast.expr) -> str:
@@ -425,13 +487,16 @@ class Function:
             return []
         found: list = []
         for node in ast.walk(self.node):
-            if isinstance(node, ast.Assign) and node.lineno < owner.lineno and any(
-                    isinstance(t, ast.Name) and t.id == owner.id for t in node.targets):
+            if (
+                isinstance(node, ast.Assign)
+                and node.lineno < owner.lineno
+                and any(isinstance(t, ast.Name) and t.id == owner.id for t in node.targets)
+            ):
                 found = self.seen.of(node.value).tiles()
         return found
 
     def _is_of_indices(self, value: ast.expr) -> bool:
-        """Tell whether an assignment makes index expressions, which slices take the place of."""
+        """Return whether an assignment makes index expressions, which slices take the place of."""
         if self.seen.of(value).affines() or self.seen.of(value).is_mask:
             return True
         base = value.value if isinstance(value, ast.Subscript) else value
@@ -440,10 +505,15 @@ class Function:
     # -- edits -------------------------------------------------------------------------------------
 
     def _edit(self, node: ast.stmt, lines: list[str]) -> None:
-        indent = self.lines[node.lineno - 1][:node.col_offset]
+        indent = self.lines[node.lineno - 1][: node.col_offset]
         assert node.end_lineno is not None
-        self.edits.append(Edit(node.lineno, node.end_lineno,
-                               tuple(indent + line for text in lines for line in text.split("\n"))))
+        self.edits.append(
+            Edit(
+                node.lineno,
+                node.end_lineno,
+                tuple(indent + line for text in lines for line in text.split("\n")),
+            )
+        )
 
     def _replace_in(self, node: ast.expr, new: str) -> None:
         """Replace an expression that lies on one line."""
@@ -453,18 +523,19 @@ class Function:
             self.decisions.append(raise_at)
             return
         raw = line.encode()
-        self.lines[node.lineno - 1] = (raw[:node.col_offset] + new.encode()
-                                       + raw[node.end_col_offset:]).decode()
+        self.lines[node.lineno - 1] = (
+            raw[: node.col_offset] + new.encode() + raw[node.end_col_offset :]
+        ).decode()
 
     def _decide(self, node: ast.AST, why: str) -> None:
-        line = node.lineno                                  # type: ignore[attr-defined]
+        line = node.lineno  # type: ignore[attr-defined]
         self.decisions.append(Decision(line, self.lines[line - 1].strip(), why))
 
 
 class _Children(ast.NodeTransformer):
     """Applies a function to the children of a node, and returns a copy of it."""
 
-    def __init__(self, function) -> None:                   # type: ignore[no-untyped-def]
+    def __init__(self, function) -> None:  # type: ignore[no-untyped-def]
         self.function = function
 
     def visit(self, node: ast.AST) -> ast.AST:
@@ -482,6 +553,18 @@ def _parsed(text: str) -> ast.expr:
 
 
 def _sign(op: ast.operator) -> str:
-    return {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//",
-            ast.Mod: "%", ast.Pow: "**", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
-            ast.LShift: "<<", ast.RShift: ">>", ast.MatMult: "@"}[type(op)]
+    return {
+        ast.Add: "+",
+        ast.Sub: "-",
+        ast.Mult: "*",
+        ast.Div: "/",
+        ast.FloorDiv: "//",
+        ast.Mod: "%",
+        ast.Pow: "**",
+        ast.BitAnd: "&",
+        ast.BitOr: "|",
+        ast.BitXor: "^",
+        ast.LShift: "<<",
+        ast.RShift: ">>",
+        ast.MatMult: "@",
+    }[type(op)]

@@ -3,6 +3,7 @@
 All of them are made of a `Report`, which `load` reads back from what `save_json` (or `save_html`)
 wrote. Every one says first that its times are predicted.
 """
+
 from __future__ import annotations
 
 import json
@@ -16,8 +17,19 @@ from .measured import both, load_measured
 from .perfetto import save_perfetto
 from .summary import summary
 
-__all__ = ["Report", "ReportError", "both", "inline", "load", "load_measured", "report_of",
-           "save_html", "save_json", "save_perfetto", "summary"]
+__all__ = [
+    "Report",
+    "ReportError",
+    "both",
+    "inline",
+    "load",
+    "load_measured",
+    "report_of",
+    "save_html",
+    "save_json",
+    "save_perfetto",
+    "summary",
+]
 
 
 def save_json(prof: Any, path: str | os.PathLike[str]) -> None:

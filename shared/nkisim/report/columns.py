@@ -3,6 +3,7 @@
 The page, the Perfetto trace and the summary are made of this, whether the profile was just
 computed or read from a file; so nothing can be seen in one and not in the others.
 """
+
 from __future__ import annotations
 
 import base64
@@ -43,12 +44,18 @@ class Report:
         for name, array in self.columns.items():
             data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<")).tobytes()
             layout.append([name, array.dtype.kind + str(array.dtype.itemsize), len(array), at])
-            data += b"\0" * (-len(data) % 8)        # typed arrays start at multiples of 8
+            data += b"\0" * (-len(data) % 8)  # typed arrays start at multiples of 8
             parts.append(data)
             at += len(data)
         blob = gzip.compress(b"".join(parts), compresslevel=6, mtime=0)
-        return {"format": FORMAT, "version": VERSION, "nkisim": __version__, "head": self.head,
-                "layout": layout, "blob": base64.b64encode(blob).decode("ascii")}
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "nkisim": __version__,
+            "head": self.head,
+            "layout": layout,
+            "blob": base64.b64encode(blob).decode("ascii"),
+        }
 
 
 def unpack(packed: Any, name: str) -> Report:
@@ -59,17 +66,22 @@ def unpack(packed: Any, name: str) -> Report:
         raise ReportError(
             f"{name} was saved by nkisim {packed.get('nkisim', '?')} in profile format "
             f"{packed.get('version')}; this is nkisim {__version__}, which reads format {VERSION}. "
-            "Profile the kernel again and save it with this version.")
+            "Profile the kernel again and save it with this version."
+        )
     try:
         blob = gzip.decompress(base64.b64decode(packed["blob"], validate=True))
-        columns = {str(column): np.frombuffer(blob, np.dtype("<" + code), count, at).copy()
-                   for column, code, count, at in packed["layout"]}
+        columns = {
+            str(column): np.frombuffer(blob, np.dtype("<" + code), count, at).copy()
+            for column, code, count, at in packed["layout"]
+        }
         head = packed["head"]
         if not {"kernel", "target", "tick_us", "kinds"} <= head.keys() or "start" not in columns:
             raise KeyError("head")
     except (ValueError, KeyError, TypeError, OSError, EOFError, AttributeError) as error:
-        raise ReportError(f"{name} is damaged ({type(error).__name__}: {error}); was it cut off? "
-                          "Save the profile again.") from None
+        raise ReportError(
+            f"{name} is damaged ({type(error).__name__}: {error}); was it cut off? "
+            "Save the profile again."
+        ) from None
     return Report(head, columns)
 
 
@@ -87,8 +99,9 @@ def load(path: str | os.PathLike[str]) -> Report:
     except UnicodeDecodeError:
         raise ReportError(f"{path} is not a profile that nkisim saved.") from None
     if text.lstrip()[:1] == "<":
-        found = re.search(r'<script type="application/json" id="profile">(.*?)</script>', text,
-                          re.DOTALL)
+        found = re.search(
+            r'<script type="application/json" id="profile">(.*?)</script>', text, re.DOTALL
+        )
         if not found:
             raise ReportError(f"{path} is a web page, but not one that nkisim wrote.")
         text = found[1]

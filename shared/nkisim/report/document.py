@@ -1,4 +1,5 @@
 """From a profile that was just computed to a report: head and columns."""
+
 from __future__ import annotations
 
 import linecache
@@ -9,35 +10,29 @@ from typing import Any
 import numpy as np
 
 from nkisim.chip import dtypes
+from nkisim.chip.hw import VERSIONS
 from nkisim.chip.memory import HBM, PSUM, SBUF
 from nkisim.errors import known_as
 from nkisim.timing.cost import trigger_us
 
-from .columns import DMA, Report, ReportError
+from .columns import DMA, Report
 from .metrics import metrics
 from .reasons import reasons
 from .tiles import tiles
 
-FINEST_TICK_US = 1e-4           # times are whole ticks, so that a column is 4 bytes an event
-CONTEXT_LINES = 30              # of source around the lines in use, in a file too long to embed
+FINEST_TICK_US = 1e-4  # times are whole ticks, so that a column is 4 bytes an event
+CONTEXT_LINES = 30  # of source around the lines in use, in a file too long to embed
 WHOLE_FILE_LINES = 1500
-DMA_ROWS = 12                   # overlapping transfers are drawn below each other, on so many rows
+DMA_ROWS = 12  # overlapping transfers are drawn below each other, on so many rows
 
 
 def report_of(prof: Any) -> Report:
-    """Return the report of a profile (a report is returned as it is).
-
-    Raises ReportError for a kernel that executed nothing.
-    """
+    """Return the report of a profile (a report is returned as it is)."""
     return prof if isinstance(prof, Report) else _build(prof)
 
 
 def _build(prof: Any) -> Report:
     tl, trace = prof.timeline, prof.trace
-    if not len(tl.start_us):
-        raise ReportError(f"{prof.kernel_name} executed no instruction, so there is nothing to "
-                          "show. Does its loop run at all? size // tile size is 0 when the tensor "
-                          "is smaller than a tile.")
     end = max(float(np.max(tl.end_us)), float(prof.latency_us))
     tick = max(FINEST_TICK_US, end / 2**31)
 
@@ -49,44 +44,68 @@ def _build(prof: Any) -> Report:
     engine = np.asarray(tl.engine, np.int8)
     start, stop = ticks(tl.start_us), ticks(tl.end_us)
     columns = {
-        "start": start, "dur": stop - start, "issue": ticks(tl.issue_us),
-        "engine": engine, "queue": np.asarray(tl.queue, np.int8),
-        "kind": np.asarray(tl.kind, np.int32), "line": line_of[np.asarray(tl.line, np.int64)],
-        "node": np.asarray(tl.node, np.int32), "pred": np.asarray(tl.pred, np.int32),
+        "start": start,
+        "dur": stop - start,
+        "issue": ticks(tl.issue_us),
+        "engine": engine,
+        "queue": np.asarray(tl.queue, np.int8),
+        "kind": np.asarray(tl.kind, np.int32),
+        "line": line_of[np.asarray(tl.line, np.int64)],
+        "node": np.asarray(tl.node, np.int32),
+        "pred": np.asarray(tl.pred, np.int32),
         "trigger": _triggers(prof, ticks),
         "row": _rows(start, stop, engine == DMA),
         "operand": trace.operands().storage.astype(np.int32),
-        "seg_engine": seg["engine"].astype(np.int8), "seg_start": ticks(seg["start_us"]),
+        "seg_engine": seg["engine"].astype(np.int8),
+        "seg_start": ticks(seg["start_us"]),
         "seg_dur": ticks(seg["end_us"]) - ticks(seg["start_us"]),
-        "seg_instr": seg["instr"].astype(np.int32), "seg_bytes": seg["bytes"].astype(np.int32),
-        "mem_time": ticks(mem.time_us), "mem_sbuf": np.asarray(mem.sbuf_bytes, np.int32),
+        "seg_instr": seg["instr"].astype(np.int32),
+        "seg_bytes": seg["bytes"].astype(np.int32),
+        "mem_time": ticks(mem.time_us),
+        "mem_sbuf": np.asarray(mem.sbuf_bytes, np.int32),
         "mem_psum": np.asarray(mem.psum_banks, np.int16),
         "node_parent": np.array(trace.node_parent, np.int32),
         "node_loop": np.array(trace.node_loop, np.int32),
         "node_iter": np.array(trace.node_iter, np.int32),
     }
     names, tensors = _tensors(trace, lines, line_of)
-    columns.update(tensors, **_lifetimes(prof, ticks, line_of), **reasons(prof), **_values(prof),
-                   **tiles(prof, ticks, line_of, list(lines), names, tensors["storage_name"]))
+    columns.update(
+        tensors,
+        **_lifetimes(prof, ticks, line_of),
+        **reasons(prof),
+        **_values(prof),
+        **tiles(prof, ticks, line_of, list(lines), names, tensors["storage_name"]),
+    )
     where = {key: i for i, key in enumerate(lines)}
     files = sorted({file for file, _, _ in lines})
     short = _short_names(files)
     hw = prof.hw
     head = {
-        "kernel": prof.kernel_name, "target": hw.name, "generation": hw.generation,
+        "kernel": prof.kernel_name,
+        "target": hw.name,
+        "generation": VERSIONS[hw.version],
         "descriptors": str(prof.descriptors),
-        "calibrated": bool(hw.calibrated), "model_error": _model_error(prof), "tick_us": tick,
-        "latency_us": float(prof.latency_us), "body_us": float(prof.body_us),
-        "profile_total_us": float(prof.profile_total_us), "bound": str(prof.bound),
+        "calibrated": bool(hw.calibrated),
+        "model_error": _model_error(prof),
+        "tick_us": tick,
+        "latency_us": float(prof.latency_us),
+        "body_us": float(prof.body_us),
+        "profile_total_us": float(prof.profile_total_us),
+        "bound": str(prof.bound),
         "engine_busy": {k: float(v) for k, v in prof.engine_busy.items()},
-        "flops": float(prof.flops or 0), "mfu": float(prof.mfu or 0),
-        "hbm_read_bytes": int(prof.hbm_read_bytes), "hbm_write_bytes": int(prof.hbm_write_bytes),
+        "flops": float(prof.flops or 0),
+        "mfu": float(prof.mfu or 0),
+        "hbm_read_bytes": int(prof.hbm_read_bytes),
+        "hbm_write_bytes": int(prof.hbm_write_bytes),
         "dma_transfer_count": int(prof.dma_transfer_count),
         "instructions": {k: int(v) for k, v in sorted(prof.instructions.items())},
-        "hbm_gbps": float(hw.hbm_gbps_per_core), "peak_tflops": dict(hw.peak_tflops),
+        "hbm_gbps": float(hw.hbm_gbps_per_core),
+        "peak_tflops": dict(hw.peak_tflops),
         "elementwise_tflops": hw.pmax * hw.dve_ghz / 1e3,
-        "sbuf_bytes": int(hw.sbuf_usable_bytes), "psum_banks": int(hw.psum_banks),
-        "dma_engines": int(hw.dma_engines), "dma_start_us": float(hw.timing.dma_start_us),
+        "sbuf_bytes": int(hw.sbuf_usable_bytes),
+        "psum_banks": int(hw.psum_banks),
+        "dma_engines": int(hw.dma_engines),
+        "dma_start_us": float(hw.timing.dma_start_us),
         "psum_bank_bytes": int(hw.psum_bank_bytes),
         "sbuf_peak_bytes": int(np.max(columns["mem_sbuf"], initial=0)),
         "psum_peak_banks": int(np.max(columns["mem_psum"], initial=0)),
@@ -97,7 +116,8 @@ def _build(prof: Any) -> Report:
         "files": _files(lines),
         "findings": [_finding(f, where, short) for f in prof.findings],
         "values": _which_values(prof),
-        "advice": [_advice(a, where) for a in prof.advice], "verdict": prof.verdict,
+        "advice": [_advice(a, where) for a in prof.advice],
+        "verdict": prof.verdict,
     }
     for line in head["lines"]:
         line[0] = files.index(line[0])
@@ -128,15 +148,17 @@ def _files(lines: list[tuple[str, int, str]]) -> list[dict[str, Any]]:
         if len(text) > WHOLE_FILE_LINES:
             first = max(1, min(used) - CONTEXT_LINES)
             last = min(max(used) + CONTEXT_LINES, first + WHOLE_FILE_LINES)
-        out.append({"name": file, "first": first, "text": text[first - 1:last]})
+        out.append({"name": file, "first": first, "text": text[first - 1 : last]})
     return out
 
 
 def _short_names(files: list[str]) -> dict[str, str]:
-    """Return names without the folders, which are nobody's business; with one if they clash."""
+    """Return names without the folders, which the reader does not need; with one if they clash."""
     base = [os.path.basename(known_as(f)) for f in files]
-    return {f: b if base.count(b) == 1 else
-            "/".join((os.path.basename(os.path.dirname(f)), b)) for f, b in zip(files, base)}
+    return {
+        f: b if base.count(b) == 1 else "/".join((os.path.basename(os.path.dirname(f)), b))
+        for f, b in zip(files, base)
+    }
 
 
 def _model_error(prof: Any) -> str:
@@ -145,8 +167,9 @@ def _model_error(prof: Any) -> str:
     return "" if error is None else str(error)
 
 
-def _finding(f: Any, where: dict[tuple[str, int, str], int],
-             short: dict[str, str]) -> dict[str, Any]:
+def _finding(
+    f: Any, where: dict[tuple[str, int, str], int], short: dict[str, str]
+) -> dict[str, Any]:
     said = f.text
     for file, name in short.items():
         said = said.replace(file, name)
@@ -156,16 +179,29 @@ def _finding(f: Any, where: dict[tuple[str, int, str], int],
 
     def text(w: Any) -> str:
         return w.short if w is not None else ""
-    return {"id": f.id, "severity": f.severity, "text": said,
-            "line": place(f.where), "place": text(f.where),
-            "other_line": place(f.other), "other": text(f.other)}
+
+    return {
+        "id": f.id,
+        "severity": f.severity,
+        "text": said,
+        "line": place(f.where),
+        "place": text(f.where),
+        "other_line": place(f.other),
+        "other": text(f.other),
+    }
 
 
 def _advice(a: Any, where: dict[tuple[str, int, str], int]) -> dict[str, Any]:
     """Return a piece of advice: the sentence without its place, the place, what it would save."""
     line = where.get((a.where.file, a.where.line, a.where.function), -1) if a.where else -1
-    return {"cause": a.cause, "text": a.sentence, "line": line, "place": a.place,
-            "saves_us": float(a.saves_us), "latency_us": float(a.latency_us)}
+    return {
+        "cause": a.cause,
+        "text": a.sentence,
+        "line": line,
+        "place": a.place,
+        "saves_us": float(a.saves_us),
+        "latency_us": float(a.latency_us),
+    }
 
 
 def _values(prof: Any) -> dict[str, np.ndarray]:
@@ -174,8 +210,9 @@ def _values(prof: Any) -> dict[str, np.ndarray]:
     if kept is None:
         return {}
     rows = kept.rows
-    return {f"val_{name}": np.ascontiguousarray(rows[name]).reshape(-1)
-            for name in rows.dtype.names}
+    return {
+        f"val_{name}": np.ascontiguousarray(rows[name]).reshape(-1) for name in rows.dtype.names
+    }
 
 
 def _which_values(prof: Any) -> dict[str, Any]:
@@ -184,19 +221,30 @@ def _which_values(prof: Any) -> dict[str, Any]:
     if kept is None:
         return {}
     rows, columns = kept.rows["picture"].shape[1:]
-    return {"bins": int(kept.rows["histogram"].shape[1]), "rows": int(rows),
-            "columns": int(columns), "complete": bool(kept.complete)}
+    return {
+        "bins": int(kept.rows["histogram"].shape[1]),
+        "rows": int(rows),
+        "columns": int(columns),
+        "complete": bool(kept.complete),
+    }
 
 
 def _kind(kind: Any, transfer: Any) -> dict[str, Any]:
     """Return one kind of instruction: its name, engine, operands and work."""
     flops, useful = kind.row.flops(kind)
-    return {"name": kind.row.name, "engine": kind.engine, "outputs": kind.outputs,
-            "accumulate": bool(kind.accumulate),
-            "operands": [[p.kind, dtypes.name(p.dtype), list(p.shape)] for p in kind.operands],
-            "moves": _direction(kind), "bytes": int(kind.operands[0].nbytes),
-            "descriptors": int(transfer.descriptors) if transfer else 0,
-            "flops": flops, "useful": useful, "elementwise": _elementwise(kind)}
+    return {
+        "name": kind.row.name,
+        "engine": kind.engine,
+        "outputs": kind.outputs,
+        "accumulate": bool(kind.accumulate),
+        "operands": [[p.kind, dtypes.name(p.dtype), list(p.shape)] for p in kind.operands],
+        "moves": _direction(kind),
+        "bytes": int(kind.operands[0].nbytes),
+        "descriptors": int(transfer.descriptors) if transfer else 0,
+        "flops": flops,
+        "useful": useful,
+        "elementwise": _elementwise(kind),
+    }
 
 
 def _elementwise(kind: Any) -> int:
@@ -239,8 +287,9 @@ def _rows(start: np.ndarray, stop: np.ndarray, which: np.ndarray) -> np.ndarray:
 _ASSIGNED = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\[.*?\])?\s*(?::[^=]+)?[-+*/|&]?=(?!=)")
 
 
-def _tensors(trace: Any, lines: list[tuple[str, int, str]],
-             line_of: np.ndarray) -> tuple[list[str], dict[str, np.ndarray]]:
+def _tensors(
+    trace: Any, lines: list[tuple[str, int, str]], line_of: np.ndarray
+) -> tuple[list[str], dict[str, np.ndarray]]:
     """Return names, and for each storage which of them it has and where it lies.
 
     A tensor is called after the variable on the line that made it.
@@ -253,12 +302,12 @@ def _tensors(trace: Any, lines: list[tuple[str, int, str]],
         if text not in names:
             names.append(text)
         by_line.append(names.index(text))
-    by_line.append(0)                               # line unknown
+    by_line.append(0)  # line unknown
     every = trace.storages.table()
     name = np.array(by_line, np.int32)[line_of[every.line]]
     name[every.readonly] = names.index("input")
     name[every.arena] = names.index("placed by the kernel")
-    code = {SBUF: 0, PSUM: 1, HBM: 2}                           # in the file
+    code = {SBUF: 0, PSUM: 1, HBM: 2}  # in the file
     memory = np.array([code[kind] for kind in trace.storages.KINDS], np.uint8)
     return names, {"storage_name": name, "storage_memory": memory[every.code]}
 
@@ -269,6 +318,7 @@ def _lifetimes(prof: Any, ticks: Any, line_of: np.ndarray) -> dict[str, np.ndarr
     return {
         "life_storage": np.asarray(life["storage"], np.int32),
         "life_line": line_of[np.asarray(life["line"], np.int64)],
-        "life_first": ticks(life["first_us"]), "life_last": ticks(life["last_us"]),
+        "life_first": ticks(life["first_us"]),
+        "life_last": ticks(life["last_us"]),
         "life_bytes": np.asarray(life["bytes_per_partition"], np.int32),
     }

@@ -1,4 +1,5 @@
 """The profile as one self-contained page: no network, no build step, opened by double click."""
+
 from __future__ import annotations
 
 import base64
@@ -13,10 +14,19 @@ from typing import Any
 from .columns import Report, ReportError
 from .document import report_of
 
-LARGEST_INLINE = 4_000_000       # characters
+LARGEST_INLINE = 4_000_000  # characters
 PAGE = Path(__file__).with_name("page")
-SCRIPTS = ("profile.js", "lanes.js", "timeline.js", "search.js", "values.js", "panels.js",
-           "memory.js", "measured.js", "main.js")
+SCRIPTS = (
+    "profile.js",
+    "lanes.js",
+    "timeline.js",
+    "search.js",
+    "values.js",
+    "panels.js",
+    "memory.js",
+    "measured.js",
+    "main.js",
+)
 
 
 def save_html(prof: Any, path: str | os.PathLike[str], compare: Any = None) -> None:
@@ -39,10 +49,14 @@ def inline(prof: Any) -> str:
     except ReportError as error:
         return f"<pre>{escape(str(error))}</pre>"
     if len(text) > LARGEST_INLINE:
-        return (f"<pre>{escape(prof.summary())}</pre><p>save_html(path) writes the page, of "
-                f"{len(text) / 1e6:.0f} MB.</p>")
-    return (f'<iframe sandbox="allow-scripts" srcdoc="{escape(text)}" title="profile" '
-            'style="box-sizing:border-box;width:100%;height:40em;border:1px solid #8888"></iframe>')
+        return (
+            f"<pre>{escape(prof.summary())}</pre><p>save_html(path) writes the page, of "
+            f"{len(text) / 1e6:.0f} MB.</p>"
+        )
+    return (
+        f'<iframe sandbox="allow-scripts" srcdoc="{escape(text)}" title="profile" '
+        'style="box-sizing:border-box;width:100%;height:40em;border:1px solid #8888"></iframe>'
+    )
 
 
 def page(report: Report, other: Report | None = None) -> str:
@@ -52,11 +66,19 @@ def page(report: Report, other: Report | None = None) -> str:
     data = _data("profile", report) + (_data("compare", other) if other is not None else "")
     # The page runs its own script and nothing else, and cannot reach the network: what a kernel's
     # source says can neither run nor leave.
-    policy = (f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
-              "img-src data:; base-uri 'none'; form-action 'none'")
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
     kind = "measured and predicted" if report.head.get("measured") else "predicted"
-    values = {"kind": kind, "title": escape(report.head["kernel"]), "policy": policy,
-              "style": style, "script": script, "data": data}
+    values = {
+        "kind": kind,
+        "title": escape(report.head["kernel"]),
+        "policy": policy,
+        "style": style,
+        "script": script,
+        "data": data,
+    }
     template = (PAGE / "index.html").read_text("utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: values[mark[1]], template)
 

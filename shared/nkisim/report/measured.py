@@ -6,6 +6,7 @@ duration in ns, label, opcode; its user guide) and the tables of Neuron Explorer
 its profile schema reference), which `python -m labkit neuron export` makes of its Parquet files.
 Other fields and other tables are left alone; both formats grow with each release.
 """
+
 from __future__ import annotations
 
 import json
@@ -20,14 +21,24 @@ import numpy as np
 from .columns import DMA, ENGINES, Report, ReportError
 
 #: How the tools name engines and their rows in the timeline, by how the name begins.
-PREFIXES = (("tensor", "tensor"), ("pe", "tensor"), ("vector", "vector"), ("dve", "vector"),
-            ("scalar", "scalar"), ("act", "scalar"), ("gpsimd", "gpsimd"), ("pool", "gpsimd"),
-            ("sync", "sync"), ("sp", "sync"))
+PREFIXES = (
+    ("tensor", "tensor"),
+    ("pe", "tensor"),
+    ("vector", "vector"),
+    ("dve", "vector"),
+    ("scalar", "scalar"),
+    ("act", "scalar"),
+    ("gpsimd", "gpsimd"),
+    ("pool", "gpsimd"),
+    ("sync", "sync"),
+    ("sp", "sync"),
+)
 #: Instructions of every program that no line of a kernel asks for (set-up, waits, end).
 BOOKKEEPING = frozenset(
     "NOP DRAIN NOTIFY WRITE TENSOR_LOAD COMPARE_BRANCH EVENT_SEMAPHORE EVENT_SEMAPHORE_RANGE_CLEAR "
-    "SET_ORDERING_MODE BRANCH HALT".split())
-MOVING = "tensormatrix"         # the row of moving data; loading weights has a row of its own
+    "SET_ORDERING_MODE BRANCH HALT".split()
+)
+MOVING = "tensormatrix"  # the row of moving data; loading weights has a row of its own
 PLACE = re.compile(r"([^\s\[\]'\",]+\.py):(\d+)")
 
 
@@ -39,20 +50,25 @@ def load_measured(path: str | os.PathLike[str], kernel: str = "", target: str = 
     except OSError as error:
         raise ReportError(f"{path} cannot be read: {error.strerror}.") from None
     except ValueError:
-        raise ReportError(f"{path} is not JSON. A measured profile comes from  neuron-profile view "
-                          "--output-format json  or  python -m labkit neuron export.") from None
+        raise ReportError(
+            f"{path} is not JSON. A measured profile comes from  neuron-profile view "
+            "--output-format json  or  python -m labkit neuron export."
+        ) from None
     if not isinstance(document, dict):
         raise ReportError(f"{path} is not a measured profile: it is no JSON object.")
     rows = document.get("instruction", document.get("Instruction"))
     if not isinstance(rows, list) or not rows:
-        raise ReportError(f"{path} is not a measured profile: it has no list \"instruction\" (or "
-                          "\"Instruction\"), or an empty one. A summary-json has none; ask for "
-                          "--output-format json.")
+        raise ReportError(
+            f'{path} is not a measured profile: it has no list "instruction" (or '
+            '"Instruction"), or an empty one. A summary-json has none; ask for '
+            "--output-format json."
+        )
     try:
         return _build(document, rows, os.path.basename(os.fspath(path)), kernel, target)
     except (KeyError, TypeError, ValueError) as error:
-        raise ReportError(f"{path} is not a measured profile as documented "
-                          f"({type(error).__name__}: {error}).") from None
+        raise ReportError(
+            f"{path} is not a measured profile as documented ({type(error).__name__}: {error})."
+        ) from None
 
 
 def _number(row: dict[str, Any], *names: str) -> float:
@@ -75,26 +91,32 @@ def _track(row: dict[str, Any]) -> str:
 def _direction(row: dict[str, Any]) -> str:
     """Return load, store or copy, as far as a transfer's queue tells it."""
     kind = str(row.get("queue_type") or row.get("queue_name") or row.get("name") or "").lower()
-    return "load" if "input" in kind or "load" in kind else \
-        "store" if "output" in kind or "store" in kind or "save" in kind else "copy"
+    return (
+        "load"
+        if "input" in kind or "load" in kind
+        else "store"
+        if "output" in kind or "store" in kind or "save" in kind
+        else "copy"
+    )
 
 
 class Event(NamedTuple):
     """One row of a profile: an instruction, or (on `DMA`) a transfer. Times in ns."""
 
-    engine: int                     # index into ENGINES
-    opcode: str                     # of a transfer: the name of what it moves
+    engine: int  # index into ENGINES
+    opcode: str  # of a transfer: the name of what it moves
     track: str
     start: float
     duration: float
-    place: tuple[str, int] | None   # file and line in a kernel
-    moves: str = ""                 # of a transfer: load, store or copy
-    size: int = 0                   # of a transfer: bytes
+    place: tuple[str, int] | None  # file and line in a kernel
+    moves: str = ""  # of a transfer: load, store or copy
+    size: int = 0  # of a transfer: bytes
     wait: float = 0.0
 
 
-def _events(document: dict[str, Any], rows: list[dict[str, Any]]) -> tuple[list[Event],
-                                                                          Counter[str]]:
+def _events(
+    document: dict[str, Any], rows: list[dict[str, Any]]
+) -> tuple[list[Event], Counter[str]]:
     """Return instructions and transfers by time, and how many rows of what are neither."""
     events: list[Event] = []
     left_out: Counter[str] = Counter()
@@ -104,22 +126,37 @@ def _events(document: dict[str, Any], rows: list[dict[str, Any]]) -> tuple[list[
             left_out[str(row.get("label") or row.get("engine"))] += 1
             continue
         found = PLACE.search(str(row.get("nki_source_location") or ""))
-        events.append(Event(
-            ENGINES.index(name), str(row["opcode"]), _track(row),
-            _number(row, "timestamp", "start_ts"), _number(row, "duration", "duration_ns"),
-            (found[1], int(found[2])) if found else None,
-            wait=float(row.get("evt_wait_time_ns") or 0)))
+        events.append(
+            Event(
+                ENGINES.index(name),
+                str(row["opcode"]),
+                _track(row),
+                _number(row, "timestamp", "start_ts"),
+                _number(row, "duration", "duration_ns"),
+                (found[1], int(found[2])) if found else None,
+                wait=float(row.get("evt_wait_time_ns") or 0),
+            )
+        )
     for row in document.get("dma") or document.get("DmaPacketAggregated") or ():
-        events.append(Event(
-            DMA, str(row.get("variable") or row.get("queue_name") or "transfer"), "dma",
-            _number(row, "timestamp", "start_ts"), _number(row, "duration", "duration_ns"), None,
-            _direction(row), int(float(row.get("transfer_bytes") or row.get("size") or 0))))
+        events.append(
+            Event(
+                DMA,
+                str(row.get("variable") or row.get("queue_name") or "transfer"),
+                "dma",
+                _number(row, "timestamp", "start_ts"),
+                _number(row, "duration", "duration_ns"),
+                None,
+                _direction(row),
+                int(float(row.get("transfer_bytes") or row.get("size") or 0)),
+            )
+        )
     events.sort(key=lambda e: (e.start, e.engine))
     return events, left_out
 
 
-def _build(document: dict[str, Any], rows: list[dict[str, Any]], source: str, kernel: str,
-           target: str) -> Report:
+def _build(
+    document: dict[str, Any], rows: list[dict[str, Any]], source: str, kernel: str, target: str
+) -> Report:
     events, left_out = _events(document, rows)
     if not events:
         raise ReportError(f"{source} has no instruction on an engine of the NeuronCore.")
@@ -131,8 +168,11 @@ def _build(document: dict[str, Any], rows: list[dict[str, Any]], source: str, ke
     if before:
         left_out["set-up before the kernel begins"] += before
     columns, shown = _columns(events[before:], own[before:])
-    return Report(_head(document, shown, columns, left_out) | {
-        "source": source, "kernel": kernel or source, "target": target or "?"}, columns)
+    return Report(
+        _head(document, shown, columns, left_out)
+        | {"source": source, "kernel": kernel or source, "target": target or "?"},
+        columns,
+    )
 
 
 class Shown(NamedTuple):
@@ -154,6 +194,7 @@ def _columns(events: list[Event], own: list[bool]) -> tuple[dict[str, Any], Show
 
     def ticks(us: Any) -> np.ndarray:
         return np.rint(np.asarray(us, np.float64) / tick).astype(np.uint32)
+
     keys = [(e.engine, e.opcode, e.moves, e.size) for e in events]
     kinds = {k: n for n, k in enumerate(dict.fromkeys(keys))}
     places = {p: n for n, p in enumerate(sorted({e.place for e in events if e.place}))}
@@ -162,77 +203,137 @@ def _columns(events: list[Event], own: list[bool]) -> tuple[dict[str, Any], Show
     below = _rows(begin, length, engine == DMA)
     nothing, one = np.zeros(0, np.int32), np.zeros(1, np.int32)
     return {
-        "start": ticks(begin), "dur": ticks(length), "issue": ticks(begin), "engine": engine,
+        "start": ticks(begin),
+        "dur": ticks(length),
+        "issue": ticks(begin),
+        "engine": engine,
         "queue": np.where(engine == DMA, -1, engine).astype(np.int8),
         "kind": np.array([kinds[k] for k in keys], np.int32),
         "line": np.array([places[e.place] if e.place else -1 for e in events], np.int32),
-        "node": np.zeros(len(events), np.int32), "pred": np.full(len(events), -1, np.int32),
-        "trigger": np.zeros(len(events), np.uint32), "row": below,
-        "operand": nothing, "wait": ticks([e.wait / 1e3 for e in events]),
+        "node": np.zeros(len(events), np.int32),
+        "pred": np.full(len(events), -1, np.int32),
+        "trigger": np.zeros(len(events), np.uint32),
+        "row": below,
+        "operand": nothing,
+        "wait": ticks([e.wait / 1e3 for e in events]),
         "matched": np.array(own, np.uint8),
-        "seg_engine": below[dma].astype(np.int8), "seg_start": ticks(begin[dma]),
-        "seg_dur": ticks(length[dma]), "seg_instr": dma.astype(np.int32),
+        "seg_engine": below[dma].astype(np.int8),
+        "seg_start": ticks(begin[dma]),
+        "seg_dur": ticks(length[dma]),
+        "seg_instr": dma.astype(np.int32),
         "seg_bytes": np.array([events[i].size for i in dma], np.int32),
-        "mem_time": one.astype(np.uint32), "mem_sbuf": one, "mem_psum": one.astype(np.int16),
-        "node_parent": one, "node_loop": one, "node_iter": one,
-        "storage_name": nothing, "storage_memory": nothing.astype(np.uint8),
-        "life_storage": nothing, "life_line": nothing, "life_bytes": nothing,
-        "life_first": nothing.astype(np.uint32), "life_last": nothing.astype(np.uint32),
+        "mem_time": one.astype(np.uint32),
+        "mem_sbuf": one,
+        "mem_psum": one.astype(np.int16),
+        "node_parent": one,
+        "node_loop": one,
+        "node_iter": one,
+        "storage_name": nothing,
+        "storage_memory": nothing.astype(np.uint8),
+        "life_storage": nothing,
+        "life_line": nothing,
+        "life_bytes": nothing,
+        "life_first": nothing.astype(np.uint32),
+        "life_last": nothing.astype(np.uint32),
         "pair": np.full(len(events), -1, np.int32),
     }, Shown(tick, end, list(kinds), list(places))
 
 
-def _head(document: dict[str, Any], shown: Shown, columns: dict[str, Any],
-          left_out: Counter[str]) -> dict[str, Any]:
+def _head(
+    document: dict[str, Any], shown: Shown, columns: dict[str, Any], left_out: Counter[str]
+) -> dict[str, Any]:
     """Return what a `Report` says of a whole run: the profile's summary, and "?" or 0 for what only
     a prediction knows."""
     summary = (document.get("summary") or document.get("Summary") or [{}])[0]
-    metrics = {k: v for k, v in summary.items() if isinstance(v, (int, float))
-               and not isinstance(v, bool)}
+    metrics = {
+        k: v for k, v in summary.items() if isinstance(v, (int, float)) and not isinstance(v, bool)
+    }
     total = float(metrics.get("total_time") or 0) * 1e6 or shown.end
     files = sorted({os.path.basename(file) for file, _ in shown.places})
     return {
-        "measured": True, "generation": 0, "calibrated": True, "model_error": "",
-        "tick_us": shown.tick, "latency_us": total, "body_us": shown.end,
+        "measured": True,
+        "generation": 0,
+        "calibrated": True,
+        "model_error": "",
+        "tick_us": shown.tick,
+        "latency_us": total,
+        "body_us": shown.end,
         "profile_total_us": total,
-        "bound": "?", "engine_busy": {}, "flops": 0.0, "mfu": 0.0,
+        "bound": "?",
+        "engine_busy": {},
+        "flops": 0.0,
+        "mfu": 0.0,
         "hbm_read_bytes": int(metrics.get("hbm_read_bytes", 0)),
         "hbm_write_bytes": int(metrics.get("hbm_write_bytes", 0)),
-        "dma_transfer_count": len(columns["seg_instr"]), "instructions": {}, "hbm_gbps": 1.0,
-        "peak_tflops": {"bfloat16": 1.0}, "elementwise_tflops": 1.0, "sbuf_bytes": 0,
-        "psum_banks": 0, "dma_engines": int(np.max(columns["row"], initial=0)) + 1,
-        "sbuf_peak_bytes": 0, "psum_peak_banks": 0,
-        "kinds": [{"name": name.lower(), "engine": ENGINES[e], "outputs": 0, "accumulate": False,
-                   "operands": [], "moves": moves, "bytes": size, "flops": 0, "useful": 0,
-                   "elementwise": 0} for e, name, moves, size in shown.kinds],
-        "loops": [], "names": ["?"],
+        "dma_transfer_count": len(columns["seg_instr"]),
+        "instructions": {},
+        "hbm_gbps": 1.0,
+        "peak_tflops": {"bfloat16": 1.0},
+        "elementwise_tflops": 1.0,
+        "sbuf_bytes": 0,
+        "psum_banks": 0,
+        "dma_engines": int(np.max(columns["row"], initial=0)) + 1,
+        "sbuf_peak_bytes": 0,
+        "psum_peak_banks": 0,
+        "kinds": [
+            {
+                "name": name.lower(),
+                "engine": ENGINES[e],
+                "outputs": 0,
+                "accumulate": False,
+                "operands": [],
+                "moves": moves,
+                "bytes": size,
+                "flops": 0,
+                "useful": 0,
+                "elementwise": 0,
+            }
+            for e, name, moves, size in shown.kinds
+        ],
+        "loops": [],
+        "names": ["?"],
         "lines": [[files.index(os.path.basename(f)), number, ""] for f, number in shown.places],
         "files": [{"name": name, "first": 1, "text": []} for name in files],
-        "findings": [{"id": "", "severity": "note", "line": -1, "place": "", "other_line": -1,
-                      "other": "", "text": f"{n} events are not shown: {label} (no work of the "
-                      "kernel on an engine)"} for label, n in left_out.items()],
+        "findings": [
+            {
+                "id": "",
+                "severity": "note",
+                "line": -1,
+                "place": "",
+                "other_line": -1,
+                "other": "",
+                "text": f"{n} events are not shown: {label} (no work of the kernel on an engine)",
+            }
+            for label, n in left_out.items()
+        ],
         "metrics": dict(sorted(metrics.items())),
     }
 
 
 def _of_a_kernel(event: Event, moving: bool) -> bool:
-    """Tell whether an event can be an instruction that the kernel wrote; `moving`: the Tensor
+    """Return whether an event can be an instruction that the kernel wrote; `moving`: the Tensor
     Engine's moving data has a row of its own."""
     if event.engine == DMA:
         return True
     name = event.opcode.upper()
-    return name not in BOOKKEEPING and "PSEUDO" not in name and (
-        ENGINES[event.engine] != "tensor" or not moving or event.track.startswith(MOVING))
+    return (
+        name not in BOOKKEEPING
+        and "PSEUDO" not in name
+        and (ENGINES[event.engine] != "tensor" or not moving or event.track.startswith(MOVING))
+    )
 
 
 def _rows(begin: np.ndarray, length: np.ndarray, which: np.ndarray) -> np.ndarray:
     from .document import _rows as rows
+
     scale = 1e4
-    return rows((begin * scale).astype(np.int64), ((begin + length) * scale).astype(np.int64),
-                which)
+    return rows(
+        (begin * scale).astype(np.int64), ((begin + length) * scale).astype(np.int64), which
+    )
 
 
 # ---- matching
+
 
 def match(measured: Report, predicted: Report) -> int:
     """Pair instructions of the two profiles, by engine; return how many pairs there are.
@@ -260,30 +361,35 @@ def match(measured: Report, predicted: Report) -> int:
         rest_a = [i for i in a if pair[i] < 0 and (engine == DMA or places_a[i] is None)]
         rest_b = [j for j in b if j not in taken]
         names_a, names_b = _names(measured, rest_a, engine), _names(predicted, rest_b, engine)
-        if len(rest_a) == len(rest_b) and (engine != DMA or len(set(names_a)) == 1
-                                           or names_a == names_b):
-            pairs = list(zip(rest_a, rest_b))       # the same number, in the engine's order
+        if len(rest_a) == len(rest_b) and (
+            engine != DMA or len(set(names_a)) == 1 or names_a == names_b
+        ):
+            pairs = list(zip(rest_a, rest_b))  # the same number, in the engine's order
         else:
             pairs = _by_name(rest_a, rest_b, names_a, names_b)
         for i, j in pairs:
             pair[i] = j
             taken.add(j)
     measured.head["matched"] = int(np.count_nonzero(pair >= 0))
-    measured.head["unmatched"] = [int(np.count_nonzero((pair < 0)
-                                                       & (measured.columns["matched"] > 0))),
-                                  len(predicted.columns["start"]) - len(taken)]
+    measured.head["unmatched"] = [
+        int(np.count_nonzero((pair < 0) & (measured.columns["matched"] > 0))),
+        len(predicted.columns["start"]) - len(taken),
+    ]
     return measured.head["matched"]
 
 
-def _by_name(a: list[int], b: list[int], names_a: list[str], names_b: list[str]
-             ) -> list[tuple[int, int]]:
+def _by_name(
+    a: list[int], b: list[int], names_a: list[str], names_b: list[str]
+) -> list[tuple[int, int]]:
     """Pair what has the same name: in order where both have as many, else what stands in line."""
     count_a, count_b = Counter(names_a), Counter(names_b)
     sure = {name for name in count_a if count_a[name] == count_b[name]}
     pairs: list[tuple[int, int]] = []
     for name in sure:
-        pairs += zip([i for i, n in zip(a, names_a) if n == name],
-                     [j for j, n in zip(b, names_b) if n == name])
+        pairs += zip(
+            [i for i, n in zip(a, names_a) if n == name],
+            [j for j, n in zip(b, names_b) if n == name],
+        )
     a, names_a = _without(a, names_a, sure)
     b, names_b = _without(b, names_b, sure)
     blocks = SequenceMatcher(None, names_a, names_b, autojunk=False).get_matching_blocks()
@@ -308,6 +414,7 @@ def _places(report: Report, which: list[int]) -> dict[int, Any]:
             return None
         file, number, _ = head["lines"][line[i]]
         return os.path.basename(head["files"][file]["name"]), number
+
     return {i: place(i) for i in which}
 
 
@@ -332,11 +439,21 @@ def differences(measured: Report, predicted: Report) -> list[dict[str, Any]]:
         j = int(pair[i])
         line = int(predicted.columns["line"][j])
         kind = predicted.head["kinds"][predicted.columns["kind"][j]]
-        row = out.setdefault((line, kind["name"] + kind["moves"]), {
-            "line": line, "name": f"{kind['moves']} (DMA)" if kind["moves"] else kind["name"],
-            "engine": kind["engine"], "count": 0, "measured_us": 0.0,
-            "predicted_us": 0.0, "measured_wait_us": 0.0, "predicted_wait_us": 0.0, "at": i,
-            "worst": -1.0})
+        row = out.setdefault(
+            (line, kind["name"] + kind["moves"]),
+            {
+                "line": line,
+                "name": f"{kind['moves']} (DMA)" if kind["moves"] else kind["name"],
+                "engine": kind["engine"],
+                "count": 0,
+                "measured_us": 0.0,
+                "predicted_us": 0.0,
+                "measured_wait_us": 0.0,
+                "predicted_wait_us": 0.0,
+                "at": i,
+                "worst": -1.0,
+            },
+        )
         row["count"] += 1
         for (_, dur, gap), who, k in ((us[0], "measured", i), (us[1], "predicted", j)):
             row[f"{who}_us"] += float(dur[k])
@@ -393,8 +510,9 @@ def _share_lines(measured: Report, predicted: Report) -> None:
     line, pair = measured.columns["line"], measured.columns["pair"]
     own = np.array([*renamed, -1], np.int32)[line]
     theirs = predicted.columns["line"][np.maximum(pair, 0)]
-    measured.columns["line"] = np.where(own >= 0, own, np.where(pair >= 0, theirs, -1)
-                                        ).astype(np.int32)
+    measured.columns["line"] = np.where(own >= 0, own, np.where(pair >= 0, theirs, -1)).astype(
+        np.int32
+    )
     measured.head["files"], measured.head["lines"] = files, lines
 
 
@@ -402,14 +520,19 @@ def table(measured: Report) -> str:
     """Return where the model erred, as text."""
     head = measured.head
     missing = head["unmatched"]
-    lines = [f"{head['matched']} instructions matched; {missing[0]} measured and {missing[1]} "
-             "predicted ones have no partner",
-             f"measured total {head['profile_total_us']:,.1f} us", "",
-             f"{'line':<28}{'instruction':<24}{'count':>7}{'measured us':>13}{'predicted':>11}"
-             f"{'error':>9}{'wait us':>10}{'predicted':>11}"]
+    lines = [
+        f"{head['matched']} instructions matched; {missing[0]} measured and {missing[1]} "
+        "predicted ones have no partner",
+        f"measured total {head['profile_total_us']:,.1f} us",
+        "",
+        f"{'line':<28}{'instruction':<24}{'count':>7}{'measured us':>13}{'predicted':>11}"
+        f"{'error':>9}{'wait us':>10}{'predicted':>11}",
+    ]
     for r in head["differences"]:
         error = 100 * (r["predicted_us"] / r["measured_us"] - 1) if r["measured_us"] else 0.0
-        lines.append(f"{r['place'][-27:]:<28}{r['name'][:23]:<24}{r['count']:>7}"
-                     f"{r['measured_us']:>13,.1f}{r['predicted_us']:>11,.1f}{error:>+8.0f}%"
-                     f"{r['measured_wait_us']:>10,.1f}{r['predicted_wait_us']:>11,.1f}")
+        lines.append(
+            f"{r['place'][-27:]:<28}{r['name'][:23]:<24}{r['count']:>7}"
+            f"{r['measured_us']:>13,.1f}{r['predicted_us']:>11,.1f}{error:>+8.0f}%"
+            f"{r['measured_wait_us']:>10,.1f}{r['predicted_wait_us']:>11,.1f}"
+        )
     return "\n".join(lines)

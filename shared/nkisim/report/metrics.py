@@ -1,4 +1,5 @@
 """The metrics of a profile, by the names that neuron-profile gives them."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -24,9 +25,13 @@ def metrics(report: Report) -> dict[str, Any]:
     start, dur = report.us("start"), report.us("dur")
     total = head["profile_total_us"]
     out: dict[str, Any] = {
-        "body_time": head["body_us"] / 1e6, "bound": head["bound"], "target": head["target"],
-        "total_time": total / 1e6, "nc_latency": head["latency_us"] / 1e6,
-        "hbm_read_bytes": head["hbm_read_bytes"], "hbm_write_bytes": head["hbm_write_bytes"],
+        "body_time": head["body_us"] / 1e6,
+        "bound": head["bound"],
+        "target": head["target"],
+        "total_time": total / 1e6,
+        "nc_latency": head["latency_us"] / 1e6,
+        "hbm_read_bytes": head["hbm_read_bytes"],
+        "hbm_write_bytes": head["hbm_write_bytes"],
         "dma_transfer_count": head["dma_transfer_count"],
         "sbuf_peak_bytes_per_partition": head["sbuf_peak_bytes"],
         "psum_peak_banks": head["psum_peak_banks"],
@@ -67,7 +72,7 @@ def _flops(head: dict[str, Any], count: np.ndarray) -> dict[str, Any]:
     """
     hardware = model = transposes = 0.0
     for n, kind in zip(count, head["kinds"]):
-        wide = any(d == "float32" for _, d, _ in kind["operands"][kind["outputs"]:])
+        wide = any(d == "float32" for _, d, _ in kind["operands"][kind["outputs"] :])
         flops = float(n) * kind["flops"] * (2 if wide and kind["useful"] else 1)
         hardware += flops
         if kind["useful"]:
@@ -79,7 +84,8 @@ def _flops(head: dict[str, Any], count: np.ndarray) -> dict[str, Any]:
     moved = head["hbm_read_bytes"] + head["hbm_write_bytes"]
     bandwidth = head["hbm_gbps"] * 1e9
     return {
-        "hardware_flops": int(hardware), "model_flops": int(model),
+        "hardware_flops": int(hardware),
+        "model_flops": int(model),
         "transpose_flops": int(transposes),
         "hfu_estimated_percent": hardware / seconds / peak,
         "mfu_estimated_percent": model / seconds / peak,

@@ -4,6 +4,7 @@ The messages are few and flat, so they are put together here (`_field`); the num
 are those of `protos/perfetto/trace/*.proto`, which the tests parse the file with. Names that end
 in .gz are compressed, which Perfetto reads as well.
 """
+
 from __future__ import annotations
 
 import gzip
@@ -22,22 +23,22 @@ from .summary import headline
 ENGINE_NAMES = ("Tensor Engine", "Vector Engine", "Scalar Engine", "GpSimd Engine", "Sync Engine")
 #: numbers of tracks: two groups, and after each what is in it; counters
 CORE, DMA_ENGINES, COUNTERS = 1, 1000, 2000
-FLOW_LIMIT = 50_000             # arrows; more would double the file and cannot be read anyway
+FLOW_LIMIT = 50_000  # arrows; more would double the file and cannot be read anyway
 
 # -- messages ------------------------------------------------------------------------------------
 
 #: TracePacket
 PACKET, TIMESTAMP, SEQUENCE, TRACK_EVENT, INTERNED, FLAGS, DESCRIPTOR = 1, 8, 10, 11, 12, 13, 60
-FIRST, NEEDS_FIRST = 1, 2       # sequence_flags: interned data begin here, are needed here
+FIRST, NEEDS_FIRST = 1, 2  # sequence_flags: interned data begin here, are needed here
 #: TrackEvent
 ANNOTATION, CATEGORY, TYPE, NAME, TRACK = 4, 3, 9, 10, 11
 COUNTER_VALUE, FLOW, LAST_FLOW = 30, 47, 48
-BEGIN, END, COUNTER = 1, 2, 4   # type
+BEGIN, END, COUNTER = 1, 2, 4  # type
 #: DebugAnnotation
 A_NAME, A_INT, A_DOUBLE, A_STRING = 1, 4, 5, 17
 #: TrackDescriptor, CounterDescriptor
 UUID, T_NAME, PARENT, T_COUNTER, ORDERING, RANK, UNIT = 1, 2, 5, 8, 11, 12, 6
-EXPLICIT = 3                    # child_ordering
+EXPLICIT = 3  # child_ordering
 #: InternedData: lists of (iid = 1, name = 2)
 CATEGORIES, NAMES, A_NAMES, A_STRINGS = 1, 2, 3, 29
 
@@ -45,7 +46,7 @@ CATEGORIES, NAMES, A_NAMES, A_STRINGS = 1, 2, 3, 29
 @lru_cache(maxsize=1 << 16)
 def _varint(n: int) -> bytes:
     out = bytearray()
-    n &= (1 << 64) - 1                          # negative numbers: two's complement
+    n &= (1 << 64) - 1  # negative numbers: two's complement
     while n > 127:
         out.append(n & 127 | 128)
         n >>= 7
@@ -71,8 +72,9 @@ class _Interned:
     """Strings that are written once and then called by number, from 1 on."""
 
     def __init__(self) -> None:
-        self.tables: dict[int, dict[str, int]] = {t: {} for t in (CATEGORIES, NAMES, A_NAMES,
-                                                                  A_STRINGS)}
+        self.tables: dict[int, dict[str, int]] = {
+            t: {} for t in (CATEGORIES, NAMES, A_NAMES, A_STRINGS)
+        }
 
     def __call__(self, table: int, text: str) -> int:
         known = self.tables[table]
@@ -88,8 +90,11 @@ class _Interned:
 
     def message(self) -> bytes:
         """Return the InternedData of all strings so far."""
-        return b"".join(_field(table, _field(1, n) + _field(2, text))
-                        for table, known in self.tables.items() for text, n in known.items())
+        return b"".join(
+            _field(table, _field(1, n) + _field(2, text))
+            for table, known in self.tables.items()
+            for text, n in known.items()
+        )
 
 
 _PACKET, _TIMESTAMP = _varint(PACKET << 3 | 2), _varint(TIMESTAMP << 3)
@@ -113,14 +118,20 @@ def _track(uuid: int, name: str, parent: int = 0, rank: int = 0, unit: str = "")
 
 # -- the trace -----------------------------------------------------------------------------------
 
+
 def save_perfetto(prof: Any, path: str | os.PathLike[str]) -> None:
     """Write a profile as a trace for https://ui.perfetto.dev (which works offline once loaded)."""
     report = report_of(prof)
     interned = _Interned()
-    body = [*_tracks(report), *_instructions(report, interned), *_segments(report, interned),
-            *_counters(report)]
-    first = _field(PACKET, _field(SEQUENCE, 1) + _field(FLAGS, FIRST)
-                   + _field(INTERNED, interned.message()))
+    body = [
+        *_tracks(report),
+        *_instructions(report, interned),
+        *_segments(report, interned),
+        *_counters(report),
+    ]
+    first = _field(
+        PACKET, _field(SEQUENCE, 1) + _field(FLAGS, FIRST) + _field(INTERNED, interned.message())
+    )
     data = first + b"".join(body)
     if os.fspath(path).endswith(".gz"):
         data = gzip.compress(data, 6, mtime=0)
@@ -131,12 +142,15 @@ def save_perfetto(prof: Any, path: str | os.PathLike[str]) -> None:
 def _tracks(report: Report) -> Iterator[bytes]:
     head = report.head
     rows = report.columns["row"][report.columns["engine"] == DMA]
-    lanes = list(ENGINE_NAMES) + [f"DMA transfers {r + 1}" for r in range(int(max(rows, default=-1))
-                                                                         + 1)]
+    lanes = list(ENGINE_NAMES) + [
+        f"DMA transfers {r + 1}" for r in range(int(max(rows, default=-1)) + 1)
+    ]
     yield _track(CORE, f"{head['kernel']}: {headline(report)}")
     yield _track(DMA_ENGINES, "DMA engines", rank=1)
-    for group, names in ((CORE, lanes), (DMA_ENGINES, [f"DMA engine {e}" for e in
-                                                      range(head["dma_engines"])])):
+    for group, names in (
+        (CORE, lanes),
+        (DMA_ENGINES, [f"DMA engine {e}" for e in range(head["dma_engines"])]),
+    ):
         for n, name in enumerate(names, 1):
             yield _track(group + n, name, group, n)
     for n, (name, unit, _) in enumerate(_memories(report)):
@@ -151,11 +165,17 @@ def _instructions(report: Report, interned: _Interned) -> Iterator[bytes]:
     tracks = CORE + np.where(engine == DMA, len(ENGINE_NAMES) + 1 + row, engine + 1)
     transfers = np.flatnonzero((engine == DMA) & (col["queue"] >= 0))
     tracks = np.r_[tracks, CORE + 1 + col["queue"][transfers]]
-    start, stop = _slices(np.r_[report.us("start"), report.us("issue")[transfers]],
-                          np.r_[report.us("dur"), report.us("trigger")[transfers]], tracks)
-    of_kind = [_field(NAME, interned(NAMES, k["name"]))
-               + _field(CATEGORY, interned(CATEGORIES, k["engine"])) + _arguments(k, interned)
-               for k in head["kinds"]]
+    start, stop = _slices(
+        np.r_[report.us("start"), report.us("issue")[transfers]],
+        np.r_[report.us("dur"), report.us("trigger")[transfers]],
+        tracks,
+    )
+    of_kind = [
+        _field(NAME, interned(NAMES, k["name"]))
+        + _field(CATEGORY, interned(CATEGORIES, k["engine"]))
+        + _arguments(k, interned)
+        for k in head["kinds"]
+    ]
     places = [interned.note("line", f"{head['files'][f]['name']}:{n}") for f, n, _ in head["lines"]]
     places.append(b"")
     kinds, lines, pred = col["kind"].tolist(), col["line"].tolist(), col["pred"].tolist()
@@ -163,13 +183,20 @@ def _instructions(report: Report, interned: _Interned) -> Iterator[bytes]:
     queues = [interned.note("queue", name) for name in ENGINES]
     queue = np.where(engine == DMA, col["queue"], -1).tolist()
     arrows = _arrows(pred)
-    trigger = _field(NAME, interned(NAMES, "trigger")) \
-        + _field(CATEGORY, interned(CATEGORIES, "trigger"))
+    trigger = _field(NAME, interned(NAMES, "trigger")) + _field(
+        CATEGORY, interned(CATEGORIES, "trigger")
+    )
     for n in np.lexsort((np.asarray(stop), np.asarray(start), tracks)).tolist():
         if n < count:
-            body = of_kind[kinds[n]] + interned.note("instruction", n) + places[lines[n]] \
-                + interned.note("waited_for", pred[n]) + interned.note("ends_us", ends[n]) \
-                + arrows.get(n, b"") + (queues[queue[n]] if queue[n] >= 0 else b"")
+            body = (
+                of_kind[kinds[n]]
+                + interned.note("instruction", n)
+                + places[lines[n]]
+                + interned.note("waited_for", pred[n])
+                + interned.note("ends_us", ends[n])
+                + arrows.get(n, b"")
+                + (queues[queue[n]] if queue[n] >= 0 else b"")
+            )
         else:
             body = trigger + interned.note("of_instruction", int(transfers[n - count]))
         yield from _slice(int(tracks[n]), start[n], stop[n], body)
@@ -196,8 +223,9 @@ def _arrows(pred: list[int]) -> dict[int, bytes]:
     return out
 
 
-def _slices(start_us: np.ndarray, dur_us: np.ndarray, track: np.ndarray
-            ) -> tuple[list[int], list[int]]:
+def _slices(
+    start_us: np.ndarray, dur_us: np.ndarray, track: np.ndarray
+) -> tuple[list[int], list[int]]:
     """Return begin and end of slices in whole nanoseconds.
 
     Slices of a track must not overlap, be it by a rounded nanosecond. An engine takes an
@@ -207,15 +235,16 @@ def _slices(start_us: np.ndarray, dur_us: np.ndarray, track: np.ndarray
     stop = np.rint((start_us + dur_us) * 1000).astype(np.int64)
     order = np.lexsort((stop, start, track))
     after = np.append(start[order][1:], 0)
-    last = np.append(np.diff(track[order]) != 0, True)[:len(order)]
-    stop[order] = np.where(last, stop[order], np.minimum(stop[order], after[:len(order)]))
+    last = np.append(np.diff(track[order]) != 0, True)[: len(order)]
+    stop[order] = np.where(last, stop[order], np.minimum(stop[order], after[: len(order)]))
     return start.tolist(), stop.tolist()
 
 
 def _arguments(kind: dict[str, Any], interned: _Interned) -> bytes:
     text = [f"{memory} {dtype}{shape}" for memory, dtype, shape in kind["operands"]]
-    return interned.note("writes", ", ".join(text[:kind["outputs"]])) \
-        + interned.note("reads", ", ".join(text[kind["outputs"]:]))
+    return interned.note("writes", ", ".join(text[: kind["outputs"]])) + interned.note(
+        "reads", ", ".join(text[kind["outputs"] :])
+    )
 
 
 def _segments(report: Report, interned: _Interned) -> Iterator[bytes]:
@@ -228,15 +257,20 @@ def _segments(report: Report, interned: _Interned) -> Iterator[bytes]:
     names = [_field(NAME, interned(NAMES, k["name"])) + dma for k in report.head["kinds"]]
     kind, size = col["kind"].tolist(), col["seg_bytes"].tolist()
     for n in np.lexsort((np.asarray(stop), np.asarray(start), tracks)).tolist():
-        body = names[kind[of[n]]] + interned.note("instruction", of[n]) \
+        body = (
+            names[kind[of[n]]]
+            + interned.note("instruction", of[n])
             + interned.note("bytes", size[n])
+        )
         yield from _slice(int(tracks[n]), start[n], stop[n], body)
 
 
 def _memories(report: Report) -> list[tuple[str, str, np.ndarray]]:
     col = report.columns
-    return [("SBUF in use", "bytes per partition", col["mem_sbuf"]),
-            ("PSUM in use", "banks", col["mem_psum"])]
+    return [
+        ("SBUF in use", "bytes per partition", col["mem_sbuf"]),
+        ("PSUM in use", "banks", col["mem_psum"]),
+    ]
 
 
 def _counters(report: Report) -> Iterator[bytes]:

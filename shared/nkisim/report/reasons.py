@@ -1,4 +1,5 @@
 """Why an instruction waited for what it waited for last: for data, for memory, or for its time."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -36,8 +37,11 @@ def reasons(prof: Any) -> dict[str, np.ndarray]:
             his = first[before[both]] + a
             same = every.storage[his] == every.storage[mine]
             wrote, writes = every.write[his], every.write[mine]
-            code = np.where(wrote & (~writes | adds[i]), DATA,
-                            np.where(~wrote & writes, BUFFER, np.where(wrote, ORDER, SPACE)))
+            code = np.where(
+                wrote & (~writes | adds[i]),
+                DATA,
+                np.where(~wrote & writes, BUFFER, np.where(wrote, ORDER, SPACE)),
+            )
             better = same & (code < why[i])
             why[i[better]] = code[better]
             storage[i[better]] = every.storage[mine][better]

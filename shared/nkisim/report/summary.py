@@ -4,6 +4,7 @@ Names and units are that tool's, so that the questions of a handout read the sam
 hardware: times in seconds, `_percent` as a fraction of 1, sizes in bytes. Percentages of time refer
 to total_time.
 """
+
 from __future__ import annotations
 
 from typing import Any
@@ -35,11 +36,14 @@ def summary(prof: Any) -> str:
     findings = report.head["findings"]
     if findings:
         lines += ["", f"findings ({len(findings)}):"]
-        lines += [f"    {f['severity']}: {f['id']} {f['text']}" + (f"  ({f['place']})" if f["place"]
-                  else "") for f in findings]
+        lines += [
+            f"    {f['severity']}: {f['id']} {f['text']}"
+            + (f"  ({f['place']})" if f["place"] else "")
+            for f in findings
+        ]
     told = [": ".join(filter(None, (a["place"], a["text"]))) for a in report.head.get("advice", ())]
     told = told or list(filter(None, [report.head.get("verdict")]))
-    if told:                                            # a measured profile has none
+    if told:  # a measured profile has none
         lines += ["", "what to change first:", *(f"    {text}" for text in told)]
     return "\n".join(lines)
 

@@ -3,6 +3,7 @@
 A tile that the kernel placed itself lies where it said. For the others the model only counts bytes,
 since AWS's allocator decides; they are drawn where they fit first, and the page says so.
 """
+
 from __future__ import annotations
 
 import heapq
@@ -17,15 +18,23 @@ import numpy as np
 from nkisim.chip.memory import PSUM, SBUF
 from nkisim.trace.footprint import Accesses, accesses
 
-PLACED = 1          # flag: the kernel chose the address
-_WRITES = re.compile(r"\bdst\s*=\s*([A-Za-z_]\w*)"
-                     r"|^\s*([A-Za-z_]\w*)\s*(?:\[.*?\])?\s*[-+*/|&]?=(?!=)")
+PLACED = 1  # flag: the kernel chose the address
+_WRITES = re.compile(
+    r"\bdst\s*=\s*([A-Za-z_]\w*)"
+    r"|^\s*([A-Za-z_]\w*)\s*(?:\[.*?\])?\s*[-+*/|&]?=(?!=)"
+)
 
 Ticks = Callable[[Any], np.ndarray]
 
 
-def tiles(prof: Any, ticks: Ticks, line_of: np.ndarray, lines: list[tuple[str, int, str]],
-          names: list[str], storage_name: np.ndarray) -> dict[str, np.ndarray]:
+def tiles(
+    prof: Any,
+    ticks: Ticks,
+    line_of: np.ndarray,
+    lines: list[tuple[str, int, str]],
+    names: list[str],
+    storage_name: np.ndarray,
+) -> dict[str, np.ndarray]:
     """Return the columns `tile_...` (one element a tile) and `use_...` (one an access).
 
     New names are appended to `names`. `tile_over` is the tile that was written over this one
@@ -62,13 +71,19 @@ def tiles(prof: Any, ticks: Ticks, line_of: np.ndarray, lines: list[tuple[str, i
         "tile_last": ticks(np.append(last, rows["last"])),
         "tile_flag": np.append(np.zeros(len(own)), rows["flag"]).astype(np.uint8),
         "tile_over": np.append(np.full(len(own), -1), rows["over"]).astype(np.int32),
-        "use_tile": every[:, 0].astype(np.int32), "use_instr": every[:, 1].astype(np.int32),
+        "use_tile": every[:, 0].astype(np.int32),
+        "use_instr": every[:, 1].astype(np.int32),
         "use_write": every[:, 2].astype(np.uint8),
     }
 
 
-def first_fit(first: np.ndarray, last: np.ndarray, size: np.ndarray, room: int,
-              taken: tuple[int, int] | None = None) -> np.ndarray:
+def first_fit(
+    first: np.ndarray,
+    last: np.ndarray,
+    size: np.ndarray,
+    room: int,
+    taken: tuple[int, int] | None = None,
+) -> np.ndarray:
     """Return a byte for each tile, so that tiles that live at the same time do not overlap.
 
     `taken`: bytes that are none of theirs. What does not fit lies behind the end of the memory.
@@ -100,20 +115,29 @@ def _give_back(free: list[tuple[int, int]], a: int, b: int, room: int) -> None:
     insort(free, (a, b))
     j = free.index((a, b))
     while j + 1 < len(free) and free[j][1] == free[j + 1][0] and free[j][1] != room:
-        free[j:j + 2] = [(free[j][0], free[j + 1][1])]
+        free[j : j + 2] = [(free[j][0], free[j + 1][1])]
     while j and free[j - 1][1] == free[j][0] and free[j][0] != room:
-        free[j - 1:j + 1] = [(free[j - 1][0], free[j][1])]
+        free[j - 1 : j + 1] = [(free[j - 1][0], free[j][1])]
         j -= 1
 
 
 class _Placed:
     """The lives of what a kernel placed itself: bytes, from a write until they are overwritten."""
 
-    def __init__(self, acc: Accesses, trace: Any, timeline: Any, lines: list[tuple[str, int, str]],
-                 line_of: np.ndarray, names: list[str], base: int):
+    def __init__(
+        self,
+        acc: Accesses,
+        trace: Any,
+        timeline: Any,
+        lines: list[tuple[str, int, str]],
+        line_of: np.ndarray,
+        names: list[str],
+        base: int,
+    ):
         self.uses: list[tuple[int, int, int]] = []
-        self.rows: dict[str, list[Any]] = {k: [] for k in (
-            "name", "psum", "line", "lo", "bytes", "first", "last", "flag", "over")}
+        self.rows: dict[str, list[Any]] = {
+            k: [] for k in ("name", "psum", "line", "lo", "bytes", "first", "last", "flag", "over")
+        }
         ev, stores = acc.ev, acc.stores
         mine = np.flatnonzero(stores.arena[ev["storage"]])
         if not len(mine):
@@ -127,21 +151,31 @@ class _Placed:
         boxes, region = np.unique(box, axis=0, return_inverse=True)
         near = _overlaps(boxes)
         called = _names(lines, line_of, names)
-        now: dict[int, int] = {}                        # region -> the life that is in it
+        now: dict[int, int] = {}  # region -> the life that is in it
         read: list[bool] = []
         lines_of = line_of[np.asarray(timeline.line, np.int64)]
-        for instr, write, where, more in zip(ev["instr"][mine].tolist(),
-                                             ev["write"][mine].tolist(), region.ravel().tolist(),
-                                             adds.tolist()):
+        for instr, write, where, more in zip(
+            ev["instr"][mine].tolist(),
+            ev["write"][mine].tolist(),
+            region.ravel().tolist(),
+            adds.tolist(),
+        ):
             here = [r for r in near[where] if r in now]
             end = float(timeline.end_us[instr])
             if write and not (more and here):
                 life, place = len(read), int(lines_of[instr])
                 s, _, _, lo, hi = boxes[where].tolist()
                 for key, value in (
-                        ("name", called[place]), ("psum", bool(stores.psum[s])), ("line", place),
-                        ("lo", lo), ("bytes", hi - lo), ("last", end), ("flag", PLACED),
-                        ("first", float(timeline.issue_us[instr])), ("over", -1)):
+                    ("name", called[place]),
+                    ("psum", bool(stores.psum[s])),
+                    ("line", place),
+                    ("lo", lo),
+                    ("bytes", hi - lo),
+                    ("last", end),
+                    ("flag", PLACED),
+                    ("first", float(timeline.issue_us[instr])),
+                    ("over", -1),
+                ):
                     self.rows[key].append(value)
                 for r in here:
                     old = now.pop(r)
@@ -161,16 +195,23 @@ class _Placed:
         which = [k for k, psum in enumerate(self.rows["psum"]) if psum == (memory is PSUM)]
         if not which:
             return None
-        return (min(self.rows["lo"][k] for k in which),
-                max(self.rows["lo"][k] + self.rows["bytes"][k] for k in which))
+        return (
+            min(self.rows["lo"][k] for k in which),
+            max(self.rows["lo"][k] + self.rows["bytes"][k] for k in which),
+        )
 
 
 def _overlaps(boxes: np.ndarray) -> list[list[int]]:
     """Return, for each (storage, partitions, bytes), all that share a byte with it."""
     out = []
     for s, p0, p1, lo, hi in boxes.tolist():
-        hit = (boxes[:, 0] == s) & (boxes[:, 1] < p1) & (boxes[:, 2] > p0) \
-            & (boxes[:, 3] < hi) & (boxes[:, 4] > lo)
+        hit = (
+            (boxes[:, 0] == s)
+            & (boxes[:, 1] < p1)
+            & (boxes[:, 2] > p0)
+            & (boxes[:, 3] < hi)
+            & (boxes[:, 4] > lo)
+        )
         out.append(np.flatnonzero(hit).tolist())
     return out
 
@@ -184,4 +225,4 @@ def _names(lines: list[tuple[str, int, str]], line_of: np.ndarray, names: list[s
         if text not in names:
             names.append(text)
         out.append(names.index(text))
-    return [*out, 0]                                    # the last one: line -1
+    return [*out, 0]  # the last one: line -1

@@ -4,6 +4,7 @@ AWS's compiler shares such instructions out one by one, as a scheduler does that
 engine that is free. Counts of instructions in profiles say so: where products are slow copies
 alternate, where one engine is behind with other work the other one has them.
 """
+
 from __future__ import annotations
 
 import copy
@@ -29,7 +30,7 @@ def share_out(trace: Trace, hw: NeuronCore, balance: bool = True) -> Trace:
     if not any(left_open):
         return trace
     ids = trace.kind_ids()
-    on_scalar = np.arange(len(kinds))                   # the same kind on the Scalar Engine
+    on_scalar = np.arange(len(kinds))  # the same kind on the Scalar Engine
     for k, kind in enumerate(trace.kinds):
         if left_open[k]:
             kinds[k] = replace(kind, engine=VECTOR if balance else kind.row.engines[0])
@@ -49,15 +50,23 @@ def share_out(trace: Trace, hw: NeuronCore, balance: bool = True) -> Trace:
 
 def _choose(trace: Trace, hw: NeuronCore, ids: np.ndarray) -> np.ndarray:
     """Tell, of the instructions that leave their engine open, which go to the Scalar Engine."""
-    takes = np.array([[cost.work(k, hw, e).interval_us if k.engine in (ANY, e) else 0.0
-                       for e in (VECTOR, SCALAR)] for k in trace.kinds])
-    pe = np.array([cost.work(k, hw, TENSOR).interval_us if k.engine == TENSOR else 0.0
-                   for k in trace.kinds])
-    some = np.flatnonzero(takes[ids].any(axis=1))       # what is for one of both
+    takes = np.array(
+        [
+            [
+                cost.work(k, hw, e).interval_us if k.engine in (ANY, e) else 0.0
+                for e in (VECTOR, SCALAR)
+            ]
+            for k in trace.kinds
+        ]
+    )
+    pe = np.array(
+        [cost.work(k, hw, TENSOR).interval_us if k.engine == TENSOR else 0.0 for k in trace.kinds]
+    )
+    some = np.flatnonzero(takes[ids].any(axis=1))  # what is for one of both
     pace = np.cumsum(pe[ids])[some].tolist()
     either = np.array([k.engine == ANY for k in trace.kinds])[ids[some]].tolist()
     chosen = []
-    vector = scalar = 0.0                               # when they have done what they have
+    vector = scalar = 0.0  # when they have done what they have
     for at, choose, (on_vector, on_scalar) in zip(pace, either, takes[ids[some]].tolist()):
         to_scalar = not on_vector or choose and scalar <= vector
         if to_scalar:

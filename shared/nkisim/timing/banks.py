@@ -1,4 +1,5 @@
 """Banks of PSUM: who has them, who waits for them."""
+
 from __future__ import annotations
 
 from heapq import heappop, heappush
@@ -12,9 +13,9 @@ class Banks:
     """Banks of PSUM, taken by whoever is the first to use a tile and free after the last one.
 
     What comes later in the program leaves a `share` of the banks to what comes before it.
-    `need` has what each instruction takes, in bytes, as long as nobody else has taken it; `tile`
+    `need` has what each instruction takes, in bytes, as long as it is free; `tile`
     the tile that each instruction uses (-1: none, -2: `more` has several), `left` how many
-    accesses a tile has before it; `users` of each tile that nobody has taken yet.
+    accesses a tile has before it; `users` of each tile that is not taken yet.
     """
 
     def __init__(self, deps: Dependencies, capacity: int, share: float):
@@ -23,29 +24,30 @@ class Banks:
         self.left = np.bincount(version, minlength=len(self.size)).tolist()
         tile = np.full(len(deps.kind), -1)
         tile[instr] = version
-        again = np.flatnonzero(np.diff(instr) == 0)     # an instruction with several accesses
+        again = np.flatnonzero(np.diff(instr) == 0)  # an instruction with several accesses
         tile[instr[again]] = -2
         self.tile: list[int] = tile.tolist()
         self.more: dict[int, list[int]] = {i: [] for i in instr[again].tolist()}
         several = np.flatnonzero(tile[instr] == -2)
         for i, v in zip(instr[several].tolist(), version[several].tolist()):
             self.more[i].append(v)
-        pairs = np.unique(version << 32 | instr)        # by tile, in program order
+        pairs = np.unique(version << 32 | instr)  # by tile, in program order
         user, of = pairs & 0xFFFFFFFF, pairs >> 32
-        begin = np.flatnonzero(np.append(True, of[1:] != of[:-1])[:len(of)])
+        begin = np.flatnonzero(np.append(True, of[1:] != of[:-1])[: len(of)])
         users, ends = user.tolist(), [*begin[1:].tolist(), len(user)]
         self.users = {v: users[a:b] for v, a, b in zip(of[begin].tolist(), begin.tolist(), ends)}
-        self.order = np.unique(user[begin]).tolist()    # the first ones in the program
+        self.order = np.unique(user[begin]).tolist()  # the first ones in the program
         need = np.bincount(user, np.array(self.size)[of], len(deps.kind)).astype(np.int64)
         user = np.flatnonzero(np.bincount(user, minlength=len(deps.kind)))
-        self.need: dict[int, int] = dict(zip(
-            user.tolist(), np.minimum(need[user], capacity).tolist()))
-        self.told: list[int] = []                       # who need not wait any more
+        self.need: dict[int, int] = dict(
+            zip(user.tolist(), np.minimum(need[user], capacity).tolist())
+        )
+        self.told: list[int] = []  # who need not wait any more
         self.oldest = 0
         self.free, self.reserve = capacity, int(capacity * share)
-        self.coming: list[tuple[float, int]] = []       # (time, bytes) that will be free
+        self.coming: list[tuple[float, int]] = []  # (time, bytes) that will be free
         self.blocked: set[int] = set()
-        self.trying = -1        # of those that wait, one at a time tries when a bank gets free
+        self.trying = -1  # of those that wait, one at a time tries when a bank gets free
         self.forced = 0
 
     def take(self, i: int, at: float) -> float:
@@ -71,7 +73,7 @@ class Banks:
         return 0.0
 
     def _has(self, i: int) -> None:
-        """Note that instruction `i` has the banks of its tiles: nobody else has to take them."""
+        """Note that instruction `i` has the banks of its tiles: no other has to take them."""
         need, blocked, tile = self.need, self.blocked, self.tile[i]
         for v in self.more[i] if tile == -2 else (tile,):
             for j in self.users.pop(v, ()):
@@ -87,7 +89,7 @@ class Banks:
                     self.told.append(j)
 
     def awake(self) -> list[int]:
-        """Return who may try now, after somebody has taken banks."""
+        """Return who may try now, after banks were taken."""
         order, before = self.order, self.oldest
         while self.oldest < len(order) and order[self.oldest] not in self.need:
             self.oldest += 1

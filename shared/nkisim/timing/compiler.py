@@ -7,6 +7,7 @@ instructions themselves, which the compiler does for some kernels and not for ot
 
 What a kernel cannot do without is no option: tiles that do not fit are spilled (spill.py).
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -16,84 +17,112 @@ import numpy as np
 
 from ..chip.hw import NeuronCore
 from ..chip.memory import HBM, SBUF
+from ..dialect import Dialect
 from ..errors import fail
 from ..trace.footprint import Accesses, accesses
 from ..trace.rewrite import Draft
-from ..trace.trace import Kind, Trace
+from ..trace.trace import OpSpec, Trace
+from .dual_result_activation import twice
 from .invariant import hoist_arithmetic, keep_broadcasts
 from .moves import Moves, most_held
 from .transposes import on_tensor_engine
-from .twice import twice
 from .vectorize import vectorize
 
 #: name -> meaning
 OPTIONS = {
     "reorder": "each compute engine takes the first instruction that is ready among a window "
-               "of its next ones, not strictly the next one",
+    "of its next ones, not strictly the next one",
     "engines": "copies without engine= go to the Vector or the Scalar Engine, whichever has less "
-               "to do; else to the first engine that the instruction names",
-    "rename": "a tile that is overwritten as a whole gets other memory, so that nobody waits for "
-              "the readers of its old contents",
+    "to do; else to the first engine that the instruction names",
+    "rename": "a tile that is overwritten as a whole gets other memory, so that nothing waits for "
+    "the readers of its old contents",
     "pe-transposes": "a transposing load of 4-byte data is a plain load and transposes on the "
-                     "Tensor Engine",
-    "hoist": "a load that was done before, of an input, into a tile that nobody changes, is not "
-             "done again while SBUF has room for it",
+    "Tensor Engine",
+    "hoist": "a load that was done before, of an input, into a tile that does not change, is not "
+    "done again while SBUF has room for it",
     "hoist-arithmetic": "arithmetic of a loop whose operands do not change in it is done once, "
-                        "while SBUF has room for it",
+    "while SBUF has room for it",
     "keep-broadcasts": "rows that are broadcast over partitions are read out of PSUM, if a bank "
-                       "holds them",
+    "holds them",
     "vectorize": "instructions of a loop over affine_range that differ only by an offset are one",
     "phases": "with vectorize: so are those of a loop around others, statement by statement",
     "nests": "where nests of loops follow each other in a loop, each engine ends one before it "
-             "begins the next",
+    "begins the next",
     "split-sums": "an activation with reduce_res= is two, and all that leads up to it is done "
-                  "for each of them",
+    "for each of them",
     "merge-dma": "loads of one line that follow each other in an input, and stores that follow "
-                 "each other in an output, are done up to 16 at once",
+    "each other in an output, are done up to 16 at once",
     "spread-dma": "where hardware makes descriptors, triggers go to all units that do; else to one",
     "late-loads": "a load is triggered as long before its first use as the compiler takes it to "
-                  "need, not as soon as there is memory for it",
+    "need, not as soon as there is memory for it",
     "use-order": "loads are triggered in the order in which what they load is used",
 }
 #: what AWS's compiler does in any case, and what its middle end does besides
 DEFAULT = ("reorder", "engines", "rename", "pe-transposes", "late-loads")
-MIDDLE_END = ("hoist", "hoist-arithmetic", "keep-broadcasts", "vectorize", "spread-dma",
-              "split-sums", "nests", "phases")
-#: what the compiler of the package nki does besides
-NKI = ("use-order",)
+MIDDLE_END = (
+    "hoist",
+    "hoist-arithmetic",
+    "keep-broadcasts",
+    "vectorize",
+    "spread-dma",
+    "split-sums",
+    "nests",
+    "phases",
+)
 #: what it is not seen to do in measurements of a target, which were made with older compilers
 NOT_YET = {"trn1": frozenset(("hoist", "split-sums", "nests", "phases"))}
 #: options that change the trace
-REWRITES = frozenset(("pe-transposes", "split-sums", "hoist", "hoist-arithmetic",
-                      "keep-broadcasts", "vectorize", "phases", "merge-dma"))
+REWRITES = frozenset(
+    (
+        "pe-transposes",
+        "split-sums",
+        "hoist",
+        "hoist-arithmetic",
+        "keep-broadcasts",
+        "vectorize",
+        "phases",
+        "merge-dma",
+    )
+)
 
 
-def options(wanted: Iterable[str] | str | None, middle_end: bool = False, target: str = "",
-            dialect: str = "") -> frozenset[str]:
+def options(
+    wanted: Iterable[str] | str | None,
+    middle_end: bool = False,
+    target: str = "",
+    dialect: Dialect | None = None,
+) -> frozenset[str]:
     """Return the options as a set; raises NkiError for an unknown name.
 
-    None means the default for a target and a dialect ("beta1", "nki"); `middle_end` tells whether
+    None means the default for a target and a dialect; `middle_end` tells whether
     the compiler's middle end works on the kernel (has_middle_end).
     """
     if wanted is None:
-        more = (*(MIDDLE_END if middle_end else ()), *(NKI if dialect == "nki" else ()))
+        more = (*(MIDDLE_END if middle_end else ()), *(dialect.compiler_options if dialect else ()))
         return frozenset(DEFAULT + more) - NOT_YET.get(target, frozenset())
-    names = tuple(n.strip() for n in wanted.split(",") if n.strip()) \
-        if isinstance(wanted, str) else tuple(wanted)
+    names = (
+        tuple(n.strip() for n in wanted.split(",") if n.strip())
+        if isinstance(wanted, str)
+        else tuple(wanted)
+    )
     for name in names:
         if name not in OPTIONS:
-            raise fail("NKI-K10", "there is no such compiler option", given=repr(name),
-                       limit=", ".join(OPTIONS) + "; () for strictly as written")
+            raise fail(
+                "NKI-K10",
+                "there is no such compiler option",
+                given=repr(name),
+                limit=", ".join(OPTIONS) + "; () for strictly as written",
+            )
     return frozenset(names)
 
 
-def has_middle_end(dialect: str, skipped: bool) -> bool:
-    """Tell whether the compiler's middle end works on a kernel of a dialect ("beta1", "nki").
+def has_middle_end(dialect: Dialect, skipped: bool) -> bool:
+    """Return whether the compiler's middle end works on a kernel of a dialect.
 
     Kernels of beta 1 go through it, if they don't have skip_middle_end_transformations; those of
     the package nki are taken as they are written (DMAs are those of the kernel, to the byte).
     """
-    return dialect == "beta1" and not skipped
+    return dialect.middle_end and not skipped
 
 
 def rewrite(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> Trace:
@@ -135,21 +164,21 @@ class _Dmas:
         self.version[ev["instr"][mine]] = vid[mine]
         whole = np.zeros(count, bool)
         whole[ev["instr"][mine]] = acc.whole[mine]
-        other = np.zeros(count, np.int64)               # the storage in HBM: a load's source, ...
+        other = np.zeros(count, np.int64)  # the storage in HBM: a load's source, ...
         every = trace.operands()
         hbm = every.number == np.where(plain == 1, 1, 0)[every.instr]
-        other[every.instr[hbm]] = every.storage[hbm]    # ... a store's destination
+        other[every.instr[hbm]] = every.storage[hbm]  # ... a store's destination
         i = np.arange(count)
         tiled = self.version >= 0
         loads = tiled & (plain == 1) & whole & stores.readonly[np.where(plain == 1, other, 0)]
-        loads &= writes[self.version] == 1              # nobody changes what was loaded
+        loads &= writes[self.version] == 1  # what was loaded does not change
         outputs = stores.hbm & ~stores.readonly & ~read
         puts = tiled & (plain == 2) & outputs[np.where(plain == 2, other, 0)]
-        puts &= last_write[self.version] < i            # nobody changes it after it was stored
+        puts &= last_write[self.version] < i  # it does not change after it was stored
         self.loads, self.stores = np.flatnonzero(loads).tolist(), np.flatnonzero(puts).tolist()
 
     @staticmethod
-    def _side(kind: Kind) -> int:
+    def _side(kind: OpSpec) -> int:
         """Return 1 for a plain load of a tile, 2 for a plain store, 0 for anything else."""
         if kind.engine != "dma" or kind.row.transposes or len(kind.operands) != 2 or kind.form:
             return 0
@@ -169,11 +198,11 @@ def hoist(trace: Trace, hw: NeuronCore) -> Trace:
     v = acc.versions
     moves, lo, size = Moves(draft, acc), v.lo, v.bytes
     room = hw.sbuf_usable_bytes - most_held(acc, dmas.version[dmas.loads])
-    kept: dict[tuple, list[int]] = {}                   # (kind, source) -> loads of one tile
+    kept: dict[tuple, list[int]] = {}  # (kind, source) -> loads of one tile
     used, same = 0, []
     for i in dmas.loads:
         key = (int(acc.kinds[i]), *draft.operand(i, 1))
-        group = kept.pop(key, None)                     # what is used goes to the end
+        group = kept.pop(key, None)  # what is used goes to the end
         if group is None:
             group = []
             same.append(group)
@@ -202,7 +231,7 @@ def merge_dma(trace: Trace, hw: NeuronCore) -> Trace:
     dmas, draft = _Dmas(trace, acc), Draft(trace)
     moves, most = Moves(draft, acc), hw.timing.compiler_merged_dmas
     for found, hbm in ((dmas.loads, 1), (dmas.stores, 0)):
-        open_: dict[tuple, list[int]] = {}              # (line, kind, storage) -> the last run
+        open_: dict[tuple, list[int]] = {}  # (line, kind, storage) -> the last run
         runs: list[list[int]] = []
         for i in found:
             kind = draft.kind_of(i)
@@ -211,8 +240,12 @@ def merge_dma(trace: Trace, hw: NeuronCore) -> Trace:
             key = (int(dmas.line[i]), int(acc.kinds[i]), storage)
             run = open_.get(key)
             wide = p.shape[-1] * p.dtype.itemsize
-            if run is not None and len(run) < most and p.strides[-1] == p.dtype.itemsize \
-                    and offset == draft.operand(run[-1], hbm)[1] + wide:
+            if (
+                run is not None
+                and len(run) < most
+                and p.strides[-1] == p.dtype.itemsize
+                and offset == draft.operand(run[-1], hbm)[1] + wide
+            ):
                 run.append(i)
             else:
                 open_[key] = [i]

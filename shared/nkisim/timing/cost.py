@@ -3,6 +3,7 @@
 The engine cycles come from the formula that the instruction's row names (`isa/formulas.py`);
 clocks, latencies and the constants of DMA from `hw`.
 """
+
 from __future__ import annotations
 
 import math
@@ -10,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ..chip.hw import NeuronCore
 from ..chip.memory import HBM, PSUM, SBUF
-from ..trace.trace import Kind, Pattern
+from ..trace.trace import OpSpec, Pattern
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,10 @@ class Work:
 
     interval_us: float
     latency_us: float
-    psum: bool = False          # touches PSUM, resp. SBUF: for ports that engines share
+    psum: bool = False  # touches PSUM, resp. SBUF: for ports that engines share
     sbuf: bool = False
-    table: str = ""             # activation table that has to be loaded
-    rows: float = 1.0           # share of the rows of the Tensor Engine that work
+    table: str = ""  # activation table that has to be loaded
+    rows: float = 1.0  # share of the rows of the Tensor Engine that work
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,12 @@ class Transfer:
 
     us: float
     engines: int
-    descriptors: int            # in all
-    rows: int                   # contiguous pieces, as descriptor generation sees them
+    descriptors: int  # in all
+    rows: int  # contiguous pieces, as descriptor generation sees them
     nbytes: int
     hbm_read: int
     hbm_write: int
-    triggers: float = 1.0       # less: a share of a larger DMA, and of its trigger
+    triggers: float = 1.0  # less: a share of a larger DMA, and of its trigger
 
 
 def trigger_us(x: Transfer, hw: NeuronCore) -> float:
@@ -61,12 +62,12 @@ def issue_us(x: Transfer, hw: NeuronCore, dge: bool) -> float:
     return descriptors_us(x, hw) if dge and hw.hwdge else trigger_us(x, hw)
 
 
-def work(kind: Kind, hw: NeuronCore, engine: str) -> Work:
+def work(kind: OpSpec, hw: NeuronCore, engine: str) -> Work:
     """Return what an instruction of a compute engine costs when it runs on `engine`."""
     t = hw.timing
     busy = kind.row.cost(kind, hw, engine) / hw.ghz(engine) / 1e3
     table, rows = "", 1.0
-    if engine == "tensor":                  # the gap is in the formulas, in cycles
+    if engine == "tensor":  # the gap is in the formulas, in cycles
         gap, fixed = 0.0, t.pe_latency_us
         rows = kind.operands[kind.outputs].shape[0] / hw.pmax
     elif engine == "scalar":
@@ -82,12 +83,13 @@ def work(kind: Kind, hw: NeuronCore, engine: str) -> Work:
         gap, fixed = t.pool_gap_us, t.pool_latency_us
     kinds = {p.kind for p in kind.operands}
     interval = busy + gap
-    if engine != "tensor":                  # the shortest instruction has its gap in it
+    if engine != "tensor":  # the shortest instruction has its gap in it
         interval = max(interval, t.min_interval_cycles / hw.ghz(engine) / 1e3)
     return Work(interval, busy + fixed, PSUM in kinds, SBUF in kinds, table, rows)
 
 
 # -- DMA -------------------------------------------------------------------------------------------
+
 
 def _runs(p: Pattern, partitions: bool) -> int:
     """Return the bytes of the contiguous pieces of a pattern; SBUF partitions never join."""
@@ -104,64 +106,119 @@ def _runs(p: Pattern, partitions: bool) -> int:
     return run
 
 
-def _as_one(kind: Kind) -> Kind:
+def _apart(p: Pattern) -> bool:
+    """Return whether the elements of a row lie apart, so that each is moved by itself.
+
+    The rate of a DMA that transposes is that of whole rows on both sides.
+    """
+    rows = p.shape[0] if p.kind is SBUF else 1
+    return p.elements > rows and _runs(p, p.kind is SBUF) == p.dtype.itemsize
+
+
+def _as_one(kind: OpSpec) -> OpSpec:
     """Return the DMA of many equal pieces that follow each other as one of wide rows."""
     n = kind.outputs
-    wide = tuple(replace(p, shape=(*p.shape[:-1], n * p.shape[-1]))
-                 for p in (kind.operands[0], kind.operands[n]))
+    wide = tuple(
+        replace(p, shape=(*p.shape[:-1], n * p.shape[-1]))
+        for p in (kind.operands[0], kind.operands[n])
+    )
     return replace(kind, operands=wide, outputs=1)
 
 
-def transfer(kind: Kind, hw: NeuronCore) -> Transfer:
+def _source(kind: OpSpec) -> Pattern:
+    """Return what a DMA reads, element by element of what it writes: a value may be repeated.
+
+    A number is in no tile, and an index tile is not what is moved: then it is as `dst` is.
+    """
+    dst, srcs = kind.operands[0], kind.sources
+    for p in srcs:
+        if p.elements == dst.elements:
+            return p
+    for p in () if kind.indirect else srcs:
+        if len(p.shape) == len(dst.shape) and all(n in (1, m) for n, m in zip(p.shape, dst.shape)):
+            return replace(
+                p,
+                shape=dst.shape,
+                strides=tuple(s if n == m else 0 for n, m, s in zip(p.shape, dst.shape, p.strides)),
+            )
+    return dst
+
+
+def transfer(kind: OpSpec, hw: NeuronCore) -> Transfer:
     """Return the descriptors of a DMA, and the time they take on the engines it uses.
 
     A DMA engine serves 8 partitions. A descriptor moves one piece that is contiguous on both
     sides; pieces of neighbouring partitions share one if they follow each other in HBM.
     """
     t = hw.timing
-    if kind.outputs > 1:                            # neighbours that the compiler merged
+    if kind.outputs > 1:  # neighbours that the compiler merged
         kind = _as_one(kind)
     dst = kind.operands[0]
-    srcs = kind.operands[kind.outputs:]
+    srcs = kind.sources
     indirect, moved = kind.indirect, kind.moved
-    src = moved if kind.scatters else next((p for p in srcs if p.elements == dst.elements), dst)
+    src = moved if kind.scatters else _source(kind)
     chip = dst if dst.kind is SBUF else src if src.kind is SBUF else None
-    item = max(dst.dtype.itemsize, src.dtype.itemsize)
+    sides = [dst, src, *kind.sides]
+    item = max(p.dtype.itemsize for p in sides)
     nbytes = max(1, moved.elements * item)
-    if indirect:                                    # rows chosen at run time: one piece each
-        rows = moved.shape[0]
-        run = nbytes // rows
-    elif kind.row.transposes:                       # element by element
+    if kind.row.transposes:  # element by element
         run = src.dtype.itemsize
-    else:
-        run = min(_runs(dst, dst.kind is SBUF) * nbytes // (dst.elements * dst.dtype.itemsize),
-                  _runs(src, src.kind is SBUF) * nbytes // (src.elements * src.dtype.itemsize))
+    else:  # a piece is one on all sides
+        pieces_of = kind.sides if indirect else sides
+        run = min(
+            (_runs(p, p.kind is SBUF) * item // p.dtype.itemsize for p in pieces_of), default=nbytes
+        )
+    if indirect:  # rows chosen at run time never join
+        run = min(run, nbytes // moved.shape[0])
+        if kind.form.run:
+            run = min(run, kind.form.run * item)
+        if chip is not None:
+            run = min(run, _runs(chip, True) * item // chip.dtype.itemsize)
     run = max(1, run)
     pieces = max(1, math.ceil(nbytes / run))
-    if chip is None:                                # HBM to HBM: cut evenly
+    if chip is None:  # HBM to HBM: cut evenly
         engines = min(hw.dma_engines, max(1, nbytes // t.dma_split_bytes))
-    else:
-        engines = min(hw.dma_engines, math.ceil(chip.shape[0] / (hw.pmax // hw.dma_engines)))
-    per_engine = math.ceil(pieces / engines)
-    share = nbytes / engines
+        part = 1 / engines
+    else:  # the last engine may have less to do
+        served = hw.pmax // hw.dma_engines
+        engines = min(hw.dma_engines, math.ceil(chip.shape[0] / served))
+        part = min(1.0, served / chip.shape[0])
+    per_engine = math.ceil(pieces * part)
+    share = nbytes * part
     hbm = src if src.kind is HBM else dst
-    joined = chip is not None and not indirect and run * chip.shape[0] == nbytes \
+    joined = (
+        chip is not None
+        and not indirect
+        and run * chip.shape[0] == nbytes
         and _runs(hbm, False) >= nbytes
-    if joined:                                      # whole partitions that follow each other
+    )
+    if joined:  # whole partitions that follow each other
         per_engine = max(1, min(per_engine, math.ceil(share / t.dma_packet_bytes)))
         pieces = per_engine * engines
     each = share / per_engine
-    slower = t.dma_small_write_factor \
-        if dst.kind is HBM and each <= t.dma_small_write_bytes else 1.0
-    ns = per_engine * max(t.dma_descriptor_floor_ns,
-                          t.dma_descriptor_ns + slower * each / t.dma_engine_gbps)
-    if joined and chip is not None:                 # each partition is still addressed
-        ns = max(ns, chip.shape[0] / engines * t.dma_descriptor_floor_ns)
-    if kind.row.transposes:
-        ns = moved.elements / engines * t.dma_transpose_ns
+    slower = (
+        t.dma_small_write_factor if dst.kind is HBM and each <= t.dma_small_write_bytes else 1.0
+    )
+    ns = per_engine * max(
+        t.dma_descriptor_floor_ns, t.dma_descriptor_ns + slower * each / t.dma_engine_gbps
+    )
+    if joined and chip is not None:  # each partition is still addressed
+        ns = max(ns, chip.shape[0] * part * t.dma_descriptor_floor_ns)
+    if kind.row.transposes:  # no sooner than the bytes of a plain copy
+        best = max(moved.elements * part * t.dma_transpose_ns, share / t.dma_engine_gbps)
+        ns = max(best, ns) if indirect or _apart(src) or _apart(dst) else best
         pieces = src.shape[0] if len(src.shape) > 1 else 1
     if kind.adds:
         ns *= t.dma_rmw_factor
+    elif not kind.scatters and len(srcs) > 1:  # a sum reads each source, and adds
+        ns *= len(srcs) * t.dma_rmw_factor
     rows = max(1, chip.shape[0] if chip is not None else pieces)
-    return Transfer((ns + t.dma_semaphore_ns) / 1e3, engines, pieces, rows, nbytes,
-                    kind.read_bytes, kind.write_bytes)
+    return Transfer(
+        (ns + t.dma_semaphore_ns) / 1e3,
+        engines,
+        pieces,
+        rows,
+        nbytes,
+        kind.read_bytes,
+        kind.write_bytes,
+    )

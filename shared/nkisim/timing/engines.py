@@ -4,6 +4,7 @@ A queue says when it looks for work by an event (time, number of the queue) in t
 (events.py). Whatever is done once an instruction lies in few calls and plain attributes: these are
 the inner loops of a prediction. All times are microseconds.
 """
+
 from __future__ import annotations
 
 from array import array
@@ -21,7 +22,7 @@ NEVER = float("inf")
 class Engine:
     """A compute engine and its queue: of the instructions in its window it takes the first ready.
 
-    `todo`: its instructions in program order, of which those before `limit` are in the window or
+    `todo`: its instructions in program order; those before `limit` are in the window or
     have run; those from `end` on wait until all before have begun, and `held` places of the window
     with them; `fences`: the ends to come, the next one last; `ready`: heap of those that can run,
     by program order; `coming`: heap of (when its data are there, instruction); `free`: when the
@@ -29,11 +30,31 @@ class Engine:
     `cost`: (interval, latency, activation table) by kind.
     """
 
-    __slots__ = ("number", "todo", "end", "limit", "window", "held", "fences", "ready", "coming",
-                 "free", "due", "done", "cost", "events")
+    __slots__ = (
+        "number",
+        "todo",
+        "end",
+        "limit",
+        "window",
+        "held",
+        "fences",
+        "ready",
+        "coming",
+        "free",
+        "due",
+        "done",
+        "cost",
+        "events",
+    )
 
-    def __init__(self, number: int, todo: list[int], window: int,
-                 cost: list[tuple[float, float, str]], events: list):
+    def __init__(
+        self,
+        number: int,
+        todo: list[int],
+        window: int,
+        cost: list[tuple[float, float, str]],
+        events: list,
+    ):
         self.number, self.todo, self.end, self.limit = number, todo, len(todo), window
         self.window, self.held, self.fences = window, 0, list[int]()
         self.cost, self.events = cost, events
@@ -56,11 +77,11 @@ class Engine:
         first, self.end = self.end, self.fences.pop()
         self.limit = min(self.end, first + self.window)
         self.held -= self.limit - first
-        return self.todo[first:self.limit]
+        return self.todo[first : self.limit]
 
     def begin(self, missing: list[int], when: list[float]) -> None:
         """Make ready what waits for nothing; some may not begin at once."""
-        for i in self.todo[:self.limit]:
+        for i in self.todo[: self.limit]:
             if not missing[i]:
                 if when[i]:
                     self.wake(i, when[i])
@@ -80,7 +101,7 @@ class Engine:
     def wake(self, i: int, at: float) -> None:
         """Note that an instruction in the window can run from `at` on."""
         heappush(self.coming, (at, i))
-        if at < self.free:                  # look(at), written out: this is done very often
+        if at < self.free:  # look(at), written out: this is done very often
             at = self.free
         if at < self.due:
             self.due = at
@@ -106,7 +127,7 @@ class TensorEngine(Engine):
     """The Tensor Engine, whose clock is full only while it has much to do.
 
     Time is cut into windows. After one in which the engine was busy for more than a share `full`,
-    its clock is full; after one of `half` or less it is half; else it stays. Nobody knows to the
+    its clock is full; after one of `half` or less it is half; else it stays. No source says to the
     instruction what falls into which window, so a share is taken to be anything within `spread`
     of what it is here, and `warm` is how likely the clock is full: what an instruction takes is
     the mean, and no kernel is half as fast for a hair. An instruction counts for the `rows` of
@@ -115,18 +136,36 @@ class TensorEngine(Engine):
     `busy`: how long altogether. `warmer`: (interval, latency, what counts) by kind at full clock.
     """
 
-    __slots__ = ("window_us", "full", "half", "spread", "cold", "until", "used", "warm", "busy",
-                 "warmer")
+    __slots__ = (
+        "window_us",
+        "full",
+        "half",
+        "spread",
+        "cold",
+        "until",
+        "used",
+        "warm",
+        "busy",
+        "warmer",
+    )
 
-    def __init__(self, number: int, todo: list[int], window: int,
-                 cost: list[tuple[float, float, str]], events: list, t: Timing,
-                 rows: list[float]):
+    def __init__(
+        self,
+        number: int,
+        todo: list[int],
+        window: int,
+        cost: list[tuple[float, float, str]],
+        events: list,
+        t: Timing,
+        rows: list[float],
+    ):
         super().__init__(number, todo, window, cost, events)
         self.warmer = [(us, latency, us * share) for (us, latency, _), share in zip(cost, rows)]
         self.window_us, self.cold = t.pe_window_us, t.pe_cold_factor
         self.full, self.half, self.spread = (
             t.pe_window_us * share
-            for share in (t.pe_full_share, t.pe_half_share, t.pe_share_spread))
+            for share in (t.pe_full_share, t.pe_half_share, t.pe_share_spread)
+        )
         self.until, self.used, self.warm, self.busy = t.pe_window_us, 0.0, 0.0, 0.0
         if not self.window_us:
             self.warm = 1.0
@@ -151,11 +190,12 @@ class TensorEngine(Engine):
         over = self.free - self.until if self.free > self.until else 0.0
         while at >= self.until:
             here = self.used - over
-            self.warm += ((1.0 - self.warm) * self._likely(here - self.full)
-                          - self.warm * self._likely(self.half - here))
+            self.warm += (1.0 - self.warm) * self._likely(
+                here - self.full
+            ) - self.warm * self._likely(self.half - here)
             self.used, over = over, max(0.0, over - self.window_us)
             self.until += self.window_us
-            if not self.used:                           # nothing until then
+            if not self.used:  # nothing until then
                 gone = (at - self.until) // self.window_us
                 if gone >= 0:
                     self.warm = 0.0
@@ -173,8 +213,15 @@ class ScalarEngine(Engine):
 
     __slots__ = ("table", "load_us")
 
-    def __init__(self, number: int, todo: list[int], window: int,
-                 cost: list[tuple[float, float, str]], events: list, t: Timing):
+    def __init__(
+        self,
+        number: int,
+        todo: list[int],
+        window: int,
+        cost: list[tuple[float, float, str]],
+        events: list,
+        t: Timing,
+    ):
         super().__init__(number, todo, window, cost, events)
         self.table, self.load_us = "", t.act_table_us
 
@@ -195,8 +242,9 @@ class SharedMemory:
 
     __slots__ = ("bank_of", "ports", "interval", "bank_free", "port_free")
 
-    def __init__(self, bank_of: dict[int, int], ports: list[tuple[int, ...]],
-                 interval: list[float]):
+    def __init__(
+        self, bank_of: dict[int, int], ports: list[tuple[int, ...]], interval: list[float]
+    ):
         self.bank_of, self.ports, self.interval = bank_of, ports, interval
         self.bank_free: dict[int, float] = {}
         self.port_free = [0.0, 0.0]
@@ -219,18 +267,38 @@ class SharedMemory:
 class DmaQueue:
     """A queue that triggers DMAs: in program order, each when its data are there.
 
-    `todo`: its DMAs, of which those before `limit` - 1 are triggered; `free`: when the queue is;
+    `todo`: its DMAs; those before `limit` - 1 are triggered; `free`: when the queue is;
     `arrivals`: events (time, QUEUES + DMA) at which they get to the DMA engines, in order; only
     the first of them is in the heap. `again`: the event of the next one, when the first has been
     served; `done`: when it was seen to be. `cost`: microseconds of a trigger, by kind;
     `lead`: from a trigger to the engines.
     """
 
-    __slots__ = ("todo", "limit", "free", "done", "again", "arrivals", "cost", "kind_of", "events",
-                 "issue", "missing", "lead")
+    __slots__ = (
+        "todo",
+        "limit",
+        "free",
+        "done",
+        "again",
+        "arrivals",
+        "cost",
+        "kind_of",
+        "events",
+        "issue",
+        "missing",
+        "lead",
+    )
 
-    def __init__(self, todo: list[int], cost: list[float], kind_of: list[int], events: list,
-                 issue: list[float], missing: list[int], lead: float):
+    def __init__(
+        self,
+        todo: list[int],
+        cost: list[float],
+        kind_of: list[int],
+        events: list,
+        issue: list[float],
+        missing: list[int],
+        lead: float,
+    ):
         self.todo, self.cost, self.kind_of, self.events = todo, cost, kind_of, events
         self.issue, self.missing = issue, missing
         self.lead = lead
@@ -248,7 +316,7 @@ class DmaQueue:
             i = todo[h]
             if missing[i]:
                 break
-            at = issue[i]                   # until now: when its data are there
+            at = issue[i]  # until now: when its data are there
             if at < now:
                 issue[i] = at = now
             now = at + self.cost[self.kind_of[i]]
@@ -363,7 +431,7 @@ class CappedDmaEngines(DmaEngines):
     def serve(self, i: int, kind: int, at: float) -> tuple[float, float]:
         begin, done = super().serve(i, kind, at)
         self.hbm_free = max(self.hbm_free, begin) + self.hbm_us[kind]
-        if self.hbm_free > done:            # its engines wait for HBM
+        if self.hbm_free > done:  # its engines wait for HBM
             done, count = self.hbm_free, self.cost[kind][1]
             noted = count if self.uneven and self.uneven[-1] == len(self.served) - 1 else 1
             self.ends[-noted:] = array("d", [done] * noted)

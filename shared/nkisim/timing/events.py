@@ -1,13 +1,14 @@
 """The run itself: engines, DMA queues, DMA engines and banks of PSUM, in order of time.
 
 Events are (time, queue) "this engine looks for work" and (time, QUEUES + instruction) "this DMA
-reaches its engines", of which each DMA queue has one in the heap. An engine takes, of the next
+reaches its engines": one in the heap for each DMA queue. An engine takes, of the next
 `window` instructions of its queue, the first that is ready; DMA triggers stay in order. What
 several compete for (DMA engines, memory ports, banks of PSUM) is served in order of time.
 
 This is the inner loop of a prediction: `_Run.run` goes round once an instruction, on flat lists and
 local names; what it decides between lies in engines.py.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -38,48 +39,61 @@ class Times:
 
     issue: list[float]
     start: list[float]
-    seen: list[float]           # by those who wait for it
-    pred: list[int]             # what it waited for last, or -1
-    dma: np.ndarray             # DMAs as they were served
-    dma_ends: np.ndarray        # when each of their engines was done
+    seen: list[float]  # by those who wait for it
+    pred: list[int]  # what it waited for last, or -1
+    dma: np.ndarray  # DMAs as they were served
+    dma_ends: np.ndarray  # when each of their engines was done
     pe_busy: float
-    dma_busy: float             # of all DMA engines
-    psum_missing: int           # bytes per partition of PSUM that were lent to end a deadlock
+    dma_busy: float  # of all DMA engines
+    psum_missing: int  # bytes per partition of PSUM that were lent to end a deadlock
 
 
-def _ports(deps: Dependencies, works: list[cost.Work | None], queue_of: list[int]
-           ) -> list[tuple[int, ...]]:
+def _ports(
+    deps: Dependencies, works: list[cost.Work | None], queue_of: list[int]
+) -> list[tuple[int, ...]]:
     """Return the shared memory ports that each kind needs: 0 is SBUF between DVE and POOL, 1 is
     PSUM between DVE and ACT. A port that one engine alone uses does not count."""
     sides = ((DVE, POOL), (DVE, ACT))
     used = set(np.unique(deps.kind).tolist())
-    wants = [[p for p, side in enumerate(sides) if k in used and q in side
-              and w is not None and (w.sbuf, w.psum)[p]]
-             for k, (q, w) in enumerate(zip(queue_of, works))]
-    both = {p for p in (0, 1)
-            if len({q for q, mine in zip(queue_of, wants) if p in mine}) == 2}
+    wants = [
+        [
+            p
+            for p, side in enumerate(sides)
+            if k in used and q in side and w is not None and (w.sbuf, w.psum)[p]
+        ]
+        for k, (q, w) in enumerate(zip(queue_of, works))
+    ]
+    both = {p for p in (0, 1) if len({q for q, mine in zip(queue_of, wants) if p in mine}) == 2}
     return [tuple(p for p in mine if p in both) for mine in wants]
 
 
-def run(deps: Dependencies, queue_of_kind: list[int], works: list[cost.Work | None],
-        transfers: list[cost.Transfer | None], hw: NeuronCore, dge: int, window: int) -> Times:
+def run(
+    deps: Dependencies,
+    queue_of_kind: list[int],
+    works: list[cost.Work | None],
+    transfers: list[cost.Transfer | None],
+    hw: NeuronCore,
+    dge: int,
+    window: int,
+) -> Times:
     """Run everything; `queue_of_kind`, `works` and `transfers` are by kind.
 
     `dge`: how many units make descriptors meanwhile; 0: all were made by the compiler.
     """
-    return _Run(deps, queue_of_kind, works, transfers, hw, dge if hw.hwdge else 0,
-                window).run()
+    return _Run(deps, queue_of_kind, works, transfers, hw, dge if hw.hwdge else 0, window).run()
 
 
-def _shared(deps: Dependencies, works: list[cost.Work | None], queue_of_kind: list[int],
-            hw: NeuronCore) -> SharedMemory | None:
+def _shared(
+    deps: Dependencies, works: list[cost.Work | None], queue_of_kind: list[int], hw: NeuronCore
+) -> SharedMemory | None:
     """Return what engines exclude each other from, None if that is nothing."""
     ports = _ports(deps, works, queue_of_kind) if hw.timing.shared_ports else []
     banks = deps.contended if hw.timing.shared_banks else {}
     if not any(ports) and not banks:
         return None
-    return SharedMemory(banks, ports if any(ports) else [],
-                        [0.0 if w is None else w.interval_us for w in works])
+    return SharedMemory(
+        banks, ports if any(ports) else [], [0.0 if w is None else w.interval_us for w in works]
+    )
 
 
 def _dma_engines(transfers: list[cost.Transfer | None], hw: NeuronCore) -> DmaEngines:
@@ -91,8 +105,11 @@ def _dma_engines(transfers: list[cost.Transfer | None], hw: NeuronCore) -> DmaEn
     if 2 * hw.dma_engines * hw.timing.dma_engine_gbps <= hw.hbm_gbps:
         return DmaEngines(hw.dma_engines, times)
     rate = hw.hbm_gbps * 1e3
-    return CappedDmaEngines(hw.dma_engines, times, [
-        0.0 if x is None else (x.hbm_read + x.hbm_write) / rate for x in transfers])
+    return CappedDmaEngines(
+        hw.dma_engines,
+        times,
+        [0.0 if x is None else (x.hbm_read + x.hbm_write) / rate for x in transfers],
+    )
 
 
 class _Run:
@@ -104,13 +121,42 @@ class _Run:
     waits for it; `pred`: whom it waited for last. `tile_of`, `left`, `need_banks`: see Banks.
     """
 
-    __slots__ = ("deps", "kind_of", "queue_of", "succ", "first_succ", "missing", "place", "start",
-                 "issue", "when", "seen", "pred", "events", "queues", "tensor", "dma", "after_dma",
-                 "generators", "shared", "banks", "need_banks", "tile_of", "left")
+    __slots__ = (
+        "deps",
+        "kind_of",
+        "queue_of",
+        "succ",
+        "first_succ",
+        "missing",
+        "place",
+        "start",
+        "issue",
+        "when",
+        "seen",
+        "pred",
+        "events",
+        "queues",
+        "tensor",
+        "dma",
+        "after_dma",
+        "generators",
+        "shared",
+        "banks",
+        "need_banks",
+        "tile_of",
+        "left",
+    )
 
-    def __init__(self, deps: Dependencies, queue_of_kind: list[int],
-                 works: list[cost.Work | None], transfers: list[cost.Transfer | None],
-                 hw: NeuronCore, dge: int, window: int):
+    def __init__(
+        self,
+        deps: Dependencies,
+        queue_of_kind: list[int],
+        works: list[cost.Work | None],
+        transfers: list[cost.Transfer | None],
+        hw: NeuronCore,
+        dge: int,
+        window: int,
+    ):
         n = len(deps.kind)
         self.deps = deps
         self.kind_of = deps.kind.tolist()
@@ -122,17 +168,30 @@ class _Run:
         self.issue = self.when = [0.0] * n if deps.release is None else deps.release.tolist()
         self.events: list[tuple[float, int]] = []
         self.banks = Banks(deps, hw.psum_bytes, hw.timing.compiler_psum_share)
-        self.need_banks, self.tile_of, self.left = (self.banks.need, self.banks.tile,
-                                                    self.banks.left)
+        self.need_banks, self.tile_of, self.left = (
+            self.banks.need,
+            self.banks.tile,
+            self.banks.left,
+        )
         self.shared = _shared(deps, works, queue_of_kind, hw)
         self.dma = _dma_engines(transfers, hw)
-        self.generators = DescriptorGenerators(dge, [
-            0.0 if x is None else cost.descriptors_us(x, hw) for x in transfers]) if dge else None
+        self.generators = (
+            DescriptorGenerators(
+                dge, [0.0 if x is None else cost.descriptors_us(x, hw) for x in transfers]
+            )
+            if dge
+            else None
+        )
         self.after_dma = hw.timing.dma_read_us + hw.timing.dma_done_us
         self._make_queues(works, transfers, hw, window)
 
-    def _make_queues(self, works: list[cost.Work | None], transfers: list[cost.Transfer | None],
-                     hw: NeuronCore, window: int) -> None:
+    def _make_queues(
+        self,
+        works: list[cost.Work | None],
+        transfers: list[cost.Transfer | None],
+        hw: NeuronCore,
+        window: int,
+    ) -> None:
         """Make the queues, and let them begin."""
         t, queue = hw.timing, self.deps.queue
         items = [np.flatnonzero(queue == q) for q in range(QUEUES)]
@@ -143,17 +202,39 @@ class _Run:
             places[some] = np.arange(len(some))
         self.place = places.tolist()
         todo = [some.tolist() for some in items]
-        costs = [(0.0, 0.0, "") if w is None else (w.interval_us, w.latency_us + t.hop_us, w.table)
-                 for w in works]
-        self.tensor = TensorEngine(PE, todo[PE], window, costs, self.events, t,
-                                   [1.0 if w is None else w.rows for w in works])
+        costs = [
+            (0.0, 0.0, "") if w is None else (w.interval_us, w.latency_us + t.hop_us, w.table)
+            for w in works
+        ]
+        self.tensor = TensorEngine(
+            PE,
+            todo[PE],
+            window,
+            costs,
+            self.events,
+            t,
+            [1.0 if w is None else w.rows for w in works],
+        )
         special: dict[int, Engine] = {
-            PE: self.tensor, ACT: ScalarEngine(ACT, todo[ACT], window, costs, self.events, t)}
-        engines = [special.get(q) or Engine(q, todo[q], window, costs, self.events)
-                   for q in range(LOADS)]
+            PE: self.tensor,
+            ACT: ScalarEngine(ACT, todo[ACT], window, costs, self.events, t),
+        }
+        engines = [
+            special.get(q) or Engine(q, todo[q], window, costs, self.events) for q in range(LOADS)
+        ]
         trigger_us = [0.0 if x is None else cost.trigger_us(x, hw) for x in transfers]
-        dma_queues = [DmaQueue(todo[q], trigger_us, self.kind_of, self.events, self.issue,
-                               self.missing, t.dma_start_us) for q in range(LOADS, QUEUES)]
+        dma_queues = [
+            DmaQueue(
+                todo[q],
+                trigger_us,
+                self.kind_of,
+                self.events,
+                self.issue,
+                self.missing,
+                t.dma_start_us,
+            )
+            for q in range(LOADS, QUEUES)
+        ]
         self.queues: list = [*engines, *dma_queues]
         self.queue_of = [self.queues[q] for q in queue.tolist()]
         for q, fences in self.deps.fences.items():
@@ -170,22 +251,22 @@ class _Run:
         seen, when, pred, missing = self.seen, self.when, self.pred, self.missing
         succ, first_succ, kind_of = self.succ, self.first_succ, self.kind_of
         issue, start, need_banks, shared = self.issue, self.start, self.need_banks, self.shared
-        again: tuple[float, int] | None = None      # an event of the queue that ran last
+        again: tuple[float, int] | None = None  # an event of the queue that ran last
         while True:
             if again is not None:
                 at, q = heappushpop(events, again)
                 again = None
             elif events:
                 at, q = heappop(events)
-            elif self.banks.blocked:                # what holds PSUM waits for PSUM
+            elif self.banks.blocked:  # what holds PSUM waits for PSUM
                 i = self.banks.force()
                 queue_of[i].wake(i, queue_of[i].free)
                 continue
             else:
                 return self._times()
-            if q < QUEUES:                          # an engine looks for work
+            if q < QUEUES:  # an engine looks for work
                 queue = queues[q]
-                if at != queue.due:                 # it has looked earlier
+                if at != queue.due:  # it has looked earlier
                     continue
                 queue.due = NEVER
                 ready, coming = queue.ready, queue.coming
@@ -204,7 +285,7 @@ class _Run:
                 if i in need_banks and not self._take_banks(i, queue, at):
                     continue
                 ahead = queue.limit
-                if ahead < queue.end:               # the window moves on
+                if ahead < queue.end:  # the window moves on
                     queue.limit = ahead + 1
                     j = queue.todo[ahead]
                     if not missing[j]:
@@ -232,13 +313,13 @@ class _Run:
                 queue = queue_of[i]
                 serve(i, queue, at)
                 at, again = queue.done, queue.again
-            seen[i] = at                            # tell those who wait for it
-            tile = tile_of[i]                       # of the instruction in PSUM, -1 if none
-            if tile >= 0 and left[tile] > 1:        # others still use its only one
+            seen[i] = at  # tell those who wait for it
+            tile = tile_of[i]  # of the instruction in PSUM, -1 if none
+            if tile >= 0 and left[tile] > 1:  # others still use its only one
                 left[tile] -= 1
             elif tile != -1:
                 self._leave_banks(i, at)
-            for j in succ[first_succ[i]:first_succ[i + 1]]:
+            for j in succ[first_succ[i] : first_succ[i + 1]]:
                 if at > when[j]:
                     when[j] = at
                     pred[j] = i
@@ -255,7 +336,7 @@ class _Run:
             at = self.generators.make(kind, at)
         self.start[i], done = self.dma.serve(i, kind, at)
         done += self.after_dma
-        if done > queue.done:                       # completions stay in order on a queue
+        if done > queue.done:  # completions stay in order on a queue
             queue.done = done
         queue.next_arrival()
 
@@ -265,16 +346,25 @@ class _Run:
         if retry:
             engine.put_off(i, at, retry)
             return False
-        for j in self.banks.awake():                # they may try again
+        for j in self.banks.awake():  # they may try again
             self.queue_of[j].wake(j, at)
         return True
 
     def _leave_banks(self, i: int, at: float) -> None:
         """Give back the banks of tiles in PSUM that an instruction was the last to use."""
-        for j in self.banks.release(i, at):         # they may try again
+        for j in self.banks.release(i, at):  # they may try again
             self.queue_of[j].wake(j, at)
 
     def _times(self) -> Times:
         served, ends, dma_busy = self.dma.log(self.deps.kind)
-        return Times(self.issue, self.start, self.seen, self.pred, served, ends, self.tensor.busy,
-                     dma_busy, self.banks.forced)
+        return Times(
+            self.issue,
+            self.start,
+            self.seen,
+            self.pred,
+            served,
+            ends,
+            self.tensor.busy,
+            dma_busy,
+            self.banks.forced,
+        )

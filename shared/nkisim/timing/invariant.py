@@ -3,20 +3,22 @@
 Profiles of state-space kernels show the time of DVE without the products of two tiles that each
 iteration computes anew, and that of ACT without copies of broadcast rows out of PSUM.
 """
+
 from __future__ import annotations
+
+from collections import Counter
 
 import numpy as np
 
 from ..chip.hw import NeuronCore
 from ..chip.memory import PSUM, SBUF
-from ..isa import dve, pe
 from ..trace.footprint import Accesses, accesses
 from ..trace.rewrite import Draft
-from ..trace.trace import Kind, Trace
+from ..trace.trace import OpSpec, Trace
 from .moves import Moves, most_held
 
 _ENGINES = ("vector", "scalar", "any")
-_STATIC = "static_range"        # its iterations are instructions one after the other
+_STATIC = "static_range"  # its iterations are instructions one after the other
 
 
 class _Writers:
@@ -26,10 +28,10 @@ class _Writers:
         ev, vid = acc.ev, acc.vid
         count = len(acc.versions.storage)
         writes = ev["write"].astype(bool)
-        self.last = np.full(count, -1)                  # instruction that writes it last
+        self.last = np.full(count, -1)  # instruction that writes it last
         np.maximum.at(self.last, vid[writes], ev["instr"][writes])
         self.once = np.bincount(vid[writes], minlength=count) == 1
-        self.once[vid[writes & ~acc.whole]] = False     # all of it, by one instruction
+        self.once[vid[writes & ~acc.whole]] = False  # all of it, by one instruction
 
 
 def hoist_arithmetic(trace: Trace, hw: NeuronCore) -> Trace:
@@ -39,7 +41,7 @@ def hoist_arithmetic(trace: Trace, hw: NeuronCore) -> Trace:
     """
     fit = np.array([_plain(k) for k in trace.kinds] or [False])
     kinds, _, node = trace.instructions()
-    loop = _loops(trace)[node] if len(node) else node
+    loop, iteration = (x[node] for x in _loops(trace)) if len(node) else (node, node)
     mine = np.flatnonzero(fit[kinds] & (loop >= 0)) if len(kinds) else kinds
     if not len(mine):
         return trace
@@ -47,7 +49,7 @@ def hoist_arithmetic(trace: Trace, hw: NeuronCore) -> Trace:
     begin = np.full(len(trace.loop_kind) + 1, len(kinds))
     np.minimum.at(begin, loop, np.arange(len(kinds)))
     writers = _Writers(acc)
-    same = _alike(acc, writers, mine, loop, begin)
+    same = _alike(acc, writers, mine, loop, iteration, begin)
     draft = Draft(trace)
     moves, v = Moves(draft, acc), acc.versions
     room = hw.sbuf_usable_bytes - most_held(acc)
@@ -65,37 +67,53 @@ def hoist_arithmetic(trace: Trace, hw: NeuronCore) -> Trace:
     return draft.finish() if changed else trace
 
 
-def _plain(kind: Kind) -> bool:
-    """Tell whether an instruction computes one tile of SBUF from others, on DVE or ACT."""
+def _plain(kind: OpSpec) -> bool:
+    """Return whether an instruction computes one tile of SBUF from others, on DVE or ACT."""
     out, *others = kind.operands
-    return kind.engine in _ENGINES and kind.outputs == 1 and len(others) > 0 \
-        and out.kind is SBUF and all(p.kind in (SBUF, PSUM) for p in others) \
-        and not (kind.accumulate or kind.masked or kind.indirect or kind.row.merges
-                 or kind.inplace)
+    return (
+        kind.engine in _ENGINES
+        and kind.outputs == 1
+        and len(others) > 0
+        and out.kind is SBUF
+        and all(p.kind in (SBUF, PSUM) for p in others)
+        and not (kind.accumulate or kind.masked or kind.indirect or kind.row.merges or kind.inplace)
+    )
 
 
-def _loops(trace: Trace) -> np.ndarray:
-    """Return the loop around each iteration that is a loop for the compiler, -1 for none."""
-    loop = list(trace.node_loop)
-    for n, parent in enumerate(trace.node_parent):      # parents come first
+def _loops(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
+    """Return the loop around each node that is a loop for the compiler, -1 for none, and which
+    node is the iteration of it."""
+    loop, iteration = list(trace.node_loop), list(range(len(trace.node_loop)))
+    for n, parent in enumerate(trace.node_parent):  # parents come first
         if loop[n] >= 0 and trace.loop_kind[loop[n]] == _STATIC:
-            loop[n] = loop[parent]
-    return np.array(loop)
+            loop[n], iteration[n] = loop[parent], iteration[parent]
+    return np.array(loop), np.array(iteration)
 
 
-def _alike(acc: Accesses, writers: _Writers, mine: np.ndarray, loop: np.ndarray,
-           begin: np.ndarray) -> list[tuple[tuple[int, int], list[tuple[int, int]]]]:
-    """Return groups of (instruction, version that it makes) that compute the same in a loop."""
+def _alike(
+    acc: Accesses,
+    writers: _Writers,
+    mine: np.ndarray,
+    loop: np.ndarray,
+    iteration: np.ndarray,
+    begin: np.ndarray,
+) -> list[tuple[tuple[int, int], list[tuple[int, int]]]]:
+    """Return groups of (instruction, version that it makes) that compute the same in a loop.
+
+    Each group has one of every iteration. What is the same in some of them is none, nor is what an
+    iteration computes twice: nothing says that AWS's compiler looks for it.
+    """
     ev, vid = acc.ev, acc.vid
     chosen = np.zeros(len(acc.kinds), bool)
     chosen[mine] = True
     some = np.flatnonzero(chosen[ev["instr"]])
-    inside = ~ev["write"][some].astype(bool) \
-        & (writers.last[vid[some]] >= begin[loop[ev["instr"][some]]])
-    makes = np.zeros(len(writers.last), bool)           # versions that such an instruction makes
+    inside = ~ev["write"][some].astype(bool) & (
+        writers.last[vid[some]] >= begin[loop[ev["instr"][some]]]
+    )
+    makes = np.zeros(len(writers.last), bool)  # versions that such an instruction makes
     out = some[ev["write"][some].astype(bool)]
     makes[vid[out]] = True
-    changing = np.zeros(len(acc.kinds), bool)           # reads what others write in the loop
+    changing = np.zeros(len(acc.kinds), bool)  # reads what others write in the loop
     changing[ev["instr"][some[inside & ~makes[vid[some]]]]] = True
     uses: dict[int, list[tuple[int, int, int]]] = {}
     made: dict[int, int] = {}
@@ -106,40 +124,56 @@ def _alike(acc: Accesses, writers: _Writers, mine: np.ndarray, loop: np.ndarray,
         else:
             uses.setdefault(i, []).append((int(ev["operand"][e]), v, int(ev["offset"][e])))
     first: dict[tuple, tuple[int, int]] = {}
-    stands_for: dict[int, int] = {}                     # version -> that of the first iteration
+    stands_for: dict[int, int] = {}  # version -> that of the first iteration
     groups: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    fixed: set[tuple[int, int]] = set()                 # (loop, version) made by what is hoisted
+    fixed: set[tuple[int, int]] = set()  # (loop, version) made by what is hoisted
+    times: Counter[tuple] = Counter()  # of each in an iteration
+    lo = acc.versions.lo
     for i, v in sorted(made.items()):
         of = int(loop[i])
-        if not writers.once[v] or i not in uses or not all(
-                writers.last[u] < begin[of] or (of, u) in fixed for _, u, _ in uses[i]):
+        if (
+            not writers.once[v]
+            or i not in uses
+            or not all(writers.last[u] < begin[of] or (of, u) in fixed for _, u, _ in uses[i])
+        ):
             continue
         fixed.add((of, v))
-        key = (of, int(acc.kinds[i]), *((j, stands_for.get(u, u), at if u not in stands_for else 0)
-                                        for j, u, at in sorted(uses[i])))
-        home = first.setdefault(key, (i, v))
+        key = (
+            of,
+            int(acc.kinds[i]),
+            *(
+                (j, stands_for.get(u, u), at - int(lo[u]) if u in stands_for else at)
+                for j, u, at in sorted(uses[i])
+            ),
+        )
+        times[int(iteration[i]), key] += 1
+        home = first.setdefault((key, times[int(iteration[i]), key]), (i, v))
         stands_for[v] = home[1]
         if home[0] != i:
             groups.setdefault(home, []).append((i, v))
-    return list(groups.items())
+    trips = Counter(loop[np.unique(iteration, return_index=True)[1]].tolist())
+    return [
+        (home, others)
+        for home, others in groups.items()
+        if len(others) + 1 == trips[int(loop[home[0]])]
+    ]
 
 
 def keep_broadcasts(trace: Trace, hw: NeuronCore) -> Trace:
     """Let rows that the Tensor Engine broadcasts over partitions be read out of PSUM.
 
-    Only those of which a bank holds all, and which DVE and ACT alone read.
+    Only those that a bank holds whole, and that DVE and ACT alone read.
     """
-    if not any(k.row is pe.partition_broadcast.row for k in trace.kinds):
+    if not any(k.row.broadcasts_partitions for k in trace.kinds):
         return trace
     acc = accesses(trace, hw)
     ev, vid = acc.ev, acc.vid
     writers, v = _Writers(acc), acc.versions
-    rows = np.array([k.row is pe.partition_broadcast.row for k in trace.kinds])[acc.kinds]
-    copies = np.array([k.row is dve.tensor_copy.row and not k.masked for k in trace.kinds]
-                      )[acc.kinds]
+    rows = np.array([k.row.broadcasts_partitions for k in trace.kinds])[acc.kinds]
+    copies = np.array([k.row.copies and not k.masked for k in trace.kinds])[acc.kinds]
     able = np.array([k.engine in _ENGINES for k in trace.kinds])[acc.kinds]
     writes = ev["write"].astype(bool)
-    hard = np.zeros(len(v.storage), bool)               # somebody else reads it
+    hard = np.zeros(len(v.storage), bool)  # another instruction reads it
     hard[vid[~writes & ~able[ev["instr"]]]] = True
     draft = Draft(trace)
     moves = Moves(draft, acc)
@@ -149,13 +183,20 @@ def keep_broadcasts(trace: Trace, hw: NeuronCore) -> Trace:
     for e in np.flatnonzero(writes & of_copy).tolist():
         i, to = int(ev["instr"][e]), int(vid[e])
         of = source.get(i, -1)
-        if of < 0 or not (writers.once[of] and rows[writers.last[of]] and writers.once[to]) \
-                or hard[to] or v.bytes[to] > hw.psum_bank_bytes:
+        if (
+            of < 0
+            or not (writers.once[of] and rows[writers.last[of]] and writers.once[to])
+            or hard[to]
+            or v.bytes[to] > hw.psum_bank_bytes
+        ):
             continue
         here, there = (trace.storages[int(v.storage[x])] for x in (of, to))
         kind = draft.kind_of(i)
-        if here.row_bytes != there.row_bytes or kind.operands[0].shape != kind.operands[1].shape \
-                or kind.operands[0].dtype != kind.operands[1].dtype:
+        if (
+            here.row_bytes != there.row_bytes
+            or kind.operands[0].shape != kind.operands[1].shape
+            or kind.operands[0].dtype != kind.operands[1].dtype
+        ):
             continue
         moves.move(to, here.id, int(v.lo[of] - v.lo[to]), memory=PSUM)
         draft.drop(i)

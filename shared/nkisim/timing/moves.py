@@ -1,4 +1,5 @@
 """Versions of tiles that go to other memory when the compiler changes a trace."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -14,8 +15,7 @@ class Moves:
     def __init__(self, draft: Draft, acc: Accesses):
         self.draft, self.acc = draft, acc
         self.order = np.argsort(acc.vid, kind="stable")
-        self.begin = np.searchsorted(acc.vid[self.order],
-                                     np.arange(len(acc.versions.storage) + 1))
+        self.begin = np.searchsorted(acc.vid[self.order], np.arange(len(acc.versions.storage) + 1))
 
     def storage(self, v: int) -> int:
         """Return a new storage for version `v`."""
@@ -24,7 +24,7 @@ class Moves:
     def move(self, v: int, storage: int, shift: int = 0, memory: str | None = None) -> None:
         """Move all accesses to version `v`, `shift` bytes further; to another memory if asked."""
         ev = self.acc.ev
-        for e in self.order[self.begin[v]:self.begin[v + 1]].tolist():
+        for e in self.order[self.begin[v] : self.begin[v + 1]].tolist():
             self.draft.move(int(ev["instr"][e]), int(ev["operand"][e]), storage, memory, shift)
 
 

@@ -5,6 +5,7 @@ of its own, and places tiles in memory by that schedule. So on the chip a load w
 engine that uses it has come that near; where the estimate is too short, as for loads of few bytes,
 the engine then waits for its data, however much memory there is.
 """
+
 from __future__ import annotations
 
 import math
@@ -14,18 +15,18 @@ import numpy as np
 
 from ..chip.hw import NeuronCore
 from ..trace.footprint import LOADS, Dependencies
-from ..trace.trace import Kind
-from . import cost, spill
+from ..trace.trace import OpSpec
+from . import cost
 
 #: multiples of it lie evenly between whole numbers, however many are taken (the golden ratio)
 EVENLY = (math.sqrt(5.0) - 1.0) / 2.0
 
 
 def _first_uses(deps: Dependencies) -> tuple[np.ndarray, np.ndarray]:
-    """Return the loads that somebody waits for, and who does so first, in program order."""
+    """Return the loads that are waited for, and their first reader, in program order."""
     loads = deps.queue[deps.before] == LOADS
-    mine = deps.before[loads]                           # sorted, and who waits as well
-    fresh = np.append(True, mine[1:] != mine[:-1])[:len(mine)]
+    mine = deps.before[loads]  # sorted, and who waits as well
+    fresh = np.append(True, mine[1:] != mine[:-1])[: len(mine)]
     return mine[fresh], deps.after[loads][fresh]
 
 
@@ -33,50 +34,68 @@ def by_use(deps: Dependencies) -> np.ndarray:
     """Return the loads in the order in which what they load is used first.
 
     Of those that the same instruction uses, the one that may be triggered earlier comes first;
-    what nobody uses keeps its place. No load gets behind one that it waits for: whatever frees its
-    memory comes before it in the program, and so uses nothing that is used later.
+    what nobody uses comes last, so that nothing that is used waits for it. A load whose place
+    another load takes is used when that one is. No load gets behind one that it waits for: whatever
+    frees its memory comes before it in the program, and so uses nothing that is used later.
     """
     mine = np.flatnonzero(deps.queue == LOADS)
-    last = np.full(len(deps.queue), -1)                 # that each waits for
-    use = np.arange(len(deps.queue))
+    last = np.full(len(deps.queue), -1)  # that each waits for
     before, after = deps.waits()
     np.maximum.at(last, after, before)
-    loads, users = _first_uses(deps)
-    use[loads] = users
+    use = np.arange(len(deps.queue))
+    use[mine] += len(use)
+    of_load = deps.queue[deps.before] == LOADS
+    pairs = zip(deps.before[of_load][::-1].tolist(), deps.after[of_load][::-1].tolist())
+    for load, user in pairs:  # the last load first: who uses one comes after it
+        use[load] = min(use[load], use[user])
     return mine[np.lexsort((last[mine], use[mine]))]
 
 
-def leads(deps: Dependencies, kinds: Sequence[Kind], works: list[cost.Work | None],
-          transfers: list[cost.Transfer | None], hw: NeuronCore) -> tuple[np.ndarray, np.ndarray]:
+def leads(
+    deps: Dependencies,
+    kinds: Sequence[OpSpec],
+    works: list[cost.Work | None],
+    transfers: list[cost.Transfer | None],
+    hw: NeuronCore,
+) -> tuple[np.ndarray, np.ndarray]:
     """Return pairs (instruction, load): the load is not triggered before the instruction is done.
 
     It is the last one of the engine that uses the load first which begins the estimated time of
     the load before that use, if the engine did nothing but work; or the one before that, where it
     ends far too late: an engine with instructions longer than a load would else stand still after
-    each. Loads that come before it in the program wait for nobody. Nor does any load of a kernel
+    each. Loads that come before it in the program do not wait. Nor does any load of a kernel
     whose DMAs take longer than its engines (by their bytes: the estimate is the compiler's): there
     the engines are late, and each load is due. The nearer a kernel is to that, the longer loads are
     taken to need.
-    Loads wait for whole instructions, and nobody knows the compiler's
+    Loads wait for whole instructions, and no source tells the compiler's
     estimate to the last digit: so loads need a little more and a little less in turn, and no kernel
     is a quarter slower for a hair. (Spills are not in that schedule yet.)
     """
     t = hw.timing
     busy = np.array([w.interval_us if w else 0.0 for w in works] or [0.0])[deps.kind]
-    moved = np.array([x.nbytes if x and k.row not in spill.ROWS else 0
-                      for k, x in zip(kinds, transfers)] or [0])[deps.kind].sum() / 1e3
+    moved = (
+        np.array(
+            [x.nbytes if x and not k.row.spills else 0 for k, x in zip(kinds, transfers)] or [0]
+        )[deps.kind].sum()
+        / 1e3
+    )
     most = np.bincount(deps.queue[deps.queue < LOADS], busy[deps.queue < LOADS]).max(initial=0.0)
     moving = moved / (hw.dma_engines * t.dma_engine_gbps)
     if moving >= most:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    needs = np.array([t.compiler_load_us + x.nbytes / t.compiler_load_gbps / 1e3 if x else 0.0
-                      for x in transfers] or [0.0])[deps.kind]
-    needs *= max(1.0, t.compiler_load_idle / (1.0 - moving / most))     # of the DMAs' time
+    needs = np.array(
+        [
+            t.compiler_load_us + x.nbytes / t.compiler_load_gbps / 1e3 if x else 0.0
+            for x in transfers
+        ]
+        or [0.0]
+    )[deps.kind]
+    needs *= max(1.0, t.compiler_load_idle / (1.0 - moving / most))  # of the DMAs' time
     loads, users = _first_uses(deps)
     place = np.arange(1, len(loads) + 1) * EVENLY % 1.0
     needs = needs[loads] * (1.0 + t.compiler_load_spread * (2.0 * place - 1.0))
     found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
-    for q in range(LOADS):                              # each compute engine
+    for q in range(LOADS):  # each compute engine
         engine = np.flatnonzero(deps.queue == q)
         mine = deps.queue[users] == q
         begin = np.cumsum(busy[engine]) - busy[engine]

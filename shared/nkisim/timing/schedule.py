@@ -4,15 +4,16 @@ This room puts the parts together: what the compiler does with the trace (compil
 engines and costs (cost.py), who waits for whom (footprint.py, prefetch.py), the run itself
 (events.py).
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from .. import collector
 from ..chip.hw import NeuronCore
 from ..chip.memory import HBM
+from ..trace import collector
 from ..trace.footprint import (
     ACT,
     DVE,
@@ -25,8 +26,8 @@ from ..trace.footprint import (
     Dependencies,
     analyse,
 )
-from ..trace.trace import Kind, Trace
-from . import compiler, cost, events, nests, prefetch, spill
+from ..trace.trace import OpSpec, Trace
+from . import compiler, cost, events, loop_nests, prefetch, spill
 from .balance import share_out
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync", "dma")
@@ -34,7 +35,8 @@ _QUEUE = {"tensor": PE, "vector": DVE, "scalar": ACT, "gpsimd": POOL, "sync": SY
 #: the engine of each queue, as an index into ENGINES
 _OF_QUEUE = [ENGINES.index(name) for name in _QUEUE] + [
     ENGINES.index(next(name for name, q in _QUEUE.items() if q == TRIGGERED_BY[d]))
-    for d in (LOADS, STORES)]
+    for d in (LOADS, STORES)
+]
 #: how often two cores are run to find when they meet: each time one more meeting is exact at least
 _ROUNDS = 24
 
@@ -56,16 +58,16 @@ class Schedule:
     busy: dict[str, float]
     dma: np.ndarray
     dma_ends: np.ndarray
-    works: list[cost.Work | None]           # by kind
-    transfers: list[cost.Transfer | None]   # by kind
-    engines: list[str]                      # by kind
+    works: list[cost.Work | None]  # by kind
+    transfers: list[cost.Transfer | None]  # by kind
+    engines: list[str]  # by kind
     deps: Dependencies
-    trace: Trace                            # what ran: with spills, if there are any
-    spill_bytes: int                        # that they move to and from HBM
-    waiting_us: float = 0.0                 # how much longer it is because of the other core
+    trace: Trace  # what ran: with spills, if there are any
+    spill_bytes: int  # that they move to and from HBM
+    waiting_us: float = 0.0  # how much longer it is because of the other core
 
 
-def queue_of(kind: Kind, engine: str) -> int:
+def queue_of(kind: OpSpec, engine: str) -> int:
     """Return the queue an instruction goes to."""
     if engine != "dma":
         return _QUEUE[engine]
@@ -99,7 +101,7 @@ def _plan(trace: Trace, hw: NeuronCore, on: frozenset[str]) -> _Plan:
     deps = analyse(trace, hw, queues, "rename" in on)
     deps.by_use = "use-order" in on
     if "nests" in on:
-        deps.fences = nests.fences(trace, deps.queue)
+        deps.fences = loop_nests.fences(trace, deps.queue)
     if "late-loads" in on:
         deps.leads = prefetch.leads(deps, trace.kinds, works, transfers, hw)
     return _Plan(trace, engines, works, transfers, queues, deps)
@@ -110,9 +112,14 @@ def generators(hw: NeuronCore, dge: bool, on: frozenset[str]) -> int:
     return 0 if not dge else hw.timing.dge_units if "spread-dma" in on else 1
 
 
-def schedule(trace: Trace, hw: NeuronCore, *, dge: bool = False,
-             on: frozenset[str] = frozenset(compiler.DEFAULT),
-             met: np.ndarray | None = None) -> Schedule:
+def schedule(
+    trace: Trace,
+    hw: NeuronCore,
+    *,
+    dge: bool = False,
+    on: frozenset[str] = frozenset(compiler.DEFAULT),
+    met: np.ndarray | None = None,
+) -> Schedule:
     """Compute when each instruction runs; `dge`: hardware descriptor generation, `on`: what the
     compiler may do (compiler.py), `met`: when the other core lets each meeting happen.
 
@@ -124,8 +131,13 @@ def schedule(trace: Trace, hw: NeuronCore, *, dge: bool = False,
     return core.schedule()
 
 
-def together(traces: list[Trace], hw: NeuronCore, *, dge: bool = False,
-             on: frozenset[str] = frozenset(compiler.DEFAULT)) -> list[Schedule]:
+def together(
+    traces: list[Trace],
+    hw: NeuronCore,
+    *,
+    dge: bool = False,
+    on: frozenset[str] = frozenset(compiler.DEFAULT),
+) -> list[Schedule]:
     """Compute when each instruction of cores that wait for each other runs; else as `schedule`.
 
     Where they meet (nisa.core_barrier, nisa.sendrecv) none goes on before all of them are there.
@@ -151,8 +163,14 @@ class _Core:
     """A core and its schedule: the plan, and the times of its last run. `meetings`: the
     instructions at which it waits for another core, in program order."""
 
-    def __init__(self, trace: Trace, hw: NeuronCore, dge: bool, on: frozenset[str],
-                 met: np.ndarray | None = None):
+    def __init__(
+        self,
+        trace: Trace,
+        hw: NeuronCore,
+        dge: bool,
+        on: frozenset[str],
+        met: np.ndarray | None = None,
+    ):
         self.hw, self.dge, self.on, self.waiting = hw, dge, on, 0.0
         self.written = compiler.rewrite(trace, hw, on)
         overflow: dict[str, int] = {}
@@ -161,9 +179,9 @@ class _Core:
         while True:
             self.plan = _plan(trace, hw, on)
             overflow.update(self.plan.deps.overflow)
-            if "sbuf" in self.plan.deps.overflow:       # again, with instructions that spill
+            if "sbuf" in self.plan.deps.overflow:  # again, with instructions that spill
                 self.plan = _plan(spill.spill_sbuf(trace, hw, rename), hw, on)
-            meets = np.array([k.row.meets for k in self.plan.trace.kinds] or [False])
+            meets = np.array([k.row.is_collective for k in self.plan.trace.kinds] or [False])
             self.meetings = np.flatnonzero(meets[self.plan.deps.kind])
             self.meet(met)
             if not self.times.psum_missing or "psum" in overflow:
@@ -178,9 +196,15 @@ class _Core:
         if met is not None and len(met) == len(self.meetings):
             deps.release = np.zeros(len(deps.kind))
             deps.release[self.meetings] = met
-        self.times = events.run(deps, plan.queue_of.tolist(), plan.works, plan.transfers, self.hw,
-                                generators(self.hw, self.dge, self.on),
-                                self.hw.timing.compiler_window if "reorder" in self.on else 1)
+        self.times = events.run(
+            deps,
+            plan.queue_of.tolist(),
+            plan.works,
+            plan.transfers,
+            self.hw,
+            generators(self.hw, self.dge, self.on),
+            self.hw.timing.compiler_window if "reorder" in self.on else 1,
+        )
 
     def reached(self) -> np.ndarray:
         """Return when this core has come to each of its meetings."""
@@ -192,8 +216,11 @@ class _Core:
 
     def schedule(self) -> Schedule:
         """Return the schedule of the last run."""
-        spilled = 0 if self.plan.trace is self.written \
+        spilled = (
+            0
+            if self.plan.trace is self.written
             else _hbm_bytes(self.plan.trace) - _hbm_bytes(self.written)
+        )
         made = _schedule(self.plan, self.times, self.hw, spilled, self.dge)
         made.waiting_us = self.waiting
         return made
@@ -201,12 +228,15 @@ class _Core:
 
 def _hbm_bytes(trace: Trace) -> int:
     """Return the bytes that a trace moves to and from HBM."""
-    return sum(n * (trace.kinds[k].read_bytes + trace.kinds[k].write_bytes)
-               for k, n in trace.counts().items())
+    return sum(
+        n * (trace.kinds[k].read_bytes + trace.kinds[k].write_bytes)
+        for k, n in trace.counts().items()
+    )
 
 
-def _schedule(plan: _Plan, times: events.Times, hw: NeuronCore, spilled: int, dge: bool
-              ) -> Schedule:
+def _schedule(
+    plan: _Plan, times: events.Times, hw: NeuronCore, spilled: int, dge: bool
+) -> Schedule:
     """Gather what a run says."""
     deps, engines, works = plan.deps, plan.engines, plan.works
     code = np.array([ENGINES.index(e) for e in engines] or [0], np.int8)
@@ -219,13 +249,26 @@ def _schedule(plan: _Plan, times: events.Times, hw: NeuronCore, spilled: int, dg
         busy[name] = float(interval[deps.kind[ran_on == e]].sum())
     busy["tensor"] = times.pe_busy
     trigger = np.array([cost.trigger_us(x, hw) if x else 0.0 for x in plan.transfers] or [0.0])
-    for queue in TRIGGERED_BY:                          # a trigger is an instruction of the engine
+    for queue in TRIGGERED_BY:  # a trigger is an instruction of the engine
         busy[ENGINES[_OF_QUEUE[queue]]] += float(trigger[deps.kind[deps.queue == queue]].sum())
     busy["dma"] = times.dma_busy / hw.dma_engines
-    return Schedule(np.array(times.start), np.array(times.seen) - hop, np.array(times.issue),
-                    np.array(times.pred, np.int32), ran_on, triggers[deps.queue], busy, times.dma,
-                    times.dma_ends, works, plan.transfers, engines, deps, plan.trace,
-                    spilled)
+    return Schedule(
+        np.array(times.start),
+        np.array(times.seen) - hop,
+        np.array(times.issue),
+        np.array(times.pred, np.int32),
+        ran_on,
+        triggers[deps.queue],
+        busy,
+        times.dma,
+        times.dma_ends,
+        works,
+        plan.transfers,
+        engines,
+        deps,
+        plan.trace,
+        spilled,
+    )
 
 
 __all__ = ["ENGINES", "Schedule", "schedule", "together"]

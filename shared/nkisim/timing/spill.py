@@ -8,6 +8,7 @@ to SBUF, with a copy, and is read there.
 
 There is no constant here: what spills cost is what their DMAs and copies cost.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -21,16 +22,17 @@ from ..isa import dma, dve
 from ..isa.table import ANY
 from ..trace.footprint import Accesses, accesses
 from ..trace.rewrite import Draft
-from ..trace.trace import Kind, Pattern, Trace
+from ..trace.trace import OpSpec, Pattern, Trace
 
 _NEVER = 1 << 60
 _BYTE, _FLOAT = np.dtype(np.uint8), np.dtype(np.float32)
 
 
 # what the compiler puts in: the rows of the table, under names of their own
-LOAD, STORE, COPY = (replace(f.row, name=f"spill_{f.row.name}")
-                     for f in (dma.load, dma.store, dve.tensor_copy))
-ROWS = (LOAD, STORE, COPY)
+LOAD, STORE, COPY = (
+    replace(f.row, name=f"spill_{f.row.name}", loads=False, copies=False, spills=True)
+    for f in (dma.load, dma.store, dve.tensor_copy)
+)
 
 
 def spill_sbuf(trace: Trace, hw: NeuronCore, rename: bool) -> Trace:
@@ -47,14 +49,14 @@ def spill_psum(trace: Trace, hw: NeuronCore, rename: bool) -> Trace:
 class _Tile:
     """A version of a tile: where it is now."""
 
-    storage: int                # of the copy on chip that is in use
-    here: bool = False          # in the memory that it lives in
+    storage: int  # of the copy on chip that is in use
+    here: bool = False  # in the memory that it lives in
     born: bool = False
-    dirty: bool = False         # written since it was stored
-    written: int = -1           # the instruction that wrote it last
-    away: int = -1              # storage that holds it when it is not here
-    source: int = -1            # the load that filled it, if it can be loaded again
-    next: int = _NEVER          # the next instruction that uses it
+    dirty: bool = False  # written since it was stored
+    written: int = -1  # the instruction that wrote it last
+    away: int = -1  # storage that holds it when it is not here
+    source: int = -1  # the load that filled it, if it can be loaded again
+    next: int = _NEVER  # the next instruction that uses it
 
 
 class _Scan:
@@ -76,7 +78,7 @@ class _Scan:
         vid, instr = acc.vid[mine], acc.ev["instr"][mine]
         write, operand = acc.ev["write"][mine].tolist(), acc.ev["operand"][mine].tolist()
         order = np.argsort(vid, kind="stable")
-        later = np.full(len(mine), _NEVER)              # the next instruction with that version
+        later = np.full(len(mine), _NEVER)  # the next instruction with that version
         same = vid[order][1:] == vid[order][:-1]
         later[order[:-1][same]] = instr[order[1:][same]]
         begin = np.flatnonzero(np.append(True, instr[1:] != instr[:-1])) if len(instr) else instr
@@ -118,8 +120,8 @@ class _Scan:
                 v = entry[1]
                 tile = self.tiles[v]
                 if not tile.here or tile.next != -entry[0]:
-                    continue                            # an old entry
-                if v in now or tile.written < 0:        # or never written: nothing to keep
+                    continue  # an old entry
+                if v in now or tile.written < 0:  # or never written: nothing to keep
                     keep.append(entry)
                     continue
                 self.evict(v, tile)
@@ -166,28 +168,33 @@ class _Sbuf(_Scan):
         if not back:
             return
         tile.storage = self.draft.storage(tile.storage, SBUF)
-        if tile.source >= 0:                            # load it once more from where it was
+        if tile.source >= 0:  # load it once more from where it was
             kind = self.draft.kind_of(tile.source)
             operands = [self.draft.operand(tile.source, j) for j in range(len(kind.operands))]
             operands[0] = (tile.storage, operands[0][1])
         else:
             sides = (self.pattern(v, SBUF), self.pattern(v, HBM))
-            kind = Kind(LOAD, "dma", sides, 1, False, False, ())
+            kind = OpSpec(LOAD, "dma", sides, 1, False, False, ())
             operands = [(tile.storage, self.lo[v]), (tile.away, 0)]
         self.draft.put(i, i, kind, operands)
 
     def access(self, i: int, j: int, v: int, tile: _Tile) -> None:
         kind = self.draft.kind_of(i)
-        if j < kind.outputs:                            # can it be loaded again?
-            again = kind.row is dma.load.row and not tile.dirty and tile.written < 0 \
-                and all(self.readonly[self.draft.operand(i, k)[0]]
-                        for k in range(1, len(kind.operands)))
+        if j < kind.outputs:  # can it be loaded again?
+            again = (
+                kind.row.loads
+                and not tile.dirty
+                and tile.written < 0
+                and all(
+                    self.readonly[self.draft.operand(i, k)[0]] for k in range(1, len(kind.operands))
+                )
+            )
             tile.source = i if again and self._all(v, kind) else -1
         if self.draft.operand(i, j)[0] != tile.storage:
             self.draft.move(i, j, tile.storage)
 
-    def _all(self, v: int, kind: Kind) -> bool:
-        """Tell whether a load fills all of a version."""
+    def _all(self, v: int, kind: OpSpec) -> bool:
+        """Return whether a load fills all of a version."""
         out = kind.operands[0]
         s = self.draft.storages[self.tiles[v].storage]
         return out.nbytes == s.nparts * (self.hi[v] - self.lo[v])
@@ -200,9 +207,10 @@ class _Sbuf(_Scan):
             width = self.hi[v] - self.lo[v]
             tile.away = self.draft.storage(tile.storage, HBM, s.nparts * width, 1)
         sides = (self.pattern(v, HBM), self.pattern(v, SBUF))
-        kind = Kind(STORE, "dma", sides, 1, False, False, ())
-        self.draft.put(tile.written + 1, tile.written, kind,
-                       [(tile.away, 0), (tile.storage, self.lo[v])])
+        kind = OpSpec(STORE, "dma", sides, 1, False, False, ())
+        self.draft.put(
+            tile.written + 1, tile.written, kind, [(tile.away, 0), (tile.storage, self.lo[v])]
+        )
         tile.dirty = False
 
 
@@ -215,7 +223,7 @@ class _Psum(_Scan):
             return
         back = tile.born
         self.take(v, now)
-        if back:                                        # more is added to it
+        if back:  # more is added to it
             tile.storage = self.draft.storage(tile.storage, PSUM)
             self._copy(i, i, v, (tile.storage, PSUM), (tile.away, SBUF))
 
@@ -231,9 +239,10 @@ class _Psum(_Scan):
             self._copy(tile.written + 1, tile.written, v, (tile.away, SBUF), (tile.storage, PSUM))
             tile.dirty = False
 
-    def _copy(self, before: int, like: int, v: int, to: tuple[int, str], of: tuple[int, str]
-              ) -> None:
+    def _copy(
+        self, before: int, like: int, v: int, to: tuple[int, str], of: tuple[int, str]
+    ) -> None:
         item = _FLOAT if (self.hi[v] - self.lo[v]) % _FLOAT.itemsize == 0 else _BYTE
         sides = (self.pattern(v, to[1], item), self.pattern(v, of[1], item))
-        kind = Kind(COPY, ANY, sides, 1, False, False, ())
+        kind = OpSpec(COPY, ANY, sides, 1, False, False, ())
         self.draft.put(before, like, kind, [(to[0], self.lo[v]), (of[0], self.lo[v])])

@@ -3,6 +3,7 @@
 DMAs of AWS's compiler transpose 2-byte data alone. Published kernels have the same number of
 transposes on the Tensor Engine whether they load float32 transposed or transpose it by themselves.
 """
+
 from __future__ import annotations
 
 from ..chip.hw import NeuronCore
@@ -10,9 +11,9 @@ from ..chip.memory import HBM, PSUM, SBUF
 from ..isa import dma, dve, pe
 from ..isa.table import ANY, TENSOR
 from ..trace.rewrite import Draft
-from ..trace.trace import Kind, Pattern, Trace
+from ..trace.trace import OpSpec, Pattern, Trace
 
-WIDE = 4                        # bytes of an element that DMAs do not transpose
+WIDE = 4  # bytes of an element that DMAs do not transpose
 
 
 def on_tensor_engine(trace: Trace, hw: NeuronCore) -> Trace:
@@ -27,12 +28,19 @@ def on_tensor_engine(trace: Trace, hw: NeuronCore) -> Trace:
     return draft.finish()
 
 
-def _is_wide(kind: Kind, hw: NeuronCore) -> bool:
-    if kind.row is not dma.load_transpose2d.row or kind.indirect or kind.masked:
+def _is_wide(kind: OpSpec, hw: NeuronCore) -> bool:
+    """Return whether an instruction is one that keeps its dtype.
+
+    A cast stays with the DMA, as the times of published kernels that cast have it.
+    """
+    if not kind.row.wide_on_tensor_engine or kind.indirect:
         return False
     to, of = kind.operands
-    return (to.kind, of.kind) == (SBUF, HBM) and len(to.shape) == len(of.shape) == 2 \
+    return (
+        (to.kind, of.kind) == (SBUF, HBM)
+        and len(to.shape) == len(of.shape) == 2
         and to.dtype.itemsize == of.dtype.itemsize == WIDE
+    )
 
 
 def _replace(draft: Draft, i: int, hw: NeuronCore) -> None:
@@ -40,19 +48,31 @@ def _replace(draft: Draft, i: int, hw: NeuronCore) -> None:
     to, of = draft.kind_of(i).operands
     (home, at), (source, begin) = (draft.operand(i, j) for j in (0, 1))
     rows, columns = of.shape
-    item = to.dtype.itemsize
+    item = of.dtype.itemsize
     for r in range(0, rows, hw.pmax):
         n = min(hw.pmax, rows - r)
         tile = draft.storage(home, SBUF, nparts=n, row_bytes=columns * item)
         turned = draft.storage(home, PSUM, nparts=columns, row_bytes=n * item)
-        here = Pattern(SBUF, to.dtype, (n, columns), (columns * item, item))
-        bank = Pattern(PSUM, to.dtype, (columns, n), (n * item, item))
+        here = Pattern(SBUF, of.dtype, (n, columns), (columns * item, item))
+        bank = Pattern(PSUM, of.dtype, (columns, n), (n * item, item))
         there = Pattern(HBM, of.dtype, (n, columns), of.strides)
         part = Pattern(SBUF, to.dtype, (columns, n), to.strides)
-        draft.put(i, i, Kind(dma.load.row, "dma", (here, there), 1, False, False, ()),
-                  [(tile, 0), (source, begin + r * of.strides[0])])
-        draft.put(i, i, Kind(pe.nc_transpose_pe.row, TENSOR, (bank, here), 1, False, False, ()),
-                  [(turned, 0), (tile, 0)])
-        draft.put(i, i, Kind(dve.tensor_copy.row, ANY, (part, bank), 1, False, False, ()),
-                  [(home, at + r * to.strides[1]), (turned, 0)])
+        draft.put(
+            i,
+            i,
+            OpSpec(dma.load.row, "dma", (here, there), 1, False, False, ()),
+            [(tile, 0), (source, begin + r * of.strides[0])],
+        )
+        draft.put(
+            i,
+            i,
+            OpSpec(pe.nc_transpose_pe.row, TENSOR, (bank, here), 1, False, False, ()),
+            [(turned, 0), (tile, 0)],
+        )
+        draft.put(
+            i,
+            i,
+            OpSpec(dve.tensor_copy.row, ANY, (part, bank), 1, False, False, ()),
+            [(home, at + r * to.strides[1]), (turned, 0)],
+        )
     draft.drop(i)

@@ -1,9 +1,10 @@
 """Loops whose iterations do the same to other elements: one instruction for all of them.
 
 AWS's compiler makes of a loop over affine_range whose instructions differ only by an offset one
-instruction with a dimension more, statement by statement. So nobody waits for one iteration alone:
+instruction with a dimension more, statement by statement. So nothing waits for one iteration alone:
 all maxima of a group of tiles are there before the first exponential begins.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -13,9 +14,8 @@ import numpy as np
 
 from ..chip.hw import NeuronCore
 from ..chip.memory import HBM, PSUM, SBUF
-from ..isa import dve
 from ..trace.rewrite import Draft
-from ..trace.trace import Kind, Trace, operand_at
+from ..trace.trace import OpSpec, Trace, operand_at
 
 _ENGINES = ("vector", "scalar", "any")
 
@@ -31,8 +31,8 @@ def vectorize(trace: Trace, hw: NeuronCore, phases: bool = False) -> Trace:
     """
     draft, users = Draft(trace), _users(trace)
     changed = False
-    done = np.zeros(len(trace), bool)                   # instructions that are part of another
-    for nest in reversed(_loops(trace)):                # from the inside out
+    done = np.zeros(len(trace), bool)  # instructions that are part of another
+    for nest in reversed(_loops(trace)):  # from the inside out
         mine = slice(nest.at[0, 0], nest.at[-1, -1] + 1)
         if done[mine].any() or not (phases or nest.innermost):
             continue
@@ -41,9 +41,14 @@ def vectorize(trace: Trace, hw: NeuronCore, phases: bool = False) -> Trace:
             changed = done[mine] = True
             continue
         n = loop.iterations_a_bank(hw) if nest.innermost else 0
-        if n > 1 and all([
-                _Loop(trace, draft, nest.at[t:t + n], [], phases).rewrite(hw, users, nest.own, True)
-                for t in range(0, len(nest.at), n)]):
+        if n > 1 and all(
+            [
+                _Loop(trace, draft, nest.at[t : t + n], [], phases).rewrite(
+                    hw, users, nest.own, True
+                )
+                for t in range(0, len(nest.at), n)
+            ]
+        ):
             changed = done[mine] = True
     return draft.finish() if changed else trace
 
@@ -61,10 +66,10 @@ def _users(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
 class _Nest(NamedTuple):
     """A loop whose iterations are alike."""
 
-    at: np.ndarray              # its instructions: (iteration, statement)
-    early: list[int]            # tiles that are set to a value by the first of all iterations
+    at: np.ndarray  # its instructions: (iteration, statement)
+    early: list[int]  # tiles that are set to a value by the first of all iterations
     innermost: bool
-    own: np.ndarray             # which statements are in no loop inside of it
+    own: np.ndarray  # which statements are in no loop inside of it
 
 
 def _loops(trace: Trace) -> list[_Nest]:
@@ -72,11 +77,11 @@ def _loops(trace: Trace) -> list[_Nest]:
     kind, line, node = trace.instructions()
     if not len(node):
         return []
-    sets = np.array([k.row is dve.memset.row for k in trace.kinds])[kind]
+    sets = np.array([k.row.fills for k in trace.kinds])[kind]
     parent, of = trace.node_parent, trace.node_loop
     first, last = _spans(node, np.array(parent))
-    rounds: dict[int, list[int]] = {}                   # loop -> its iterations
-    outer = set()                                       # loops around others
+    rounds: dict[int, list[int]] = {}  # loop -> its iterations
+    outer = set()  # loops around others
     for n in np.flatnonzero(last).tolist():
         if of[n] >= 0:
             rounds.setdefault(of[n], []).append(n)
@@ -84,12 +89,15 @@ def _loops(trace: Trace) -> list[_Nest]:
     out = []
     for this in sorted(rounds):
         mine = [(int(first[n]), int(last[n])) for n in rounds[this]]
-        if len(mine) < 2 or trace.loop_kind[this] != "affine_range" \
-                or any(y[0] != x[1] for x, y in zip(mine, mine[1:])):
+        if (
+            len(mine) < 2
+            or trace.loop_kind[this] != "affine_range"
+            or any(y[0] != x[1] for x, y in zip(mine, mine[1:]))
+        ):
             continue
         (a, b), (c, d), early = mine[0], mine[1], []
         every = np.arange(a, mine[-1][1])
-        if b - a > d - c:                               # a sum that its first part makes zero
+        if b - a > d - c:  # a sum that its first part makes zero
             early = [i for i in range(a, b) if sets[i] and kind[i] not in kind[c:d]]
             every = np.setdiff1d(every, early)
         length = len(every) // len(mine)
@@ -106,7 +114,7 @@ def _spans(node: np.ndarray, parent: np.ndarray) -> tuple[np.ndarray, np.ndarray
     first, last = np.full(len(parent), len(node)), np.zeros(len(parent), np.int64)
     np.minimum.at(first, node, np.arange(len(node)))
     np.maximum.at(last, node, np.arange(len(node)) + 1)
-    for n in range(len(parent) - 1, 0, -1):             # those inside of it come later
+    for n in range(len(parent) - 1, 0, -1):  # those inside of it come later
         if last[n]:
             p = parent[n]
             first[p], last[p] = min(first[p], first[n]), max(last[p], last[n])
@@ -128,38 +136,54 @@ class _Loop:
         self.kinds = [draft.kind_of(i) for i in at[0].tolist()]
         self.storage, self.offset = [], []
         for p, kind in enumerate(self.kinds):
-            where = operand_at(starts[:, p:p + 1], np.arange(len(kind.operands))[None, :])
+            where = operand_at(starts[:, p : p + 1], np.arange(len(kind.operands))[None, :])
             self.storage.append(draft.rows[where])
             self.offset.append(draft.rows[where + 1])
 
-    def rewrite(self, hw: NeuronCore, users: tuple[np.ndarray, np.ndarray], own: np.ndarray,
-                drains: bool = False) -> bool:
-        """Put in one instruction for each of its own statements that allows it; tell whether there
-        is any.
+    def rewrite(
+        self,
+        hw: NeuronCore,
+        users: tuple[np.ndarray, np.ndarray],
+        own: np.ndarray,
+        drains: bool = False,
+    ) -> bool:
+        """Put in one instruction for each of its own statements that allows it.
 
-        `drains`: only for those that read tiles in PSUM, of which a bank holds all.
+        Return whether there is any.
+
+        `drains`: only for those that read tiles in PSUM that a bank holds whole.
         """
         merged = [bool(own[p]) and self._fits(p, hw, self.trips) for p in range(self.length)]
         if drains:
-            merged = [fits and 0 < self._drains(p) * self.trips <= hw.psum_bank_bytes
-                      for p, fits in enumerate(merged)]
+            merged = [
+                fits and 0 < self._drains(p) * self.trips <= hw.psum_bank_bytes
+                for p, fits in enumerate(merged)
+            ]
         if not any(merged):
             return False
         tiles = self._tiles(users)
         if tiles is None or not self._room(tiles, hw):
             return False
         many = [self._as_one(p, tiles) if fits else None for p, fits in enumerate(merged)]
-        many = [one if one and max(q.span(free=True) for q in one.operands) <= hw.psum_bytes
-                else None for one in many]              # no more than lies in PSUM at once
+        many = [
+            one if one and max(q.span(free=True) for q in one.operands) <= hw.psum_bytes else None
+            for one in many
+        ]  # no more than lies in PSUM at once
         if not any(many):
             return False
         for i in self.early:
             kind = self.draft.kind_of(i)
-            self.draft.put(self.first, i, kind, [self.draft.operand(i, j)
-                                                 for j in range(len(kind.operands))])
-        homes = {s: self.draft.storage(s, self.trace.storages[s].kind,
-                                       row_bytes=self.trips * self.trace.storages[s].row_bytes)
-                 for s in {mine[0] for mine in tiles.values()}}
+            self.draft.put(
+                self.first, i, kind, [self.draft.operand(i, j) for j in range(len(kind.operands))]
+            )
+        homes = {
+            s: self.draft.storage(
+                s,
+                self.trace.storages[s].kind,
+                row_bytes=self.trips * self.trace.storages[s].row_bytes,
+            )
+            for s in {mine[0] for mine in tiles.values()}
+        }
         for p, one in enumerate(many):
             kind = self._at_home(one or self.kinds[p], p, tiles)
             for t in range(1 if one else self.trips):
@@ -176,21 +200,30 @@ class _Loop:
             self.draft.drop(i)
         return True
 
-    def _at_home(self, kind: Kind, p: int, tiles: dict[int, tuple[int, int]]) -> Kind:
+    def _at_home(self, kind: OpSpec, p: int, tiles: dict[int, tuple[int, int]]) -> OpSpec:
         """Return an instruction whose tiles lie beside those of the other iterations."""
         operands = []
         for j, q in enumerate(kind.operands):
             s = int(self.storage[p][0, j])
             row = self.trace.storages[s].row_bytes
-            operands.append(replace(q, strides=(row * self.trips, *q.strides[1:]))
-                            if s in tiles and q.strides[0] == row else q)
+            operands.append(
+                replace(q, strides=(row * self.trips, *q.strides[1:]))
+                if s in tiles and q.strides[0] == row
+                else q
+            )
         return replace(kind, operands=tuple(operands))
 
     def _fits(self, p: int, hw: NeuronCore, trips: int) -> bool:
-        """Tell whether an engine could do a statement for `trips` iterations at once."""
+        """Return whether an engine could do a statement for `trips` iterations at once."""
         kind = self.kinds[p]
-        if kind.engine not in _ENGINES or kind.indirect or kind.masked or kind.accumulate \
-                or any(q.kind is HBM for q in kind.operands) or kind.row.merges:
+        if (
+            kind.engine not in _ENGINES
+            or kind.indirect
+            or kind.masked
+            or kind.accumulate
+            or any(q.kind is HBM for q in kind.operands)
+            or kind.row.merges
+        ):
             return False
         each = [q.elements // q.shape[0] for q in kind.operands]
         most = hw.timing.compiler_vector_elements
@@ -199,19 +232,32 @@ class _Loop:
     def _drains(self, p: int) -> int:
         """Return the bytes of the tile in PSUM that each iteration reads, 0 for none."""
         kind = self.kinds[p]
-        return max((self.trace.storages[int(self.storage[p][0, j])].row_bytes
-                    for j, q in enumerate(kind.operands)
-                    if j >= kind.outputs and q.kind is PSUM
-                    and len(set(self.storage[p][:, j].tolist())) == self.trips), default=0)
+        return max(
+            (
+                self.trace.storages[int(self.storage[p][0, j])].row_bytes
+                for j, q in enumerate(kind.operands)
+                if j >= kind.outputs
+                and q.kind is PSUM
+                and len(set(self.storage[p][:, j].tolist())) == self.trips
+            ),
+            default=0,
+        )
 
     def iterations_a_bank(self, hw: NeuronCore) -> int:
         """Return of how many iterations a bank has room for what is drained, 0 for none."""
         if any(k.accumulate for k in self.kinds):
             return 0
         sizes = [(p, self._drains(p)) for p in range(self.length)]
-        return max((n for p, size in sizes if size
-                    for n in range(2, min(self.trips, hw.psum_bank_bytes // size + 1))
-                    if self.trips % n == 0 and self._fits(p, hw, n)), default=0)
+        return max(
+            (
+                n
+                for p, size in sizes
+                if size
+                for n in range(2, min(self.trips, hw.psum_bank_bytes // size + 1))
+                if self.trips % n == 0 and self._fits(p, hw, n)
+            ),
+            default=0,
+        )
 
     def _tiles(self, users: tuple[np.ndarray, np.ndarray]) -> dict[int, tuple[int, int]] | None:
         """Return {tile: (the first iteration's, iteration)} of tiles that one iteration alone uses.
@@ -220,46 +266,56 @@ class _Loop:
         another one uses.
         """
         tiles: dict[int, tuple[int, int]] = {}
-        written: dict[int, int] = {}                    # storage -> bytes between iterations
+        written: dict[int, int] = {}  # storage -> bytes between iterations
         for p, kind in enumerate(self.kinds):
             for j in range(kind.outputs):
                 s, at = self.storage[p][:, j], self.offset[p][:, j]
                 if len(set(s.tolist())) == self.trips:
-                    if kind.operands[j].kind is HBM or (at != at[0]).any() \
-                            or (users[0][s] < self.at[:, 0]).any() \
-                            or (users[1][s] > self.at[:, -1]).any():
+                    if (
+                        kind.operands[j].kind is HBM
+                        or (at != at[0]).any()
+                        or (users[0][s] < self.at[:, 0]).any()
+                        or (users[1][s] > self.at[:, -1]).any()
+                    ):
                         return None
                     tiles.update((x, (int(s[0]), t)) for t, x in enumerate(s.tolist()))
                     continue
                 step = np.diff(at)
                 if (s != s[0]).any() or (step != step[0]).any():
                     return None
-                if kind.accumulate and not step[0]:     # a sum over iterations: in any order
+                if kind.accumulate and not step[0]:  # a sum over iterations: in any order
                     continue
                 if abs(int(step[0])) < kind.operands[j].span(free=kind.operands[j].kind is not HBM):
                     return None
                 if written.setdefault(int(s[0]), int(step[0])) != int(step[0]):
                     return None
-        sums = {int(self.storage[p][0, j]) for p, kind in enumerate(self.kinds)
-                for j in range(kind.outputs) if kind.accumulate} - set(tiles)
-        for p, kind in enumerate(self.kinds):           # whoever reads it moves along
+        sums = {
+            int(self.storage[p][0, j])
+            for p, kind in enumerate(self.kinds)
+            for j in range(kind.outputs)
+            if kind.accumulate
+        } - set(tiles)
+        for p, kind in enumerate(self.kinds):  # whoever reads it moves along
             for j in range(kind.outputs, len(kind.operands)):
                 s, at = self.storage[p][:, j], self.offset[p][:, j]
                 for x in set(s.tolist()):
-                    if x in sums or x in written and (
-                            (s != s[0]).any() or (np.diff(at) != written[x]).any()):
+                    if (
+                        x in sums
+                        or x in written
+                        and ((s != s[0]).any() or (np.diff(at) != written[x]).any())
+                    ):
                         return None
         return tiles
 
     def _room(self, tiles: dict[int, tuple[int, int]], hw: NeuronCore) -> bool:
-        """Tell whether what all iterations write at once leaves most of the memories to others."""
+        """Return whether what all iterations write leaves most of the memories to others."""
         held = {SBUF: 0, PSUM: 0}
         for head in {head for head, _ in tiles.values()}:
             info = self.trace.storages[head]
             held[info.kind] += self.trips * info.row_bytes
-        parts: dict[int, tuple[str, int]] = {}          # of what they share: all that they write
+        parts: dict[int, tuple[str, int]] = {}  # of what they share: all that they write
         for p, kind in enumerate(self.kinds):
-            for j, q in enumerate(kind.operands[:kind.outputs]):
+            for j, q in enumerate(kind.operands[: kind.outputs]):
                 s, at = int(self.storage[p][0, j]), self.offset[p][:, j]
                 if s not in tiles and q.kind in held:
                     size = int(at.max() - at.min()) + q.span(free=True)
@@ -269,7 +325,7 @@ class _Loop:
         share = hw.timing.compiler_vector_share
         return held[SBUF] <= share * hw.sbuf_usable_bytes and held[PSUM] <= share * hw.psum_bytes
 
-    def _as_one(self, p: int, tiles: dict[int, tuple[int, int]]) -> Kind | None:
+    def _as_one(self, p: int, tiles: dict[int, tuple[int, int]]) -> OpSpec | None:
         """Return the instruction for all iterations of a statement, None if there is none."""
         kind = self.kinds[p]
         long = kind.operands[0].elements > kind.operands[0].shape[0]
@@ -284,7 +340,14 @@ class _Loop:
                 step = int(at[1] - at[0])
             single = q.elements == q.shape[0]
             if step and single and long and j >= kind.outputs:
-                return None                             # a scalar a partition is one for all
-            operands.append(replace(q, shape=(q.shape[0], self.trips, *q.shape[1:]),
-                                    strides=(q.strides[0], step, *q.strides[1:])) if step else q)
+                return None  # a scalar a partition is one for all
+            operands.append(
+                replace(
+                    q,
+                    shape=(q.shape[0], self.trips, *q.shape[1:]),
+                    strides=(q.strides[0], step, *q.strides[1:]),
+                )
+                if step
+                else q
+            )
         return replace(kind, operands=tuple(operands))

@@ -3,6 +3,7 @@
 A cost is the time of some instructions, a constant of the chip, or waits for each other. What is
 compared is the body: from the first trigger to the last completion, in microseconds.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -13,13 +14,13 @@ import numpy as np
 from ..chip.hw import NeuronCore
 from ..trace.footprint import Dependencies
 from ..trace.rewrite import Draft
-from ..trace.trace import Kind, Trace
+from ..trace.trace import OpSpec, Trace
 from . import compiler, cost, events
 from .schedule import Schedule, generators, queue_of, schedule
 
 #: what an instruction costs -> what it would cost
-Cheaper = Callable[[Kind, cost.Work], cost.Work]
-Faster = Callable[[Kind, cost.Transfer], cost.Transfer]
+Cheaper = Callable[[OpSpec, cost.Work], cost.Work]
+Faster = Callable[[OpSpec, cost.Transfer], cost.Transfer]
 
 
 def body_us(plan: Schedule) -> float:
@@ -27,10 +28,18 @@ def body_us(plan: Schedule) -> float:
     return float(plan.end.max(initial=0.0) - plan.issue.min(initial=np.inf)) if len(plan.end) else 0
 
 
-def without(plan: Schedule, hw: NeuronCore, *, dge: bool, on: frozenset[str],
-            instrs: np.ndarray | None = None, work: Cheaper | None = None,
-            transfer: Faster | None = None, keep: np.ndarray | None = None,
-            deps: Dependencies | None = None) -> float:
+def without(
+    plan: Schedule,
+    hw: NeuronCore,
+    *,
+    dge: bool,
+    on: frozenset[str],
+    instrs: np.ndarray | None = None,
+    work: Cheaper | None = None,
+    transfer: Faster | None = None,
+    keep: np.ndarray | None = None,
+    deps: Dependencies | None = None,
+) -> float:
     """Return the body of a schedule when some things cost less.
 
     `instrs` (numbers; default all) cost what `work` and `transfer` make of their costs; of the
@@ -42,7 +51,7 @@ def without(plan: Schedule, hw: NeuronCore, *, dge: bool, on: frozenset[str],
     kind = deps.kind
     which = np.arange(len(kind)) if instrs is None else instrs
     changed = np.unique(kind[which]).tolist()
-    place = {k: count + n for n, k in enumerate(changed)}   # the changed ones, after the others
+    place = {k: count + n for n, k in enumerate(changed)}  # the changed ones, after the others
     again = np.arange(count)
     again[changed] = [place[k] for k in changed]
     kind = kind.copy()
@@ -56,8 +65,15 @@ def without(plan: Schedule, hw: NeuronCore, *, dge: bool, on: frozenset[str],
     deps = replace(deps, kind=kind)
     if keep is not None:
         deps = replace(deps, before=deps.before[keep], after=deps.after[keep])
-    times = events.run(deps, [*queues, *(queues[k] for k in changed)], works, transfers, hw,
-                       generators(hw, dge, on), hw.timing.compiler_window if "reorder" in on else 1)
+    times = events.run(
+        deps,
+        [*queues, *(queues[k] for k in changed)],
+        works,
+        transfers,
+        hw,
+        generators(hw, dge, on),
+        hw.timing.compiler_window if "reorder" in on else 1,
+    )
     hop = np.where([x is None for x in transfers], hw.timing.hop_us, 0.0)[deps.kind]
     return float((np.array(times.seen) - hop).max() - np.min(times.issue))
 
@@ -73,8 +89,7 @@ def fused(plan: Schedule, gone: np.ndarray, data: np.ndarray) -> Dependencies:
     dropped = np.zeros(n, bool)
     dropped[gone] = True
     order = np.argsort(deps.after, kind="stable")
-    flows = list(zip(deps.before[order].tolist(), deps.after[order].tolist(),
-                     data[order].tolist()))
+    flows = list(zip(deps.before[order].tolist(), deps.after[order].tolist(), data[order].tolist()))
     makers: dict[int, set[int]] = {i: set() for i in gone.tolist()}
     pairs: set[tuple[int, int]] = set()
     key, moved = list(range(n)), [False] * n
@@ -91,7 +106,7 @@ def fused(plan: Schedule, gone: np.ndarray, data: np.ndarray) -> Dependencies:
             makers[a] |= mine
         else:
             pairs |= {(m, a) for m in mine}
-            if not moved[a]:                            # earlier than it stands
+            if not moved[a]:  # earlier than it stands
                 key[a], moved[a] = -1, True
     for b, a in sorted(pairs, key=lambda pair: pair[1]):
         if moved[a] and key[b] > key[a]:
@@ -107,20 +122,33 @@ def fused(plan: Schedule, gone: np.ndarray, data: np.ndarray) -> Dependencies:
     leads = place[np.array(deps.leads)]
     leads = leads[:, (leads[0] >= 0) & (leads[0] < leads[1])]
     return replace(
-        deps, kind=deps.kind[rank], queue=deps.queue[rank], before=both[:, 0], after=both[:, 1],
+        deps,
+        kind=deps.kind[rank],
+        queue=deps.queue[rank],
+        before=both[:, 0],
+        after=both[:, 1],
         leads=(leads[0], leads[1]),
         release=None if deps.release is None else deps.release[rank],
-        psum_instr=place[deps.psum_instr][psum], psum_version=deps.psum_version[psum],
-        contended={int(place[i]): bank for i, bank in deps.contended.items()})
+        psum_instr=place[deps.psum_instr][psum],
+        psum_version=deps.psum_version[psum],
+        contended={int(place[i]): bank for i, bank in deps.contended.items()},
+    )
 
 
 def halved(plan: Schedule, hw: NeuronCore, *, dge: bool, on: frozenset[str]) -> float:
     """Return the body of a schedule whose tiles are cut in two along their last dim."""
     cut = halves(plan.trace)
-    on = on - compiler.REWRITES                         # those are done by now
-    meets = np.array([k.row.meets for k in plan.trace.kinds])[plan.deps.kind]
-    return body_us(schedule(cut, hw, dge=dge, on=on, met=None if plan.deps.release is None
-                            else plan.deps.release[meets]))
+    on = on - compiler.REWRITES  # those are done by now
+    meets = np.array([k.row.is_collective for k in plan.trace.kinds])[plan.deps.kind]
+    return body_us(
+        schedule(
+            cut,
+            hw,
+            dge=dge,
+            on=on,
+            met=None if plan.deps.release is None else plan.deps.release[meets],
+        )
+    )
 
 
 def halves(trace: Trace) -> Trace:
@@ -136,10 +164,18 @@ def halves(trace: Trace) -> Trace:
         if run and (i == len(kinds) or cut[kinds[i]] is None or nodes[i] != nodes[run[0]]):
             for second in (False, True):
                 for j in run:
-                    half, shifts = cut[kinds[j]]        # type: ignore[misc]
-                    draft.put(run[0], j, half, [
-                        (s, at + second * shift) for (s, at), shift in
-                        zip((draft.operand(j, n) for n in range(len(shifts))), shifts)])
+                    half, shifts = cut[kinds[j]]  # type: ignore[misc]
+                    draft.put(
+                        run[0],
+                        j,
+                        half,
+                        [
+                            (s, at + second * shift)
+                            for (s, at), shift in zip(
+                                (draft.operand(j, n) for n in range(len(shifts))), shifts
+                            )
+                        ],
+                    )
             for j in run:
                 draft.drop(j)
             run = []
@@ -148,17 +184,28 @@ def halves(trace: Trace) -> Trace:
     return draft.finish()
 
 
-def _half(kind: Kind) -> tuple[Kind, list[int]] | None:
+def _half(kind: OpSpec) -> tuple[OpSpec, list[int]] | None:
     """Return half of an instruction, and how many bytes further each operand's other half is.
 
     None for an instruction that cannot be cut: not every operand is as long, or one number.
     """
     n = kind.operands[0].shape[-1]
-    if kind.engine == "tensor" or kind.row.transposes or kind.indirect or kind.masked or n % 2 \
-            or len(kind.operands) < 2 or any(p.shape[-1] not in (1, n) for p in kind.operands):
+    if (
+        kind.engine == "tensor"
+        or kind.row.transposes
+        or kind.indirect
+        or kind.masked
+        or n % 2
+        or len(kind.operands) < 2
+        or any(p.shape[-1] not in (1, n) for p in kind.operands)
+    ):
         return None
     long = [p.shape[-1] == n for p in kind.operands]
-    operands = tuple(replace(p, shape=(*p.shape[:-1], n // 2)) if cut else p
-                     for p, cut in zip(kind.operands, long))
-    return (replace(kind, operands=operands),
-            [p.strides[-1] * (n // 2) if cut else 0 for p, cut in zip(kind.operands, long)])
+    operands = tuple(
+        replace(p, shape=(*p.shape[:-1], n // 2)) if cut else p
+        for p, cut in zip(kind.operands, long)
+    )
+    return (
+        replace(kind, operands=operands),
+        [p.strides[-1] * (n // 2) if cut else 0 for p, cut in zip(kind.operands, long)],
+    )

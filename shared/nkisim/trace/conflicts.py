@@ -4,6 +4,7 @@ Works on all accesses of a run at once, as arrays. An access belongs to a region
 at an offset in one version of a tile. Accesses to one region conflict; accesses to two regions of
 a version do if the regions share a byte, which is found out once for each pair of regions.
 """
+
 from __future__ import annotations
 
 import numpy as np
@@ -11,16 +12,23 @@ import numpy as np
 from .geometry import Geometry, ranges
 from .trace import Trace
 
-_SHIFT = 1 << 20        # patterns there may be
-_CHUNK = 1 << 20        # pairs of regions looked at together
+_SHIFT = 1 << 20  # patterns there may be
+_CHUNK = 1 << 20  # pairs of regions looked at together
 
 
-def pairs(trace: Trace, ev: dict[str, np.ndarray], vid: np.ndarray, kinds: np.ndarray,
-          queue: np.ndarray, apart: np.ndarray, whole: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pairs (earlier, later) of instructions of which the later has to wait.
+def pairs(
+    trace: Trace,
+    ev: dict[str, np.ndarray],
+    vid: np.ndarray,
+    kinds: np.ndarray,
+    queue: np.ndarray,
+    apart: np.ndarray,
+    whole: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs (earlier, later) of instructions where the later has to wait.
 
     `ev`: accesses in program order, `vid`: the version of each, `kinds` and `queue`: of each
-    instruction, `apart`: accesses of which only those to the very same region matter,
+    instruction, `apart`: accesses that matter only to the very same region,
     `whole`: accesses to all bytes of their version.
     A read waits for the last write; a write for the last write and, queue by queue, the last read
     since. A matmul need not wait for the partial sums that its own engine adds to.
@@ -32,19 +40,27 @@ def pairs(trace: Trace, ev: dict[str, np.ndarray], vid: np.ndarray, kinds: np.nd
     pattern = np.array([geo.id(p) for _, _, p in trace.forms()])
     keys = ev["offset"] * _SHIFT + pattern[ev["form"]]
     adds = np.array([k.accumulate for k in trace.kinds])[kinds[instr]] & write
-    order = np.lexsort((keys, vid))                     # region by region, in program order
+    order = np.lexsort((keys, vid))  # region by region, in program order
     fresh = np.ones(len(order), bool)
     fresh[1:] = (np.diff(keys[order]) != 0) | (np.diff(vid[order]) != 0)
-    region = np.cumsum(fresh) - 1                       # of the accesses in this order
-    heads = order[fresh]                                # the first access to each region
-    acc = _Accesses(instr[order], write[order], adds[order], queue[instr[order]], order, region,
-                    np.flatnonzero(fresh))
+    region = np.cumsum(fresh) - 1  # of the accesses in this order
+    heads = order[fresh]  # the first access to each region
+    acc = _Accesses(
+        instr[order],
+        write[order],
+        adds[order],
+        queue[instr[order]],
+        order,
+        region,
+        np.flatnonzero(fresh),
+    )
     written = np.bincount(region, acc.write, len(heads)) > 0
     found = [acc.within()]
     some = heads[~apart[heads]]
     if len(some) and np.bincount(vid[some]).max() > 1:
-        found += acc.across(*_links(geo, ev, vid, keys, heads, written & ~apart[heads],
-                                    ~apart[heads], whole[heads]))
+        found += acc.across(
+            *_links(geo, ev, vid, keys, heads, written & ~apart[heads], ~apart[heads], whole[heads])
+        )
     before, after = (np.concatenate(x) for x in zip(*found))
     keep = before != after
     return before[keep], after[keep]
@@ -53,20 +69,28 @@ def pairs(trace: Trace, ev: dict[str, np.ndarray], vid: np.ndarray, kinds: np.nd
 class _Accesses:
     """Accesses, region by region and in program order within each."""
 
-    def __init__(self, instr: np.ndarray, write: np.ndarray, adds: np.ndarray, queue: np.ndarray,
-                 when: np.ndarray, region: np.ndarray, begin: np.ndarray):
+    def __init__(
+        self,
+        instr: np.ndarray,
+        write: np.ndarray,
+        adds: np.ndarray,
+        queue: np.ndarray,
+        when: np.ndarray,
+        region: np.ndarray,
+        begin: np.ndarray,
+    ):
         self.instr, self.write, self.adds, self.queue = instr, write, adds, queue
         self.when, self.region, self.begin = when, region, begin
 
     def _own(self, last: np.ndarray, e: np.ndarray) -> np.ndarray:
-        """Tell whether accesses `e` add to what their own engine wrote last."""
+        """Return whether accesses `e` add to what their own engine wrote last."""
         return self.adds[e] & (self.queue[last] == self.queue[e])
 
     def within(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the pairs that conflict in one region."""
         n = len(self.instr)
         at = np.arange(n)
-        last = np.full(n, -1)                           # the last write before each access
+        last = np.full(n, -1)  # the last write before each access
         last[1:] = np.maximum.accumulate(np.where(self.write, at, -1))[:-1]
         last[last < self.begin[self.region]] = -1
         there = last >= 0
@@ -76,19 +100,19 @@ class _Accesses:
         found = [(last[there], at[there])]
         # partial sums that are not the last: who ends their chain waits for all of them
         ends = np.minimum.accumulate(np.where(own, n, at)[::-1])[::-1]
-        ends = np.append(ends[1:], n)                   # the first to come that does not add
+        ends = np.append(ends[1:], n)  # the first to come that does not add
         part = np.flatnonzero(self.write & np.append(own[1:], False) & (ends < n))
         part = part[self.region[ends[part]] == self.region[part]]
         found.append((part, ends[part]))
         # the last read of each queue between two writes
-        step = np.cumsum(self.write)                    # of a read: the write that follows, +1
+        step = np.cumsum(self.write)  # of a read: the write that follows, +1
         writes = np.flatnonzero(self.write)
         reads = np.flatnonzero(~self.write)
         reads = reads[step[reads] < len(writes)]
         reads = reads[self.region[writes[step[reads]]] == self.region[reads]]
         queues = int(self.queue.max()) + 1
         reader = np.full(len(writes) * queues, -1)
-        reader[step[reads] * queues + self.queue[reads]] = reads    # the last one stays
+        reader[step[reads] * queues + self.queue[reads]] = reads  # the last one stays
         slots = np.flatnonzero(reader >= 0)
         found.append((reader[slots], writes[slots // queues]))
         before, after = (np.concatenate(x) for x in zip(*found))
@@ -99,9 +123,9 @@ class _Accesses:
         if not len(a):
             return []
         count = np.diff(np.append(self.begin, len(self.instr)))
-        e = ranges(self.begin[a], count[a])            # every access to a ...
-        other = np.repeat(b, count[a])                  # ... with the region it meets
-        span = len(self.instr) + 1                     # before which access to b would each be?
+        e = ranges(self.begin[a], count[a])  # every access to a ...
+        other = np.repeat(b, count[a])  # ... with the region it meets
+        span = len(self.instr) + 1  # before which access to b would each be?
         at = np.searchsorted(self.region * span + self.when, other * span + self.when[e])
         begin = self.begin[other]
         last = self._last(self.write, at, begin)
@@ -124,10 +148,17 @@ class _Accesses:
         return np.where(last >= begin, last, -1)
 
 
-def _links(geo: Geometry, ev: dict[str, np.ndarray], vid: np.ndarray, keys: np.ndarray,
-           heads: np.ndarray, written: np.ndarray, wanted: np.ndarray, whole: np.ndarray
-           ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pairs of regions that share a byte, of which at least one is written.
+def _links(
+    geo: Geometry,
+    ev: dict[str, np.ndarray],
+    vid: np.ndarray,
+    keys: np.ndarray,
+    heads: np.ndarray,
+    written: np.ndarray,
+    wanted: np.ndarray,
+    whole: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs of regions that share a byte, at least one of them written.
 
     Each pair is there both ways. What is `whole` covers its version. Regions are sorted by version
     and first byte, so that what may overlap one is a range behind it.

@@ -7,6 +7,7 @@ in program order, the longest free first, and what waits for memory waits for th
 the version that had it before: so buffering decides what overlaps. (Banks of PSUM are few; the
 schedule hands them out as instructions come to need them.)
 """
+
 from __future__ import annotations
 
 from array import array
@@ -33,13 +34,13 @@ class Versions:
     """The lives of tiles, as arrays: one element per version."""
 
     storage: np.ndarray
-    first: np.ndarray           # instruction of the first and last access
+    first: np.ndarray  # instruction of the first and last access
     last: np.ndarray
-    bytes: np.ndarray           # per partition (PSUM: whole banks); 0 for what is not placed here
-    psum: np.ndarray            # bool
-    resident: np.ndarray        # bytes per partition that it takes, wherever it lies
-    line: np.ndarray            # of the allocation, as in the trace
-    lo: np.ndarray              # bytes of a partition of the storage
+    bytes: np.ndarray  # per partition (PSUM: whole banks); 0 for what is not placed here
+    psum: np.ndarray  # bool
+    resident: np.ndarray  # bytes per partition that it takes, wherever it lies
+    line: np.ndarray  # of the allocation, as in the trace
+    lo: np.ndarray  # bytes of a partition of the storage
     hi: np.ndarray
 
 
@@ -49,28 +50,28 @@ class Dependencies:
 
     kind: np.ndarray
     queue: np.ndarray
-    before: np.ndarray          # pairs, sorted: instruction before[x] has to be done ...
-    after: np.ndarray           # ... for after[x]
+    before: np.ndarray  # pairs, sorted: instruction before[x] has to be done ...
+    after: np.ndarray  # ... for after[x]
     versions: Versions
-    overflow: dict[str, int]    # memory -> bytes per partition beyond what there is
-    psum_instr: np.ndarray      # accesses to tiles in PSUM: instruction ...
-    psum_version: np.ndarray    # ... and version, in program order
-    contended: dict[int, int]   # instruction -> bank of PSUM that both DVE and ACT use
+    overflow: dict[str, int]  # memory -> bytes per partition beyond what there is
+    psum_instr: np.ndarray  # accesses to tiles in PSUM: instruction ...
+    psum_version: np.ndarray  # ... and version, in program order
+    contended: dict[int, int]  # instruction -> bank of PSUM that both DVE and ACT use
     #: pairs like `before` and `after`, of loads that the compiler does not trigger earlier
     leads: tuple[np.ndarray, np.ndarray] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
-    by_use: bool = False        # loads are triggered in the order in which they are used
+    by_use: bool = False  # loads are triggered in the order in which they are used
     #: by queue, the places in it where what comes begins only after all that comes before
     fences: dict[int, list[int]] = field(default_factory=dict)
     #: when the other core lets an instruction begin, in microseconds (None: there is no other)
     release: np.ndarray | None = None
 
     def waits(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return all pairs of instructions of which the second waits for the first, sorted."""
+        """Return all pairs of instructions whose second waits for the first, sorted."""
         if not len(self.leads[0]):
             return self.before, self.after
         before, after = (np.concatenate(x) for x in zip((self.before, self.after), self.leads))
         each = before << 32 | after
-        each.sort(kind="stable")                        # of what is sorted for the most part
+        each.sort(kind="stable")  # of what is sorted for the most part
         return each >> 32, each & 0xFFFFFFFF
 
 
@@ -86,7 +87,7 @@ class Accesses:
     vid: np.ndarray
     whole: np.ndarray
     versions: Versions
-    kinds: np.ndarray           # by instruction
+    kinds: np.ndarray  # by instruction
     stores: StorageTable
 
 
@@ -101,8 +102,9 @@ def accesses(trace: Trace, hw: NeuronCore, rename: bool = True) -> Accesses:
     return Accesses(ev, vid, whole, versions, trace.kind_ids(), stores)
 
 
-def analyse(trace: Trace, hw: NeuronCore, queue_of: np.ndarray, rename: bool = True
-            ) -> Dependencies:
+def analyse(
+    trace: Trace, hw: NeuronCore, queue_of: np.ndarray, rename: bool = True
+) -> Dependencies:
     """Find what each instruction of a trace waits for; `queue_of` gives the queue of a kind."""
     acc = accesses(trace, hw, rename)
     ev, versions, vid, kinds, stores = acc.ev, acc.versions, acc.vid, acc.kinds, acc.stores
@@ -110,17 +112,31 @@ def analyse(trace: Trace, hw: NeuronCore, queue_of: np.ndarray, rename: bool = T
     waits, overflow = _place(versions, vid, ev["instr"], queue, hw)
     read = np.zeros(len(stores.hbm), bool)
     read[ev["storage"][~ev["write"]]] = True
-    apart = (stores.hbm & ~read)[ev["storage"]]         # outputs: only the same region matters
-    before, after = conflicts.pairs(trace, ev, vid, kinds, queue, apart,
-                                                 acc.whole)
-    asked = [(before, after), waits, _fences(trace, kinds, queue), _edges(trace)]
+    apart = (stores.hbm & ~read)[ev["storage"]]  # outputs: only the same region matters
+    before, after = conflicts.pairs(trace, ev, vid, kinds, queue, apart, acc.whole)
+    asked = [
+        (before, after),
+        waits,
+        _fences(trace, kinds, queue),
+        _edges(trace),
+        _registers(trace, kinds, queue),
+    ]
     each = np.concatenate([x for x, _ in asked]) << 32 | np.concatenate([x for _, x in asked])
     each.sort()
     each = each[np.append(True, each[1:] != each[:-1])] if len(each) else each
     before, after = each >> 32, each & 0xFFFFFFFF
     banked = (versions.psum & (versions.bytes > 0))[vid]
-    return Dependencies(kinds, queue, before, after, versions, overflow, ev["instr"][banked],
-                        vid[banked], _contended(acc, queue, hw) if hw.timing.shared_banks else {})
+    return Dependencies(
+        kinds,
+        queue,
+        before,
+        after,
+        versions,
+        overflow,
+        ev["instr"][banked],
+        vid[banked],
+        _contended(acc, queue, hw) if hw.timing.shared_banks else {},
+    )
 
 
 def _fences(trace: Trace, kinds: np.ndarray, queue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -129,15 +145,17 @@ def _fences(trace: Trace, kinds: np.ndarray, queue: np.ndarray) -> tuple[np.ndar
     What the engine has before it in the program it has done by then; what comes later there, or is
     a DMA that the engine triggers, waits. Other engines do not.
     """
-    barrier = np.array([k.row.meets and k.engine != "dma" for k in trace.kinds] or [False])[kinds]
+    barrier = np.array([k.row.is_collective and k.engine != "dma" for k in trace.kinds] or [False])[
+        kinds
+    ]
     before, after = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for q in np.unique(queue[barrier]).tolist():
         for side in (q, *(d for d, engine in TRIGGERED_BY.items() if engine == q)):
             mine = np.flatnonzero((queue == side) | barrier & (queue == q))
             fence = barrier[mine] & (queue[mine] == q)
-            count = np.cumsum(fence)                    # barriers up to here
+            count = np.cumsum(fence)  # barriers up to here
             at = mine[fence]
-            last = count - fence                        # barriers before
+            last = count - fence  # barriers before
             waits = last > 0
             before.append(at[last[waits] - 1])
             after.append(mine[waits])
@@ -163,6 +181,23 @@ def _edges(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
     return edges[:, 0], edges[:, 1]
 
 
+def _registers(trace: Trace, kinds: np.ndarray, queue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (earlier, later) of the waits for the accumulator registers of an engine.
+
+    What goes on with a sum waits for who used the registers before; what begins another one waits
+    for who went on with the last.
+    """
+    use = np.array([getattr(k.form, "registers", 0) for k in trace.kinds] or [0])[kinds]
+    before, after = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for q in np.unique(queue[use > 1]).tolist():
+        mine = np.flatnonzero((use > 0) & (queue == q))
+        goes_on = use[mine] > 1
+        waits = goes_on[1:] | goes_on[:-1]
+        before.append(mine[:-1][waits])
+        after.append(mine[1:][waits])
+    return np.concatenate(before), np.concatenate(after)
+
+
 def _contended(acc: Accesses, queue: np.ndarray, hw: NeuronCore) -> dict[int, int]:
     """Return the bank of instructions on DVE and ACT, if the other one uses the bank as well.
 
@@ -175,8 +210,9 @@ def _contended(acc: Accesses, queue: np.ndarray, hw: NeuronCore) -> dict[int, in
     own = -1 - ev["lo"][mine] // hw.psum_bank_bytes
     bank = np.where(stores.arena[ev["storage"][mine]], own, acc.vid[mine])
     banks, which = np.unique(bank, return_inverse=True)
-    both = (np.bincount(which, sides == DVE, len(banks)) > 0) \
-        & (np.bincount(which, sides == ACT, len(banks)) > 0)
+    both = (np.bincount(which, sides == DVE, len(banks)) > 0) & (
+        np.bincount(which, sides == ACT, len(banks)) > 0
+    )
     found = both[which]
     return dict(zip(instr[found].tolist(), bank[found].tolist()))
 
@@ -185,29 +221,43 @@ def _events(trace: Trace, stores: StorageTable) -> dict[str, np.ndarray]:
     """Return all accesses as arrays, in program order, an instruction's reads first.
 
     `lo`, `hi` are the bytes of a partition that are touched; `solid` says that all of them are
-    written, in how many partitions. Accesses to inputs, which nobody waits for, are left out.
+    written, in how many partitions. Accesses to inputs, which need no wait, are left out.
     """
     forms = trace.forms()
     extent, solid = np.zeros(len(forms), np.int64), np.zeros(len(forms), np.int64)
     for f, (kind, number, p) in enumerate(forms):
         extent[f] = p.span(free=p.kind is not HBM)
-        partly = kind.accumulate or kind.row.merges
-        if p.kind is not HBM and number < kind.outputs and not partly and 0 not in p.strides \
-                and extent[f] * p.shape[0] == p.nbytes:
+        partly = kind.accumulate or kind.row.merges or kind.masked or kind.scatters
+        if (
+            p.kind is not HBM
+            and number < kind.outputs
+            and not partly
+            and 0 not in p.strides
+            and extent[f] * p.shape[0] == p.nbytes
+        ):
             solid[f] = p.shape[0]
     every = trace.operands()
     mine = np.flatnonzero(~stores.readonly[every.storage])
     mine = mine[np.argsort(every.instr[mine] * 2 + every.write[mine], kind="stable")]
     every = type(every)(*(x.take(mine) for x in every))
     lo = every.lowest % stores.row_bytes[every.storage]
-    return {"instr": every.instr, "write": every.write, "storage": every.storage,
-            "offset": every.lowest, "operand": every.number, "form": every.form,
-            "lo": lo, "hi": lo + extent[every.form], "solid": solid[every.form]}
+    return {
+        "instr": every.instr,
+        "write": every.write,
+        "storage": every.storage,
+        "offset": every.lowest,
+        "operand": every.number,
+        "form": every.form,
+        "lo": lo,
+        "hi": lo + extent[every.form],
+        "solid": solid[every.form],
+    }
 
 
-def _tiles(stores: StorageTable, ev: dict[str, np.ndarray]
-           ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cut storages into tiles: ranges of bytes of which no access touches two.
+def _tiles(
+    stores: StorageTable, ev: dict[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cut storages into tiles: ranges of bytes such that no access touches two.
 
     A tensor with block dims is many tiles, which live and die on their own. Returns the tile of
     each access, and where tiles begin and end. HBM tensors and what the kernel places by itself
@@ -230,14 +280,18 @@ def _tiles(stores: StorageTable, ev: dict[str, np.ndarray]
     return tile, first, last
 
 
-def _versions(stores: StorageTable, hw: NeuronCore, ev: dict[str, np.ndarray], rename: bool
-              ) -> tuple[Versions, np.ndarray, np.ndarray]:
+def _versions(
+    stores: StorageTable, hw: NeuronCore, ev: dict[str, np.ndarray], rename: bool
+) -> tuple[Versions, np.ndarray, np.ndarray]:
     """Number the lives of all tiles; return them, the version of each access, and whether it
     writes all of the tile, with which a version begins."""
     tile, lo, hi = _tiles(stores, ev)
     nparts = np.where(stores.arena | stores.fixed, -1, stores.nparts)
-    renewed = ev["write"].astype(bool) & (ev["solid"] == nparts[ev["storage"]]) \
+    renewed = (
+        ev["write"].astype(bool)
+        & (ev["solid"] == nparts[ev["storage"]])
         & (ev["hi"] - ev["lo"] == (hi - lo)[tile])
+    )
     order = np.argsort(tile, kind="stable")
     fresh = renewed[order] & rename
     if len(order):
@@ -246,7 +300,7 @@ def _versions(stores: StorageTable, hw: NeuronCore, ev: dict[str, np.ndarray], r
     vid = np.empty(len(order), np.int64)
     vid[order] = np.cumsum(fresh) - 1
     heads = np.flatnonzero(fresh)
-    tails = np.append(heads[1:], len(order))[:len(heads)] - 1
+    tails = np.append(heads[1:], len(order))[: len(heads)] - 1
     storage = ev["storage"][order][heads]
     placed = ~stores.hbm & ~stores.arena
     psum = stores.psum[storage]
@@ -258,15 +312,30 @@ def _versions(stores: StorageTable, hw: NeuronCore, ev: dict[str, np.ndarray], r
     resident = size
     if len(heads):
         arena = stores.arena[storage]
-        used = np.maximum.reduceat(ev["hi"][order], heads) \
-            - np.minimum.reduceat(ev["lo"][order], heads)
+        used = np.maximum.reduceat(ev["hi"][order], heads) - np.minimum.reduceat(
+            ev["lo"][order], heads
+        )
         resident = np.where(arena, used, size)
-    return Versions(storage, instr[heads], instr[tails], size, psum, resident,
-                    stores.line[storage], begin, end), vid, renewed
+    return (
+        Versions(
+            storage,
+            instr[heads],
+            instr[tails],
+            size,
+            psum,
+            resident,
+            stores.line[storage],
+            begin,
+            end,
+        ),
+        vid,
+        renewed,
+    )
 
 
-def _place(v: Versions, vid: np.ndarray, instr: np.ndarray, queue: np.ndarray, hw: NeuronCore
-           ) -> tuple[tuple[np.ndarray, np.ndarray], dict[str, int]]:
+def _place(
+    v: Versions, vid: np.ndarray, instr: np.ndarray, queue: np.ndarray, hw: NeuronCore
+) -> tuple[tuple[np.ndarray, np.ndarray], dict[str, int]]:
     """Hand out SBUF in program order; return (earlier, later) of the waits for it."""
     before, after = array("q"), array("q")
     overflow: dict[str, int] = {}
@@ -277,14 +346,14 @@ def _place(v: Versions, vid: np.ndarray, instr: np.ndarray, queue: np.ndarray, h
         births = mine[np.argsort(v.first[mine], kind="stable")]
         deaths = mine[np.argsort(v.last[mine], kind="stable")]
         sizes, last = v.bytes.tolist(), v.last.tolist()
-        chunks: deque[list[int]] = deque([[capacity, -1]])      # bytes, and who had them
+        chunks: deque[list[int]] = deque([[capacity, -1]])  # bytes, and who had them
         free, missing, dead, dying = capacity, 0, 0, deaths.tolist()
         for b, first in zip(births.tolist(), v.first[births].tolist()):
             while last[dying[dead]] < first:
                 w = dying[dead]
                 dead += 1
                 back = sizes[w]
-                if missing:                             # what never fitted is paid back first
+                if missing:  # what never fitted is paid back first
                     used = min(missing, back)
                     missing, back = missing - used, back - used
                 if back:
@@ -300,7 +369,7 @@ def _place(v: Versions, vid: np.ndarray, instr: np.ndarray, queue: np.ndarray, h
                 chunk = chunks[0]
                 w = chunk[1]
                 if w >= 0:
-                    for i in user[begin[w]:begin[w + 1]]:
+                    for i in user[begin[w] : begin[w + 1]]:
                         if i != first:
                             before.append(i)
                             after.append(first)
@@ -313,11 +382,11 @@ def _place(v: Versions, vid: np.ndarray, instr: np.ndarray, queue: np.ndarray, h
     return (np.frombuffer(before, np.int64), np.frombuffer(after, np.int64)), overflow
 
 
-def _last_accesses(vid: np.ndarray, instr: np.ndarray, queue: np.ndarray, count: int
-                   ) -> tuple[list[int], list[int]]:
+def _last_accesses(
+    vid: np.ndarray, instr: np.ndarray, queue: np.ndarray, count: int
+) -> tuple[list[int], list[int]]:
     """Return, version by version, its last access from each queue, and where a version begins."""
     last = np.full(count * QUEUES, -1)
-    last[vid * QUEUES + queue[instr]] = instr           # in program order: the last one stays
+    last[vid * QUEUES + queue[instr]] = instr  # in program order: the last one stays
     there = np.flatnonzero(last >= 0)
-    return (last[there].tolist(),
-            np.searchsorted(there, np.arange(count + 1) * QUEUES).tolist())
+    return (last[there].tolist(), np.searchsorted(there, np.arange(count + 1) * QUEUES).tolist())

@@ -1,4 +1,5 @@
 """Which bytes access patterns touch, and which of them share one."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -6,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-_CHUNK = 1 << 20        # pairs of regions that are looked at together
-_TRIED = 65             # so many steps of a stride are tried one by one
+_CHUNK = 1 << 20  # pairs of regions that are looked at together
+_TRIED = 65  # so many steps of a stride are tried one by one
 
 
 class Geometry:
@@ -23,10 +24,10 @@ class Geometry:
         dims = tuple((n, abs(s)) for n, s in zip(p.shape, p.strides) if n > 1)
         item = p.dtype.itemsize
         dims = tuple(sorted(dims, key=lambda d: -d[1]))
-        while dims and dims[-1][1] == item:             # contiguous dims are one wide element
+        while dims and dims[-1][1] == item:  # contiguous dims are one wide element
             item *= dims[-1][0]
             dims = dims[:-1]
-        reach: dict[int, int] = {}                      # dims of one stride are one longer dim
+        reach: dict[int, int] = {}  # dims of one stride are one longer dim
         for n, stride in dims:
             reach[stride] = reach.get(stride, 1) + n - 1
         dims = tuple((n, stride) for stride, n in reach.items())
@@ -38,7 +39,7 @@ class Geometry:
         return got
 
     def overlap(self, a: int, b: int, distance: int) -> bool:
-        """Tell whether pattern `a`, and `b` that starts `distance` bytes later, share a byte."""
+        """Return whether pattern `a`, and `b` that starts `distance` bytes later, share a byte."""
         key = (a, b, distance)
         got = self._known.get(key)
         if got is None:
@@ -55,14 +56,14 @@ class Geometry:
         return self._meet(shape // size, shape % size, apart[cases % len(apart)])[which]
 
     def _meet(self, a: np.ndarray, b: np.ndarray, d: np.ndarray) -> np.ndarray:
-        """Tell whether there is i < na, j < nb per stride with an element of b on one of a.
+        """Return whether there is i < na, j < nb per stride with an element of b on one of a.
 
         b - a = d + sum (j - i) * stride must lie in (-wb, wa). Strides are tried from the largest;
         the smaller ones bound what a larger one may leave over.
         """
         dims = [dict(zip(strides, sizes)) for sizes, strides, _ in self.dims]
         items = np.array([item for _, _, item in self.dims])
-        levels = []                 # stride, steps backwards and forwards, what smaller ones add
+        levels = []  # stride, steps backwards and forwards, what smaller ones add
         lo = hi = 0 * d
         for s in sorted({s for p in np.unique((a, b)).tolist() for s in dims[p] if s}):
             steps = np.array([x.get(s, 1) - 1 for x in dims])
@@ -80,8 +81,10 @@ class Geometry:
             found[case[count > np.where(low == high, 0, _TRIED)]] = True
             some = (count > 0) & ~found[case]
             count = count[some]
-            case, d = np.repeat(case[some], count), np.repeat(d[some], count) \
-                + s * ranges(first[some], count)
+            case, d = (
+                np.repeat(case[some], count),
+                np.repeat(d[some], count) + s * ranges(first[some], count),
+            )
         found[case[(d > -wb[case]) & (d < wa[case])]] = True
         return found
 
@@ -107,13 +110,14 @@ class Regions:
     """Access patterns at places: arrays of stage (regions of two stages never meet), lowest byte
     and id of the pattern in a Geometry."""
 
-    def __init__(self, stage: np.ndarray, lowest: np.ndarray, pattern: np.ndarray,
-                 geometry: Geometry):
+    def __init__(
+        self, stage: np.ndarray, lowest: np.ndarray, pattern: np.ndarray, geometry: Geometry
+    ):
         self.stage, self.lowest, self.pattern = stage, lowest, pattern
         self.geometry = geometry
 
     def overlapping(self, written: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the pairs of regions that share a byte, of which at least one is `written`.
+        """Return the pairs of regions that share a byte, at least one of them `written`.
 
         Each pair is there both ways. Few regions of a kernel overlap, and most cannot: seen in
         the digits of their addresses they are boxes that lie side by side (`_boxes`).
@@ -130,8 +134,9 @@ class Regions:
                 a, b = mine[close[a]], mine[close[b]]
                 keep = written[a] | written[b]
                 a, b = a[keep], b[keep]
-                meet = self.geometry.overlaps(self.pattern[a], self.pattern[b],
-                                              self.lowest[b] - self.lowest[a])
+                meet = self.geometry.overlaps(
+                    self.pattern[a], self.pattern[b], self.lowest[b] - self.lowest[a]
+                )
                 found += [(a[meet], b[meet]), (b[meet], a[meet])]
         if not found:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -168,7 +173,7 @@ class Regions:
         rest, wide, top = self.lowest[mine], np.zeros(len(mine), bool), 0
         lo, hi = [], []
         for s, n in zip(weights, steps):
-            below = below - n * s                       # bytes that the smaller digits reach
+            below = below - n * s  # bytes that the smaller digits reach
             first, rest = rest // s, rest % s
             last = first + n[pattern] + (rest + below[pattern] - 1) // s
             lo.append(np.where(wide, 0, first))
@@ -186,15 +191,16 @@ def _clusters(group: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
     begin = (group * span + lo)[order]
     reach = np.maximum.accumulate((group * span + hi)[order])
     out = np.empty(len(order), np.int64)
-    out[order] = np.cumsum(np.append(True, begin[1:] >= reach[:-1])[:len(order)]) - 1
+    out[order] = np.cumsum(np.append(True, begin[1:] >= reach[:-1])[: len(order)]) - 1
     return out
 
 
-def _pairs(group: np.ndarray, lo: np.ndarray, hi: np.ndarray
-           ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _pairs(
+    group: np.ndarray, lo: np.ndarray, hi: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the pairs of boxes of one group that overlap in every digit, some at a time."""
     best: tuple = ()
-    for x, y in zip(lo, hi):                            # the digit in which the fewest do
+    for x, y in zip(lo, hi):  # the digit in which the fewest do
         span = int(y.max(initial=0)) + 1
         order = np.argsort(group * span + x, kind="stable")
         begin, end = (group * span + x)[order], (group * span + y)[order]

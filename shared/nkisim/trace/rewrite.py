@@ -3,6 +3,7 @@
 A `Draft` collects changes to a trace, by the places of instructions in the original; `finish`
 returns the new trace and leaves the old one as it was.
 """
+
 from __future__ import annotations
 
 import copy
@@ -11,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .trace import HEAD, KIND, LINE, NODE, OPERAND, Kind, Storages, Trace, operand_at
+from .trace import HEAD, KIND, LINE, NODE, OPERAND, OpSpec, Storages, Trace, operand_at
 
 
 class Draft:
@@ -25,20 +26,27 @@ class Draft:
         self.rows = np.array(trace.rows, np.int64)
         self.starts = np.array(trace.starts, np.int64)
         self.dropped = np.zeros(len(self.starts), bool)
-        self._ids: dict[Kind, int] = {}
-        self._words = array("q")                # rows that are put in, one after the other
+        self._ids: dict[OpSpec, int] = {}
+        self._words = array("q")  # rows that are put in, one after the other
         #: (before which instruction, first word, like which)
         self._put: list[tuple[int, int, int]] = []
 
-    def storage(self, like: int, kind: str, row_bytes: int | None = None, nparts: int | None = None
-                ) -> int:
+    def storage(
+        self, like: int, kind: str, row_bytes: int | None = None, nparts: int | None = None
+    ) -> int:
         """Add a storage: as storage `like` but in another memory, or of another size."""
         s = self.storages[like]
-        return self.storages.add(kind, s.nparts if nparts is None else nparts,
-                                 s.row_bytes if row_bytes is None else row_bytes,
-                                 s.where, s.node, False, False)
+        return self.storages.add(
+            kind,
+            s.nparts if nparts is None else nparts,
+            s.row_bytes if row_bytes is None else row_bytes,
+            s.where,
+            s.node,
+            False,
+            False,
+        )
 
-    def kind(self, kind: Kind) -> int:
+    def kind(self, kind: OpSpec) -> int:
         """Return the id of a kind of instruction, which may be new."""
         got = self._ids.get(kind)
         if got is None:
@@ -46,7 +54,7 @@ class Draft:
             self.kinds.append(kind)
         return got
 
-    def put(self, before: int, like: int, kind: Kind, operands: list[tuple[int, int]]) -> None:
+    def put(self, before: int, like: int, kind: OpSpec, operands: list[tuple[int, int]]) -> None:
         """Put an instruction in before instruction `before`, at the source line of `like`.
 
         `operands`: storage and byte offset of each. What is put in at one place keeps its order.
@@ -63,19 +71,19 @@ class Draft:
         at = operand_at(self.starts[i], j)
         return int(self.rows[at]), int(self.rows[at + 1])
 
-    def kind_of(self, i: int) -> Kind:
+    def kind_of(self, i: int) -> OpSpec:
         return self.kinds[self.rows[self.starts[i] + KIND]]
 
-    def move(self, i: int, j: int, storage: int, memory: str | None = None, shift: int = 0
-             ) -> None:
+    def move(self, i: int, j: int, storage: int, memory: str | None = None, shift: int = 0) -> None:
         """Let operand `j` of instruction `i` be in another storage, `shift` bytes further."""
         at = operand_at(self.starts[i], j)
         self.rows[at] = storage
         self.rows[at + 1] += shift
         if memory is not None:
             kind = self.kind_of(i)
-            operands = tuple(replace(p, kind=memory) if k == j else p
-                             for k, p in enumerate(kind.operands))
+            operands = tuple(
+                replace(p, kind=memory) if k == j else p for k, p in enumerate(kind.operands)
+            )
             self.rows[self.starts[i] + KIND] = self.kind(replace(kind, operands=operands))
 
     def drop(self, i: int) -> None:
@@ -87,13 +95,14 @@ class Draft:
         keep = np.flatnonzero(~self.dropped)
         words = np.frombuffer(self._words, np.int64) if self._words else np.zeros(0, np.int64)
         put = np.array(self._put, np.int64).reshape(-1, 3)
-        place = np.concatenate([put[:, 0] * 2, keep * 2 + 1])   # put in: before the instruction
+        place = np.concatenate([put[:, 0] * 2, keep * 2 + 1])  # put in: before the instruction
         begin = np.concatenate([put[:, 1] + len(self.rows), self.starts[keep]])
         order = np.argsort(place, kind="stable")
         begin = begin[order]
         every = np.concatenate([self.rows, words])
-        width = np.array([HEAD + OPERAND * len(k.operands) for k in self.kinds]
-                         or [0])[every[begin + KIND]]
+        width = np.array([HEAD + OPERAND * len(k.operands) for k in self.kinds] or [0])[
+            every[begin + KIND]
+        ]
         ends = np.cumsum(width)
         starts = ends - width
         rows = every[np.repeat(begin - starts, width) + np.arange(int(width.sum()))]

@@ -4,6 +4,7 @@ What repeats (instruction, engine, dtypes, access patterns, parameters that cost
 `Kind`, interned; a row then holds only the kind, the source line, the loop iteration and where
 each operand starts. Checks, hazards and the schedule are passes over this.
 """
+
 from __future__ import annotations
 
 from array import array
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 from struct import Struct
 from types import CodeType
 from typing import Any, NamedTuple
@@ -19,6 +21,7 @@ import numpy as np
 
 from ..chip.memory import HBM, PSUM, SBUF
 from ..errors import Where, user_frame
+from .numbers import fixed
 
 #: How `Trace.rows` is laid out: kind, line and loop node of an instruction, and then storage and
 #: byte offset of each operand. Where instruction i begins is `Trace.starts[i]`.
@@ -35,7 +38,7 @@ def operand_at(start: Any, number: Any) -> Any:
     return start + HEAD + OPERAND * number
 
 
-_LONG = 8192            # bytes of a code's table of lines from which on it is read once, as a whole
+_LONG = 8192  # bytes of a code's table of lines from which on it is read once, as a whole
 
 
 @lru_cache(maxsize=16)
@@ -48,7 +51,7 @@ def _line_numbers(code: CodeType) -> array | None:
     if len(code.co_linetable) < _LONG:
         return None
     numbers, number, begin, end = array("i"), code.co_firstlineno, 0, 0
-    for start, end, line in code.co_lines():        # noqa: B007 (the last end counts)
+    for start, end, line in code.co_lines():  # noqa: B007 (the last end counts)
         if line is not None and line != number:
             numbers += array("i", (number,)) * ((start - begin) // 2)
             number, begin = line, start
@@ -80,8 +83,10 @@ class Pattern:
 
         `free`: of one partition, that is, without the first dim.
         """
-        return sum((n - 1) * abs(s) for n, s in zip(self.shape[free:], self.strides[free:])) \
+        return (
+            sum((n - 1) * abs(s) for n, s in zip(self.shape[free:], self.strides[free:]))
             + self.dtype.itemsize
+        )
 
     def lowest(self) -> int:
         """Return the bytes from the first element to the lowest (0, or less: negative strides)."""
@@ -91,11 +96,13 @@ class Pattern:
 
 
 @dataclass(frozen=True)
-class Kind:
+class OpSpec:
     """All instructions that cost the same: row of the table, engine, operands, parameters.
 
     `operands` are the patterns, outputs first; `outputs` of them are written (and read as well
-    if `accumulate`). `masked`: of the first, only what a mask that is no box selects.
+    if `accumulate`). `masked`: of the first, only what a mask that is no box selects, or rows whose
+    run-time index is inside. `numbers`: what else decides the result, and costs nothing: numbers
+    and flags. Instructions that differ in them are not one, which a compiler could do at once.
     """
 
     row: Any
@@ -106,44 +113,78 @@ class Kind:
     inplace: bool
     form: Any
     masked: bool = False
+    numbers: Any = None
 
     @property
     def indirect(self) -> bool:
-        """Tell whether run-time indices choose what is accessed."""
+        """Return whether run-time indices choose what is accessed."""
         return getattr(self.form, "indirect", False)
 
     @property
     def scatters(self) -> bool:
-        """Tell whether run-time indices choose what is written."""
+        """Return whether run-time indices choose what is written."""
         return getattr(self.form, "scatter", False)
 
     @property
     def adds(self) -> bool:
-        """Tell whether it adds to what its destination holds (a read-modify-write of DMA)."""
+        """Return whether it adds to what its destination holds (a read-modify-write of DMA)."""
         return getattr(self.form, "adds", False)
+
+    @property
+    def chosen(self) -> int:
+        """Return of how many of the last sources run-time indices choose what is read."""
+        return getattr(self.form, "chosen", 0)
+
+    @property
+    def sources(self) -> tuple[Pattern, ...]:
+        """Return the patterns of the sources that are read as a whole."""
+        return self.operands[self.outputs : len(self.operands) - self.chosen]
 
     @property
     def read_bytes(self) -> int:
         """Return the bytes read from HBM by one such instruction."""
-        plain = self._hbm_bytes(self.operands[self.outputs:])
-        if self.engine != "dma" or not self.indirect or self.scatters and not self.adds:
+        plain = self._hbm_bytes(self.sources)
+        if self.engine != "dma" or not self.indirect:
             return plain
-        return plain + self.moved.nbytes
+        by_index = [p.kind for p in self.operands[len(self.operands) - self.chosen :]]
+        if self.scatters and self.adds:  # what it adds to is read as well
+            by_index.append(self.operands[0].kind)
+        return plain + by_index.count(HBM) * self.moved.nbytes
 
     @property
     def write_bytes(self) -> int:
         """Return the bytes written to HBM by one such instruction."""
         if self.engine == "dma" and self.scatters:
             return self.moved.nbytes
-        return self._hbm_bytes(self.operands[:self.outputs])
+        return self._hbm_bytes(self.operands[: self.outputs])
 
     @property
     def moved(self) -> Pattern:
         """Return the pattern of what a DMA moves. Where run-time indices choose what is written,
-        the destination is all that they may choose from, and the source is moved.
+        the destination is all that they may choose from, and the source is moved. Where no operand
+        is what moves, the form has its shape.
         """
-        srcs = self.operands[self.outputs:]
-        return srcs[0] if self.scatters and srcs else self.operands[0]
+        if not self.scatters:
+            return self.operands[0]
+        if shape := getattr(self.form, "shape", ()):
+            side = self.operands[-1 if self.chosen else 0]
+            return Pattern(
+                side.kind,
+                side.dtype,
+                shape,
+                tuple(prod(shape[d:]) * side.dtype.itemsize for d in range(1, len(shape) + 1)),
+            )
+        return self.sources[0]
+
+    @property
+    def sides(self) -> list[Pattern]:
+        """Return the operands of a DMA that are all of what it moves, not chosen by indices."""
+        n = self.moved.elements
+        return [
+            p
+            for p in (*(() if self.scatters else self.operands[:1]), *self.sources)
+            if p.elements == n
+        ]
 
     def _hbm_bytes(self, operands: tuple[Pattern, ...]) -> int:
         """Return the bytes of operands in HBM, which DMAs move (a barrier only names them)."""
@@ -154,23 +195,23 @@ class StorageInfo(NamedTuple):
     """What a trace keeps of a storage; its bytes die with the last tensor that uses them."""
 
     id: int
-    kind: str               # "hbm", "sbuf" or "psum"
+    kind: str  # "hbm", "sbuf" or "psum"
     nparts: int
-    row_bytes: int          # bytes per partition
-    where: int              # line id of the allocation, or -1
-    node: int               # loop iteration that allocated it
-    arena: bool             # shared by the directly allocated tensors of a memory
-    readonly: bool          # a kernel input
+    row_bytes: int  # bytes per partition
+    where: int  # line id of the allocation, or -1
+    node: int  # loop iteration that allocated it
+    arena: bool  # shared by the directly allocated tensors of a memory
+    readonly: bool  # a kernel input
 
 
 class StorageTable(NamedTuple):
     """The storages of a run as arrays, an element each."""
 
-    code: np.ndarray            # of the memory: an index into Storages.KINDS
+    code: np.ndarray  # of the memory: an index into Storages.KINDS
     nparts: np.ndarray
-    row_bytes: np.ndarray       # bytes per partition
-    line: np.ndarray            # of the allocation, or -1
-    node: np.ndarray            # loop iteration that allocated it
+    row_bytes: np.ndarray  # bytes per partition
+    line: np.ndarray  # of the allocation, or -1
+    node: np.ndarray  # loop iteration that allocated it
     flags: np.ndarray
 
     @property
@@ -202,22 +243,39 @@ class Storages:
 
     KINDS = (HBM, SBUF, PSUM)
     CODE = {HBM: 0, SBUF: 1, PSUM: 2}
-    WIDTH = len(StorageTable._fields)           # integers a storage, in that order
+    WIDTH = len(StorageTable._fields)  # integers a storage, in that order
     _PACK = Struct(f"{WIDTH}q").pack
-    ARENA, READONLY, FIXED = 1, 2, 4            # flags
+    ARENA, READONLY, FIXED = 1, 2, 4  # flags
 
     def __init__(self) -> None:
         self.data = array("q")
 
-    def add(self, kind: str, nparts: int, row_bytes: int, where: int, node: int, arena: bool,
-            readonly: bool, fixed: bool = False) -> int:
+    def add(
+        self,
+        kind: str,
+        nparts: int,
+        row_bytes: int,
+        where: int,
+        node: int,
+        arena: bool,
+        readonly: bool,
+        fixed: bool = False,
+    ) -> int:
         """Append a storage and return its id."""
         data = self.data
         n = len(data) // self.WIDTH
-        data.frombytes(self._PACK(
-            self.CODE[kind], nparts, row_bytes, where, node,
-            arena * self.ARENA + readonly * self.READONLY + fixed * self.FIXED
-            if arena or readonly or fixed else 0))
+        data.frombytes(
+            self._PACK(
+                self.CODE[kind],
+                nparts,
+                row_bytes,
+                where,
+                node,
+                arena * self.ARENA + readonly * self.READONLY + fixed * self.FIXED
+                if arena or readonly or fixed
+                else 0,
+            )
+        )
         return n
 
     def set_readonly(self, i: int) -> None:
@@ -231,9 +289,17 @@ class Storages:
         if not 0 <= i < len(self):
             raise IndexError(i)
         at = self.WIDTH * i
-        kind, nparts, row, where, node, flags = self.data[at:at + self.WIDTH]
-        return StorageInfo(i, self.KINDS[kind], nparts, row, where, node,
-                           bool(flags & self.ARENA), bool(flags & self.READONLY))
+        kind, nparts, row, where, node, flags = self.data[at : at + self.WIDTH]
+        return StorageInfo(
+            i,
+            self.KINDS[kind],
+            nparts,
+            row,
+            where,
+            node,
+            bool(flags & self.ARENA),
+            bool(flags & self.READONLY),
+        )
 
     def table(self) -> StorageTable:
         """Return all storages as arrays (copies: the run may go on)."""
@@ -243,31 +309,31 @@ class Storages:
 class Instructions(NamedTuple):
     """All instructions of a trace, in program order, as arrays."""
 
-    kind: np.ndarray            # id: an index into Trace.kinds
-    line: np.ndarray            # id, or -1
-    node: np.ndarray            # loop iteration
+    kind: np.ndarray  # id: an index into Trace.kinds
+    line: np.ndarray  # id, or -1
+    node: np.ndarray  # loop iteration
 
 
 class Operands(NamedTuple):
     """All operands of all instructions, in program order, an instruction's outputs first."""
 
-    instr: np.ndarray           # number of the instruction
-    number: np.ndarray          # of the operand in it, 0 being the destination
+    instr: np.ndarray  # number of the instruction
+    number: np.ndarray  # of the operand in it, 0 being the destination
     storage: np.ndarray
-    offset: np.ndarray          # bytes, of the first element ...
-    lowest: np.ndarray          # ... and of the lowest that is touched
-    write: np.ndarray           # bool; an accumulating instruction reads what it writes as well
-    form: np.ndarray            # index into Trace.forms(): its kind and access pattern
+    offset: np.ndarray  # bytes, of the first element ...
+    lowest: np.ndarray  # ... and of the lowest that is touched
+    write: np.ndarray  # bool; an accumulating instruction reads what it writes as well
+    form: np.ndarray  # index into Trace.forms(): its kind and access pattern
 
 
 class Trace:
     """Struct-of-arrays record of the instructions, storages, loops and source lines of a run."""
 
     def __init__(self) -> None:
-        self.kinds: list[Kind] = []
+        self.kinds: list[OpSpec] = []
         self._kind_ids: dict[tuple, int] = {}
         self.storages = Storages()
-        self._places: list[tuple[str, int, str]] = []       # by line id: a Where takes long to make
+        self._places: list[tuple[str, int, str]] = []  # by line id: a Where takes long to make
         self._place_ids: dict[tuple[str, int, str], int] = {}
         #: code by its id, kept, so that ids stay unique: with its `_line_numbers`, and the ids of
         #: its lines by number, or by offset where there are none; None if it is not the user's
@@ -292,11 +358,14 @@ class Trace:
         """Return the id of the source line that the user's code is at: in `frame` or above."""
         while frame is not None:
             code = frame.f_code
-            known = self._codes.get(id(code))       # hashing the code itself would take long
+            known = self._codes.get(id(code))  # hashing the code itself would take long
             if known is None:
                 users = user_frame(frame) is frame
-                known = self._codes[id(code)] = \
-                    code, _line_numbers(code) if users else None, {} if users else None
+                known = self._codes[id(code)] = (
+                    code,
+                    _line_numbers(code) if users else None,
+                    {} if users else None,
+                )
             _, numbers, ids = known
             if ids is not None:
                 at = frame.f_lasti if numbers is None else numbers[frame.f_lasti >> 1]
@@ -310,7 +379,7 @@ class Trace:
     def line_of(self, code: CodeType, lineno: int) -> int:
         """Return the id of a line of `code`."""
         place = code.co_filename, lineno, code.co_name
-        got = self._place_ids.get(place)            # several instructions lie on one line
+        got = self._place_ids.get(place)  # several instructions lie on one line
         if got is None:
             got = self._place_ids[place] = len(self._places)
             self._places.append(place)
@@ -331,7 +400,7 @@ class Trace:
         rows, count = self.rows, len(operands)
         self.starts.append(len(rows))
         strides: Any
-        if count == 3:                                      # written out: this is the hot path
+        if count == 3:  # written out: this is the hot path
             x, y, z = operands
             strides = x.strides, y.strides, z.strides
         elif count == 2:
@@ -345,18 +414,32 @@ class Trace:
             kind = self._kind(ins, operands, len(outs))
         else:
             form = (ins.accumulate, ins.inplace, x.kind, x.dtype, x.shape, strides)
-            seen = like.seen                    # hashing the form would take longer
-            kind = seen[1] if seen is not None and seen[0] == form \
+            seen = like.seen  # hashing the form would take longer
+            kind = (
+                seen[1]
+                if seen is not None and seen[0] == form
                 else self._kind_like(ins, operands, len(outs), form)
+            )
         if count == 3:
-            rows.frombytes(_PACK3(kind, line, node, x.storage.id, x.offset,
-                                  y.storage.id, y.offset, z.storage.id, z.offset))
+            rows.frombytes(
+                _PACK3(
+                    kind,
+                    line,
+                    node,
+                    x.storage.id,
+                    x.offset,
+                    y.storage.id,
+                    y.offset,
+                    z.storage.id,
+                    z.offset,
+                )
+            )
         elif count == 2:
-            rows.frombytes(_PACK2(kind, line, node, x.storage.id, x.offset,
-                                  y.storage.id, y.offset))
+            rows.frombytes(_PACK2(kind, line, node, x.storage.id, x.offset, y.storage.id, y.offset))
         else:
-            rows.extend((kind, line, node,
-                         *[v for t in operands for v in (t.storage.id, t.offset)]))
+            rows.extend(
+                (kind, line, node, *[v for t in operands for v in (t.storage.id, t.offset)])
+            )
 
     def _kind_like(self, ins: Any, operands: tuple, outs: int, form: tuple) -> int:
         """Return the id of the kind of an instruction that is like others (Instr.like), in a form
@@ -370,30 +453,51 @@ class Trace:
 
     def _kind(self, ins: Any, operands: tuple, outs: int) -> int:
         """Return the id of a kind by all that makes it."""
-        masked = ins.mask is not None
-        key = (ins.row, ins.engine, ins.accumulate, ins.inplace, outs, masked, ins.form,
-               *[v for t in operands for v in (t.kind, t.dtype.num, t.shape, t.strides)])
+        masked = ins.mask is not None or ins.skips
+        numbers = None if ins.engine == "dma" else (fixed(ins.params), fixed(ins.scalars))
+        key = (
+            ins.row,
+            ins.engine,
+            ins.accumulate,
+            ins.inplace,
+            outs,
+            masked,
+            ins.form,
+            numbers,
+            *[v for t in operands for v in (t.kind, t.dtype.num, t.shape, t.strides)],
+        )
         kind = self._kind_ids.get(key)
         if kind is None:
             kind = self._kind_ids[key] = len(self.kinds)
-            self.kinds.append(Kind(
-                ins.row, ins.engine,
-                tuple(Pattern(t.kind, t.dtype, t.shape, t.strides) for t in operands),
-                outs, ins.accumulate, ins.inplace, ins.form, masked))
-        return kind
-
-    def other_kind(self, ins: Any, outs: tuple) -> int:
-        """Return the id of the kind that adds where an instruction overwrites, or the reverse."""
-        ins.accumulate = not ins.accumulate
-        kind = self._kind(ins, outs + ins.srcs, len(outs))
-        ins.accumulate = not ins.accumulate
+            self.kinds.append(
+                OpSpec(
+                    ins.row,
+                    ins.engine,
+                    tuple(Pattern(t.kind, t.dtype, t.shape, t.strides) for t in operands),
+                    outs,
+                    ins.accumulate,
+                    ins.inplace,
+                    ins.form,
+                    masked,
+                    numbers,
+                )
+            )
         return kind
 
     def adding(self, kind: int) -> int:
         """Return the id of the kind that adds where another one overwrites, or the reverse."""
         k = self.kinds[kind]
-        key = (k.row, k.engine, not k.accumulate, k.inplace, k.outputs, k.masked, k.form,
-               *[v for p in k.operands for v in (p.kind, p.dtype.num, p.shape, p.strides)])
+        key = (
+            k.row,
+            k.engine,
+            not k.accumulate,
+            k.inplace,
+            k.outputs,
+            k.masked,
+            k.form,
+            k.numbers,
+            *[v for p in k.operands for v in (p.kind, p.dtype.num, p.shape, p.strides)],
+        )
         other = self._kind_ids.get(key)
         if other is None:
             other = self._kind_ids[key] = len(self.kinds)
@@ -412,7 +516,7 @@ class Trace:
         rows, starts = np.array(self.rows, np.int64), np.array(self.starts, np.int64)
         return Instructions(rows[starts + KIND], rows[starts + LINE], rows[starts + NODE])
 
-    def forms(self) -> list[tuple[Kind, int, Pattern]]:
+    def forms(self) -> list[tuple[OpSpec, int, Pattern]]:
         """Return (kind, number of the operand, access pattern) of all operands of all kinds."""
         return [(k, n, p) for k in self.kinds for n, p in enumerate(k.operands)]
 
@@ -430,25 +534,25 @@ class Trace:
         form = (np.cumsum(count) - count)[kinds] + number
         lowest = np.array([p.lowest() for _, _, p in self.forms()], np.int64)
         offset = rows[at + 1]
-        return Operands(instr, number, rows[at], offset, offset + lowest[form],
-                        number < outputs[kinds], form)
+        return Operands(
+            instr, number, rows[at], offset, offset + lowest[form], number < outputs[kinds], form
+        )
 
     def below(self, node: int) -> np.ndarray:
         """Tell which instructions are in a node, or in a loop in it (an array of bool)."""
         inside = np.zeros(len(self.node_parent), bool)
         inside[node] = True
-        for i in range(node + 1, len(inside)):          # a node comes after its parent
+        for i in range(node + 1, len(inside)):  # a node comes after its parent
             inside[i] |= inside[self.node_parent[i]]
         return inside[self.instructions().node]
 
-    def __iter__(self) -> Iterator[tuple[Kind, int, int, list[tuple[int, int]]]]:
+    def __iter__(self) -> Iterator[tuple[OpSpec, int, int, list[tuple[int, int]]]]:
         """Yield (kind, line, node, [(storage, byte offset) of each operand])."""
         rows, kinds = self.rows, self.kinds
         for s in self.starts:
             kind = kinds[rows[s + KIND]]
-            ops = rows[s + HEAD:operand_at(s, len(kind.operands))]
-            yield (kind, rows[s + LINE], rows[s + NODE],
-                   list(zip(ops[::OPERAND], ops[1::OPERAND])))
+            ops = rows[s + HEAD : operand_at(s, len(kind.operands))]
+            yield (kind, rows[s + LINE], rows[s + NODE], list(zip(ops[::OPERAND], ops[1::OPERAND])))
 
     def counts(self) -> Counter:
         """Return the number of instructions by kind id."""

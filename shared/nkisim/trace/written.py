@@ -1,4 +1,5 @@
 """What the record says about a tile's having been written, without any data."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -8,7 +9,7 @@ from .trace import KIND, NODE, Pattern, Trace, operand_at
 
 
 def written(trace: Trace, tile: Any) -> bool:
-    """Tell whether a recorded instruction has written any byte of a tile that is in scope.
+    """Return whether a recorded instruction has written any byte of a tile that is in scope.
 
     `tile` is a Tensor. Instructions since its storage was made lie in the iteration that made it,
     or in loops inside of that, which have higher numbers: no others are looked at.
@@ -20,10 +21,10 @@ def written(trace: Trace, tile: Any) -> bool:
         if rows[start + NODE] < storage.node:
             break
         kind = trace.kinds[rows[start + KIND]]
-        for n, other in enumerate(kind.operands[:kind.outputs]):
+        for n, other in enumerate(kind.operands[: kind.outputs]):
             at = operand_at(start, n)
             if rows[at] == storage.id and geometry.overlap(
-                    geometry.id(mine), geometry.id(other),
-                    rows[at + 1] + other.lowest() - lowest):
+                geometry.id(mine), geometry.id(other), rows[at + 1] + other.lowest() - lowest
+            ):
                 return True
     return False

@@ -1,4 +1,5 @@
 """Predicted time against SBUF, as an SVG; matplotlib is asked for when something is drawn."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -9,7 +10,7 @@ from ..errors import fail
 if TYPE_CHECKING:
     from .tune import Tuning
 
-_NAMED = 12         # points of the front that carry their values
+_NAMED = 12  # points of the front that carry their values
 
 
 def library() -> Any:
@@ -17,9 +18,13 @@ def library() -> Any:
     try:
         import matplotlib
     except ImportError:
-        raise fail("NKI-K17", "a plot needs matplotlib, which is not installed",
-                   given="--svg, or save_svg", limit="the extra `plot`",
-                   hint='python -m pip install "trainium-labs[plot]", or matplotlib') from None
+        raise fail(
+            "NKI-K17",
+            "a plot needs matplotlib, which is not installed",
+            given="--svg, or save_svg",
+            limit="the extra `plot`",
+            hint='python -m pip install "trainium-labs[plot]", or matplotlib',
+        ) from None
     return matplotlib
 
 
@@ -27,25 +32,41 @@ def save(tuning: Tuning, path: str | Path) -> None:
     """Write the plot. Raises NkiError (NKI-K17) without matplotlib, OSError."""
     library()
     from matplotlib.figure import Figure
+
     figure = Figure(figsize=(10, 5), layout="constrained")
     axes = figure.subplots()
     rest = [r.prediction for r in tuning.rows if not r.pareto]
     front = sorted((r.prediction for r in tuning.rows if r.pareto), key=lambda p: p.us)
     alike = [r.prediction for r in tuning.alike]
-    axes.scatter([p.sbuf / 1024 for p in rest], [p.us for p in rest], s=18, color="0.6",
-                 label="candidates")
-    axes.scatter([p.sbuf / 1024 for p in alike], [p.us for p in alike], s=70,
-                 facecolors="none", edgecolors="tab:orange",
-                 label="within the model's error of the fastest")
-    axes.scatter([p.sbuf / 1024 for p in front], [p.us for p in front], s=30, color="tab:blue",
-                 label="Pareto front (time, SBUF, HBM bytes)")
+    axes.scatter(
+        [p.sbuf / 1024 for p in rest], [p.us for p in rest], s=18, color="0.6", label="candidates"
+    )
+    axes.scatter(
+        [p.sbuf / 1024 for p in alike],
+        [p.us for p in alike],
+        s=70,
+        facecolors="none",
+        edgecolors="tab:orange",
+        label="within the model's error of the fastest",
+    )
+    axes.scatter(
+        [p.sbuf / 1024 for p in front],
+        [p.us for p in front],
+        s=30,
+        color="tab:blue",
+        label="Pareto front (time, SBUF, HBM bytes)",
+    )
     several = len({r.prediction.candidate.name for r in tuning.rows}) > 1
     legend = []
-    for n, p in enumerate(front[:_NAMED], 1):       # fastest first; the values are long
-        axes.annotate(str(n), (p.sbuf / 1024, p.us), fontsize=7, xytext=(4, 4),
-                      textcoords="offset points")
-        legend.append(f"{n}  {p.us:,.1f} us" + (f"  {p.candidate.name}" if several else "")
-                      + (f"\n    {p.candidate}" if p.candidate.values else ""))
+    for n, p in enumerate(front[:_NAMED], 1):  # fastest first; the values are long
+        axes.annotate(
+            str(n), (p.sbuf / 1024, p.us), fontsize=7, xytext=(4, 4), textcoords="offset points"
+        )
+        legend.append(
+            f"{n}  {p.us:,.1f} us"
+            + (f"  {p.candidate.name}" if several else "")
+            + (f"\n    {p.candidate}" if p.candidate.values else "")
+        )
     axes.annotate("\n".join(legend), (1.02, 1), xycoords="axes fraction", va="top", fontsize=7)
     spread = [p.us for p in (*rest, *front)]
     if spread and max(spread) > 10 * min(spread):

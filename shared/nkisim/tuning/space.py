@@ -1,4 +1,5 @@
 """What is tried: values of a kernel's constants and arguments, and variants of the kernel."""
+
 from __future__ import annotations
 
 import ast
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import fail
-from ..launch import Kernel, as_kernel
+from ..simulation.launch import Kernel, as_kernel
 
 _MISSING = object()
 #: one candidate takes a tenth of a second or more: beyond this a day would not be enough
@@ -68,18 +69,30 @@ def candidates(variants: Sequence[Any], choices: Mapping[str, Iterable[Any]]) ->
             if now(function, name) is _MISSING:
                 raise _unknown(function, name)
             if not values:
-                raise fail("NKI-K17", f"there is no value to try for {name}", given=f"{name}=",
-                           limit="one value or more", hint=f"{name}=128,256,512")
+                raise fail(
+                    "NKI-K17",
+                    f"there is no value to try for {name}",
+                    given=f"{name}=",
+                    limit="one value or more",
+                    hint=f"{name}=128,256,512",
+                )
     total = len(variants)
     for values in lists.values():
         total *= len(values)
     if total > MOST or not total:
-        raise fail("NKI-K17", "this is too much to try" if total else "there is nothing to try",
-                   given=f"{total:,} combinations", limit=f"1 to {MOST:,}",
-                   hint="give fewer values for each name; a first sweep can be a coarse one")
-    out = [Candidate(k, kernel_of(f).__name__, tuple(zip(lists, values)))
-           for k, f in enumerate(variants) for values in itertools.product(*lists.values())]
-    return list({(c.variant, str(c)): c for c in out}.values())     # a value may be given twice
+        raise fail(
+            "NKI-K17",
+            "this is too much to try" if total else "there is nothing to try",
+            given=f"{total:,} combinations",
+            limit=f"1 to {MOST:,}",
+            hint="give fewer values for each name; a first sweep can be a coarse one",
+        )
+    out = [
+        Candidate(k, kernel_of(f).__name__, tuple(zip(lists, values)))
+        for k, f in enumerate(variants)
+        for values in itertools.product(*lists.values())
+    ]
+    return list({(c.variant, str(c)): c for c in out}.values())  # a value may be given twice
 
 
 def _unknown(function: Any, name: str) -> Exception:
@@ -88,10 +101,16 @@ def _unknown(function: Any, name: str) -> Exception:
     constants = [n for n in inner.__globals__ if n.isupper() and not n.startswith("_")]
     known = [*parameters(function), *constants]
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return fail("NKI-K17", f"{kernel.__name__} has no argument or constant {name}",
-                given=f"{name}=...", limit="arguments: " + (", ".join(parameters(function)) or "-")
-                + "; constants of its file: " + (", ".join(constants) or "-"),
-                hint=f"did you mean {close[0]}?" if close else "tune one of these")
+    return fail(
+        "NKI-K17",
+        f"{kernel.__name__} has no argument or constant {name}",
+        given=f"{name}=...",
+        limit="arguments: "
+        + (", ".join(parameters(function)) or "-")
+        + "; constants of its file: "
+        + (", ".join(constants) or "-"),
+        hint=f"did you mean {close[0]}?" if close else "tune one of these",
+    )
 
 
 @contextmanager
@@ -127,9 +146,11 @@ def derived(function: Any, names: Iterable[str]) -> list[str]:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         for target in targets:
             if used and isinstance(target, ast.Name):
-                out.append(f"{target.id} is computed from {', '.join(sorted(used))} when the file "
-                           "is imported, and keeps its value: tune it as well, or compute it in "
-                           "the kernel")
+                out.append(
+                    f"{target.id} is computed from {', '.join(sorted(used))} when the file "
+                    "is imported, and keeps its value: tune it as well, or compute it in "
+                    "the kernel"
+                )
     return out
 
 

@@ -1,4 +1,5 @@
 """Predict every candidate, timing only, on as many cores as there are."""
+
 from __future__ import annotations
 
 import copy
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import NkiError, fail
-from ..prediction import profile
+from ..simulation.prediction import profile
 from .space import Candidate, applied
 
 #: candidates below which starting processes takes longer than it saves
@@ -29,7 +30,7 @@ class Prediction:
     Times in microseconds, `sbuf` in bytes per partition, `psum` in banks, `hbm` in bytes.
     """
 
-    candidate: Any                      # a Candidate; None on its way from another process
+    candidate: Any  # a Candidate; None on its way from another process
     us: float = float("nan")
     sbuf: int = 0
     psum: int = 0
@@ -38,15 +39,20 @@ class Prediction:
     spilled: int = 0
     bound: str = ""
     model_error: str = ""
-    error_pct: float | None = None      # of kernels like this one; None: unknown
+    error_pct: float | None = None  # of kernels like this one; None: unknown
     warnings: list[str] = field(default_factory=list)
-    refused: str = ""                   # in a line
-    page: str = ""                      # the whole error
+    refused: str = ""  # in a line
+    page: str = ""  # the whole error
 
     def same(self, other: Prediction) -> bool:
-        """Tell whether nothing that is predicted differs."""
-        return (self.us, self.sbuf, self.psum, self.hbm, self.refused) \
-            == (other.us, other.sbuf, other.psum, other.hbm, other.refused)
+        """Return whether nothing that is predicted differs."""
+        return (self.us, self.sbuf, self.psum, self.hbm, self.refused) == (
+            other.us,
+            other.sbuf,
+            other.psum,
+            other.hbm,
+            other.refused,
+        )
 
 
 @dataclass
@@ -60,10 +66,10 @@ class Job:
     wanted: Sequence[Candidate]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    settings: dict[str, Any]            # target, descriptors, compiler
+    settings: dict[str, Any]  # target, descriptors, compiler
     load: Callable[[], tuple[Sequence[Any], Sequence[Candidate]]] | None = None
 
-    def arguments(self) -> tuple[tuple, dict]:
+    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments of one run: kernels may write into theirs."""
         return copy.deepcopy((self.args, self.kwargs))
 
@@ -75,8 +81,7 @@ def refusal(error: Exception) -> tuple[str, str]:
         given = f" ({rule.given}; limit: {rule.limit})" if rule.given and rule.limit else ""
         return " ".join(f"{rule.id} {rule.what}{given}".split()), rule.render()
     text = " ".join(str(error).split())
-    line = text if isinstance(error, AssertionError) and text else \
-        f"{type(error).__name__}: {text}"
+    line = text if isinstance(error, AssertionError) and text else f"{type(error).__name__}: {text}"
     return line, line
 
 
@@ -88,7 +93,7 @@ def predict(job: Job, candidate: Candidate) -> Prediction:
     try:
         with applied(function, candidate) as named, silence():
             prof = profile(function, *args, compute=False, **job.settings, **{**kwargs, **named})
-    except Exception as error:          # the kernel is the user's: it can fail in any way
+    except Exception as error:  # the kernel is the user's: it can fail in any way
         out.refused, out.page = refusal(error)
         return out
     out.us, out.bound = float(prof.latency_us), prof.bound
@@ -107,8 +112,9 @@ def silence() -> Iterator[None]:
         yield
 
 
-def sweep(job: Job, jobs: int | None = None,
-          progress: Callable[[int, int], None] | None = None) -> list[Prediction]:
+def sweep(
+    job: Job, jobs: int | None = None, progress: Callable[[int, int], None] | None = None
+) -> list[Prediction]:
     """Return the predictions of all candidates, in their order.
 
     `jobs`: processes (default: one a core); `progress` is called with (done, of all).
@@ -121,26 +127,32 @@ def sweep(job: Job, jobs: int | None = None,
     global _job
     shipped = None
     if job.load is None:
-        _job = job                      # a forked process has it
+        _job = job  # a forked process has it
     else:
         shipped = job.load, job.args, job.kwargs, job.settings
-    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn" if shipped else "fork"),
-                               _begin, (shipped,))
+    pool = ProcessPoolExecutor(
+        jobs, multiprocessing.get_context("spawn" if shipped else "fork"), _begin, (shipped,)
+    )
     try:
         done = pool.map(_predict, range(total), chunksize=max(1, min(16, total // (8 * jobs))))
         out = _collect(done, total, progress)
     except BrokenProcessPool:
-        raise fail("NKI-K17", "a process that predicts candidates was ended from outside",
-                   given=f"{jobs} at a time", limit="as many as memory allows",
-                   hint="use fewer: --jobs 1, or jobs=1") from None
+        raise fail(
+            "NKI-K17",
+            "a process that predicts candidates was ended from outside",
+            given=f"{jobs} at a time",
+            limit="as many as memory allows",
+            hint="use fewer: --jobs 1, or jobs=1",
+        ) from None
     finally:
         _job = None
         pool.shutdown(cancel_futures=True)
     return [replace(p, candidate=c) for p, c in zip(out, job.wanted)]
 
 
-def _collect(done: Iterable[Prediction], total: int,
-             progress: Callable[[int, int], None] | None) -> list[Prediction]:
+def _collect(
+    done: Iterable[Prediction], total: int, progress: Callable[[int, int], None] | None
+) -> list[Prediction]:
     out = []
     for prediction in done:
         out.append(prediction)
@@ -152,10 +164,10 @@ def _collect(done: Iterable[Prediction], total: int,
 _job: Job | None = None
 
 
-def _begin(shipped: tuple | None) -> None:
+def _begin(shipped: tuple[Any, ...] | None) -> None:
     """Make a process of the pool ready."""
     global _job
-    os.environ["NKI_FINDINGS"] = os.environ["NKI_BANNER"] = "0"     # said once, by the parent
+    os.environ["NKI_FINDINGS"] = os.environ["NKI_BANNER"] = "0"  # said once, by the parent
     if shipped is not None:
         load, args, kwargs, settings = shipped
         with silence():
@@ -165,4 +177,4 @@ def _begin(shipped: tuple | None) -> None:
 
 def _predict(i: int) -> Prediction:
     assert _job is not None
-    return replace(predict(_job, _job.wanted[i]), candidate=None)   # it may hold functions
+    return replace(predict(_job, _job.wanted[i]), candidate=None)  # it may hold functions

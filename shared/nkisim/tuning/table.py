@@ -1,4 +1,5 @@
 """The result of a sweep as text."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -8,7 +9,7 @@ from .space import shown
 if TYPE_CHECKING:
     from .tune import Row, Tuning
 
-_NAMED = 6          # candidates that a sentence names
+_NAMED = 6  # candidates that a sentence names
 
 
 def table(tuning: Tuning, most: int) -> str:
@@ -22,15 +23,28 @@ def table(tuning: Tuning, most: int) -> str:
         hidden = len(rows) - len(chosen[:most])
         if hidden:
             front = sum(r.pareto for r in left)
-            lines.append(f"  ... and {hidden} more" + (f", {front} of them on the front"
-                         if front else "") + " (--rows N, --json FILE)")
-        lines += ["", "* nothing is better in time, SBUF and HBM bytes at once (the Pareto front)",
-                  *(["~ the model cannot tell it from the fastest: the difference is below its "
-                     "error"] if tuning.alike else []), "", *_advice(tuning)]
+            lines.append(
+                f"  ... and {hidden} more"
+                + (f", {front} of them on the front" if front else "")
+                + " (--rows N, --json FILE)"
+            )
+        lines += [
+            "",
+            "* nothing is better in time, SBUF and HBM bytes at once (the Pareto front)",
+            *(
+                ["~ the model cannot tell it from the fastest: the difference is below its error"]
+                if tuning.alike
+                else []
+            ),
+            "",
+            *_advice(tuning),
+        ]
     from .tune import reasons
+
     for text, names in reasons(tuning.refused):
-        shown_names = "; ".join(names[:_NAMED]) + (f"; {len(names) - _NAMED} more"
-                                                   if len(names) > _NAMED else "")
+        shown_names = "; ".join(names[:_NAMED]) + (
+            f"; {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        )
         lines.append(f"refused ({len(names)}): {text}\n    {shown_names}")
     lines += [f"note: {text}" for text in tuning.notes]
     return "\n".join(lines)
@@ -39,8 +53,10 @@ def table(tuning: Tuning, most: int) -> str:
 def _headline(tuning: Tuning) -> str:
     total = len(tuning.rows) + len(tuning.refused)
     names = {p.candidate.name for p in (*(r.prediction for r in tuning.rows), *tuning.refused)}
-    text = (f"{', '.join(sorted(names))}: {total} candidates, {len(tuning.refused)} refused; "
-            f"predicted by nkisim for {tuning.target} - not measured")
+    text = (
+        f"{', '.join(sorted(names))}: {total} candidates, {len(tuning.refused)} refused; "
+        f"predicted by nkisim for {tuning.target} - not measured"
+    )
     if tuning.rows:
         text += f"\nerror of the model for the fastest: {tuning.rows[0].prediction.model_error}"
     return text
@@ -50,39 +66,70 @@ def _grid(tuning: Tuning, rows: list[Row]) -> list[str]:
     """Return the rows as aligned columns; a column for each name that varies."""
     names = list(rows[0].values)
     variants = len({r.prediction.candidate.name for r in tuning.rows}) > 1
-    head = ["", *(["kernel"] if variants else []), *names, "predicted us", "error",
-            "SBUF B/partition", "PSUM banks", "HBM bytes", "bound by", "with arithmetic"]
+    head = [
+        "",
+        *(["kernel"] if variants else []),
+        *names,
+        "predicted us",
+        "error",
+        "SBUF B/partition",
+        "PSUM banks",
+        "HBM bytes",
+        "bound by",
+        "with arithmetic",
+    ]
     cells = [head]
     for row in rows:
         p = row.prediction
-        mark = ("*" if row.pareto else " ") + ("~" if row.alike and row is not tuning.rows[0]
-                                               else " ")
-        said = "" if row.verdict is None else ", ".join(
-            [row.verdict.text, *row.verdict.warnings])
-        cells.append([mark, *([p.candidate.name] if variants else []),
-                      *(shown(v) for v in row.values.values()), f"{p.us:,.1f}",
-                      "?" if p.error_pct is None else f"±{p.error_pct:.0f} %", f"{p.sbuf:,}",
-                      str(p.psum), f"{p.hbm:,}",
-                      p.bound + (" (spills)" if p.spilled else ""), said])
+        mark = ("*" if row.pareto else " ") + (
+            "~" if row.alike and row is not tuning.rows[0] else " "
+        )
+        said = "" if row.verdict is None else ", ".join([row.verdict.text, *row.verdict.warnings])
+        cells.append(
+            [
+                mark,
+                *([p.candidate.name] if variants else []),
+                *(shown(v) for v in row.values.values()),
+                f"{p.us:,.1f}",
+                "?" if p.error_pct is None else f"±{p.error_pct:.0f} %",
+                f"{p.sbuf:,}",
+                str(p.psum),
+                f"{p.hbm:,}",
+                p.bound + (" (spills)" if p.spilled else ""),
+                said,
+            ]
+        )
     widths = [max(len(line[c]) for line in cells) for c in range(len(head))]
     left = {0, len(head) - 1, len(head) - 2} | ({1} if variants else set())
-    return ["  ".join(cell.ljust(w) if c in left else cell.rjust(w)
-                      for c, (cell, w) in enumerate(zip(line, widths))).rstrip()
-            for line in cells]
+    return [
+        "  ".join(
+            cell.ljust(w) if c in left else cell.rjust(w)
+            for c, (cell, w) in enumerate(zip(line, widths))
+        ).rstrip()
+        for line in cells
+    ]
 
 
 def _advice(tuning: Tuning) -> list[str]:
     """Return what to take, against what is there now, and what is as good for all we know."""
     from .tune import TIE
+
     best = tuning.best
     if best is None:
         return ["None of those that were run is right."]
     p = best.prediction
     several = len({r.prediction.candidate.name for r in tuning.rows}) > 1
-    name = f"{p.candidate.name} with {p.candidate}" if several and best.values else \
-        p.candidate.name if several else str(p.candidate)
-    text = f"fastest{' that is right' if best is not tuning.rows[0] else ''}: {name}, " \
-           f"{p.us:,.1f} us predicted"
+    name = (
+        f"{p.candidate.name} with {p.candidate}"
+        if several and best.values
+        else p.candidate.name
+        if several
+        else str(p.candidate)
+    )
+    text = (
+        f"fastest{' that is right' if best is not tuning.rows[0] else ''}: {name}, "
+        f"{p.us:,.1f} us predicted"
+    )
     now = tuning.base
     if now.refused:
         text += f"; as it is ({now.candidate}) the kernel is refused"
@@ -94,13 +141,20 @@ def _advice(tuning: Tuning) -> list[str]:
     alike = [r for r in tuning.alike if r is not best]
     if alike:
         small = min([best, *alike], key=lambda r: (r.prediction.sbuf, r.prediction.us))
-        lines.append(f"{len(alike)} more within the error of the model: only a measurement can "
-                     "tell them apart"
-                     + (f"; of these {small.prediction.candidate} takes least SBUF"
-                        if small is not best else ""))
+        lines.append(
+            f"{len(alike)} more within the error of the model: only a measurement can "
+            "tell them apart"
+            + (
+                f"; of these {small.prediction.candidate} takes least SBUF"
+                if small is not best
+                else ""
+            )
+        )
     frugal = tuning.frugal
     if frugal is not None and frugal is not best:
         q = frugal.prediction
-        lines.append(f"as fast within {TIE:.0%}, {q.candidate} moves least ({q.hbm:,} bytes in "
-                     f"{q.transfers:,} transfers): what a model leaves out grows with that")
+        lines.append(
+            f"as fast within {TIE:.0%}, {q.candidate} moves least ({q.hbm:,} bytes in "
+            f"{q.transfers:,} transfers): what a model leaves out grows with that"
+        )
     return lines

@@ -1,4 +1,5 @@
 """Run a candidate with arithmetic: does it compute what it should?"""
+
 from __future__ import annotations
 
 import inspect
@@ -10,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from ..chip import dtypes
-from ..launch import launch
+from ..simulation.launch import launch
 from ..trace.trace import Trace
 from .space import Candidate, applied, kernel_of
 from .sweep import Job, refusal
 
 #: roundings of a product or a sum in fp32: 8 standard deviations pass in none of 1e14 elements
 SAFETY = 8.0
-U_SUM = 2.0 ** -24          # unit roundoff of fp32: PSUM and the vector engines compute in it
+U_SUM = 2.0**-24  # unit roundoff of fp32: PSUM and the vector engines compute in it
 #: times that a value is rounded to the coarsest dtype of the kernel on its way
 ROUNDINGS = 4
 
@@ -32,8 +33,12 @@ class Verdict:
     outputs: Any = None
 
 
-def verify(job: Job, candidate: Candidate, reference: Callable[..., Any] | None,
-           first: Verdict | None = None) -> Verdict:
+def verify(
+    job: Job,
+    candidate: Candidate,
+    reference: Callable[..., Any] | None,
+    first: Verdict | None = None,
+) -> Verdict:
     """Run a candidate; hold its outputs against the reference, else against the `first` run."""
     function = job.variants[candidate.variant]
     args, kwargs = job.arguments()
@@ -41,20 +46,25 @@ def verify(job: Job, candidate: Candidate, reference: Callable[..., Any] | None,
     try:
         with applied(function, candidate) as named:
             run = launch(kernel, args, {**kwargs, **named}, target=job.settings["target"])
-    except Exception as error:          # the kernel is the user's: it can fail in any way
+    except Exception as error:  # the kernel is the user's: it can fail in any way
         return Verdict(False, f"refused: {refusal(error)[0]}")
-    found = Verdict(None, "no reference", sorted({f.id for f in run.findings
-                                                  if f.severity == "warning"}), run.outputs)
+    found = Verdict(
+        None,
+        "no reference",
+        sorted({f.id for f in run.findings if f.severity == "warning"}),
+        run.outputs,
+    )
     if reference is not None:
-        wrong = differs(run.outputs, expected(reference, job, kwargs | named),
-                        Allowed.of(run.trace))
+        wrong = differs(
+            run.outputs, expected(reference, job, kwargs | named), Allowed.of(run.trace)
+        )
         found.right, found.text = not wrong, wrong or "right"
     elif first is not None:
         wrong = differs(run.outputs, first.outputs, Allowed.of(run.trace))
         found.right = False if wrong else None
         found.text = f"not what the fastest computes: {wrong}" if wrong else "as the fastest"
     errors = sorted({f.id for f in run.findings if f.severity == "error"})
-    if errors:                          # right here, garbage or a race on the chip
+    if errors:  # right here, garbage or a race on the chip
         found.right, found.text = False, f"{found.text}, but {', '.join(errors)}"
     return found
 
@@ -65,7 +75,7 @@ def expected(reference: Callable[..., Any], job: Job, named: dict[str, Any]) -> 
     try:
         known = inspect.signature(reference).parameters
     except (TypeError, ValueError):
-        known = {}                      # type: ignore[assignment]
+        known = {}  # type: ignore[assignment]
     every = any(p.kind is p.VAR_KEYWORD for p in known.values())
     return reference(*args, **{n: v for n, v in named.items() if every or n in known})
 
@@ -93,22 +103,25 @@ def _unit(dtype: np.dtype) -> float:
     if not dtypes.is_float(dtype):
         return 0.0
     import ml_dtypes
-    return float(ml_dtypes.finfo(dtypes.storage(dtype)).eps) / 2
+
+    return float(ml_dtypes.finfo(dtypes.storage(dtype)).eps) / 2  # type: ignore[no-untyped-call]
 
 
 def _longest_sum(trace: Trace) -> int:
     """Return about how many terms the longest sum has: of one tile, or of one PSUM result."""
     kinds = trace.instructions().kind
-    widest = max((p.elements // max(1, p.shape[0]) for k in trace.kinds for p in k.operands),
-                 default=1)
+    widest = max(
+        (p.elements // max(1, p.shape[0]) for k in trace.kinds for p in k.operands), default=1
+    )
     adds = np.array([k.accumulate for k in trace.kinds], bool)
     depth = np.array([k.operands[-1].shape[0] if k.accumulate else 0 for k in trace.kinds])
     if not adds.any():
         return max(1, widest)
     every = trace.operands()
     mine = (every.number == 0) & adds[kinds[every.instr]]
-    _, place = np.unique(np.stack([every.storage[mine], every.offset[mine]]), axis=1,
-                         return_inverse=True)
+    _, place = np.unique(
+        np.stack([every.storage[mine], every.offset[mine]]), axis=1, return_inverse=True
+    )
     return max(widest, int(np.bincount(place.ravel(), depth[kinds[every.instr[mine]]]).max()))
 
 
@@ -129,11 +142,12 @@ def differs(outputs: Any, others: Any, allowed: Allowed) -> str:
             continue
         x, y = a.astype(np.float64), b.astype(np.float64)
         finite = y[np.isfinite(y)]
-        rms = math.sqrt(float(np.mean(finite ** 2))) if finite.size else 0.0
+        rms = math.sqrt(float(np.mean(finite**2))) if finite.size else 0.0
         with np.errstate(all="ignore"):
             far = np.abs(x - y) > allowed.relative * np.abs(y) + allowed.absolute * rms
-        far = np.where(np.isfinite(y) & np.isfinite(x), far,
-                       ~((x == y) | (np.isnan(x) & np.isnan(y))))
+        far = np.where(
+            np.isfinite(y) & np.isfinite(x), far, ~((x == y) | (np.isnan(x) & np.isnan(y)))
+        )
         if far.any():
             with np.errstate(all="ignore"):
                 off = np.abs(x - y)[far]

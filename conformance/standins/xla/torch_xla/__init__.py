@@ -1,4 +1,5 @@
 """Stands in for torch_xla where a public program only asks it for a device: it is the CPU."""
+
 from __future__ import annotations
 
 from typing import Any

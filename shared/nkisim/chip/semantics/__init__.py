@@ -6,7 +6,9 @@ the destination's dtype (`dtypes.cast`). Functions that only move or choose elem
 dtype. Nothing here checks the chip's limits or knows about memories. Run them under
 `np.errstate(all="ignore")`: on the chip overflow is silent.
 """
+
 from .generate import sequence_bounds
+from .inorder import fold
 from .move import gather_flattened, local_gather, shuffled, stream_shuffle
 from .reductions import accumulate, partition_reduce, reduce
 from .scan import tensor_scalar_cumulative, tensor_tensor_scan
@@ -15,8 +17,24 @@ from .select import affine_select, dropout, range_select, select_reduce
 from .statistics import bn_aggr, bn_stats
 
 __all__ = [
-    "accumulate", "affine_select", "bn_aggr", "bn_stats", "dropout", "find_index8",
-    "gather_flattened", "local_gather", "match_replace8", "max8", "partition_reduce",
-    "range_select", "reduce", "select_reduce", "sequence_bounds", "shuffled", "stream_shuffle",
-    "tensor_scalar_cumulative", "tensor_tensor_scan",
+    "accumulate",
+    "affine_select",
+    "bn_aggr",
+    "bn_stats",
+    "dropout",
+    "find_index8",
+    "fold",
+    "gather_flattened",
+    "local_gather",
+    "match_replace8",
+    "max8",
+    "partition_reduce",
+    "range_select",
+    "reduce",
+    "select_reduce",
+    "sequence_bounds",
+    "shuffled",
+    "stream_shuffle",
+    "tensor_scalar_cumulative",
+    "tensor_tensor_scan",
 ]

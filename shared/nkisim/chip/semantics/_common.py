@@ -1,4 +1,5 @@
 """Shapes that every instruction shares: partitions first, one value per partition, flat free."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -32,9 +33,12 @@ def per_partition(value: Any, ndim: int) -> Any:
 def not_an_accumulator(op: AluOp, allowed: Iterable[str]) -> NkiError:
     """Return the error for an operator that cannot fold many values into one."""
     return NkiError(
-        id="NKI-E06", what=f"{op.name!r} cannot reduce: it does not fold values into one.",
-        limit="reducing operators: " + ", ".join(allowed), given=f"op={op.name}",
-        hint="Apply it element by element first (tensor_tensor, tensor_scalar), then reduce.")
+        id="NKI-E06",
+        what=f"{op.name!r} cannot reduce: it does not fold values into one.",
+        limit="reducing operators: " + ", ".join(allowed),
+        given=f"op={op.name}",
+        hint="Apply it element by element first (tensor_tensor, tensor_scalar), then reduce.",
+    )
 
 
 def poison(dtype: np.dtype) -> Any:

@@ -1,4 +1,5 @@
 """Index values made on the chip (GpSimd Engine)."""
+
 from __future__ import annotations
 
 import numpy as np

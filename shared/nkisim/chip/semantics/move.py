@@ -1,4 +1,5 @@
 """Data movement that changes places, never bits."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ def shuffled(partitions: int, into: int, shuffle_mask: Sequence[int]) -> tuple[A
     Raises NKI-S13 for a mask that is no list of 32 partitions which the source has.
     """
     entries = np.asarray(shuffle_mask)
-    wanted = np.resize(entries, into)               # the same mask for each quadrant
+    wanted = np.resize(entries, into)  # the same mask for each quadrant
     target = np.flatnonzero(wanted != UNMODIFIED)
     source = target - target % QUADRANT + wanted[target]
     wrong = np.flatnonzero((source >= partitions) | (source // QUADRANT != target // QUADRANT))
@@ -41,12 +42,17 @@ def shuffled(partitions: int, into: int, shuffle_mask: Sequence[int]) -> tuple[A
     given = f"shuffle_mask of shape {entries.shape}"
     if entries.shape == (QUADRANT,):
         at = int(target[wrong[0]])
-        given = (f"shuffle_mask[{at % QUADRANT}] = {entries[at % QUADRANT]} for partition {at} "
-                 f"of dst, from a src of {partitions} partitions")
+        given = (
+            f"shuffle_mask[{at % QUADRANT}] = {entries[at % QUADRANT]} for partition {at} "
+            f"of dst, from a src of {partitions} partitions"
+        )
     raise NkiError(
-        id="NKI-S13", what="nc_stream_shuffle cannot follow this shuffle_mask.",
+        id="NKI-S13",
+        what="nc_stream_shuffle cannot follow this shuffle_mask.",
         limit="32 entries, each a partition of the quadrant (0 ... 31) that src has, or 255",
-        given=given, hint="Each quadrant of 32 partitions is shuffled on its own, by one mask.")
+        given=given,
+        hint="Each quadrant of 32 partitions is shuffled on its own, by one mask.",
+    )
 
 
 def _take(data: Array, index: Array) -> Array:
@@ -66,8 +72,9 @@ def gather_flattened(data: Array, indices: Array) -> Array:
     return _take(flat(data), flat(indices)).reshape(indices.shape)
 
 
-def local_gather(src: Array, index: Array, num_elem_per_idx: int = 1,
-                 num_valid_indices: int | None = None) -> Array:
+def local_gather(
+    src: Array, index: Array, num_elem_per_idx: int = 1, num_valid_indices: int | None = None
+) -> Array:
     """Gather with indices shared by 16 partitions: nki.isa.local_gather.
 
     src (P, F...), index (P, G...) uint16, P a multiple of 16. Each GpSimd core flattens the indices

@@ -1,4 +1,5 @@
 """Reductions along the free dimensions (Vector Engine) and across partitions (GpSimd Engine)."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -7,10 +8,14 @@ import numpy as np
 
 from ..dtypes import as_float32
 from ..ops import ALU, AluOp
+from . import inorder
 from ._common import Array, flat, not_an_accumulator
 
-_UFUNCS = {"logical_and": np.logical_and, "logical_or": np.logical_or,
-           "logical_xor": np.logical_xor}
+_UFUNCS = {
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+}
 
 
 def _fold(op: AluOp, data: Array, axes: tuple[int, ...]) -> Array:
@@ -21,16 +26,14 @@ def _fold(op: AluOp, data: Array, axes: tuple[int, ...]) -> Array:
     if op.kind == "bitvec":
         return ufunc.reduce(data, axis=axes)
     data = as_float32(data)
-    if op.name == "subtract":  # order matters: first element minus all others, last axis fastest
-        kept = [k for k in range(data.ndim) if k not in axes]
-        data = data.transpose(*kept, *sorted(axes))
-        data = data.reshape(*data.shape[:len(kept)], -1)
-        axes = (data.ndim - 1,)
+    if op.name in ("add", "subtract", "multiply"):  # subtract: the first one minus all others
+        return inorder.fold(ufunc, data, axes)
     return ufunc.reduce(data, axis=axes).astype(np.float32, copy=False)
 
 
-def reduce(op: AluOp, data: Array, axes: int | Sequence[int], keepdims: bool = False,
-           negate: bool = False) -> Array:
+def reduce(
+    op: AluOp, data: Array, axes: int | Sequence[int], keepdims: bool = False, negate: bool = False
+) -> Array:
     """Reduce free axes of a tile: nki.isa.tensor_reduce.
 
     data (P, F...) of any dtype; axes in 1 ... rank-1 (negative ones count from the end). The result
@@ -42,7 +45,7 @@ def reduce(op: AluOp, data: Array, axes: int | Sequence[int], keepdims: bool = F
     axes = tuple(sorted(int(axis) % data.ndim for axis in axes))
     result = _fold(op, data, axes)
     if negate and op.kind == "arith":
-        np.negative(result, out=result)
+        result = -result
     if keepdims:
         return np.expand_dims(result, axes)
     return result if result.ndim > 1 else result[:, None]

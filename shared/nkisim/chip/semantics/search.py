@@ -1,4 +1,5 @@
 """The eight largest values of each partition, and finding or replacing values (Vector Engine)."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -38,7 +39,7 @@ def find_index8(data: Array, vals: Array) -> Array:
     free = np.ones(data.shape, bool)  # occurrences that no earlier value has taken
     index = np.full(vals.shape, NOT_FOUND)
     for j in range(vals.shape[1]):
-        rows, first = _first((data == vals[:, j:j + 1]) & free)
+        rows, first = _first((data == vals[:, j : j + 1]) & free)
         index[rows, j] = first
         free[rows, first] = False
     return index
@@ -57,7 +58,7 @@ def match_replace8(data: Array, vals: Array, imm: float) -> tuple[Array, Array]:
     wanted = flat(as_float32(vals))
     index = np.full(wanted.shape, NOT_FOUND)
     for j in range(wanted.shape[1]):
-        rows, first = _first(values == wanted[:, j:j + 1])
+        rows, first = _first(values == wanted[:, j : j + 1])
         index[rows, j] = first
         replaced[rows, first] = constant
         values[rows, first] = as_float32(constant)

@@ -1,4 +1,5 @@
 """Mean and variance in two steps (Vector Engine)."""
+
 from __future__ import annotations
 
 import numpy as np

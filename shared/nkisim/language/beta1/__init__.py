@@ -1,12 +1,13 @@
 """`neuronxcc.nki`: decorators and launchers, on the simulator."""
+
 from __future__ import annotations
 
 import logging
 from typing import Any
 
-from ...launch import Kernel, as_kernel, launch, tell
 from ...machine.context import current
 from ...machine.tensor import Tensor as tensor
+from ...simulation.launch import Kernel, as_kernel, launch, report_findings
 from . import compiler, isa, language, sdk, typing
 
 __simulator__ = True
@@ -14,7 +15,7 @@ __simulator__ = True
 # Importing the SDK adds a level above CRITICAL, and course kernels use it to silence the compiler:
 # logging.disable(logging.OFF)
 if not hasattr(logging, "OFF"):
-    logging.OFF = logging.CRITICAL + 10     # type: ignore[attr-defined]
+    logging.OFF = logging.CRITICAL + 10  # type: ignore[attr-defined]
 
 
 def jit(func: Any = None, mode: str = "auto", **options: Any) -> Any:
@@ -28,8 +29,12 @@ def jit(func: Any = None, mode: str = "auto", **options: Any) -> Any:
     if options.get("kernel_return") is False:
         mode = "trace"
     inner = func.func if isinstance(func, Kernel) else func
-    kernel = Kernel(as_kernel(inner).func, mode, options.get("platform_target"),
-                    getattr(func, "nki_options", ()))
+    kernel = Kernel(
+        as_kernel(inner).func,
+        mode,
+        options.get("platform_target"),
+        getattr(func, "nki_options", ()),
+    )
     if mode == "benchmark":
         return sdk.Benchmark(kernel, options)
     return kernel
@@ -72,15 +77,27 @@ def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
     kernel = as_kernel(kernel)
     if current.get() is not None:
         return kernel(*args, **kwargs)
-    return tell(launch(kernel, args, kwargs)).outputs
+    return report_findings(launch(kernel, args, kwargs)).outputs
 
 
 def __getattr__(name: str) -> Any:
     """Say that a name of the SDK is not modelled, or that it does not exist."""
     from .missing import missing
+
     raise missing("nki", name, globals())
 
 
-_ = compiler, isa, language, typing, tensor         # submodules are attributes of nki
-__all__ = ["baremetal", "benchmark", "compiler", "isa", "jit", "language", "profile",
-           "simulate_kernel", "tensor", "trace", "typing"]
+_ = compiler, isa, language, typing, tensor  # submodules are attributes of nki
+__all__ = [
+    "baremetal",
+    "benchmark",
+    "compiler",
+    "isa",
+    "jit",
+    "language",
+    "profile",
+    "simulate_kernel",
+    "tensor",
+    "trace",
+    "typing",
+]

@@ -1,4 +1,5 @@
 """`neuronxcc.nki.compiler` (ncc): direct allocation and compiler options."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -16,11 +17,17 @@ class _Sbuf:
         return arena.alloc(memory.SBUF, func)
 
     @staticmethod
-    def mod_alloc(*, base_addr: Any, base_partition: Any = 0, num_par_tiles: Any = (),
-                  num_free_tiles: Any = ()) -> memory.DirectBuffer:
+    def mod_alloc(
+        *,
+        base_addr: Any,
+        base_partition: Any = 0,
+        num_par_tiles: Any = (),
+        num_free_tiles: Any = (),
+    ) -> memory.DirectBuffer:
         """Place block i at base_addr + (i mod number of tiles) * bytes of a tile."""
-        return arena.mod_alloc(memory.SBUF, base_addr, base_partition, num_par_tiles,
-                                  num_free_tiles)
+        return arena.mod_alloc(
+            memory.SBUF, base_addr, base_partition, num_par_tiles, num_free_tiles
+        )
 
     @staticmethod
     def auto_alloc() -> memory.Buffer:
@@ -37,12 +44,25 @@ class _Psum:
         return arena.alloc(memory.PSUM, func)
 
     @staticmethod
-    def mod_alloc(*, base_bank: Any, base_addr: Any = 0, base_partition: Any = 0,
-                  num_bank_tiles: Any = (), num_par_tiles: Any = (),
-                  num_free_tiles: Any = ()) -> memory.DirectBuffer:
+    def mod_alloc(
+        *,
+        base_bank: Any,
+        base_addr: Any = 0,
+        base_partition: Any = 0,
+        num_bank_tiles: Any = (),
+        num_par_tiles: Any = (),
+        num_free_tiles: Any = (),
+    ) -> memory.DirectBuffer:
         """Place block i in bank base_bank + (i mod number of tiles)."""
-        return arena.mod_alloc(memory.PSUM, base_addr, base_partition, num_par_tiles,
-                                  num_free_tiles, base_bank, num_bank_tiles)
+        return arena.mod_alloc(
+            memory.PSUM,
+            base_addr,
+            base_partition,
+            num_par_tiles,
+            num_free_tiles,
+            base_bank,
+            num_bank_tiles,
+        )
 
     @staticmethod
     def auto_alloc() -> memory.Buffer:
@@ -59,6 +79,7 @@ def _option(name: str) -> Any:
             return decorator
         func.nki_options = (*getattr(func, "nki_options", ()), name)
         return func
+
     decorator.__name__ = decorator.__qualname__ = name
     return decorator
 
@@ -84,4 +105,5 @@ def no_reorder() -> tuple[str]:
 def __getattr__(name: str) -> Any:
     """Say that a name of the SDK is not modelled, or that it does not exist."""
     from .missing import missing
+
     raise missing("ncc", name, globals())

@@ -1,4 +1,5 @@
 """`neuronxcc.nki.isa` (nisa): the instructions, straight from the table."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -28,13 +29,17 @@ TABLE = (_act, _dma, _dve, _dynamic, _gpsimd, _pe, _reduce, _rng, _search)
 tensor_engine, scalar_engine, vector_engine = engine.tensor, engine.scalar, engine.vector
 gpsimd_engine, dma_engine, unknown_engine = engine.gpsimd, engine.dma, engine.unknown
 
-INSTRUCTIONS = {row.public.removeprefix("nisa."): _public(row) for row in _ROWS.values()
-                if row.public.startswith("nisa.")}
+INSTRUCTIONS = {
+    row.public.removeprefix("nisa."): _public(row)
+    for row in _ROWS.values()
+    if row.public.startswith("nisa.")
+}
 globals().update(INSTRUCTIONS)
 
 
-def nc_transpose(data: Any, *, mask: Any = None, dtype: Any = None, engine: Any = 0,
-                 **kwargs: Any) -> Any:
+def nc_transpose(
+    data: Any, *, mask: Any = None, dtype: Any = None, engine: Any = 0, **kwargs: Any
+) -> Any:
     """Transpose a tile (P, F...) to (F, P): Tensor Engine up to 128 (result in PSUM), Vector 32."""
     m = _machine("nisa.nc_transpose")
     m.flush()
@@ -44,15 +49,32 @@ def nc_transpose(data: Any, *, mask: Any = None, dtype: Any = None, engine: Any 
 def get_nc_version() -> nc_version:
     """Return the generation of the NeuronCore that is simulated."""
     m = _current.get()
-    return nc_version((m.hw if m is not None else _hw.get()).generation)
+    return nc_version[(m.hw if m is not None else _hw.get()).version]
 
 
 def __getattr__(name: str) -> Any:
     """Say that a name of the SDK is not modelled, or that it does not exist."""
     from .missing import missing
+
     raise missing("nisa", name, globals())
 
 
-__all__ = ["bfp16", "constants", "dge_mode", "dma_engine", "engine", "fp32", "get_nc_version",
-           "gpsimd_engine", "nc_transpose", "nc_version", "oob_mode", "reduce_cmd",
-           "scalar_engine", "tensor_engine", "unknown_engine", "vector_engine", *INSTRUCTIONS]
+__all__ = [
+    "bfp16",
+    "constants",
+    "dge_mode",
+    "dma_engine",
+    "engine",
+    "fp32",
+    "get_nc_version",
+    "gpsimd_engine",
+    "nc_transpose",
+    "nc_version",
+    "oob_mode",
+    "reduce_cmd",
+    "scalar_engine",
+    "tensor_engine",
+    "unknown_engine",
+    "vector_engine",
+    *INSTRUCTIONS,
+]

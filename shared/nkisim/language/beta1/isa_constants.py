@@ -1,4 +1,5 @@
 """`neuronxcc.nki.isa.constants`: the enums of the instruction set."""
+
 from __future__ import annotations
 
 from enum import IntEnum
@@ -45,8 +46,7 @@ class oob_mode(IntEnum):
 
 
 #: generations of the NeuronCore: gen2, gen3 ...
-nc_version = IntEnum("nc_version", {f"gen{c.generation}": c.generation    # type: ignore[misc]
-                                    for c in hw.CORES})
+nc_version = IntEnum("nc_version", hw.VERSIONS)  # type: ignore[misc]
 
 for _numbers in (engine, reduce_cmd, dge_mode, oob_mode, nc_version):
-    _numbers.__str__ = int.__repr__     # type: ignore[method-assign]  # 3.10 prints the names
+    _numbers.__str__ = int.__repr__  # type: ignore[method-assign]  # 3.10 prints the names

@@ -1,4 +1,5 @@
 """`neuronxcc.nki.language.constants`: helpers that sample kernels reach for."""
+
 from __future__ import annotations
 
 from typing import Any

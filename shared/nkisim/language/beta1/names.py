@@ -1,4 +1,5 @@
 """The public names of `neuronxcc.nki`: those of the API reference of Neuron SDK 2.26, its last."""
+
 from __future__ import annotations
 
 NAMES = {

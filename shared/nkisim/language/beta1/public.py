@@ -1,4 +1,5 @@
 """What every function of `nl` does first: it needs a kernel, and says which keywords it has not."""
+
 from __future__ import annotations
 
 import inspect
@@ -10,17 +11,21 @@ from ...machine import assignment, keywords
 from ...machine.context import machine
 
 
-def _check_fits(api: str, signature: inspect.Signature, args: tuple, kw: dict[str, Any],
-                other: dict[str, Any]) -> None:
+def _check_fits(
+    api: str, signature: inspect.Signature, args: tuple, kw: dict[str, Any], other: dict[str, Any]
+) -> None:
     """Raise if a call does not fit its signature; `other` are keywords that it does not have."""
     try:
         signature.bind(*args, **kw)
     except TypeError as exc:
         wrong = keywords.said(other, signature.parameters)
-        raise fail("NKI-X01", f"{api} was not given what it takes: {exc}"
-                   + (f"; it has no {', '.join(wrong)}" if wrong else ""),
-                   limit=f"{api}{keywords.bare(signature)}",
-                   hint=f"help({api}) says what each argument is") from None
+        raise fail(
+            "NKI-X01",
+            f"{api} was not given what it takes: {exc}"
+            + (f"; it has no {', '.join(wrong)}" if wrong else ""),
+            limit=f"{api}{keywords.bare(signature)}",
+            hint=keywords.cure(api, str(exc), signature, args, other),
+        ) from None
 
 
 def public(plan: Callable, name: str = "") -> Any:
@@ -36,7 +41,7 @@ def public(plan: Callable, name: str = "") -> Any:
         m = machine(api)
         m.flush()
         other = {}
-        if kw and not known.issuperset(kw):         # beta 1 takes and ignores them
+        if kw and not known.issuperset(kw):  # beta 1 takes and ignores them
             keywords.unknown(m, api, kw, known)
             other = {k: v for k, v in kw.items() if k not in known}
             kw = {k: v for k, v in kw.items() if k in known}
@@ -49,8 +54,8 @@ def public(plan: Callable, name: str = "") -> Any:
             assignment.has_its_dtype(result)
         return result
 
-    function.__code__ = function.__code__.replace(co_name=name)     # what errors call it
+    function.__code__ = function.__code__.replace(co_name=name)  # what errors call it
     function.__name__ = function.__qualname__ = name
     function.__doc__ = plan.__doc__
-    function.__signature__ = signature              # type: ignore[attr-defined]
+    function.__signature__ = signature  # type: ignore[attr-defined]
     return function

@@ -3,6 +3,7 @@
 The files that scripts expect to find (`file.neff` ...) are small placeholders that say what they
 are: there is no compiled kernel in a simulation.
 """
+
 from __future__ import annotations
 
 import functools
@@ -10,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import fail
-from ...launch import Kernel, launch, tell
 from ...machine.context import current
-from ...prediction import Profile as Prediction
-from ...prediction import profile
+from ...simulation.launch import Kernel, launch, report_findings
+from ...simulation.prediction import Profile as Prediction
+from ...simulation.prediction import profile
 
 PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
 _PLACEHOLDER = "This is not a {what}: the kernel {name} ran on nkisim, which compiles nothing.\n"
@@ -23,14 +24,14 @@ class Wrapped:
     """A kernel with launcher options; keeps the kernel's name."""
 
     def __init__(self, kernel: Kernel, options: dict[str, Any]):
-        functools.update_wrapper(self, kernel)      # type: ignore[arg-type]
+        functools.update_wrapper(self, kernel)  # type: ignore[arg-type]
         self.kernel, self.options = kernel, options
 
     def __getitem__(self, grid: Any) -> Any:
         return type(self)(self.kernel[grid], self.options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if current.get() is not None:               # in another kernel it is a part of that one
+        if current.get() is not None:  # in another kernel it is a part of that one
             return self.kernel(*args, **kwargs)
         return self.launch(args, kwargs)
 
@@ -47,23 +48,26 @@ class Wrapped:
         if not name:
             return
         if suffix:
-            name = Path(str(name)).with_name(Path(str(name)).stem + suffix
-                                             + Path(str(name)).suffix)
+            name = Path(str(name)).with_name(Path(str(name)).stem + suffix + Path(str(name)).suffix)
         folder = self.options.get("working_directory") or "."
         path = Path(folder) / str(name)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(_PLACEHOLDER.format(what=what, name=self.kernel.__name__))
         except OSError as exc:
-            raise fail("NKI-K07", f"the file of {option} cannot be written", given=str(path),
-                       limit=exc.strerror or str(exc)) from None
+            raise fail(
+                "NKI-K07",
+                f"the file of {option} cannot be written",
+                given=str(path),
+                limit=exc.strerror or str(exc),
+            ) from None
 
 
 class Baremetal(Wrapped):
     """`nki.baremetal(kernel)`: runs with arrays in and out."""
 
     def launch(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        out = tell(launch(self.kernel, args, kwargs)).outputs
+        out = report_findings(launch(self.kernel, args, kwargs)).outputs
         self._write("save_neff_name", "NEFF")
         self._write("save_trace_name", "NTFF")
         return out
@@ -81,8 +85,12 @@ class _Latency:
     def get_latency_percentile(self, percentile: int) -> float:
         """Return the predicted latency in microseconds."""
         if percentile not in PERCENTILES:
-            raise fail("NKI-K08", "this latency percentile is not recorded",
-                       given=str(percentile), limit=", ".join(map(str, PERCENTILES)))
+            raise fail(
+                "NKI-K08",
+                "this latency percentile is not recorded",
+                given=str(percentile),
+                limit=", ".join(map(str, PERCENTILES)),
+            )
         return self.us
 
 
@@ -119,13 +127,26 @@ class Benchmark(Wrapped):
         path = Path(self.options.get("working_directory") or ".") / str(name)
         try:
             prof.save_perfetto(path.with_suffix(".pftrace"))
-        except (ImportError, ValueError):   # no viewer, or a kernel that executed nothing
+        except (ImportError, ValueError):  # no viewer, or a kernel that executed nothing
             pass
 
 
-_COLUMNS = (("B", 3), ("NC", 4), ("NC USED", 9), ("WEIGHTS", 9), ("MODE", 9), ("INF/S", 10),
-            ("IRES/S", 10), ("L(1)", 9), ("L(50)", 9), ("L(99)", 9), ("NCL(1)", 9),
-            ("NCL(50)", 9), ("NCL(99)", 9), ("%USER", 7))
+_COLUMNS = (
+    ("B", 3),
+    ("NC", 4),
+    ("NC USED", 9),
+    ("WEIGHTS", 9),
+    ("MODE", 9),
+    ("INF/S", 10),
+    ("IRES/S", 10),
+    ("L(1)", 9),
+    ("L(50)", 9),
+    ("L(99)", 9),
+    ("NCL(1)", 9),
+    ("NCL(50)", 9),
+    ("NCL(99)", 9),
+    ("%USER", 7),
+)
 
 
 def table(prof: Prediction, neff: str) -> str:
@@ -137,21 +158,25 @@ def table(prof: Prediction, neff: str) -> str:
     rate = f"{1e6 / prof.latency_us:.2f}"
     row = ("1", "1", "1", "dynamic", "MODEL", rate, rate, "-", "-", "-", us, us, us, "N/A")
     note = "" if prof.hw.calibrated else "; the model of this target is not calibrated"
-    return "\n".join((
-        f"{neff}: latency of {prof.kernel_name} *predicted by nkisim for {prof.hw.name}* "
-        f"({prof.descriptors} descriptors); nothing was measured{note}",
-        "".join(name.rjust(width) for name, width in _COLUMNS),
-        "".join(value.rjust(width) for value, (_, width) in zip(row, _COLUMNS)),
-        f"NCL in microseconds, all percentiles alike: the model is deterministic. Bound by: "
-        f"{prof.bound}"))
+    return "\n".join(
+        (
+            f"{neff}: latency of {prof.kernel_name} *predicted by nkisim for {prof.hw.name}* "
+            f"({prof.descriptors} descriptors); nothing was measured{note}",
+            "".join(name.rjust(width) for name, width in _COLUMNS),
+            "".join(value.rjust(width) for value, (_, width) in zip(row, _COLUMNS)),
+            f"NCL in microseconds, all percentiles alike: the model is deterministic. Bound by: "
+            f"{prof.bound}",
+        )
+    )
 
 
 class Profile(Benchmark):
     """`nki.profile(...)`: like a benchmark, with its files in `working_directory`."""
 
     def __init__(self, kernel: Kernel, options: dict[str, Any]):
-        super().__init__(kernel, {"save_neff_name": "file.neff",
-                                  "save_trace_name": "profile.ntff", **options})
+        super().__init__(
+            kernel, {"save_neff_name": "file.neff", "save_trace_name": "profile.ntff", **options}
+        )
 
     def _write_traces(self, prof: Prediction) -> None:
         """Write a placeholder and a report for each execution that `profile_nth` asks for."""
@@ -166,5 +191,9 @@ class Profile(Benchmark):
                 reports.mkdir(parents=True, exist_ok=True)
                 prof.save_json(reports / f"report_{n}.json")
             except OSError as exc:
-                raise fail("NKI-K07", "a report of nki.profile cannot be written",
-                           given=str(reports), limit=exc.strerror or str(exc)) from None
+                raise fail(
+                    "NKI-K07",
+                    "a report of nki.profile cannot be written",
+                    given=str(reports),
+                    limit=exc.strerror or str(exc),
+                ) from None

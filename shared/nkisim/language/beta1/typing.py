@@ -1,14 +1,15 @@
 """`neuronxcc.nki.typing` (nt): annotations of kernel parameters and tensors."""
+
 from __future__ import annotations
 
 from typing import Any
 
 from ...chip import dtypes
 from ...errors import fail
-from ...handed import TensorSpec
 from ...machine.context import NeedsValues, machine
 from ...machine.limits import integer
 from ...machine.tensor import Tensor
+from ...simulation.host_arrays import TensorSpec
 
 
 class _TensorType(type):
@@ -21,8 +22,10 @@ class _TensorType(type):
         if shape is mutable:
             return mutable_tensor
         if isinstance(shape, tuple) and len(shape) == 2 and isinstance(shape[0], (list, tuple)):
-            return TensorSpec(tuple(integer(n, "a size of nt.tensor") for n in shape[0]),
-                              dtypes.normalize(shape[1]))
+            return TensorSpec(
+                tuple(integer(n, "a size of nt.tensor") for n in shape[0]),
+                dtypes.normalize(shape[1]),
+            )
         return cls
 
 
@@ -54,18 +57,24 @@ class scalar(metaclass=_TensorType):
         m = machine("nt.scalar")
         m.flush()
         if not isinstance(tile, Tensor) or tile.size != 1:
-            raise fail("NKI-S09", "nt.scalar takes one element", given=f"{tile!r}"[:80],
-                       limit="a (1, 1) tile, or one element of a tile")
+            raise fail(
+                "NKI-S09",
+                "nt.scalar takes one element",
+                given=f"{tile!r}"[:80],
+                limit="a (1, 1) tile, or one element of a tile",
+            )
         if not m.compute:
             raise NeedsValues
         m.catch_up()
         m.undefined.refuse((tile,))
+        m.memory.unseen.add(tile.storage.id)  # type: ignore[union-attr]
         return tile.np.reshape(-1)[0].item()
 
 
 def __getattr__(name: str) -> Any:
     """Say that the module has no such name."""
     from .missing import missing
+
     raise missing("nt", name, globals())
 
 

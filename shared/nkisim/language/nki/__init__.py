@@ -1,4 +1,5 @@
 """`nki`: the dialect of Neuron SDK 2.29 and later, on the simulator."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -16,6 +17,7 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return f"{level.release()}.0"
     from .versions import missing
+
     raise missing("nki", name, globals())
 
 

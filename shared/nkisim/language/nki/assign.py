@@ -1,4 +1,5 @@
-"""`t[...] = value`: AWS's simulator takes it, its compiler only in part."""
+"""`t[...] = value`: AWS's simulator takes it, and kernels with it have been built."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -15,14 +16,22 @@ from .tensor import NkiTensor
 def assign(dst: NkiTensor, value: Any) -> None:
     """Copy a tile or a number into a view, and say that an instruction with a dst is meant."""
     if isinstance(value, NkiInstruction):
-        raise fail("NKI-N05", "the result of an instruction is assigned to a tensor",
-                   limit="instructions write their dst, and return only a handle",
-                   hint="give the view as dst: nisa.tensor_tensor(t[...], a, b, op=nl.add)")
+        raise fail(
+            "NKI-N05",
+            "the result of an instruction is assigned to a tensor",
+            limit="instructions write their dst, and return only a handle",
+            hint="give the view as dst: nisa.tensor_tensor(t[...], a, b, op=nl.add)",
+        )
     m = dst._t.m if isinstance(dst._t, Tensor) else dst._base.m
     m.flush()
-    m.find("NKI-N05", "warning", "a tensor is assigned to. AWS's simulator copies, the compiler "
-           "takes this only for the result of an nisa call and warns. Write nisa.tensor_copy(dst, "
-           "src), nisa.memset(dst, value) or nisa.dma_copy(dst, src)", m.here())
+    m.find(
+        "NKI-N05",
+        "note",
+        "a tensor is assigned to. AWS's simulator copies, and kernels with "
+        "it have been built; no document shows it. nisa.tensor_copy(dst, src), "
+        "nisa.memset(dst, value) and nisa.dma_copy(dst, src) say which instruction is meant",
+        m.here(),
+    )
     if isinstance(value, NkiTensor):
         src = settled(m, value._t)
         if dst._t.kind is HBM or src.kind is HBM:
@@ -39,12 +48,13 @@ def assign(dst: NkiTensor, value: Any) -> None:
             to = settled(m, dst._t)
             dve.memset(to.shape, value, to.dtype, dst=to)
     else:
-        raise fail("NKI-M02", "what is assigned is neither a tile nor a number",
-                   given=type(value).__name__, hint="results are written into a dst")
+        raise fail(
+            "NKI-M02",
+            "what is assigned is neither a tile nor a number",
+            given=type(value).__name__,
+            hint="results are written into a dst",
+        )
 
 
 def _fitting(dst: Tensor, src: Tensor) -> Tensor:
     return dst if dst.shape == src.shape else regroup(dst, src.shape)
-
-
-

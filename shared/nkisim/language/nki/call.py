@@ -1,4 +1,5 @@
 """Calls: the signatures of this dialect, held strictly; rows of the table issued with a `dst`."""
+
 from __future__ import annotations
 
 import ast
@@ -8,21 +9,25 @@ import sys
 from collections.abc import Callable
 from enum import Enum
 from functools import cache
+from math import prod
 from typing import Any
 
 from ...chip.memory import PSUM
 from ...errors import NkiError, fail, not_understood
+from ...indexing.indirect import Indirect, Patterned
 from ...isa.operands import regroup
+from ...isa.pe import added_in_transpose_mode
 from ...isa.table import Row
 from ...lint import level
+from ...loops.loopindex import Compared
+from ...machine import keywords, operand_errors, suggestions
 from ...machine.context import current, machine
-from ...machine.indirect import Indirect, Patterned
 from ...machine.instruction import Instr
-from ...machine.loopindex import Compared
-from ...machine.machine import Machine
+from ...machine.interface import Machine
 from ...machine.tensor import Tensor
 from ...trace.trace import KIND, NODE
-from . import alike, columns, older, refusals
+from .. import unknown_names
+from . import call_cache, columns, compat, refusals
 from .enums import OF_PARAMETER, dependency, dge_mode
 from .grids import NkiBlockGrid, NkiTileGrid, instead
 from .tensor import Empty, NkiTensor, no_elements
@@ -35,7 +40,7 @@ _ENUMS = frozenset(OF_PARAMETER.values())
 _GRIDS = frozenset((NkiTileGrid, NkiBlockGrid))
 _MEANT = _ENUMS | _GRIDS | {NkiTensor}  # classes of arguments that rows take otherwise
 _MISSING = inspect.Parameter.empty
-_CODES = {"none": 0, "swdge": 1, "hwdge": 2, "unknown": 3}      # dge_mode, as the rows count
+_CODES = {"none": 0, "swdge": 1, "hwdge": 2, "unknown": 3}  # dge_mode, as the rows count
 
 
 class _Shown:
@@ -57,7 +62,7 @@ class Signature:
         self.names = tuple(params)
         self.defaults = list(params.values())
         self.places = {n: i for i, n in enumerate(params)}
-        self.by_place = len(params)             # the rest goes by keyword alone
+        self.by_place = len(params)  # the rest goes by keyword alone
         self.enums = {self.places[n]: e for n, e in OF_PARAMETER.items() if n in params}
         self.operators = tuple((i, n) for n, i in self.places.items() if n in _OPERATORS)
         #: calls that fit, by how they are written -> places of the keywords; where no value matters
@@ -67,9 +72,9 @@ class Signature:
     def of_text(text: str) -> Signature:
         """Read "nisa.reciprocal(dst, data)"; every instruction takes a name as well."""
         api, _, rest = text.partition("(")
-        args = ast.parse(f"def f({rest}: pass").body[0].args        # type: ignore[attr-defined]
+        args = ast.parse(f"def f({rest}: pass").body[0].args  # type: ignore[attr-defined]
         params: dict[str, Any] = {a.arg: _MISSING for a in args.args}
-        for a, d in zip(args.args[len(args.args) - len(args.defaults):], args.defaults):
+        for a, d in zip(args.args[len(args.args) - len(args.defaults) :], args.defaults):
             params[a.arg] = ast.literal_eval(d)
         for name, enum in OF_PARAMETER.items():
             if params.get(name, _MISSING) is not _MISSING:
@@ -87,28 +92,39 @@ class Signature:
                 values[i] = v
             return values
         if given > self.by_place:
-            raise self.wrong(f"{self.api} takes at most {len(self.names)} arguments"
-                             + (f", {self.by_place} of them by place"
-                                if self.by_place < len(self.names) else "") + f", got {given}")
+            raise self.wrong(
+                f"{self.api} takes at most {len(self.names)} arguments"
+                + (f", {self.by_place} of them by place" if self.by_place < len(self.names) else "")
+                + f", got {given}"
+            )
         values = [*args, *self.defaults[given:]]
         for k, v in kw.items():
             i = self.places.get(k, -1)
             if i < 0:
                 raise self.unknown(k)
             if i < given:
-                raise self.wrong(f"{self.api} got {k} twice: by its place and by its name")
+                raise self.wrong(
+                    f"{self.api} got {k} twice: by its place and by its name",
+                    keywords.tuple_meant(args),
+                )
             values[i] = v
         for i, v in enumerate(values):
             if v is _MISSING:
                 self.destination(values[0])
-                first = "the destination comes first: " \
-                    f"{self.api}(dst={', '.join(['...', *self.names[1:2]])}=..., ...)" \
-                    if self.names[0] == "dst" and "dst" not in kw else ""
-                raise self.wrong(f"{self.api} was not given {self.names[i]}", first)
+                first = (
+                    f"the destination comes first: {self.api}(dst=..., "
+                    f"{''.join(self.names[1:2])}=..., ...)" * (self.names[0] == "dst" not in kw)
+                )
+                raise self.wrong(
+                    f"{self.api} was not given {self.names[i]}",
+                    first or keywords.left_out(self.api, self.names[i], args),
+                )
         for i, name in self.operators:
             if isinstance(values[i], str) and (i < given or name in kw):
-                raise self.wrong(f"{self.api}: {name} is a text", f"the function itself, not "
-                                 f"called: {name}=nl.{values[i]}")
+                raise self.wrong(
+                    f"{self.api}: {name} is a text",
+                    f"the function itself, not called: {name}=nl.{values[i]}",
+                )
         for i, enum in self.enums.items():
             if not isinstance(values[i], enum) and values[i] is not None:
                 self.destination(values[0])
@@ -119,65 +135,107 @@ class Signature:
 
     def destination(self, x: Any) -> None:
         """Raise if what stands where dst does is no tensor: an argument order of another time."""
-        if self.names[0] not in _FIRST or isinstance(x, (NkiTensor, Tensor, Indirect)) \
-                or x is None or x is _MISSING:
+        if (
+            self.names[0] not in _FIRST
+            or isinstance(x, (NkiTensor, Tensor, Indirect))
+            or x is None
+            or x is _MISSING
+        ):
             return
-        what = "an operator" if callable(x) else \
-            "a shape" if isinstance(x, (tuple, list)) else type(x).__name__
-        raise self.wrong(f"{self.api}: its first argument is dst, and it was given {what}",
-                         "since 0.1 a tile is made first, t = nl.ndarray(shape, dtype=..., "
-                         f"buffer=nl.sbuf), and comes first: {self.api}(dst=t, ...)")
+        what = (
+            "an operator"
+            if callable(x) and not isinstance(x, (str, Enum))
+            else "a shape"
+            if isinstance(x, (tuple, list))
+            else type(x).__name__
+        )
+        raise self.wrong(
+            f"{self.api}: its first argument is dst, and it was given {what}",
+            "since 0.1 a tile is made first, t = nl.ndarray(shape, dtype=..., "
+            f"buffer=nl.sbuf), and comes first: {self.api}(dst=t, ...)",
+        )
 
     def member(self, name: str, value: Any, enum: type[Enum]) -> Enum:
-        """Return the member that has a number or a name, as 0.1 and 0.2 took it, or raise NKI-N01.
-        """
-        member = next((e for e in enum if type(value) is int and e.value == value
-                       or type(value) is str and e.name == value), None)
+        """Return the member with a number or a name, as 0.1 and 0.2 took it, or raise NKI-N01."""
+        member = next(
+            (
+                e
+                for e in enum
+                if type(value) is int and e.value == value or type(value) is str and e.name == value
+            ),
+            None,
+        )
         if member is None:
             raise self.not_a_member(name, value, enum)
         m = current.get()
-        said = level.in_run("integer_enum", f"{name}={value!r}",
-                            f"{name}=nisa.{enum.__name__}.{member.name}")
+        said = level.in_run(
+            "integer_enum", f"{name}={value!r}", f"{name}=nisa.{enum.__name__}.{member.name}"
+        )
         if said is not None and m is not None:
             m.find(*said, m.trace.line(sys._getframe(1)))
         return member
 
     def wrong(self, what: str, hint: str = "") -> NkiError:
-        return fail("NKI-N01", what, limit=str(self),
-                    hint=hint or f"help({self.api}) says what each argument is")
+        if (m := current.get()) is not None and m.dialect.name != "nki":
+            return operand_errors.mixed(f"{self.api} of nki is called in a kernel of neuronxcc.nki")
+        return fail(
+            "NKI-N01",
+            what,
+            limit=str(self),
+            hint=hint or f"help({self.api}) says what each argument is",
+        )
 
-    def misuse(self, exc: Exception) -> NkiError:
+    def misuse(self, exc: Exception, args: tuple, kw: dict[str, Any]) -> NkiError:
         """Return the error for arguments that the instruction could not make sense of."""
-        return not_understood(self.api, exc, limit=str(self),
-                              hint=f"help({self.api}) says what each argument is")
+        return not_understood(
+            self.api,
+            exc,
+            limit=str(self),
+            given={**dict(zip(self.names, args)), **kw},
+            hint=f"help({self.api}) says what each argument is",
+        )
 
     def unknown(self, name: str) -> NkiError:
         """Return the error for a keyword that the function does not have."""
-        told = said_of(self.api, name)
+        told = said_of(self.api, name) or unknown_names.argument(self.api, name, self.names)
         near = difflib.get_close_matches(name, self.names, n=1)
-        return self.wrong(f"{self.api} has no argument {name!r}", told or (
-            f"Did you mean {near[0]!r}?" if near else ""))
+        return self.wrong(
+            f"{self.api} has no argument {name!r}",
+            told or "".join(f"Did you mean {n!r}?" for n in near),
+        )
 
     def not_a_member(self, name: str, value: Any, enum: type[Enum]) -> NkiError:
         near = difflib.get_close_matches(str(value), enum.__members__, n=1)
-        return fail("NKI-N01", f"{self.api}: {name} is no member of nisa.{enum.__name__}",
-                    given=f"{name}={value!r}"[:80],
-                    limit=", ".join(f"nisa.{enum.__name__}.{e.name}" for e in enum),
-                    hint=f"Did you mean {name}=nisa.{enum.__name__}.{near[0]}?" if near else
-                         "members have names; the numbers of nisa.dge_mode are others than in "
-                         "neuronxcc.nki")
+        return fail(
+            "NKI-N01",
+            f"{self.api}: {name} is no member of nisa.{enum.__name__}",
+            given=f"{name}={value!r}"[:80],
+            limit=", ".join(f"nisa.{enum.__name__}.{e.name}" for e in enum),
+            hint=f"Did you mean {name}=nisa.{enum.__name__}.{near[0]}?"
+            if near
+            else "members have names; the numbers of nisa.dge_mode are others than in "
+            "neuronxcc.nki",
+        )
 
     def __str__(self) -> str:
         return self.api + str(self.signature)
 
     @property
     def signature(self) -> inspect.Signature:
-        return inspect.Signature([
-            inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD if i < self.by_place
-                              else inspect.Parameter.KEYWORD_ONLY,
-                              default=_Shown(d) if isinstance(d, Enum)
-                              or n.endswith("op") and isinstance(d, str) else d)
-            for i, (n, d) in enumerate(self.params.items())])
+        return inspect.Signature(
+            [
+                inspect.Parameter(
+                    n,
+                    inspect.Parameter.POSITIONAL_OR_KEYWORD
+                    if i < self.by_place
+                    else inspect.Parameter.KEYWORD_ONLY,
+                    default=_Shown(d)
+                    if isinstance(d, Enum) or n.endswith("op") and isinstance(d, str)
+                    else d,
+                )
+                for i, (n, d) in enumerate(self.params.items())
+            ]
+        )
 
 
 class NkiInstruction:
@@ -203,23 +261,37 @@ class NkiInstruction:
         """
         m = machine("NkiInstruction.depends_on")
         if kind is None and level.release() >= "0.7":
-            m.find("NKI-N06", "note", "depends_on without kind= is deprecated since 0.7: write "
-                   "kind=nisa.dependency.runtime", m.here())
+            m.find(
+                "NKI-N06",
+                "note",
+                "depends_on without kind= is deprecated since 0.7: write "
+                "kind=nisa.dependency.runtime",
+                m.here(),
+            )
         elif kind is not None and level.release() < "0.7":
-            raise edge_error("depends_on: kind= came with NKI 0.7", f"kind={kind!r}",
-                             f"NKI {level.release()}: an edge waits when the kernel runs")
+            raise edge_error(
+                "depends_on: kind= came with NKI 0.7",
+                f"kind={kind!r}",
+                f"NKI {level.release()}: an edge waits when the kernel runs",
+            )
         elif kind is not None and not isinstance(kind, dependency):
-            raise edge_error("depends_on: kind is no member of nisa.dependency", f"kind={kind!r}",
-                             "nisa.dependency.runtime, nisa.dependency.schedule")
+            raise edge_error(
+                "depends_on: kind is no member of nisa.dependency",
+                f"kind={kind!r}",
+                "nisa.dependency.runtime, nisa.dependency.schedule",
+            )
         for x in producers:
             if not isinstance(x, NkiInstruction):
-                raise edge_error("depends_on takes instructions", f"{type(x).__name__}",
-                                 "what a call of nisa returns")
+                raise edge_error(
+                    "depends_on takes instructions",
+                    f"{type(x).__name__}",
+                    "what a call of nisa returns",
+                )
             issued = [m.trace.rows[m.trace.starts[i.number] + KIND] for i in (self, x)]
             if kind is not dependency.schedule:
                 _nested(m, self.number, x.number)
             elif len({m.trace.kinds[k].engine for k in issued}) > 1:
-                continue                # issued in order; engines go on beside each other
+                continue  # issued in order; engines go on beside each other
             edge(m, x.number, self.number)
         return self
 
@@ -234,10 +306,12 @@ def _nested(m: Machine, consumer: int, producer: int) -> None:
     while node != outer and node >= 0:
         node = tr.node_parent[node]
     if node != outer:
-        raise edge_error("an edge leads out of a loop of the device",
-                         "the producer runs in nl.fori_loop or nl.while_loop, the consumer not",
-                         "both in one body, or the producer before the loop: the wait is fixed "
-                         "when the kernel is compiled")
+        raise edge_error(
+            "an edge leads out of a loop of the device",
+            "the producer runs in nl.fori_loop or nl.while_loop, the consumer not",
+            "both in one body, or the producer before the loop: the wait is fixed "
+            "when the kernel is compiled",
+        )
 
 
 def edge(m: Machine, producer: int, consumer: int) -> None:
@@ -245,8 +319,13 @@ def edge(m: Machine, producer: int, consumer: int) -> None:
     if producer < consumer:
         m.trace.edges.append((producer, consumer))
     else:
-        m.find("NKI-N11", "note", "an instruction is to wait for one that comes later in the "
-               "program; the predicted schedule keeps the order of the program", m.here())
+        m.find(
+            "NKI-N11",
+            "note",
+            "an instruction is to wait for one that comes later in the "
+            "program; the predicted schedule keeps the order of the program",
+            m.here(),
+        )
 
 
 def edge_error(what: str, given: str, limit: str) -> NkiError:
@@ -260,7 +339,7 @@ Adapter = Callable[[Machine, dict[str, Any]], "Row | None"]
 
 @cache
 def _takes(row: Row) -> tuple[bool, bool]:
-    """Tell whether a row's plan has dst and dtype."""
+    """Return whether a row's plan has dst and dtype."""
     planned = inspect.signature(row.plan).parameters
     return "dst" in planned, "dtype" in planned
 
@@ -271,49 +350,53 @@ def instruction(own: Row, adapt: Adapter) -> Any:
     names = form.names[:-1]
 
     def function(*args: Any, **kw: Any) -> NkiInstruction:
-        m = current.get()
-        if m is None:
-            m = machine(form.api)
+        m = current.get() or machine(form.api)
         if m.pending is not None:
             m.flush()
         try:
-            key, tiles = alike.looks(form, args, kw)
-            known = m.accepted.get(key) if key is not None else None
+            key, tiles = call_cache.call_signature(form, args, kw)
+            known = m.core.accepted.get(key) if key is not None else None
             if known is not None:
                 known.issue(m, tiles, m.trace.line(sys._getframe(1)), write)
                 return NkiInstruction.issued(m, known.name)
-            told = m.told
-            name, args, kw = older.translated(m, own.name, args, kw)
+            told = m.findings.total
+            name, args, kw = compat.translated(m, own.name, args, kw)
             if name != own.name:
                 from .isa import INSTRUCTIONS
+
                 return INSTRUCTIONS[name](*args, **kw)
             values = form.bind(args, kw)
             given = dict(zip(names, map(argument, values)))
-            if m.older:
-                older.meant(own.name, given)
-            late = columns.enter(m, own, given) \
-                if any(x.__class__ is columns.Columns for x in given.values()) else None
+            if m.dialect.older:
+                compat.meant(own.name, given)
+            late = (
+                columns.enter(m, own, given)
+                if any(x.__class__ is columns.Columns for x in given.values())
+                else None
+            )
             written_to, before = given.get("dst"), (told, len(m.trace.starts) + 1)
             wrote = issue(m, adapt(m, given) or own, given)
             if late is not None:
                 columns.leave(late, written_to)
-            elif wrote is not None and key is not None \
-                    and (m.told, len(m.trace.starts)) == before:
+            elif (
+                wrote is not None
+                and key is not None
+                and (m.findings.total, len(m.trace.starts)) == before
+            ):
                 of = [n for n, x in (*zip(names, args), *kw.items()) if x.__class__ is NkiTensor]
-                alike.remember(m, key, wrote, dict(zip(of, tiles)), given, values[-1])
+                call_cache.remember(m, key, wrote, dict(zip(of, tiles)), given, values[-1])
         except (NkiError, AssertionError):
             raise
-        except (TypeError, ValueError, KeyError, AttributeError, IndexError,
-                OverflowError) as exc:
+        except (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError) as exc:
             if hasattr(exc, "nki_error"):
                 raise
-            raise form.misuse(exc) from None
+            raise form.misuse(exc, args, kw) from None
         return NkiInstruction.issued(m, values[-1])
 
     return _named(function, form, own.doc, own)
 
 
-def issue(m: Machine, row: Row, given: dict[str, Any]) -> alike.Written | None:
+def issue(m: Machine, row: Row, given: dict[str, Any]) -> call_cache.Written | None:
     """Plan an instruction and let it write `dst`, where its row does not say so itself.
 
     None: it writes nothing.
@@ -322,7 +405,7 @@ def issue(m: Machine, row: Row, given: dict[str, Any]) -> alike.Written | None:
     dst: Any = given.get("dst")
     line = m.trace.line(sys._getframe(1))
     refusals.look(m, row.name, given, line)
-    refusals.read([x for name, x in given.items() if name != "dst"], m.psum_sums)
+    refusals.read([x for name, x in given.items() if name != "dst"], m.memory.psum_sums)
     if not row.writes:
         ins = row.issue(m, (), given)
         ins.line = line
@@ -336,30 +419,31 @@ def issue(m: Machine, row: Row, given: dict[str, Any]) -> alike.Written | None:
     elif dst is None and "dst" in given:
         written(row.api, dst)
     asked = given.pop("accumulate", None)
-    if asked.__class__ is Compared:             # accumulate=k > 0
-        asked = bool(asked) if m.nest is None else m.nest.answer(asked)
-    ins = row.issue(m, (), given)
-    ins.line = line
-    onto = row.accumulates and asked is not False and not given.get("is_transpose")
+    if asked.__class__ is Compared:  # accumulate=k > 0
+        asked = bool(asked) if m.loops.nest is None else m.loops.nest.answer(asked)
+    ins, transposes = row.issue(m, (), given), given.get("is_transpose")
+    if asked and transposes and m.hw.pe_transpose_bit_exact:
+        raise added_in_transpose_mode(m, dst)
+    ins.line, onto = line, row.accumulates and asked is not False and not transposes
     write(m, ins, dst, asked, onto)
-    return alike.Written(row, dst, asked, onto)
+    return call_cache.Written(row, dst, asked, onto)
 
 
 def write(m: Machine, ins: Instr, dst: Tensor, asked: bool | None, onto: bool) -> None:
     """Let a planned instruction write its destination; see `alike.Written`."""
     if ins.dst is not None:
         if ins.dst.kind is PSUM:
-            m.psum_filled.add(ins.dst.storage.id)
+            m.memory.psum_filled.add(ins.dst.storage.id)
         m.commit(ins, ins.dst)
         return
     row = ins.row
     dst = place(row, ins, dst)
     if row.accumulates:
         ins.accumulate, ins.opens = onto, asked is False
-        refusals.added(m, dst, onto, m.psum_sums, ins.line)
+        refusals.added(m, dst, onto, m.memory.psum_sums, ins.line)
         _check_sum(m, ins, dst, asked)
     elif dst.kind is PSUM:
-        m.psum_filled.add(dst.storage.id)
+        m.memory.psum_filled.add(dst.storage.id)
     m.commit(ins, dst)
 
 
@@ -367,51 +451,68 @@ def _check_sum(m: Machine, ins: Instr, dst: Tensor, asked: bool | None) -> None:
     """Refuse a sum onto nothing; warn of one onto what no matmul has written."""
     st = dst.storage
     if not ins.accumulate:
-        m.psum_filled.discard(st.id)
+        m.memory.psum_filled.discard(st.id)
         return
-    if asked and m.compute and not st.arena \
-            and not st.defined(dst.offset, dst.shape, dst.strides, 4):
-        raise fail("NKI-N08", "a matmul accumulates onto a result that nothing has written",
-                   given=f"accumulate=True, dst {dst!r}",
-                   limit="the first write of a group overwrites",
-                   hint="leave accumulate out (the first write to a place overwrites, later ones "
-                        "add), or give accumulate=(k > 0)")
-    if st.id in m.psum_filled and m.hw.generation < 4:
-        m.find("NKI-N09", "warning" if asked else "note",
-               "a matmul accumulates onto what another instruction has "
-               f"written into PSUM. On {m.hw.name} that is undefined: leave out the memset, and "
-               "accumulate= as well: the first write to a place overwrites", ins.line, st.where)
+    if (
+        asked
+        and m.compute
+        and not st.arena
+        and not st.defined(dst.offset, dst.shape, dst.strides, 4)
+    ):
+        raise fail(
+            "NKI-N08",
+            "a matmul accumulates onto a result that nothing has written",
+            given=f"accumulate=True, dst {dst!r}",
+            limit="the first write of a group overwrites",
+            hint="leave accumulate out (the first write to a place overwrites, later ones "
+            "add), or give accumulate=(k > 0)",
+        )
+    if st.id in m.memory.psum_filled and not m.hw.pe_adds_to_any:
+        m.find(
+            "NKI-N09",
+            "warning" if asked else "note",
+            "a matmul accumulates onto what another instruction has "
+            f"written into PSUM. On {m.hw.name} that is undefined: leave out the memset, and "
+            "accumulate= as well: the first write to a place overwrites",
+            ins.line,
+            st.where,
+        )
 
 
 def written(api: str, dst: Any) -> None:
     """Raise unless `dst` is a tile."""
     if dst.__class__ is not Tensor:
-        raise fail("NKI-M02", f"{api}: dst is not a tile", given=f"{type(dst).__name__}",
-                   limit="a tensor that nl.ndarray has made, or a view of it",
-                   hint=f"dst comes first: {api}(dst=t, ...), with "
-                        "t = nl.ndarray(shape, dtype=nl.float32, buffer=nl.sbuf)")
+        raise fail(
+            "NKI-M02",
+            f"{api}: dst is not a tile",
+            given=f"{type(dst).__name__}",
+            limit="a tensor that nl.ndarray has made, or a view of it",
+            hint=f"dst comes first: {api}(dst=t, ...), with t = {suggestions.TILE}",
+        )
 
 
 def place(row: Row, ins: Instr, dst: Tensor) -> Tensor:
     """Return `dst` as the instruction writes it, or raise."""
     if dst.kind not in row.writes or dst.kind is PSUM and ins.engine == "gpsimd":
-        raise fail("NKI-M01", f"{row.api} does not write {dst.kind.upper()}", given=f"dst {dst!r}",
-                   limit="dst lies in " + " or ".join(k.upper() for k in row.writes
-                                                      if k is not PSUM or ins.engine != "gpsimd"),
-                   hint="t = nl.ndarray(shape, dtype=..., buffer=nl."
-                        + row.writes[-1 if dst.kind != PSUM and PSUM in row.writes else 0]
-                        + "), then nisa.tensor_copy between PSUM and SBUF")
+        raise fail(
+            "NKI-M01",
+            f"{row.api} does not write {dst.kind.upper()}",
+            given=f"dst {dst!r}",
+            limit="dst lies in "
+            + " or ".join(k.upper() for k in row.writes if k is not PSUM or ins.engine != "gpsimd"),
+            hint=suggestions.wrong_memory(row.api, dst, ins.shape, row.writes, row.nki),
+        )
     if dst.shape == ins.shape:
         return dst
     shape = ins.shape
-    size = 1
-    for n in shape:
-        size *= n
-    if size != dst.size or shape[0] != dst.shape[0]:
-        raise fail("NKI-S01", f"{row.api}: dst has another shape than the result",
-                   given=f"dst {dst.shape}, result {shape}",
-                   limit="as many partitions and as many elements",
-                   hint="make dst with the shape of the result, or slice it")
+    if prod(shape) != dst.size or shape[0] != dst.shape[0]:
+        raise fail(
+            "NKI-S01",
+            f"{row.api}: dst has another shape than the result",
+            given=f"dst {dst.shape}, result {shape}",
+            limit="as many partitions and as many elements",
+            hint=suggestions.result(row.api, dst, shape, row.nki),
+        )
     return regroup(dst, shape)
 
 
@@ -432,11 +533,15 @@ def settled(m: Machine, x: Any) -> Any:
     """Return the tile that an operand with a run-time offset means now; others as they are."""
     if isinstance(x, Patterned) and x.rows.size == 1:
         m.catch_up()
+        m.memory.unseen.add(x.rows.storage.id)  # type: ignore[union-attr]
         return x.at(int(x.rows.np.reshape(-1)[0]) if m.compute else 0)
     if isinstance(x, Indirect):
-        raise fail("NKI-I11", "an operand is an indirect access",
-                   limit="indices of rows go with nisa.dma_copy, nisa.dma_transpose and "
-                         "nisa.dma_compute", hint="copy the rows into a tile first")
+        raise fail(
+            "NKI-I11",
+            "an operand is an indirect access",
+            limit="indices of rows go with nisa.dma_copy, nisa.dma_transpose and nisa.dma_compute",
+            hint="copy the rows into a tile first",
+        )
     return x
 
 
@@ -448,13 +553,12 @@ def public(plan: Callable, api: str = "", module: str = "nl") -> Any:
     form.enums = {}
 
     def function(*args: Any, **kw: Any) -> Any:
-        m = current.get()
-        if m is None:
-            m = machine(form.api)
+        m = current.get() or machine(form.api)
         if m.pending is not None:
             m.flush()
-        values = form.bind(args, kw)
-        result = plan(m, *[argument(x) if x.__class__ in _MEANT else x for x in values])
+        values = [argument(x) if x.__class__ in _MEANT else x for x in form.bind(args, kw)]
+        refusals.look(m, form.api, dict(zip(form.names, values)))
+        result = plan(m, *values)
         if result.__class__ is Tensor:
             return NkiTensor(result.settle())
         return result
@@ -474,17 +578,18 @@ def strict(api: str, plain: Callable) -> Any:
             return plain(*args, **kw)
         except TypeError:
             m = current.get()
-            _, _, named = older.translated(m, plain.__name__, args, kw) if m else ("", args, kw)
+            _, _, named = compat.translated(m, plain.__name__, args, kw) if m else ("", args, kw)
             if named != kw:
                 return plain(*args, **named)
-            form.bind(args, kw)                 # raises if it is these arguments
+            form.bind(args, kw)  # raises if it is these arguments
             raise
+
     return _named(function, form, plain.__doc__)
 
 
 def _named(function: Any, form: Signature, doc: str | None, row: Row | None = None) -> Any:
     name = form.api.rpartition(".")[2]
-    function.__code__ = function.__code__.replace(co_name=name)     # what errors call it
+    function.__code__ = function.__code__.replace(co_name=name)  # what errors call it
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     function.__signature__ = form.signature

@@ -1,4 +1,5 @@
 """`nki.collectives`: operations between devices, which one simulated device does not have."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -15,4 +16,5 @@ class ReplicaGroup:
 def __getattr__(name: str) -> Any:
     """Say that a name of the package is not modelled, or that it does not exist."""
     from .versions import missing
+
     raise missing("nccl", name, globals())

@@ -1,5 +1,5 @@
-"""`nki.compiler` (ncc): what a kernel asks of the compiler (NKI 0.7). Nothing of it changes a run.
-"""
+"""`nki.compiler` (ncc): what a kernel asks of the compiler (NKI 0.7). It changes no run."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
@@ -12,7 +12,7 @@ from ...errors import fail, trim
 class AddressRotation(Enum):
     """Whether the compiler may move a tensor's address for a better layout."""
 
-    AUTO = "auto"               # only of tensors that have no address yet
+    AUTO = "auto"  # only of tensors that have no address yet
     ENABLE = "enable"
     DISABLE = "disable"
 
@@ -21,12 +21,17 @@ class _Config:
     """Options by keyword, each True, False or not said."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):                                  # type: ignore[arg-type]
+        for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
             kind: type = AddressRotation if field.name == "address_rotation" else bool
             if value is not None and not isinstance(value, kind):
-                raise trim(fail("NKI-N14", f"{type(self).__name__}: {field.name} is no "
-                                f"{kind.__name__}", given=f"{field.name}={value!r}"[:60]))
+                raise trim(
+                    fail(
+                        "NKI-N14",
+                        f"{type(self).__name__}: {field.name} is no {kind.__name__}",
+                        given=f"{field.name}={value!r}"[:60],
+                    )
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,23 +65,35 @@ class Asked:
     specialization_config: SpecializationConfig | None = None
 
     def __post_init__(self) -> None:
-        for name, kind in (("compile_config", CompileConfig),
-                           ("specialization_config", SpecializationConfig)):
+        for name, kind in (
+            ("compile_config", CompileConfig),
+            ("specialization_config", SpecializationConfig),
+        ):
             given = getattr(self, name)
             if given is not None and not isinstance(given, kind):
-                raise trim(fail("NKI-N14", f"nki.jit: {name} is no {kind.__name__}",
-                                given=f"{given!r}"[:60],
-                                limit=f"nki.compiler.{kind.__name__}(...)"))
+                raise trim(
+                    fail(
+                        "NKI-N14",
+                        f"nki.jit: {name} is no {kind.__name__}",
+                        given=f"{given!r}"[:60],
+                        limit=f"nki.compiler.{kind.__name__}(...)",
+                    )
+                )
 
     def differs(self, outer: Asked) -> str:
-        """Return the name of what is asked for otherwise than in the kernel around, "" if nothing.
-        """
-        return next((name for name in ("compile_config", "specialization_config")
-                     if getattr(self, name) not in (None, getattr(outer, name))), "")
+        """Return the name of a request that differs from the kernel around it, or ""."""
+        return next(
+            (
+                name
+                for name in ("compile_config", "specialization_config")
+                if getattr(self, name) not in (None, getattr(outer, name))
+            ),
+            "",
+        )
 
     @property
     def overrides(self) -> bool:
-        """Tell whether what inner kernels ask for otherwise is let pass."""
+        """Return whether what inner kernels ask for otherwise is let pass."""
         config = self.specialization_config
         return config is not None and config.allow_nested_config_override
 
@@ -84,6 +101,7 @@ class Asked:
 def __getattr__(name: str) -> Any:
     """Say that a name of the package is not modelled, or that it does not exist."""
     from .versions import missing
+
     raise missing("ncc", name, globals())
 
 

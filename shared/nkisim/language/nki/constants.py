@@ -3,6 +3,7 @@
 They are what `nl.shared_constant` takes. Since 0.3 that takes NumPy's arrays, and these modules are
 gone; kernels of older releases run with them here.
 """
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,67 +1,96 @@
 """New tensors: in a memory, at an address of it, as `nl.ndarray` and its like make them."""
+
 from __future__ import annotations
 
 from typing import Any
 
 from ...errors import fail
 from ...machine import allocate, arena
+from ...machine.interface import Machine
 from ...machine.limits import integer
-from ...machine.machine import Machine
 from ...machine.tensor import Tensor
-from . import older
-from .enums import BUFFERS, MemoryRegion
+from . import compat
+from .enums import BUFFERS, DataType, MemoryRegion
 from .tensor import NkiTensor
+
+_TEXTS = frozenset((str, DataType))  # the two ways to name a data type
 
 
 def is_hbm(buffer: Any) -> bool:
-    """Tell whether a memory is HBM."""
+    """Return whether a memory is HBM."""
     return buffer in (MemoryRegion.private_hbm, MemoryRegion.shared_hbm)
 
 
-def create(m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "",
-           address: Any = None) -> NkiTensor:
+def create(
+    m: Machine, shape: Any, dtype: Any, buffer: Any, name: str = "", address: Any = None
+) -> NkiTensor:
     """Create a tensor of undefined content in a memory, at an address if one is given."""
     region = MemoryRegion.sbuf if buffer is None else buffer
     if not isinstance(region, MemoryRegion):
-        raise fail("NKI-M05", "buffer is not a memory", given=repr(buffer)[:60],
-                   limit="nl.sbuf, nl.psum, nl.private_hbm, nl.shared_hbm (no strings since 0.3)")
-    older.marked(shape)
+        raise fail(
+            "NKI-M05",
+            "buffer is not a memory",
+            given=repr(buffer)[:60],
+            limit="nl.sbuf, nl.psum, nl.private_hbm, nl.shared_hbm (no strings since 0.3)",
+        )
+    compat.marked(shape)
     if address is not None:
         return NkiTensor(_at(m, shape, dtype, region, name, address), region, name)
     return NkiTensor(allocate.create(m, shape, dtype, BUFFERS[region], name), region, name)
 
 
-def _at(m: Machine, shape: Any, dtype: Any, region: MemoryRegion, name: str, address: Any
-        ) -> Tensor:
-    """Create a tile at an address; one like it, of which nothing was said, is checked once."""
+def _at(
+    m: Machine, shape: Any, dtype: Any, region: MemoryRegion, name: str, address: Any
+) -> Tensor:
+    """Create a tile at an address; one like it without findings is checked once."""
     kind, key = BUFFERS[region].kind, None
-    if m.node == m.top and dtype.__class__ is str and shape.__class__ is address.__class__ is tuple:
-        key = (kind, m.program_id, dtype, shape, address, *map(type, (*shape, *address)))
-        known = m.layouts.get(key)
+    if (
+        m.core.node == m.core.top
+        and dtype.__class__ in _TEXTS
+        and shape.__class__ is address.__class__ is tuple
+    ):
+        key = (kind, m.core.program_id, dtype, shape, address, *map(type, (*shape, *address)))
+        known = m.memory.layouts.get(key)
         if known is not None:
             offset, sizes, strides, dt = known
             t = Tensor(m, arena.arena(m, kind), offset, sizes, strides, dt, 0, kind)
-            t.owner = (len(m.storages) + m.placed, (), m.here(), name)  # as arena.place_tile says
-            m.placed += 1
+            t.owner = (
+                len(m.memory.storages) + m.memory.placed,
+                (),
+                m.here(),
+                name,
+            )  # as arena.place_tile says
+            m.memory.placed += 1
             return t
-    told = m.told
+    told = m.findings.total
     t = allocate.create(m, shape, dtype, _placed(m, region, address), name)
-    if key is not None and t.__class__ is Tensor and told == m.told:
-        m.layouts[key] = t.offset, t.shape, t.strides, t.dtype
+    if key is not None and t.__class__ is Tensor and told == m.findings.total:
+        m.memory.layouts[key] = t.offset, t.shape, t.strides, t.dtype
     return t
 
 
 def _placed(m: Machine, region: MemoryRegion, address: Any) -> Any:
     """Return the direct placement of `address=(partition, byte in each partition)`."""
     if is_hbm(region) or not isinstance(address, (tuple, list)) or len(address) != 2:
-        raise fail("NKI-A03", "address= is no place on chip",
-                   given=f"{address!r} in {region.value}",
-                   limit="(partition, byte offset in a partition), in SBUF or PSUM")
+        raise fail(
+            "NKI-A03",
+            "address= is no place on chip",
+            given=f"{address!r} in {region.value}",
+            limit="(partition, byte offset in a partition), in SBUF or PSUM",
+        )
     part, byte = (integer(a, "an address") for a in address)
     if part % m.hw.quadrant:
-        raise fail("NKI-A01", "a tile is placed at a partition where none can start",
-                   given=f"partition {part}", limit="0, 32, 64 or 96")
+        raise fail(
+            "NKI-A01",
+            "a tile is placed at a partition where none can start",
+            given=f"partition {part}",
+            limit="0, 32, 64 or 96",
+        )
     if region is MemoryRegion.psum and byte % m.hw.psum_bank_bytes:
-        raise fail("NKI-A01", "a PSUM tile does not start at a bank", given=f"byte {byte}",
-                   limit=f"a multiple of {m.hw.psum_bank_bytes} bytes (the bytes of a bank)")
+        raise fail(
+            "NKI-A01",
+            "a PSUM tile does not start at a bank",
+            given=f"byte {byte}",
+            limit=f"a multiple of {m.hw.psum_bank_bytes} bytes (the bytes of a bank)",
+        )
     return arena.at(BUFFERS[region].kind, part, byte)

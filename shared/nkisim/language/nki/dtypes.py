@@ -1,4 +1,5 @@
 """`nki.language.dtypes`: the names of the data types."""
+
 from __future__ import annotations
 
 from .language import (
@@ -22,6 +23,23 @@ from .language import (
     uint32,
 )
 
-__all__ = ["bfloat16", "bool_", "float16", "float32", "float4_e2m1fn_x4", "float8_e4m3",
-           "float8_e4m3fn", "float8_e4m3fn_x4", "float8_e5m2", "float8_e5m2_x4", "float8_e8m0fnu",
-           "int8", "int16", "int32", "tfloat32", "uint8", "uint16", "uint32"]
+__all__ = [
+    "bfloat16",
+    "bool_",
+    "float16",
+    "float32",
+    "float4_e2m1fn_x4",
+    "float8_e4m3",
+    "float8_e4m3fn",
+    "float8_e4m3fn_x4",
+    "float8_e5m2",
+    "float8_e5m2_x4",
+    "float8_e8m0fnu",
+    "int8",
+    "int16",
+    "int32",
+    "tfloat32",
+    "uint8",
+    "uint16",
+    "uint32",
+]

@@ -1,4 +1,5 @@
 """`nki.isa.constants` and the memories: enums, whose members are the only spelling there is."""
+
 from __future__ import annotations
 
 import difflib
@@ -12,6 +13,7 @@ from ...chip.memory import private_hbm as _private_hbm
 from ...chip.memory import psum as _psum
 from ...chip.memory import sbuf as _sbuf
 from ...chip.memory import shared_hbm as _shared_hbm
+from ...errors import fail
 
 
 class _Members(EnumMeta):
@@ -21,15 +23,17 @@ class _Members(EnumMeta):
         if name.startswith("_"):
             raise AttributeError(name)
         near = difflib.get_close_matches(name, cls.__members__, n=1)
-        raise AttributeError(f"nisa.{cls.__name__} has no member {name!r}: it has "
-                             f"{', '.join(cls.__members__)}"
-                             + (f". Did you mean nisa.{cls.__name__}.{near[0]}?" if near else ""))
+        raise AttributeError(
+            f"nisa.{cls.__name__} has no member {name!r}: it has "
+            f"{', '.join(cls.__members__)}"
+            + (f". Did you mean nisa.{cls.__name__}.{near[0]}?" if near else "")
+        )
 
 
 class Enum(_Enum, metaclass=_Members):
     """An enum of nisa."""
 
-    __hash__ = object.__hash__          # Enum's own runs Python code, in each look for a known call
+    __hash__ = object.__hash__  # Enum's own runs Python code, in each look for a known call
 
 
 class engine(Enum):
@@ -92,9 +96,8 @@ class dependency(Enum):
 
 
 #: generations of the NeuronCore, gen2, gen3 ..., in order: kernels compare them with < and >=
-nc_version = IntEnum("nc_version", {f"gen{c.generation}": c.generation    # type: ignore[misc]
-                                    for c in hw.CORES})
-nc_version.__str__ = int.__repr__       # type: ignore[method-assign]  # 3.10 prints the names
+nc_version = IntEnum("nc_version", hw.VERSIONS)  # type: ignore[misc]
+nc_version.__str__ = int.__repr__  # type: ignore[method-assign]  # 3.10 prints the names
 
 
 class MemoryRegion(Enum):
@@ -105,12 +108,45 @@ class MemoryRegion(Enum):
     private_hbm = "private_hbm"
     shared_hbm = "shared_hbm"
 
+    def __call__(self, *args: Any, **kw: Any) -> Any:
+        """Say that a memory is named, not called."""
+        return BUFFERS[self](*args)
+
+
+class DataType(str):
+    """The name of a data type: a text, as in the SDK."""
+
+    __slots__ = ()
+
+    def __call__(self, *args: Any) -> Any:
+        """Say that a data type makes no number."""
+        shown = f"{args[0]!r}" if args and isinstance(args[0], (int, float)) else "t"
+        raise fail(
+            "NKI-K14",
+            f"nl.{self} is called",
+            given=f"nl.{self}({shown})",
+            limit="a data type says what a tile holds",
+            hint=f"write the number alone: {shown}"
+            if shown != "t"
+            else "a tile of it: result = nl.ndarray(t.shape, dtype=nl."
+            + self
+            + ", buffer=nl.sbuf); nisa.tensor_copy(dst=result, src=t)",
+        )
+
 
 #: the machine's name of each memory, and back
 BUFFERS: dict[MemoryRegion, Buffer] = {
-    MemoryRegion.sbuf: _sbuf, MemoryRegion.psum: _psum,
-    MemoryRegion.private_hbm: _private_hbm, MemoryRegion.shared_hbm: _shared_hbm}
+    MemoryRegion.sbuf: _sbuf,
+    MemoryRegion.psum: _psum,
+    MemoryRegion.private_hbm: _private_hbm,
+    MemoryRegion.shared_hbm: _shared_hbm,
+}
 #: parameters of instructions that take a member of one enum
 OF_PARAMETER: dict[str, type[Enum]] = {
-    "engine": engine, "reduce_cmd": reduce_cmd, "dge_mode": dge_mode, "oob_mode": oob_mode,
-    "perf_mode": matmul_perf_mode, "dma_engine": dma_engine}
+    "engine": engine,
+    "reduce_cmd": reduce_cmd,
+    "dge_mode": dge_mode,
+    "oob_mode": oob_mode,
+    "perf_mode": matmul_perf_mode,
+    "dma_engine": dma_engine,
+}

@@ -1,4 +1,5 @@
 """`nki.isa` (nisa): the instructions, straight from the table, with their `dst` first."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -10,6 +11,7 @@ from ...chip import hw as _hw
 from ...chip.memory import PSUM as _PSUM
 from ...errors import NkiError as _NkiError
 from ...errors import fail as _fail
+from ...indexing.index import as_int as _as_int
 from ...isa import act as _act
 from ...isa import columns as _columns
 from ...isa import dma as _dma
@@ -17,21 +19,21 @@ from ...isa import dve as _dve
 from ...isa import dynamic as _dynamic
 from ...isa import gpsimd as _gpsimd
 from ...isa import mx as _mx
-from ...isa import newer as _newer
+from ...isa import nki_instructions as _newer
 from ...isa import pe as _pe
 from ...isa import reduce as _reduce
 from ...isa import rng
 from ...isa import search as _search
 from ...isa.table import ROWS as _ROWS
+from ...machine import bodies as _bodies
 from ...machine.context import NeedsValues as _NeedsValues
 from ...machine.context import current as _current
 from ...machine.context import machine as _machine
-from ...machine.index import as_int as _as_int
+from ...machine.interface import Machine as _Machine
 from ...machine.limits import integer as _integer
-from ...machine.machine import Machine as _Machine
+from . import adapters as _notation
+from . import compat as _older
 from . import enums as constants
-from . import notation as _notation
-from . import older as _older
 from .call import NkiInstruction
 from .call import Signature as _Signature
 from .call import argument as _argument
@@ -62,12 +64,16 @@ gpsimd_engine, unknown_engine = engine.gpsimd, engine.unknown
 sync_engine = engine.sync
 
 
-NkiValidationError = _NkiError           # what AWS's package raises for a broken constraint
+NkiValidationError = _NkiError  # what AWS's package raises for a broken constraint
 
 
-INSTRUCTIONS = {row.nki.partition("(")[0].removeprefix("nisa."): _instruction(
-    row, _notation.ADAPTERS.get(row.name, _notation.operands))
-    for row in _ROWS.values() if row.nki.startswith("nisa.") and not row.meets}
+INSTRUCTIONS = {
+    row.nki.partition("(")[0].removeprefix("nisa."): _instruction(
+        row, _notation.ADAPTERS.get(row.name, _notation.operands)
+    )
+    for row in _ROWS.values()
+    if row.nki.startswith("nisa.") and not row.is_collective
+}
 globals().update(INSTRUCTIONS)
 
 
@@ -84,26 +90,35 @@ def _own(text: str) -> Any:
             values = form.bind(args, kw)
             plan(m, **dict(zip(form.names[:-1], map(_argument, values))))
             return NkiInstruction.issued(m, values[-1])
+
         function.__code__ = function.__code__.replace(co_name=name)
         function.__name__ = function.__qualname__ = name
         function.__doc__ = plan.__doc__
-        function.__signature__ = form.signature                 # type: ignore[attr-defined]
+        function.__signature__ = form.signature  # type: ignore[attr-defined]
         return function
+
     return wrap
 
 
 @_own("nisa.nc_transpose(dst, data, engine=0)")
 def nc_transpose(m: _Machine, dst: Any, data: Any, engine: int) -> None:
-    """Transpose a tile (P, F...) to (F, P): Tensor Engine into PSUM, or Vector Engine in 32 x 32.
-    """
+    """Transpose a tile (P, F...) to (F, P): Tensor Engine to PSUM, or Vector Engine in 32 x 32."""
     dst, data = _settled(m, dst), m.tile(_settled(m, data), "data")
     _written("nisa.nc_transpose", dst)
     if dst.dtype != data.dtype:
-        m.find("NKI-D05", "warning", f"nisa.nc_transpose of {data!r} into {dst!r}: dst must have "
-               "the dtype of data (0.6; earlier releases let it pass)", m.here())
+        m.find(
+            "NKI-D05",
+            "warning",
+            f"nisa.nc_transpose of {data!r} into {dst!r}: dst must have "
+            "the dtype of data (0.6; earlier releases let it pass)",
+            m.here(),
+        )
     if engine not in (0, 1, 5):
-        raise _fail("NKI-E01", "nisa.nc_transpose runs on the Tensor or the Vector Engine",
-                   limit="nisa.engine.tensor (up to 128 x 128), nisa.engine.vector (up to 32 x 32)")
+        raise _fail(
+            "NKI-E01",
+            "nisa.nc_transpose runs on the Tensor or the Vector Engine",
+            limit="nisa.engine.tensor (up to 128 x 128), nisa.engine.vector (up to 32 x 32)",
+        )
     on_pe = engine == 1 or engine == 0 and dst.kind is _PSUM and data.kind is not _PSUM
     row = _ROWS["nc_transpose" if on_pe else "nc_transpose_dve"]
     _issue(m, row, {"data": data, "dst": dst})
@@ -112,57 +127,84 @@ def nc_transpose(m: _Machine, dst: Any, data: Any, engine: int) -> None:
 @_own(_ROWS["core_barrier"].nki)
 def core_barrier(m: _Machine, data: Any, cores: Any, engine: int) -> None:
     """Block an engine until the other core of kernel[2] has come to its barrier, with `data`."""
-    if m.cores is not None:
-        ins = _ROWS["core_barrier"].issue(m, (), {"data": _settled(m, data), "cores": cores,
-                                                 "engine": engine})
-        m.trace.record(ins, (ins.dst,), m.here(), m.node)
-        m.cores.wait(("a barrier",))
+    if m.launch.cores is not None:
+        ins = _ROWS["core_barrier"].issue(
+            m, (), {"data": _settled(m, data), "cores": cores, "engine": engine}
+        )
+        m.trace.record(ins, (ins.dst,), m.here(), m.core.node)
+        m.launch.cores.wait(("a barrier",))
 
 
-_GPSIMD_DMA = {4: 1024, 2: 512, 1: 256}     # bytes per partition, by item size
+_GPSIMD_DMA = {4: 1024, 2: 512, 1: 256}  # bytes per partition, by item size
 
 
 @_own(_ROWS["sendrecv"].nki)
-def sendrecv(m: _Machine, src: Any, dst: Any, send_to_rank: Any, recv_from_rank: Any, pipe_id: Any,
-             dma_engine: int) -> None:
+def sendrecv(
+    m: _Machine,
+    src: Any,
+    dst: Any,
+    send_to_rank: Any,
+    recv_from_rank: Any,
+    pipe_id: Any,
+    dma_engine: int,
+) -> None:
     """Send a tile to the other core and receive one of the same shape from it."""
     src, dst = _settled(m, src), _settled(m, dst)
     _written("nisa.sendrecv", dst)
     _written("nisa.sendrecv", src)
-    if m.cores is None:
-        raise _fail("NKI-N10", "nisa.sendrecv on one core", limit="a kernel launched as kernel[2]",
-                    hint="if nl.num_programs() == 2: ...")
+    if m.launch.cores is None:
+        raise _fail(
+            "NKI-N10",
+            "nisa.sendrecv on one core",
+            limit="a kernel launched as kernel[2]",
+            hint="if nl.num_programs() == 2: ...",
+        )
     if src.shape != dst.shape or src.dtype != dst.dtype:
-        raise _fail("NKI-S01", "nisa.sendrecv: src and dst differ",
-                    given=f"src {src!r}, dst {dst!r}",
-                    limit="one shape and dtype for both")
+        raise _fail(
+            "NKI-S01",
+            "nisa.sendrecv: src and dst differ",
+            given=f"src {src!r}, dst {dst!r}",
+            limit="one shape and dtype for both",
+        )
     most = _GPSIMD_DMA[src.dtype.itemsize]
     if dma_engine == 2 and src.size // src.shape[0] * src.dtype.itemsize > most:
-        raise _fail("NKI-P08", "nisa.sendrecv by the DMA of GpSimd moves too much",
-                    given=f"src {src!r}", limit=f"{most} bytes per partition",
-                    hint="leave dma_engine out")
-    me = m.program_id[0]
+        raise _fail(
+            "NKI-P08",
+            "nisa.sendrecv by the DMA of GpSimd moves too much",
+            given=f"src {src!r}",
+            limit=f"{most} bytes per partition",
+            hint="leave dma_engine out",
+        )
+    me = m.core.program_id[0]
     ranks = {"send_to_rank": send_to_rank, "recv_from_rank": recv_from_rank}
     if any(_integer(rank, name) != 1 - me for name, rank in ranks.items()):
-        raise _fail("NKI-N10", "nisa.sendrecv with a core that is not the other one",
-                    given=f"core {me}: " + ", ".join(f"{k}={v}" for k, v in ranks.items()),
-                    limit=f"{1 - me} for both: two cores run together",
-                    hint="other = 1 - nl.program_id(0)")
+        raise _fail(
+            "NKI-N10",
+            "nisa.sendrecv with a core that is not the other one",
+            given=f"core {me}: " + ", ".join(f"{k}={v}" for k, v in ranks.items()),
+            limit=f"{1 - me} for both: two cores run together",
+            hint="other = 1 - nl.program_id(0)",
+        )
     m.catch_up()
-    m.cores.posted[pipe_id, me, m.cores.met[me]] = np.array(src.np) if m.compute else None
-    m.cores.wait((f"nisa.sendrecv with pipe_id {pipe_id}",))
-    value = m.cores.posted[pipe_id, 1 - me, m.cores.met[me] - 1]
+    m.launch.cores.posted[pipe_id, me, m.launch.cores.met[me]] = (
+        np.array(src.np) if m.compute else None
+    )
+    m.launch.cores.wait((f"nisa.sendrecv with pipe_id {pipe_id}",))
+    value = m.launch.cores.posted[pipe_id, 1 - me, m.launch.cores.met[me] - 1]
     if value is not None and (value.shape, value.dtype) != (dst.shape, dst.np.dtype):
-        raise _fail("NKI-S01", "nisa.sendrecv: the cores send tiles that differ",
-                    given=f"received {value.shape} of {value.dtype}, dst {dst!r}",
-                    limit="one shape and dtype for both")
+        raise _fail(
+            "NKI-S01",
+            "nisa.sendrecv: the cores send tiles that differ",
+            given=f"received {value.shape} of {value.dtype}, dst {dst!r}",
+            limit="one shape and dtype for both",
+        )
     _issue(m, _ROWS["sendrecv"], {"src": src, "dst": dst, "value": value})
 
 
 def get_nc_version() -> Any:
     """Return the generation of the NeuronCore that is simulated."""
     m = _current.get()
-    return nc_version((m.hw if m is not None else _hw.get()).generation)
+    return nc_version[(m.hw if m is not None else _hw.get()).version]
 
 
 def get_nc_sub_version() -> int:
@@ -172,33 +214,49 @@ def get_nc_sub_version() -> int:
 
 # -- registers -----------------------------------------------------------------------------------
 
+
 def register_alloc(x: Any = None) -> VirtualRegister:
     """Return a new register, with an integer in it if one is given."""
     m = _machine("nisa.register_alloc")
     if isinstance(x, NkiTensor):
-        _older.tell(m, "nisa.register_alloc of a tensor",
-                   "r = nisa.register_alloc(); nisa.register_load(r, tile)")
+        _older.warn_older_form(
+            m,
+            "nisa.register_alloc of a tensor",
+            "r = nisa.register_alloc(); nisa.register_load(r, tile)",
+        )
         register_load(r := VirtualRegister(), x)
         return r
     number = _as_int(x)
     if x is not None and number is None:
-        raise _fail("NKI-N07", "nisa.register_alloc takes an integer", given=type(x).__name__,
-                    limit="an int, or nothing")
+        raise _fail(
+            "NKI-N07",
+            "nisa.register_alloc takes an integer",
+            given=type(x).__name__,
+            limit="an int, or nothing",
+        )
     return VirtualRegister(_immediate(number or 0, "nisa.register_alloc"))
 
 
 def _immediate(number: int, api: str) -> int:
     """Return an integer that fits into a register, or raise NKI-N07."""
     if not -1 << _BITS - 1 <= number < 1 << _BITS:
-        raise _fail("NKI-N07", f"{api}: the number does not fit into a register", given=f"{number}",
-                    limit=f"{_BITS} bits: {-1 << _BITS - 1} .. {(1 << _BITS) - 1}")
+        raise _fail(
+            "NKI-N07",
+            f"{api}: the number does not fit into a register",
+            given=f"{number}",
+            limit=f"{_BITS} bits: {-1 << _BITS - 1} .. {(1 << _BITS) - 1}",
+        )
     return number
 
 
 def _is_register(x: Any, api: str) -> VirtualRegister:
     if not isinstance(x, VirtualRegister):
-        raise _fail("NKI-N07", f"{api} takes a register", given=type(x).__name__,
-                    limit="what nisa.register_alloc() returns")
+        raise _fail(
+            "NKI-N07",
+            f"{api} takes a register",
+            given=type(x).__name__,
+            limit="what nisa.register_alloc() returns",
+        )
     return x
 
 
@@ -206,9 +264,14 @@ def _source(x: Any, api: str) -> Any:
     """Return what a register holds, or a scalar: what loops of 0.6 give as a register."""
     if isinstance(x, NkiScalar):
         m = _machine(api)
-        m.find("NKI-N07", "note", f"{api} is given a scalar. nl.fori_loop gives its body one since "
-               "0.7, and whether what takes registers takes it is in no document: write "
-               "nisa.scalar_store(tile, i)", m.here())
+        m.find(
+            "NKI-N07",
+            "note",
+            f"{api} is given a scalar. nl.fori_loop gives its body one since "
+            "0.7, and whether what takes registers takes it is in no document: write "
+            "nisa.scalar_store(tile, i)",
+            m.here(),
+        )
         return x.value
     return _is_register(x, api).value
 
@@ -216,15 +279,21 @@ def _source(x: Any, api: str) -> Any:
 def _one(m: _Machine, t: Any, api: str) -> Any:
     t = _settled(m, t)
     if getattr(t, "size", 0) != 1:
-        raise _fail("NKI-S09", f"{api} moves one element", given=f"{t!r}"[:80],
-                    limit="a (1, 1) tensor in HBM or SBUF")
+        raise _fail(
+            "NKI-S09",
+            f"{api} moves one element",
+            given=f"{t!r}"[:80],
+            limit="a (1, 1) tensor in HBM or SBUF",
+        )
     return t
 
 
 def _read(m: _Machine, t: Any) -> Any:
     """Return the one element of a tensor; raise NKI-U01 if nothing has written it."""
+    _bodies.charge_load(m, t.kind == "hbm")
     m.catch_up()
     m.undefined.refuse((t,))
+    m.memory.unseen.add(t.storage.id)
     return t.np.reshape(-1)[0]
 
 
@@ -244,8 +313,9 @@ def register_load(dst: Any, src: Any) -> None:
     if not m.compute:
         raise _NeedsValues
     value = _read(m, t)
-    _is_register(dst, "nisa.register_load").set(float(value) if _dtypes.is_float(t.dtype)
-                                                else int(value))
+    _is_register(dst, "nisa.register_load").set(
+        float(value) if _dtypes.is_float(t.dtype) else int(value)
+    )
 
 
 def register_store(dst: Any, src: Any) -> None:
@@ -263,18 +333,25 @@ def register_store(dst: Any, src: Any) -> None:
 def _width(t: Any, api: str) -> Any:
     """Return a (1, 1) tensor of the width of scalars, or raise."""
     if t.dtype != _dtypes.INT32:
-        raise _fail("NKI-N12", f"{api} moves another dtype", given=f"{t!r}"[:80],
-                    limit="nl.int32 (nl.int64 exists in NKI and is not modelled; unsigned dtypes "
-                    "are not accepted)", hint="an int32 tile, which nisa.tensor_copy converts into")
+        raise _fail(
+            "NKI-N12",
+            f"{api} moves another dtype",
+            given=f"{t!r}"[:80],
+            limit="nl.int32 (nl.int64 exists in NKI and is not modelled; unsigned dtypes "
+            "are not accepted)",
+            hint="an int32 tile, which nisa.tensor_copy converts into",
+        )
     return t
 
 
 def _tracing(m: _Machine, api: str) -> None:
-    if not m.scalars:
-        raise _fail("NKI-N12", f"{api} " + ("without tracing" if not m.traced
-                                           else "came with NKI 0.7"),
-                   limit="NKI 0.7, without NKI_COMPILER_FRONTEND=custom",
-                   hint="nisa.register_alloc, nisa.register_load and nisa.register_store")
+    if not m.dialect.scalars:
+        raise _fail(
+            "NKI-N12",
+            f"{api} " + ("without tracing" if not m.dialect.traced else "came with NKI 0.7"),
+            limit="NKI 0.7, without NKI_COMPILER_FRONTEND=custom",
+            hint="nisa.register_alloc, nisa.register_load and nisa.register_store",
+        )
 
 
 def scalar_load(src: Any) -> NkiScalar:
@@ -295,32 +372,68 @@ def scalar_store(dst: Any, value: Any) -> None:
     m.flush()
     t = _width(_one(m, _argument(dst), "nisa.scalar_store"), "nisa.scalar_store")
     if not isinstance(value, NkiScalar):
-        raise _fail("NKI-N07", "nisa.scalar_store takes a scalar", given=f"{value!r}"[:80],
-                    limit="what nisa.scalar_load and arithmetic on it return",
-                    hint="nisa.memset(tile, 5) for a number that is known")
+        raise _fail(
+            "NKI-N07",
+            "nisa.scalar_store takes a scalar",
+            given=f"{value!r}"[:80],
+            limit="what nisa.scalar_load and arithmetic on it return",
+            hint="nisa.memset(tile, 5) for a number that is known",
+        )
     if t.kind == "hbm":
         _dma.store(t, value.value)
     else:
         _dve.memset(t.shape, value.value, t.dtype, dst=t)
 
 
-for _plain in (register_alloc, register_load, register_move, register_store, scalar_load,
-               scalar_store):
+for _plain in (
+    register_alloc,
+    register_load,
+    register_move,
+    register_store,
+    scalar_load,
+    scalar_store,
+):
     globals()[_plain.__name__] = _strict(f"nisa.{_plain.__name__}", _plain)
 
 
 def __getattr__(name: str) -> Any:
     """Return an instruction of an older release; say that a name is not modelled, or not there."""
     from .versions import missing
+
     if name in _older.SAME:
         return _older.same(name, INSTRUCTIONS[_older.SAME[name]])
     raise missing("nisa", name, globals())
 
 
-__all__ = ["NkiInstruction", "NkiScalar", "NkiValidationError", "VirtualRegister", "constants",
-           "dependency", "dge_mode", "dma_engine", "engine", "get_nc_sub_version",
-           "get_nc_version", "gpsimd_engine", "matmul_perf_mode", "nc_transpose", "nc_version",
-           "oob_mode", "reduce_cmd", "sendrecv", "core_barrier",
-           "register_alloc", "register_load", "register_move", "register_store",
-           "scalar_load", "scalar_store",
-           "scalar_engine", "tensor_engine", "unknown_engine", "vector_engine", *INSTRUCTIONS]
+__all__ = [
+    "NkiInstruction",
+    "NkiScalar",
+    "NkiValidationError",
+    "VirtualRegister",
+    "constants",
+    "dependency",
+    "dge_mode",
+    "dma_engine",
+    "engine",
+    "get_nc_sub_version",
+    "get_nc_version",
+    "gpsimd_engine",
+    "matmul_perf_mode",
+    "nc_transpose",
+    "nc_version",
+    "oob_mode",
+    "reduce_cmd",
+    "sendrecv",
+    "core_barrier",
+    "register_alloc",
+    "register_load",
+    "register_move",
+    "register_store",
+    "scalar_load",
+    "scalar_store",
+    "scalar_engine",
+    "tensor_engine",
+    "unknown_engine",
+    "vector_engine",
+    *INSTRUCTIONS,
+]

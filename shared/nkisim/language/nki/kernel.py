@@ -1,4 +1,5 @@
 """Kernels of this dialect: `nki.jit`, `kernel[lnc]`, `nki.simulate`."""
+
 from __future__ import annotations
 
 import copy
@@ -6,20 +7,24 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from ... import launch as launching
 from ...chip import hw
+from ...dialect import NKI, Dialect
 from ...errors import NkiError, Where, fail, trim
+from ...indexing.index import as_int
 from ...lint import level
 from ...machine import allocate
 from ...machine.context import current
-from ...machine.index import as_int
-from ...machine.machine import Machine
+from ...machine.interface import Machine
 from ...machine.tensor import Tensor
-from . import jaxed, refusals
+from ...simulation import launch as launching
+from ...simulation.host_arrays import place_of
+from . import jax_calls, refusals
 from .call import edge, edge_error
 from .compiler import Asked
 from .enums import MemoryRegion
@@ -27,39 +32,60 @@ from .grids import NkiGrid, instead
 from .tensor import Empty, NkiTensor
 from .typing import Shape
 
-#: What is simulated if nobody says: what the package supports and was compared with measurements.
+#: What is simulated by default: what the package supports and was compared with measurements.
 DEFAULT_TARGET = "trn2"
-LNC_VARIABLE = "NEURON_LOGICAL_NC_CONFIG"       # of AWS's: physical cores of a logical one
+LNC_VARIABLE = "NEURON_LOGICAL_NC_CONFIG"  # of AWS's: physical cores of a logical one
+
+
+@cache
+def _of_release(older: bool, traced: bool, scalars: bool) -> Dialect:
+    return replace(NKI, older=older, traced=traced, scalars=scalars)
 
 
 class Kernel(launching.Kernel):
     """A function decorated with `@nki.jit`."""
 
-    dialect = "nki"
     default_target = DEFAULT_TARGET
     inputs_mutable = True
     together = True
-    schedule: tuple[tuple[str, tuple[str, ...]], ...] = ()      # edges between named calls,
-    scheduled_at: Where | None = None                           # and where they were given
-    asked = Asked()                                             # of the compiler
-    lnc: int | None = None                                      # as kernel[lnc] says
-    unlike = ""                         # what is to be said of it: the environment says another one
+    schedule: tuple[tuple[str, tuple[str, ...]], ...] = ()  # edges between named calls,
+    scheduled_at: Where | None = None  # and where they were given
+    asked = Asked()  # of the compiler
+    lnc: int | None = None  # as kernel[lnc] says
+    unlike = ""  # what is to be said of it: the environment says another one
 
     def __init__(self, func: Callable, *args: Any, **kwargs: Any):
         super().__init__(func, *args, **kwargs)
-        self.__wrapped__ = self.func            # so that inspect.getsource(kernel) finds it
+        self.__wrapped__ = self.func  # so that inspect.getsource(kernel) finds it
+
+    @property
+    def dialect(self) -> Dialect:  # type: ignore[override]
+        """Return the dialect in the release that is asked about."""
+        traced = level.traced()
+        return _of_release(level.older(), traced, traced and level.release() >= "0.7")
 
     def __getitem__(self, lnc: Any) -> Kernel:
         """Return the kernel launched on 1 or 2 cores that run together: kernel[2](x)."""
         n = as_int(lnc)
         if n not in (1, 2):
-            raise trim(fail("NKI-K06", "a kernel is launched over a grid",
-                            given=f"kernel[{lnc!r}]",
-                            limit="kernel[1] or kernel[2]: the cores that run it together",
-                            hint="the grids of neuronxcc.nki are loops in the kernel now"))
+            raise trim(
+                fail(
+                    "NKI-K06",
+                    "a kernel is launched over a grid",
+                    given=f"kernel[{lnc!r}]",
+                    limit="kernel[1] or kernel[2]: the cores that run it together",
+                    hint="the grids of neuronxcc.nki are loops in the kernel now",
+                )
+            )
         k = copy.copy(self)
         k.lnc, k.grid = n, () if n == 1 else (2,)
         return k
+
+    def core(self, target: str | None) -> hw.NeuronCore:
+        """Return what is simulated; raise NKI-R29 for a generation that AWS does not support."""
+        core = super().core(target)
+        refusals.unsupported(core.name)
+        return core
 
     def launched(self) -> Kernel:
         """Return the kernel on as many cores as NEURON_LOGICAL_NC_CONFIG says (since 0.7).
@@ -71,27 +97,38 @@ class Kernel(launching.Kernel):
         if not given or level.release() < "0.7":
             return self
         if given not in ("1", "2"):
-            raise fail("NKI-K18", f"{LNC_VARIABLE} is neither 1 nor 2",
-                       given=f"{LNC_VARIABLE}={given}").nowhere()
+            raise fail(
+                "NKI-K18", f"{LNC_VARIABLE} is neither 1 nor 2", given=f"{LNC_VARIABLE}={given}"
+            ).nowhere()
         if self.lnc in (None, int(given)):
             return self[int(given)]
-        said = f"kernel {self.__name__} is configured with LNC={self.lnc}, but the graph with " \
+        said = (
+            f"kernel {self.__name__} is configured with LNC={self.lnc}, but the graph with "
             f"LNC={given}"
+        )
         remedy = f"leave [{self.lnc}] out, or set {LNC_VARIABLE}={self.lnc}"
         if level.requested()[0] == "strict":
-            raise fail("NKI-K18", said, name="NCC_EVRF066", given=f"{LNC_VARIABLE}={given}",
-                       limit="one degree for all kernels of a graph", hint=remedy)
+            raise fail(
+                "NKI-K18",
+                said,
+                name="NCC_EVRF066",
+                given=f"{LNC_VARIABLE}={given}",
+                limit="one degree for all kernels of a graph",
+                hint=remedy,
+            )
         k = copy.copy(self)
-        k.unlike = f"{said}: neuronx-cc refuses that (NCC_EVRF066). It runs on {self.lnc} here. " \
+        k.unlike = (
+            f"{said}: neuronx-cc refuses that (NCC_EVRF066). It runs on {self.lnc} here. "
             f"Try: {remedy}"
+        )
         return k
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if current.get() is None and any(map(jaxed.is_tracer, (*args, *kwargs.values()))):
-            return jaxed.call(super().__call__, args, kwargs)
+        if current.get() is None and any(map(jax_calls.is_tracer, (*args, *kwargs.values()))):
+            return jax_calls.call(super().__call__, args, kwargs)
         m = current.get()
-        if m is not None and isinstance(m.kernel, Kernel):
-            self._inlined(m, m.kernel)
+        if m is not None and isinstance(m.launch.kernel, Kernel):
+            self._inlined(m, m.launch.kernel)
         return super().__call__(*args, **kwargs)
 
     def _inlined(self, m: Machine, outer: Kernel) -> None:
@@ -101,9 +138,13 @@ class Kernel(launching.Kernel):
             return
         said = f"kernel {self.__name__} has another {what} than {outer.__name__}, which calls it"
         if not outer.asked.overrides:
-            raise fail("NKI-N14", said, limit="the configuration of the kernel that is launched",
-                       hint="SpecializationConfig(allow_nested_config_override=True) for "
-                            f"{outer.__name__} lets it pass")
+            raise fail(
+                "NKI-N14",
+                said,
+                limit="the configuration of the kernel that is launched",
+                hint="SpecializationConfig(allow_nested_config_override=True) for "
+                f"{outer.__name__} lets it pass",
+            )
         m.find("NKI-N14", "warning", f"{said}: that of {outer.__name__} is taken", m.here())
 
     def with_schedule(self, edges: Any) -> Kernel:
@@ -117,29 +158,40 @@ class Kernel(launching.Kernel):
         try:
             k.schedule = tuple(
                 (consumer, (producers,) if isinstance(producers, str) else tuple(producers))
-                for consumer, producers in edges)
+                for consumer, producers in edges
+            )
             names: list[Any] = [n for c, producers in k.schedule for n in (c, *producers)]
         except (TypeError, ValueError):
             names = [None]
         if not all(isinstance(n, str) for n in names):
-            raise trim(edge_error("with_schedule takes pairs of names", f"{edges!r}",
-                                  '[("consumer", "producer"), ("consumer", ["one", "two"])]'))
+            raise trim(
+                edge_error(
+                    "with_schedule takes pairs of names",
+                    f"{edges!r}",
+                    '[("consumer", "producer"), ("consumer", ["one", "two"])]',
+                )
+            )
         frame = sys._getframe(1)
         k.scheduled_at = Where(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         return k
 
     def ended(self, m: Machine) -> None:
         """Let consumers of the schedule wait for their producers, on each core."""
+        refusals.chip(m)
+        refusals.mixed(m)
         if self.unlike and level.requested()[0] != "off":
             m.find("NKI-K18", "warning", self.unlike)
-        cores = m.cores.nodes if m.cores is not None else [0]
+        cores = m.launch.cores.nodes if m.launch.cores is not None else [0]
         for consumer, producers in self.schedule:
             for name in (consumer, *producers):
                 if name not in m.trace.named:
-                    raise fail("NKI-N11", f"no instruction has the name {name!r}",
-                               given=f"with_schedule: {consumer!r} after {', '.join(producers)}",
-                               limit="names: " + (", ".join(sorted(m.trace.named)[:12]) or "none"),
-                               where=self.scheduled_at)
+                    raise fail(
+                        "NKI-N11",
+                        f"no instruction has the name {name!r}",
+                        given=f"with_schedule: {consumer!r} after {', '.join(producers)}",
+                        limit="names: " + (", ".join(sorted(m.trace.named)[:12]) or "none"),
+                        where=self.scheduled_at,
+                    )
             for inside in map(m.trace.below, cores):
                 after = [i for i in m.trace.named[consumer] if inside[i]]
                 before = [i for p in producers for i in m.trace.named[p] if inside[i]]
@@ -149,20 +201,22 @@ class Kernel(launching.Kernel):
 
     def enter(self, t: Tensor, name: str, shared: bool) -> NkiTensor:
         """Return an argument as the kernel sees it; `nt.tensor[...]` checks its shape."""
-        try:                            # `from __future__ import annotations` makes texts of them
+        try:  # `from __future__ import annotations` makes texts of them
             notes = inspect.get_annotations(self.func, eval_str=True)
-        except Exception:               # a name that is there for type checkers only
+        except Exception:  # a name that is there for type checkers only
             notes = inspect.get_annotations(self.func)
         if isinstance(note := notes.get(name), Shape):
-            note.check(name, t.shape, launching.place_of(self))
-        region = MemoryRegion.shared_hbm if shared or t.m.older else MemoryRegion.private_hbm
+            note.check(name, t.shape, place_of(self))
+        region = (
+            MemoryRegion.shared_hbm if shared or t.m.dialect.older else MemoryRegion.private_hbm
+        )
         return NkiTensor(t, region, name)
 
     def enter_empty(self, m: Machine, array: np.ndarray, name: str) -> NkiTensor:
         """Return an argument without elements: a shape to ask for; any use of it is an error."""
         t = allocate.input_tensor(m, np.zeros(1, array.dtype), name, mutable=False)
         error = allocate.without_elements(name, array.shape)
-        return NkiTensor(Empty(t, array.shape, error), name=name)   # type: ignore[arg-type]
+        return NkiTensor(Empty(t, array.shape, error), name=name)  # type: ignore[arg-type]
 
     def leave(self, x: Any) -> Any:
         """Return what the kernel returns as the machine's tensor, or raise."""
@@ -171,16 +225,20 @@ class Kernel(launching.Kernel):
         if not isinstance(x, NkiTensor):
             return x
         if not isinstance(x._t, Tensor):
-            raise fail("NKI-O02", f"{self.__name__} returns a view with a run-time offset",
-                       limit="outputs are HBM tensors")
+            raise fail(
+                "NKI-O02",
+                f"{self.__name__} returns a view with a run-time offset",
+                limit="outputs are HBM tensors",
+            )
         made = x._t.storage
         if x.buffer is MemoryRegion.private_hbm and made is not None and made.where >= 0:
             refusals.output(x._t.m, made.where)
         return x._t
 
 
-def jit(fn: Any = None, *, compile_config: Any = None, specialization_config: Any = None,
-        **kwargs: Any) -> Any:
+def jit(
+    fn: Any = None, *, compile_config: Any = None, specialization_config: Any = None, **kwargs: Any
+) -> Any:
     """Make a function a kernel; called with arrays it runs on the simulator.
 
     On a machine with the SDK it is compiled and runs on the chip. `grid=[2]` is kernel[2].
@@ -190,8 +248,9 @@ def jit(fn: Any = None, *, compile_config: Any = None, specialization_config: An
     Raises: NkiError for a generation that there is none of, and for any if NKI_LANGUAGE=strict.
     """
     if fn is None:
-        return lambda f: jit(f, compile_config=compile_config,
-                             specialization_config=specialization_config, **kwargs)
+        return lambda f: jit(
+            f, compile_config=compile_config, specialization_config=specialization_config, **kwargs
+        )
     kernel = fn if isinstance(fn, Kernel) else Kernel(getattr(fn, "func", fn))
     if compile_config is not None or specialization_config is not None:
         kernel = copy.copy(kernel)
@@ -218,8 +277,14 @@ def simulate(kernel: Any) -> Kernel:
     or after: simulate(kernel[2])(x), simulate(kernel)[2](x).
     """
     if not callable(kernel):
-        raise trim(fail("NKI-K03", "nki.simulate takes a kernel", given=type(kernel).__name__,
-                        limit="a function, plain or decorated with @nki.jit"))
+        raise trim(
+            fail(
+                "NKI-K03",
+                "nki.simulate takes a kernel",
+                given=type(kernel).__name__,
+                limit="a function, plain or decorated with @nki.jit",
+            )
+        )
     return kernel if isinstance(kernel, Kernel) else Kernel(getattr(kernel, "func", kernel))
 
 

@@ -1,4 +1,5 @@
 """`nki.language` (nl): tensors, loops, and functions that return a new tile."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -11,21 +12,21 @@ from ...chip import dtypes as _dtypes  # nl.dtypes is a module of the package
 from ...chip.memory import HBM as _HBM
 from ...chip.memory import PSUM as _PSUM
 from ...errors import fail as _fail
+from ...indexing.index import moves as _moves
+from ...indexing.indirect import Indirect as _Indirect
 from ...isa import dma as _dma
 from ...isa import dve as _dve
 from ...isa import gpsimd as _gpsimd
 from ...isa import lower as _lower
 from ...isa import rng as _rng
 from ...lint import level as _level
+from ...loops import pyrange as _pyrange
 from ...machine import allocate as _allocate
 from ...machine import bodies as _bodies
-from ...machine import plainrange as _plainrange
 from ...machine.context import current as _current
 from ...machine.context import machine as _machine
-from ...machine.index import moves as _moves
-from ...machine.indirect import Indirect as _Indirect
+from ...machine.interface import Machine as _Machine
 from ...machine.limits import integer as _integer
-from ...machine.machine import Machine as _Machine
 from ...machine.tensor import Tensor as _Tensor
 from ...trace.trace import NODE as _NODE
 from ..constant import constant as _constant
@@ -37,7 +38,7 @@ from .call import settled as _settled
 from .create import create as _create
 from .create import is_hbm
 from .enums import BUFFERS as _BUFFERS
-from .enums import MemoryRegion
+from .enums import DataType, MemoryRegion
 from .grids import (
     NkiBlockGrid,
     NkiGrid,
@@ -54,13 +55,14 @@ from .tensor import NKIObject, NkiTensor, wrap
 from .tiles import tile_size
 
 # -- data types: names -----------------------------------------------------------------------
-bool_, int8, int16, int32 = "bool", "int8", "int16", "int32"
-uint8, uint16, uint32 = "uint8", "uint16", "uint32"
-float16, bfloat16, tfloat32, float32 = "float16", "bfloat16", "tfloat32", "float32"
-float8_e4m3, float8_e5m2 = "float8_e4m3", "float8_e5m2"
-float8_e4m3fn, float8_e8m0fnu = "float8_e4m3fn", "float8_e8m0fnu"
-float8_e4m3fn_x4, float8_e5m2_x4 = "float8_e4m3fn_x4", "float8_e5m2_x4"
-float4_e2m1fn_x4 = "float4_e2m1fn_x4"
+bool_, int8, int16, int32 = map(DataType, ("bool", "int8", "int16", "int32"))
+uint8, uint16, uint32 = map(DataType, ("uint8", "uint16", "uint32"))
+float16, bfloat16 = map(DataType, ("float16", "bfloat16"))
+tfloat32, float32 = map(DataType, ("tfloat32", "float32"))
+float8_e4m3, float8_e5m2 = map(DataType, ("float8_e4m3", "float8_e5m2"))
+float8_e4m3fn, float8_e8m0fnu = map(DataType, ("float8_e4m3fn", "float8_e8m0fnu"))
+float8_e4m3fn_x4, float8_e5m2_x4 = map(DataType, ("float8_e4m3fn_x4", "float8_e5m2_x4"))
+float4_e2m1fn_x4 = DataType("float4_e2m1fn_x4")
 
 # -- memories --------------------------------------------------------------------------------
 sbuf, psum = MemoryRegion.sbuf, MemoryRegion.psum
@@ -68,25 +70,32 @@ private_hbm, shared_hbm = MemoryRegion.private_hbm, MemoryRegion.shared_hbm
 
 
 def is_sbuf(buffer: Any) -> bool:
-    """Tell whether a memory is SBUF."""
+    """Return whether a memory is SBUF."""
     return buffer is MemoryRegion.sbuf
 
 
 def is_psum(buffer: Any) -> bool:
-    """Tell whether a memory is PSUM."""
+    """Return whether a memory is PSUM."""
     return buffer is MemoryRegion.psum
 
 
 def is_on_chip(buffer: Any) -> bool:
-    """Tell whether a memory is SBUF or PSUM."""
+    """Return whether a memory is SBUF or PSUM."""
     return buffer in (MemoryRegion.sbuf, MemoryRegion.psum)
 
 
 # -- creation --------------------------------------------------------------------------------
 
+
 @public
-def ndarray(m: _Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = "",
-            address: Any = None) -> NkiTensor:
+def ndarray(
+    m: _Machine,
+    shape: Any,
+    dtype: Any,
+    buffer: Any = MemoryRegion.sbuf,
+    name: str = "",
+    address: Any = None,
+) -> NkiTensor:
     """Create a tensor of undefined content; on chip dim 0 is the partition dim.
 
     `address=(partition, byte)` places it on chip; such tensors may overlap.
@@ -102,34 +111,43 @@ def _filled(m: _Machine, shape: Any, value: Any, dtype: Any, buffer: Any, name: 
         whole = _dtypes.is_int(t._t.dtype) and float(value).is_integer()
         _dve.memset(t._t.shape, int(value) if whole else value, t._t.dtype, dst=t._t)
     if t._t.kind is _PSUM:
-        m.psum_filled.add(t._t.storage.id)
+        m.memory.psum_filled.add(t._t.storage.id)
     return t
 
 
 @public
-def full(m: _Machine, shape: Any, fill_value: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf,
-         name: str = "") -> NkiTensor:
+def full(
+    m: _Machine,
+    shape: Any,
+    fill_value: Any,
+    dtype: Any,
+    buffer: Any = MemoryRegion.sbuf,
+    name: str = "",
+) -> NkiTensor:
     """Create a tensor filled with a number."""
     return _filled(m, shape, fill_value, dtype, buffer, name)
 
 
 @public
-def zeros(m: _Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
-          ) -> NkiTensor:
+def zeros(
+    m: _Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
+) -> NkiTensor:
     """Create a tensor of zeros; in PSUM no matmul needs it, the first write overwrites."""
     return _filled(m, shape, 0, dtype, buffer, name)
 
 
 @public
-def ones(m: _Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
-         ) -> NkiTensor:
+def ones(
+    m: _Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
+) -> NkiTensor:
     """Create a tensor of ones."""
     return _filled(m, shape, 1, dtype, buffer, name)
 
 
 @public
-def zeros_like(m: _Machine, x: Any, dtype: Any = None, buffer: Any = None, name: str = ""
-               ) -> NkiTensor:
+def zeros_like(
+    m: _Machine, x: Any, dtype: Any = None, buffer: Any = None, name: str = ""
+) -> NkiTensor:
     """Create zeros with the shape (and dtype) of another tensor, in SBUF by default."""
     if not hasattr(x, "shape"):
         _tensor(x, "nl.zeros_like")
@@ -137,8 +155,9 @@ def zeros_like(m: _Machine, x: Any, dtype: Any = None, buffer: Any = None, name:
 
 
 @public
-def rand(m: _Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
-         ) -> _Tensor:
+def rand(
+    m: _Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, name: str = ""
+) -> _Tensor:
     """Create a tile of uniform random numbers in [0, 1)."""
     _refusals.seeded(m, m.here())
     return _rng.rand(shape, dtype)
@@ -148,9 +167,13 @@ def rand(m: _Machine, shape: Any, dtype: Any, buffer: Any = MemoryRegion.sbuf, n
 def random_seed(m: _Machine, seed: Any) -> None:
     """Seed the random numbers with a (1, 1) tile."""
     if not isinstance(seed, _Tensor):
-        raise _fail("NKI-S09", "nl.random_seed takes a tile", given=f"{seed!r}",
-                    limit="a (1, 1) tile in SBUF or PSUM (neuronxcc.nki took an integer as well)")
-    m.seeded = True
+        raise _fail(
+            "NKI-S09",
+            "nl.random_seed takes a tile",
+            given=f"{seed!r}",
+            limit="a (1, 1) tile in SBUF or PSUM (neuronxcc.nki took an integer as well)",
+        )
+    m.launch.seeded = True
     _rng.random_seed(seed)
 
 
@@ -175,9 +198,12 @@ def shared_identity_matrix(m: _Machine, n: Any, dtype: Any = uint8, dst: Any = N
 def ds(start: Any, size: Any) -> slice:
     """Return the slice start .. start + size."""
     if not _moves(start) and _held(start) is not None:
-        raise _fail("NKI-N02", "nl.ds starts at a number that the kernel computes",
-                    limit="numbers of the host",
-                    hint="t.ap(pattern, scalar_offset=register, indirect_dim=...)")
+        raise _fail(
+            "NKI-N02",
+            "nl.ds starts at a number that the kernel computes",
+            limit="numbers of the host",
+            hint="t.ap(pattern, scalar_offset=register, indirect_dim=...)",
+        )
     first = start if _moves(start) else _integer(start, "the start of nl.ds")
     return slice(first, first + _integer(size, "the size of nl.ds"))
 
@@ -190,20 +216,31 @@ def expand_dims(m: _Machine, x: Any, axis: Any) -> _Tensor:
 
 # -- loops -----------------------------------------------------------------------------------
 
+
 def _range(name: str, doc: str) -> Callable[..., Any]:
     def function(start: Any, stop: Any = None, step: Any = 1) -> Any:
         for x in (start, stop):
             if isinstance(x, (VirtualRegister, NkiScalar)):
-                raise _fail("NKI-L03", f"nl.{name} ends at a "
-                            + ("register" if isinstance(x, VirtualRegister) else "scalar"),
-                            limit="bounds that are known when the kernel is traced",
-                            hint="nl.fori_loop(0, register, body)")
-        values = [_integer(a, f"a bound of nl.{name}") for a in (start, stop, step)
-                  if a is not None]
+                raise _fail(
+                    "NKI-L03",
+                    f"nl.{name} ends at a "
+                    + ("register" if isinstance(x, VirtualRegister) else "scalar"),
+                    limit="bounds that are known when the kernel is traced",
+                    hint="nl.fori_loop(0, register, body)",
+                )
+        values = [
+            _integer(a, f"a bound of nl.{name}") for a in (start, stop, step) if a is not None
+        ]
         if values[-1] == 0:
-            raise _fail("NKI-L03", f"nl.{name} does not move", given="step 0",
-                        limit="a step that is not 0", hint="range(start, stop, tile)")
-        return _plainrange.unrolled(range(0, *values) if stop is None else range(*values))
+            raise _fail(
+                "NKI-L03",
+                f"nl.{name} does not move",
+                given="step 0",
+                limit="a step that is not 0",
+                hint="range(start, stop, tile)",
+            )
+        return _pyrange.unrolled(range(0, *values) if stop is None else range(*values))
+
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return function
@@ -245,7 +282,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable, step: Any = 1) -> None
     `i` is a scalar since 0.7, and a register if a bound is one or before.
     """
     m = _machine("nl.fori_loop")
-    registers = not m.scalars or any(isinstance(x, VirtualRegister) for x in (lower, upper))
+    registers = not m.dialect.scalars or any(isinstance(x, VirtualRegister) for x in (lower, upper))
     number: Callable[[int], Any] = VirtualRegister if registers else NkiScalar
     _refusals.looped(m, m.here())
     by = _integer(step, "the step of nl.fori_loop")
@@ -265,10 +302,13 @@ def while_loop(init: Any, body_fun: Callable) -> None:
     with _bodies.loop(m) as body:
         while True:
             if not isinstance(r, VirtualRegister):
-                raise _fail("NKI-L03", "nl.while_loop goes on without a register",
-                            given=type(r).__name__,
-                            limit="init and what body_fun returns are registers",
-                            hint="end the body with: return r")
+                raise _fail(
+                    "NKI-L03",
+                    "nl.while_loop goes on without a register",
+                    given=type(r).__name__,
+                    limit="init and what body_fun returns are registers",
+                    hint="end the body with: return r",
+                )
             if not r.value:
                 return
             body.begin(m)
@@ -280,22 +320,28 @@ def no_reorder() -> Iterator[None]:
     """Keep the order of the instructions inside, whatever their engines."""
     m = _machine("nl.no_reorder")
     m.flush()
-    first, node = len(m.trace), m.node
-    m.ordered += 1
+    first, node = len(m.trace), m.core.node
+    m.loops.ordered += 1
     yield
-    m.ordered -= 1
+    m.loops.ordered -= 1
     m.flush()
-    mine = [i for i in range(first, len(m.trace))
-            if m.trace.rows[m.trace.starts[i] + _NODE] == node]
+    mine = [
+        i for i in range(first, len(m.trace)) if m.trace.rows[m.trace.starts[i] + _NODE] == node
+    ]
     m.trace.edges += zip(mine, mine[1:])
 
 
 # -- programs --------------------------------------------------------------------------------
 
+
 def _axis(axis: Any, what: str) -> None:
     if _integer(axis, "an axis") != 0:
-        raise _fail("NKI-K06", f"{what} of axis {axis}", limit="axis 0: a kernel runs on one core "
-                    "or on two", hint="loops over tiles lie in the kernel")
+        raise _fail(
+            "NKI-K06",
+            f"{what} of axis {axis}",
+            limit="axis 0: a kernel runs on one core or on two",
+            hint="loops over tiles lie in the kernel",
+        )
 
 
 def _launched(what: str) -> _Machine | None:
@@ -311,24 +357,25 @@ def program_id(axis: Any = 0) -> int | None:
     _axis(axis, "nl.program_id")
     if m is None:
         return None
-    m.asked_id = True
-    return m.program_id[0] if m.program_id else 0
+    m.launch.asked_id = True
+    return m.core.program_id[0] if m.core.program_id else 0
 
 
 def num_programs(axes: Any = 0) -> int | None:
     """Return on how many cores the kernel runs, 1 or 2."""
     m = _launched("nl.num_programs")
     _axis(axes, "nl.num_programs")
-    return None if m is None else m.grid[0] if m.grid else 1
+    return None if m is None else m.launch.grid[0] if m.launch.grid else 1
 
 
 def program_ndim() -> int | None:
     """Return 1 for kernel[2], else 0."""
     m = _launched("nl.program_ndim")
-    return None if m is None else len(m.grid)
+    return None if m is None else len(m.launch.grid)
 
 
 # -- data movement ---------------------------------------------------------------------------
+
 
 @public
 def load(m: _Machine, src: Any, dtype: Any = None) -> _Tensor:
@@ -340,13 +387,21 @@ def load(m: _Machine, src: Any, dtype: Any = None) -> _Tensor:
 def store(m: _Machine, dst: Any, value: Any) -> None:
     """Store an SBUF tile into HBM."""
     if getattr(dst, "kind", _HBM) is not _HBM:
-        raise _fail("NKI-M02", "nl.store writes HBM", given=f"dst {dst!r}",
-                    limit="nl.store(dst, value): dst in HBM, value a tile",
-                    hint="nl.store(x[...], tile); into a tile: tile = nl.load(x[...])")
+        raise _fail(
+            "NKI-M02",
+            "nl.store writes HBM",
+            given=f"dst {dst!r}",
+            limit="nl.store(dst, value): dst in HBM, value a tile",
+            hint="nisa.dma_copy(dst=out[...], src=tile); between tiles nisa.tensor_copy",
+        )
     if getattr(value, "kind", None) is _PSUM:
-        raise _fail("NKI-M01", "nl.store of a tile in PSUM", given=f"value {value!r}",
-                    limit="DMA moves between HBM and SBUF",
-                    hint="nisa.tensor_copy(sbuf_tile, psum_tile) first")
+        raise _fail(
+            "NKI-M01",
+            "nl.store of a tile in PSUM",
+            given=f"value {value!r}",
+            limit="DMA moves between HBM and SBUF",
+            hint="nisa.tensor_copy(sbuf_tile, psum_tile) first",
+        )
     _dma.dma_copy(dst=dst, src=value) if isinstance(value, _Tensor) else _dma.store(dst, value)
 
 
@@ -357,8 +412,9 @@ def load_transpose2d(m: _Machine, src: Any, dtype: Any = None) -> _Tensor:
 
 
 @public
-def gather_flattened(m: _Machine, data: Any, indices: Any, axis: Any = 0, dtype: Any = None
-                     ) -> _Tensor:
+def gather_flattened(
+    m: _Machine, data: Any, indices: Any, axis: Any = 0, dtype: Any = None
+) -> _Tensor:
     """Gather per partition along the flattened free dims."""
     return _gpsimd.gather_flattened(data, indices, dtype=dtype)
 
@@ -369,8 +425,12 @@ def broadcast_to(m: _Machine, x: Any, shape: Any, dtype: Any = None) -> _Tensor:
     t = m.tile(x, "x")
     dims = tuple(_integer(n, "a size") for n in shape)
     if len(dims) != len(t.shape):
-        raise _fail("NKI-S02", "nl.broadcast_to changes the rank", given=f"{t.shape} to {dims}",
-                    limit="as many dims; x.expand_dim(dim) adds one")
+        raise _fail(
+            "NKI-S02",
+            "nl.broadcast_to changes the rank",
+            given=f"{t.shape} to {dims}",
+            limit="as many dims; x.expand_dim(dim) adds one",
+        )
     return _lower.copy(m, m.broadcast(t, dims), dtype)
 
 
@@ -379,40 +439,63 @@ def device_print(m: _Machine, print_prefix: Any, tensor: Any) -> None:
     """Print a tensor; on the chip it goes into files."""
     t = _settled(m, _tensor(tensor, "nl.device_print"))
     m.check_bounds(t)
+    m.memory.unseen.add(t.settle().storage.id)
     if m.compute:
         m.catch_up()
         print(f"{print_prefix} {t.shape} {_dtypes.name(t.dtype)} {t.kind}\n{t.settle().np}")
 
 
 def _tensor(x: Any, api: str) -> Any:
-    """Return a tensor of the machine, or an access with a run-time offset; raise for other values.
-    """
+    """Return a tensor of the machine, or an access with a run-time offset; else raise."""
     if not isinstance(x, (_Tensor, _Indirect)):
-        raise _fail("NKI-M02", f"{api} takes a tensor", given=f"{type(x).__name__} {x!r}"[:60],
-                    limit="what nl.ndarray has made, an argument of the kernel, or a view of them")
+        raise _fail(
+            "NKI-M02",
+            f"{api} takes a tensor",
+            given=f"{type(x).__name__} {x!r}"[:60],
+            limit="what nl.ndarray has made, an argument of the kernel, or a view of them",
+        )
     return x
 
 
 globals().update(_math.FUNCTIONS)
-for _plain in (affine_range, sequential_range, static_range, dynamic_range, fori_loop, while_loop,
-               no_reorder, program_id, num_programs, program_ndim, ds, empty_like, is_hbm,
-               is_sbuf, is_psum, is_on_chip, tiles, blocks, alloc_tiles, alloc_blocks):
+for _plain in (
+    affine_range,
+    sequential_range,
+    static_range,
+    dynamic_range,
+    fori_loop,
+    while_loop,
+    no_reorder,
+    program_id,
+    num_programs,
+    program_ndim,
+    ds,
+    empty_like,
+    is_hbm,
+    is_sbuf,
+    is_psum,
+    is_on_chip,
+    tiles,
+    blocks,
+    alloc_tiles,
+    alloc_blocks,
+):
     globals()[_plain.__name__] = strict(f"nl.{_plain.__name__}", _plain)
 
 
-del public, strict                              # no names of nl
+del public, strict  # no names of nl
 
 
 def __getattr__(name: str) -> Any:
-    """Return a name of an older release; say that one is not modelled, or that it does not exist.
-    """
-    from .older import NAMES
+    """Return a name of an older release; raise if it is not modelled or does not exist."""
+    from .compat import NAMES
     from .versions import missing
-    if name == "hbm":               # the compiler of 0.1 and 0.2 shares it between cores
+
+    if name == "hbm":  # the compiler of 0.1 and 0.2 shares it between cores
         return shared_hbm if _level.older() else private_hbm
     if name in NAMES:
         return NAMES[name]
     raise missing("nl", name, globals())
 
 
-_ = NKIObject, NkiGrid, NkiTileGrid, NkiBlockGrid, wrap, tile_size, _assign     # re-exported
+_ = NKIObject, NkiGrid, NkiTileGrid, NkiBlockGrid, wrap, tile_size, _assign  # re-exported

@@ -1,4 +1,5 @@
 """Functions of `nl` that return a new tile: elementwise, reductions, matmul; markers for ops."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -8,9 +9,10 @@ from ...chip.memory import PSUM
 from ...errors import fail
 from ...isa import dve, lower, rng
 from ...isa.operands import is_scalar
-from ...machine.machine import Machine
+from ...machine.interface import Machine
 from ...machine.tensor import Tensor
 from .call import public, settled
+from .forms import BINARY
 
 FUNCTIONS: dict[str, Any] = {}
 
@@ -37,13 +39,18 @@ def _unary(name: str) -> None:
     def plan(m: Machine, x: Any, dtype: Any = None) -> Tensor:
         t = _tile(m, x)
         if name == "rsqrt" and getattr(t, "kind", None) is PSUM:
-            raise fail("NKI-M01", "nl.rsqrt of a tile in PSUM", given=f"{t!r}",
-                       limit="since 0.5 nl.rsqrt reads SBUF",
-                       hint="nl.copy the tile first, or nisa.activation(dst, nl.rsqrt, tile)")
-        if name == "sin":               # unlike nisa.activation(op=nl.sin), it has no range
+            raise fail(
+                "NKI-M01",
+                "nl.rsqrt of a tile in PSUM",
+                given=f"{t!r}",
+                limit="since 0.5 nl.rsqrt reads SBUF",
+                hint="nl.copy the tile first, or nisa.activation(dst, nl.rsqrt, tile)",
+            )
+        if name == "sin":  # unlike nisa.activation(op=nl.sin), it has no range
             dtype = _dtype(dtype, t)
             t = dve.tensor_unary(t, "reduced_angle", dtype=dtypes.FLOAT32)
         return lower.unary(m, name, t, _dtype(dtype, t))
+
     plan.__doc__ = f"Return {name} of each element of a tile."
     _add(plan, name)
 
@@ -52,6 +59,7 @@ def _binary(name: str) -> None:
     def plan(m: Machine, x: Any, y: Any, dtype: Any = None) -> Tensor:
         a, b = _tile(m, x), _tile(m, y)
         return lower.binary(m, name, a, b, _dtype(dtype, a, b))
+
     plan.__doc__ = f"Return {name} of two tiles (dims of size 1 repeat), or tile and number."
     _add(plan, name)
 
@@ -60,27 +68,55 @@ def _reduction(name: str, op: str) -> None:
     def plan(m: Machine, x: Any, axis: Any, dtype: Any = None, keepdims: bool = False) -> Tensor:
         t = _tile(m, x)
         return lower.reduce(m, op, t, axis, _dtype(dtype, t), None, keepdims)
+
     plan.__doc__ = f"Return the {name} over free axes of a tile."
     _add(plan, name, op)
 
 
-for _name in ("abs", "arctan", "ceil", "copy", "cos", "erf", "erf_dx", "exp", "floor", "gelu",
-              "gelu_apprx_sigmoid", "gelu_apprx_sigmoid_dx", "gelu_apprx_tanh", "gelu_dx", "invert",
-              "log", "logical_not", "mish", "negative", "reciprocal", "relu", "rsqrt", "sigmoid",
-              "sign", "silu", "silu_dx", "sin", "softplus", "sqrt", "square", "tan",
-              "tanh", "trunc"):
+for _name in (
+    "abs",
+    "arctan",
+    "ceil",
+    "copy",
+    "cos",
+    "erf",
+    "erf_dx",
+    "exp",
+    "floor",
+    "gelu",
+    "gelu_apprx_sigmoid",
+    "gelu_apprx_sigmoid_dx",
+    "gelu_apprx_tanh",
+    "gelu_dx",
+    "invert",
+    "log",
+    "logical_not",
+    "mish",
+    "negative",
+    "reciprocal",
+    "relu",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "silu",
+    "silu_dx",
+    "sin",
+    "softplus",
+    "sqrt",
+    "square",
+    "tan",
+    "tanh",
+    "trunc",
+):
     _unary(_name)
-for _name in ("add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "mod",
-              "fmod", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift",
-              "equal", "not_equal", "greater", "greater_equal", "less", "less_equal",
-              "logical_and", "logical_or", "logical_xor", "abs_max", "abs_min"):
+for _name in BINARY:
     _binary(_name)
 for _name, _op in (("sum", "add"), ("max", "maximum"), ("min", "minimum"), ("prod", "multiply")):
     _reduction(_name, _op)
 
 
 def _all(m: Machine, x: Any, axis: Any, dtype: Any = None) -> Tensor:
-    """Tell whether all elements over free axes are not zero: 1 or 0."""
+    """Return whether all elements over free axes are not zero: 1 or 0."""
     t = _tile(m, x)
     return lower.reduce(m, "logical_and", t, axis, _dtype(dtype, t))
 
@@ -105,8 +141,16 @@ def _softmax(m: Machine, x: Any, axis: Any = -1, dtype: Any = None) -> Tensor:
     return lower.softmax(m, t, axis, _dtype(dtype, t))
 
 
-def _rms_norm(m: Machine, x: Any, w: Any, axis: Any, n: Any, epsilon: float = 1e-6,
-              dtype: Any = None, compute_dtype: Any = None) -> Tensor:
+def _rms_norm(
+    m: Machine,
+    x: Any,
+    w: Any,
+    axis: Any,
+    n: Any,
+    epsilon: float = 1e-6,
+    dtype: Any = None,
+    compute_dtype: Any = None,
+) -> Tensor:
     """Return x * w / sqrt(sum(x^2) / n + epsilon) over free axes."""
     t = _tile(m, x)
     return lower.rms_norm(m, t, _tile(m, w), axis, n, epsilon, _dtype(dtype, t))
@@ -133,14 +177,27 @@ def _transpose(m: Machine, x: Any, dtype: Any = None) -> Tensor:
     """Transpose a 2-D tile of up to 128 x 128, into PSUM."""
     t = m.tile(_tile(m, x), "x")
     if len(t.shape) != 2:
-        raise fail("NKI-S12", "nl.transpose takes a 2-D tile", given=f"shape {t.shape}",
-                   limit="rank 2", hint="reshape the free dims to one first")
+        raise fail(
+            "NKI-S12",
+            "nl.transpose takes a 2-D tile",
+            given=f"shape {t.shape}",
+            limit="rank 2",
+            hint="reshape the free dims to one first",
+        )
     return lower.transpose(m, t, 0, dtype)
 
 
-for _name, _plan in (("all", _all), ("mean", _mean), ("var", _var), ("softmax", _softmax),
-                     ("rms_norm", _rms_norm), ("where", _where), ("dropout", _dropout),
-                     ("matmul", _matmul), ("transpose", _transpose)):
+for _name, _plan in (
+    ("all", _all),
+    ("mean", _mean),
+    ("var", _var),
+    ("softmax", _softmax),
+    ("rms_norm", _rms_norm),
+    ("where", _where),
+    ("dropout", _dropout),
+    ("matmul", _matmul),
+    ("transpose", _transpose),
+):
     FUNCTIONS[_name] = public(_plan, _name)
 FUNCTIONS["all"].nki_op = "logical_and"
 
@@ -157,4 +214,3 @@ class _Marker:
 
 for _name in ("average", "prelu", "bypass"):
     FUNCTIONS[_name] = _Marker(_name)
-

@@ -1,4 +1,5 @@
 """The public names of `nki`, at release 0.7."""
+
 from __future__ import annotations
 
 NAMES = {

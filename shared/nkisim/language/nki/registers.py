@@ -1,4 +1,5 @@
 """Numbers of the engines' sequencers: registers, and scalars that the program computes with."""
+
 from __future__ import annotations
 
 import operator
@@ -8,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ...errors import fail
+from ...indexing.index import as_int
 from ...lint import level
 from ...machine.context import current
-from ...machine.index import as_int
 
-BITS = 32                               # of a register and of a scalar of nl.int32
+BITS = 32  # of a register and of a scalar of nl.int32
 
 
 class VirtualRegister:
@@ -22,14 +23,18 @@ class VirtualRegister:
 
     def __init__(self, value: int | float | None = None, frozen: bool = False):
         self.value = 0 if value is None else value
-        self.frozen = frozen            # the variable of a loop
+        self.frozen = frozen  # the variable of a loop
 
     def set(self, value: int | float) -> None:
         """Write the register."""
         if self.frozen:
-            raise fail("NKI-N04", "the variable of a dynamic loop is written",
-                       limit="the loop alone counts it", hint="move it to a register of its own: "
-                       "r = nisa.register_alloc(); nisa.register_move(r, i)")
+            raise fail(
+                "NKI-N04",
+                "the variable of a dynamic loop is written",
+                limit="the loop alone counts it",
+                hint="move it to a register of its own: "
+                "r = nisa.register_alloc(); nisa.register_move(r, i)",
+            )
         self.value = value
 
     def tile(self) -> np.ndarray:
@@ -44,9 +49,11 @@ class VirtualRegister:
         return bool(self.value)
 
     def __index__(self) -> int:
-        raise TypeError("a register is no Python number: its value is known when the kernel runs. "
-                        "Use it as scalar_offset=, as a bound of nl.fori_loop or as the condition "
-                        "of nl.while_loop")
+        raise TypeError(
+            "a register is no Python number: its value is known when the kernel runs. "
+            "Use it as scalar_offset=, as a bound of nl.fori_loop or as the condition "
+            "of nl.while_loop"
+        )
 
     __int__ = __index__
 
@@ -74,9 +81,12 @@ class NkiScalar:
     def value(self) -> int:
         """Return the number, for a use; raise NKI-N12 for the result of a comparison."""
         if self.is_comparison:
-            raise fail("NKI-N12", "the result of a comparison of scalars is used",
-                       limit="it is traced, and nothing takes it",
-                       hint="compare in a tile: nisa.tensor_scalar(dst, data, op0=nl.less, ...)")
+            raise fail(
+                "NKI-N12",
+                "the result of a comparison of scalars is used",
+                limit="it is traced, and nothing takes it",
+                hint="compare in a tile: nisa.tensor_scalar(dst, data, op0=nl.less, ...)",
+            )
         return self.state
 
     def _with(self, other: Any, symbol: str) -> int:
@@ -85,21 +95,30 @@ class NkiScalar:
             return other.value
         n = None if isinstance(other, (bool, np.bool_)) else as_int(other)
         if n is None or not -(1 << BITS - 1) <= n < 1 << BITS - 1:
-            raise fail("NKI-N12", f"a scalar {symbol} what is no integer of its width",
-                       given=f"{other!r}"[:60],
-                       limit=f"an int of Python or another scalar, of {self.dtype}",
-                       hint="nisa.register_store and nisa.register_load take registers to tiles "
-                            "and back" if isinstance(other, VirtualRegister) else "")
+            raise fail(
+                "NKI-N12",
+                f"a scalar {symbol} what is no integer of its width",
+                given=f"{other!r}"[:60],
+                limit=f"an int of Python or another scalar, of {self.dtype}",
+                hint="nisa.register_store and nisa.register_load take registers to tiles and back"
+                if isinstance(other, VirtualRegister)
+                else "",
+            )
         return n
 
     def __bool__(self) -> bool:
-        raise fail("NKI-G28", "a scalar decides a condition of Python",
-                   limit="what is known while Python traces the kernel",
-                   hint="a loop of the chip: nl.fori_loop(0, scalar, body)")
+        raise fail(
+            "NKI-G28",
+            "a scalar decides a condition of Python",
+            limit="what is known while Python traces the kernel",
+            hint="a loop of the chip: nl.fori_loop(0, scalar, body)",
+        )
 
     def __index__(self) -> int:
-        raise TypeError("a scalar is no Python number: its value is known when the kernel runs. "
-                        "Use it as scalar_offset= or as a bound of nl.fori_loop")
+        raise TypeError(
+            "a scalar is no Python number: its value is known when the kernel runs. "
+            "Use it as scalar_offset= or as a bound of nl.fori_loop"
+        )
 
     __int__ = __index__
 
@@ -122,13 +141,19 @@ def held(x: Any) -> int | None:
 
 # -- operators -----------------------------------------------------------------------------------
 
+
 def no_arithmetic(symbol: str) -> Any:
     """Return a method of registers that refuses an operator."""
+
     def method(self: VirtualRegister, other: Any = None) -> Any:
-        raise fail("NKI-N04", f"registers have no operator {symbol}",
-                   limit="registers are loaded, stored, moved and used as offsets and bounds",
-                   hint="a scalar has + - *: s = nisa.scalar_load(tile) (since 0.7); or compute in "
-                        "a (1, 1) tile with nisa.tensor_scalar, then nisa.register_load")
+        raise fail(
+            "NKI-N04",
+            f"registers have no operator {symbol}",
+            limit="registers are loaded, stored, moved and used as offsets and bounds",
+            hint="a scalar has + - *: s = nisa.scalar_load(tile) (since 0.7); or compute in "
+            "a (1, 1) tile with nisa.tensor_scalar, then nisa.register_load",
+        )
+
     return method
 
 
@@ -136,32 +161,49 @@ def _arithmetic(symbol: str, compute: Callable[[int, int], int], reflected: bool
     def method(self: NkiScalar, other: Any) -> NkiScalar:
         a, b = self.value, self._with(other, symbol)
         return NkiScalar(compute(b, a) if reflected else compute(a, b))
+
     return method
 
 
 def _comparison(symbol: str, compute: Callable[[int, int], bool]) -> Any:
     def method(self: NkiScalar, other: Any) -> NkiScalar:
         return NkiScalar(compute(self.value, self._with(other, symbol)), is_comparison=True)
+
     return method
 
 
 def _not_there(symbol: str) -> Any:
     def method(self: NkiScalar, other: Any = None) -> Any:
-        raise fail("NKI-N12", f"scalars have no operator {symbol}", limit="+, -, *, comparisons",
-                   hint="compute in a (1, 1) tile of int32, then nisa.scalar_load")
+        raise fail(
+            "NKI-N12",
+            f"scalars have no operator {symbol}",
+            limit="+, -, *, comparisons",
+            hint="compute in a (1, 1) tile of int32, then nisa.scalar_load",
+        )
+
     return method
 
 
 _ARITHMETIC = (("+", "add"), ("-", "sub"), ("*", "mul"))
 _COMPARISONS = (("<", "lt"), ("<=", "le"), (">", "gt"), (">=", "ge"), ("==", "eq"), ("!=", "ne"))
-_OTHERS = (("//", "floordiv"), ("%", "mod"), ("/", "truediv"), ("**", "pow"), ("<<", "lshift"),
-           (">>", "rshift"), ("&", "and"), ("|", "or"), ("^", "xor"))
+_OTHERS = (
+    ("//", "floordiv"),
+    ("%", "mod"),
+    ("/", "truediv"),
+    ("**", "pow"),
+    ("<<", "lshift"),
+    (">>", "rshift"),
+    ("&", "and"),
+    ("|", "or"),
+    ("^", "xor"),
+)
 for _symbol, _name in (*_ARITHMETIC, *_OTHERS):
     for _prefix in ("", "r"):
         _method = f"__{_prefix}{_name}__"
         if (_symbol, _name) in _ARITHMETIC:
-            setattr(NkiScalar, _method,
-                    _arithmetic(_symbol, getattr(operator, _name), bool(_prefix)))
+            setattr(
+                NkiScalar, _method, _arithmetic(_symbol, getattr(operator, _name), bool(_prefix))
+            )
         else:
             setattr(NkiScalar, _method, _not_there(_symbol))
         setattr(VirtualRegister, _method, no_arithmetic(_symbol))

@@ -4,6 +4,7 @@ It wraps a tensor of the machine, or an access with a run-time offset. There are
 no results: instructions write their `dst`. Integer subscripts, slices and the view methods give
 other views of the same bytes; nothing is copied.
 """
+
 from __future__ import annotations
 
 import inspect
@@ -12,15 +13,16 @@ from math import prod
 from typing import Any
 
 from ...chip import dtypes
-from ...chip.memory import HBM
+from ...chip.memory import HBM, SBUF
 from ...errors import NkiError, fail
-from ...machine import habits, nestplan, truth
-from ...machine.index import Slice, as_int
-from ...machine.indirect import Indirect
+from ...indexing.index import Slice, as_int
+from ...indexing.indirect import Indirect
+from ...loops import source
+from ...machine import numpy_idioms, suggestions, truth_values
 from ...machine.limits import integer
 from ...machine.tensor import Tensor
-from . import columns, views
-from .enums import MemoryRegion
+from . import columns, refusals, views
+from .enums import DataType, MemoryRegion
 from .registers import NkiScalar, VirtualRegister
 
 _ON_CHIP = {"sbuf": MemoryRegion.sbuf, "psum": MemoryRegion.psum}
@@ -40,9 +42,12 @@ class NKIObject:
         for name in known:
             if not hasattr(cls, name):
                 setattr(cls, name, None)
-        plain = {name: Any for name, value in vars(cls).items()
-                 if name not in known and not name.startswith("__") and _is_value(value)}
-        if plain:                       # dataclass() comes after this, and reads annotations
+        plain = {
+            name: Any
+            for name, value in vars(cls).items()
+            if name not in known and not name.startswith("__") and _is_value(value)
+        }
+        if plain:  # dataclass() comes after this, and reads annotations
             every = {**known, **plain}
             order = [n for n in known if n not in vars(cls)] + [n for n in vars(cls) if n in every]
             cls.__annotations__ = {name: every[name] for name in order}
@@ -54,9 +59,14 @@ class NKIObject:
         given = dict(zip(fields, args))
         wrong = [n for n in kwargs if fields and n not in fields or n in given]
         if len(args) > len(fields) or wrong:
-            raise TypeError(f"{type(self).__name__}({', '.join(fields)}) was given "
-                            + (f"{wrong[0]!r}, which it has not, or has already" if wrong
-                               else f"{len(args)} values"))
+            raise TypeError(
+                f"{type(self).__name__}({', '.join(fields)}) was given "
+                + (
+                    f"{wrong[0]!r}, which it has not, or has already"
+                    if wrong
+                    else f"{len(args)} values"
+                )
+            )
         defaults = {n: getattr(type(self), n, None) for n in fields}
         for name, value in {**defaults, **given, **kwargs}.items():
             setattr(self, name, value)
@@ -65,7 +75,7 @@ class NKIObject:
 
 
 def _is_value(x: Any) -> bool:
-    """Tell whether what a class body assigns is a value, that a default may be: no method."""
+    """Return whether what a class body assigns is a value, that a default may be: no method."""
     return not hasattr(x, "__get__") and not isinstance(x, type) and x.__hash__ is not None
 
 
@@ -77,20 +87,31 @@ class Empty:
         self.shape, self.dtype, self.kind, self.error = shape, t.dtype, t.kind, error
 
 
+#: what `help(t.view)` shows: the compiler's view takes a data type and nothing else
+VIEW_SIGNATURE = inspect.Signature(
+    [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in ("self", "dtype")]
+)
+
+
 class NkiTensor(NKIObject):
     """An N-dimensional view of a tensor in HBM, SBUF or PSUM."""
 
     __slots__ = ("_base", "_t", "buffer", "name")
 
-    def __init__(self, t: Tensor | Indirect, buffer: MemoryRegion | None = None, name: str = "",
-                 base: Tensor | None = None):
+    def __init__(
+        self,
+        t: Tensor | Indirect,
+        buffer: MemoryRegion | None = None,
+        name: str = "",
+        base: Tensor | None = None,
+    ):
         self._t: Any = t
         self.buffer = buffer or _ON_CHIP.get(t.kind, MemoryRegion.private_hbm)
         self.name = name
-        self._base: Tensor = t if base is None else base    # type: ignore[assignment]
+        self._base: Tensor = t if base is None else base  # type: ignore[assignment]
 
     def _like(self, t: Any) -> NkiTensor:
-        new = NkiTensor.__new__(NkiTensor)      # as __init__ does: a view is made very often
+        new = NkiTensor.__new__(NkiTensor)  # as __init__ does: a view is made very often
         new._t, new.buffer, new.name, new._base = t, self.buffer, self.name, self._base
         return new
 
@@ -141,7 +162,7 @@ class NkiTensor(NKIObject):
         return self._t.shape[0]
 
     def is_contiguous(self) -> bool:
-        """Tell whether the elements lie one after another, on chip within each partition."""
+        """Return whether the elements lie one after another, on chip within each partition."""
         t = self._plain("is_contiguous")
         step = t.dtype.itemsize
         dims = list(zip(t.shape, t.strides))
@@ -156,16 +177,20 @@ class NkiTensor(NKIObject):
         return [[s, n] for s, n in zip(self.strides, self.shape)]
 
     def is_indirect(self) -> bool:
-        """Tell whether a run-time offset is part of the view."""
+        """Return whether a run-time offset is part of the view."""
         return isinstance(self._t, Indirect | columns.Columns)
 
     def _plain(self, what: str) -> Tensor:
         if self._t.__class__ is Empty:
             raise no_elements(self._t)
         if self.is_indirect():
-            raise fail("NKI-N02", f"{what} of a view that has a run-time offset",
-                       given=f"{self!r}", limit="an indirect view is used as it is",
-                       hint="make the other views first, then .ap, .select or .vector_select")
+            raise fail(
+                "NKI-N02",
+                f"{what} of a view that has a run-time offset",
+                given=f"{self!r}",
+                limit="an indirect view is used as it is",
+                hint="make the other views first, then .ap, .select or .vector_select",
+            )
         return self._t.settle()
 
     # -- views ----------------------------------------------------------------------------------
@@ -173,34 +198,39 @@ class NkiTensor(NKIObject):
         t, keys = self._t, key if type(key) is tuple else (key,)
         if t.__class__ is Tensor and t.pending is None:
             new = t.part(keys)
-            if t.m.nest is not None:
+            if t.m.loops.nest is not None:
                 if new is None:
-                    new = t.m.nest.view(t, keys)
+                    new = t.m.loops.nest.view(t, keys)
                     if new is not None and new.oob is not None:
                         t.m.check_bounds(new)
                 else:
-                    t.m.nest.follow(t, new)
+                    t.m.loops.nest.follow(t, new)
             if new is not None and new.shape:
                 return self._like(new)
         t = self._plain("a subscript")
-        if range in [k.__class__ for k in keys]:    # nl.affine_range(n) as a subscript means 0:n
-            keys = key = tuple(slice(k.start, k.stop, k.step) if k.__class__ is range else k
-                               for k in keys)
+        if range in [k.__class__ for k in keys]:  # nl.affine_range(n) as a subscript means 0:n
+            keys = key = tuple(
+                slice(k.start, k.stop, k.step) if k.__class__ is range else k for k in keys
+            )
         for k in keys:
-            if k.__class__ in (NkiTensor, VirtualRegister, NkiScalar, list) \
-                    or isinstance(k, NkiTensor):
-                raise fail("NKI-N02", "a tensor is subscripted by a value that the kernel computes",
-                           given=f"{type(k).__name__} as a subscript",
-                           limit="integers, slices, nl.ds and ...",
-                           hint="t.select(dim, index), t.vector_select(0, indices), or "
-                                "t.ap(pattern, scalar_offset=...)")
+            if k.__class__ in (NkiTensor, VirtualRegister, NkiScalar, list) or isinstance(
+                k, NkiTensor
+            ):
+                raise fail(
+                    "NKI-N02",
+                    "a tensor is subscripted by a value that the kernel computes",
+                    given=f"{type(k).__name__} as a subscript",
+                    limit="integers, slices, nl.ds and ...",
+                    hint="t.select(dim, index), t.vector_select(0, indices), or "
+                    "t.ap(pattern, scalar_offset=...)",
+                )
         empty = _empty(t, keys)
         if empty is not None:
             return self._like(empty)
         new = t[key]
         if isinstance(new, Tensor) and new.oob is not None:
             t.m.check_bounds(new)
-        if isinstance(new, Tensor) and not new.shape:           # HBM keeps one dim at least
+        if isinstance(new, Tensor) and not new.shape:  # HBM keeps one dim at least
             new = new.like(new.offset, (1,), (new.dtype.itemsize,), 0, None)
         return self._like(new)
 
@@ -254,9 +284,13 @@ class NkiTensor(NKIObject):
         t = self._plain("flatten_dims")
         a, b = _dim(start_dim, self.ndim), _dim(end_dim, self.ndim)
         if b < a:
-            raise fail("NKI-S06", "flatten_dims ends before it starts", given=f"dims {a} .. {b}",
-                       limit="start_dim <= end_dim")
-        return self.reshape((*t.shape[:a], prod(t.shape[a:b + 1]), *t.shape[b + 1:]))
+            raise fail(
+                "NKI-S06",
+                "flatten_dims ends before it starts",
+                given=f"dims {a} .. {b}",
+                limit="start_dim <= end_dim",
+            )
+        return self.reshape((*t.shape[:a], prod(t.shape[a : b + 1]), *t.shape[b + 1 :]))
 
     def reshape(self, shape: Any, *more: Any) -> NkiTensor:
         """Return the same elements in another shape; on chip dim 0 stays.
@@ -266,34 +300,69 @@ class NkiTensor(NKIObject):
         t, base = self._plain("reshape"), self._base
         sizes = (shape, *more) if as_int(shape) is not None else tuple(shape)
         new = views.reshape(t, sizes)
-        whole = (t.offset, t.size * t.dtype.itemsize) == (base.offset, base.size
-                                                          * base.dtype.itemsize)
+        whole = (t.offset, t.size * t.dtype.itemsize) == (
+            base.offset,
+            base.size * base.dtype.itemsize,
+        )
         return NkiTensor(new, self.buffer, self.name, new if whole else base)
 
-    def rearrange(self, src_pattern: tuple, dst_pattern: tuple,
-                  fixed_sizes: dict[str, int] | None = None) -> NkiTensor:
+    def rearrange(
+        self, src_pattern: tuple, dst_pattern: tuple, fixed_sizes: dict[str, int] | None = None
+    ) -> NkiTensor:
         """Split, reorder and merge dims by name."""
-        return self._like(views.rearrange(self._plain("rearrange"), src_pattern, dst_pattern,
-                                          fixed_sizes or {}))
+        return self._like(
+            views.rearrange(self._plain("rearrange"), src_pattern, dst_pattern, fixed_sizes or {})
+        )
 
-    def view(self, dtype: Any) -> NkiTensor:
+    def view(self, dtype: Any, *more: Any) -> NkiTensor:
         """Return the same bytes as another dtype; the last dim scales."""
+        if more or type(dtype) in (int, tuple):
+            shape = dtype if type(dtype) is tuple else (dtype, *more)
+            raise fail(
+                "NKI-K14",
+                "t.view takes a data type",
+                given=f"{shape}",
+                hint=f"t.reshape({shape}) regroups elements",
+            )
         return self._like(self._plain("view").view(dtype))
 
+    view.__signature__ = VIEW_SIGNATURE  # type: ignore[attr-defined]
     reinterpret_cast = view
 
-    def ap(self, pattern: Any, offset: int | None = None, scalar_offset: Any = None,
-           vector_offset: Any = None, indirect_dim: int = 0, dtype: Any = None) -> NkiTensor:
+    def __format__(self, how: str) -> str:
+        """Return the tensor's text; raise NKI-K14 for a format, which would need values."""
+        return numpy_idioms.formatted(self, how)
+
+    def ap(
+        self,
+        pattern: Any,
+        offset: int | None = None,
+        scalar_offset: Any = None,
+        vector_offset: Any = None,
+        indirect_dim: int = 0,
+        dtype: Any = None,
+    ) -> NkiTensor:
         """Return an access pattern [[stride, count], ...] over the storage, in elements.
 
         `offset` is added to the view's own. A run-time offset counts in strides of the base
         tensor's dim `indirect_dim`.
         """
         t = self._plain("ap")
+        if scalar_offset is not None and t.kind is SBUF and as_int(scalar_offset) is None:
+            refusals.offset(t.m)
         try:
-            return self._like(views.pattern(t, self._base, pattern, offset, scalar_offset,
-                                            vector_offset, integer(indirect_dim, "indirect_dim"),
-                                            dtype))
+            return self._like(
+                views.pattern(
+                    t,
+                    self._base,
+                    pattern,
+                    offset,
+                    scalar_offset,
+                    vector_offset,
+                    integer(indirect_dim, "indirect_dim"),
+                    dtype,
+                )
+            )
         except NkiError as error:
             if error.id != "NKI-I01":
                 raise
@@ -306,26 +375,30 @@ class NkiTensor(NKIObject):
     # -- what there is not ----------------------------------------------------------------------
     def __setitem__(self, key: Any, value: Any) -> None:
         from .assign import assign
+
         assign(self if key is Ellipsis else self[key], value)
 
     def __iter__(self) -> Any:
-        raise fail("NKI-I08", "a tensor cannot be looped over",
-                   hint="loop over indices: for i in range(t.shape[0])")
+        raise fail(
+            "NKI-I08",
+            "a tensor cannot be looped over",
+            hint="loop over indices: for i in range(t.shape[0])",
+        )
 
     def __bool__(self) -> bool:
-        return truth.of_view(self)
+        return truth_values.of_view(self)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kw: Any) -> Any:
-        return habits.numpy_function(ufunc, method, inputs, kw)
+        return numpy_idioms.numpy_function(ufunc, method, inputs, kw)
 
     def __array__(self, *args: Any, **kw: Any) -> Any:
-        raise habits.no_value("np.array(...)")
+        raise numpy_idioms.no_value("np.array(...)")
 
     def __float__(self) -> float:
-        raise habits.no_value("float(...)")
+        raise numpy_idioms.no_value("float(...)")
 
     def __int__(self) -> int:
-        raise habits.no_value("int(...)")
+        raise numpy_idioms.no_value("int(...)")
 
     def __eq__(self, other: Any) -> Any:
         return self is other
@@ -333,26 +406,38 @@ class NkiTensor(NKIObject):
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
-        return (f"NkiTensor(shape={self._t.shape}, dtype={self.dtype}, "
-                f"buffer={self.buffer.value})")
+        return f"NkiTensor(shape={self._t.shape}, dtype={self.dtype}, buffer={self.buffer.value})"
+
+    def __str__(self) -> str:
+        return f"{self!r}: {numpy_idioms.VALUES}"
 
 
-nestplan.PLAIN += [NkiTensor, MemoryRegion]
+source.PLAIN.update((NkiTensor, MemoryRegion, DataType))
 
 
 def no_elements(t: Empty) -> NkiError:
     """Return the error for a use of a view without elements, or of one that leaves its tensor."""
-    return t.error or fail("NKI-I01", "a view without elements is used", given=f"shape {t.shape}",
-                limit="at least one element in each dim",
-                hint="leave the instruction out: if stop > start: ...")
+    return t.error or fail(
+        "NKI-I01",
+        "a view without elements is used",
+        given=f"shape {t.shape}",
+        limit="at least one element in each dim",
+        hint="leave the instruction out: if stop > start: ...",
+    )
 
 
 def _empty(t: Tensor, keys: tuple) -> Empty | None:
     """Return the view of a subscript a:a, None if it selects something."""
-    cuts = [d for d, k in enumerate(keys) if k.__class__ is slice and k.stop is not None
-            and k.start is not None and k.start == k.stop]
-    if not cuts or Ellipsis in [k for k in keys if k is Ellipsis] \
-            or not all(d < len(t.shape) and 0 <= keys[d].start <= t.shape[d] for d in cuts):
+    cuts = [
+        d
+        for d, k in enumerate(keys)
+        if k.__class__ is slice and k.stop is not None and k.start is not None and k.start == k.stop
+    ]
+    if (
+        not cuts
+        or Ellipsis in [k for k in keys if k is Ellipsis]
+        or not all(d < len(t.shape) and 0 <= keys[d].start <= t.shape[d] for d in cuts)
+    ):
         return None
     return Empty(t, tuple(0 if d in cuts else n for d, n in enumerate(t.shape)))
 
@@ -364,48 +449,98 @@ def _dim(dim: Any, rank: int) -> int:
     return d % rank
 
 
-def _instead(t: NkiTensor, symbol: str, name: str) -> str:
+def _instead(t: NkiTensor, symbol: str, name: str, other: Any, turned: bool) -> str:
     """Return what to write for an operator on a tensor."""
-    if t.buffer is MemoryRegion.psum and symbol in ("+", "+=", "@"):
-        return "nisa.nc_matmul(dst=acc, stationary=..., moving=...): the first write to a place " \
-               "of PSUM overwrites, later ones add"
-    return f"nl.{name}(x, y), or nisa.tensor_tensor(dst, x, y, op=nl.{name})"
+    plain = symbol if symbol in ("<=", ">=") else symbol.rstrip("=")
+    if t.buffer is MemoryRegion.psum and plain in ("+", "@"):
+        return (
+            "nisa.nc_matmul(dst=acc, stationary=..., moving=...): the first write to a place "
+            "of PSUM overwrites, later ones add"
+        )
+    if plain in ("<", "<=", ">", ">="):
+        return suggestions.comparison(t, symbol, name, other)
+    if other is None:
+        return suggestions.unary(t, symbol)
+    return suggestions.operator(t, plain, name, other, turned)
 
 
-def _no_operator(symbol: str, name: str) -> Any:
+def _no_operator(symbol: str, name: str, turned: bool = False) -> Any:
     def method(self: NkiTensor, other: Any = None) -> Any:
-        raise fail("NKI-N04", f"tensors have no operator {symbol}", given=f"{self!r} {symbol} ...",
-                   limit="results are written by instructions, into a dst",
-                   hint=_instead(self, symbol, name))
+        raise fail(
+            "NKI-N04",
+            f"tensors have no operator {symbol}",
+            given=f"{self!r} {symbol} ...",
+            limit="results are written by instructions, into a dst",
+            hint=_instead(self, symbol, name, other, turned),
+        )
+
     return method
 
 
 for _symbol, _method, _name in (
-        ("+", "add", "add"), ("-", "sub", "subtract"), ("*", "mul", "multiply"),
-        ("/", "truediv", "divide"), ("//", "floordiv", "divide"), ("**", "pow", "power"),
-        ("%", "mod", "mod"),
-        ("&", "and", "bitwise_and"), ("|", "or", "bitwise_or"), ("^", "xor", "bitwise_xor"),
-        ("<<", "lshift", "left_shift"), (">>", "rshift", "right_shift"), ("@", "matmul", "matmul")):
+    ("+", "add", "add"),
+    ("-", "sub", "subtract"),
+    ("*", "mul", "multiply"),
+    ("/", "truediv", "divide"),
+    ("//", "floordiv", "divide"),
+    ("**", "pow", "power"),
+    ("%", "mod", "mod"),
+    ("&", "and", "bitwise_and"),
+    ("|", "or", "bitwise_or"),
+    ("^", "xor", "bitwise_xor"),
+    ("<<", "lshift", "left_shift"),
+    (">>", "rshift", "right_shift"),
+    ("@", "matmul", "matmul"),
+):
     for _prefix in ("", "r", "i"):
-        setattr(NkiTensor, f"__{_prefix}{_method}__", _no_operator(
-            _symbol + ("=" if _prefix == "i" else ""), _name))
-for _symbol, _method, _name in (("<", "lt", "less"), ("<=", "le", "less_equal"),
-                                (">", "gt", "greater"), (">=", "ge", "greater_equal"),
-                                ("-", "neg", "negative"), ("~", "invert", "invert"),
-                                ("abs", "abs", "abs")):
+        setattr(
+            NkiTensor,
+            f"__{_prefix}{_method}__",
+            _no_operator(_symbol + ("=" if _prefix == "i" else ""), _name, _prefix == "r"),
+        )
+for _symbol, _method, _name in (
+    ("<", "lt", "less"),
+    ("<=", "le", "less_equal"),
+    (">", "gt", "greater"),
+    (">=", "ge", "greater_equal"),
+    ("-", "neg", "negative"),
+    ("~", "invert", "invert"),
+    ("abs", "abs", "abs"),
+):
     setattr(NkiTensor, f"__{_method}__", _no_operator(_symbol, _name))
 
 
 #: what this dialect has for what people ask a tensor for, where it is not that of neuronxcc.nki
-_HINTS = {"unsqueeze": "t.expand_dim(dim)", "squeeze": "t.squeeze_dim(dim)",
-          "flatten": "t.flatten_dims(first, last)", "ravel": "t.flatten_dims(first, last)",
-          **dict.fromkeys(("expand", "repeat", "tile", "broadcast_to"), "t.broadcast(dim, size)"),
-          "astype": "nisa.tensor_copy(dst, t), with dst of that dtype",
-          "expand_dims": "t.expand_dim(dim)",
-          **dict.fromkeys(("fill", "fill_"), "nisa.memset(t, value)")}
-for _name in sorted({*habits.METHODS, *_HINTS}):
+_HINTS = {
+    "unsqueeze": "t.expand_dim(dim)",
+    "squeeze": "t.squeeze_dim(dim)",
+    "flatten": "t.flatten_dims(first, last)",
+    "ravel": "t.flatten_dims(first, last)",
+    **dict.fromkeys(("expand", "repeat", "tile", "broadcast_to"), "t.broadcast(dim, size)"),
+    **dict.fromkeys(
+        ("astype", "to", "type", "float", "half", "bfloat16", "int"),
+        "nisa.tensor_copy(dst, t), with dst of that dtype",
+    ),
+    **dict.fromkeys(("copy", "clone"), "nisa.tensor_copy(dst, t)"),
+    **dict.fromkeys(
+        ("T", "mT", "transpose", "t", "swapaxes"),
+        "nisa.nc_transpose(dst=p, data=t), with p in nl.psum and of the dtype of "
+        "t, up to 128 x 128; t.permute for free dims",
+    ),
+    **dict.fromkeys(
+        ("matmul", "dot", "mm", "bmm", "einsum"),
+        "nisa.nc_matmul(dst=p, stationary=..., moving=...), with p in nl.psum",
+    ),
+    **dict.fromkeys(
+        ("clip", "clamp"),
+        "nisa.tensor_scalar(dst, t, op0=nl.maximum, operand0=low, op1=nl.minimum, operand1=high)",
+    ),
+    "expand_dims": "t.expand_dim(dim)",
+    **dict.fromkeys(("fill", "fill_"), "nisa.memset(t, value)"),
+}
+for _name in sorted({*numpy_idioms.METHODS, *_HINTS}):
     if not hasattr(NkiTensor, _name):
-        setattr(NkiTensor, _name, habits.no_method(_name, _HINTS))
+        setattr(NkiTensor, _name, numpy_idioms.no_method(_name, _HINTS))
 
 
 def plain(x: Any) -> Any:

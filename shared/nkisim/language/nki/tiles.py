@@ -1,4 +1,5 @@
 """`nl.tile_size`: the limits of a tile on the target that is being simulated."""
+
 from __future__ import annotations
 
 from ..tilesize import TileSize

@@ -1,4 +1,5 @@
 """`nki.typing` (nt): annotations of kernel parameters."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -20,9 +21,13 @@ class Shape:
     def check(self, name: str, given: tuple[int, ...], where: Where | None = None) -> None:
         """Raise if an argument of the kernel at `where` has another shape."""
         if self.shape is not None and given != self.shape:
-            raise fail("NKI-S05", f"argument {name} has another shape than its annotation",
-                       given=f"shape {given}", limit=f"shape {self.shape}",
-                       where=where)
+            raise fail(
+                "NKI-S05",
+                f"argument {name} has another shape than its annotation",
+                given=f"shape {given}",
+                limit=f"shape {self.shape}",
+                where=where,
+            )
 
     def __repr__(self) -> str:
         return f"nt.tensor{list(self.shape)}" if self.shape else "nt.tensor"
@@ -34,6 +39,7 @@ tensor = Shape()
 def __getattr__(name: str) -> Any:
     """Say that the module has no such name."""
     from .versions import missing
+
     raise missing("nt", name, globals())
 
 

@@ -3,6 +3,7 @@
 Functions take and return tensors of the machine (or the indirect accesses of it); `NkiTensor` is
 the form in which kernels hold them.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -14,8 +15,8 @@ import numpy as np
 from ...chip import dtypes
 from ...chip.memory import HBM, SBUF, merge_dims
 from ...errors import NkiError, fail
-from ...machine.index import as_int
-from ...machine.indirect import Indirect, Patterned
+from ...indexing.index import as_int
+from ...indexing.indirect import Indirect, Patterned
 from ...machine.limits import integer
 from ...machine.tensor import Tensor
 from .registers import held
@@ -30,9 +31,13 @@ def origin(base: Tensor) -> int:
 
 def partitions(what: str, t: Tensor) -> NkiError:
     """Return the error for a view that would touch the partition dim."""
-    return fail("NKI-S07", f"{what} would move data across partitions", given=f"shape {t.shape}",
-                limit="on chip dim 0 is the partitions, and stays",
-                hint="view the tensor so in HBM before the copy, or transpose")
+    return fail(
+        "NKI-S07",
+        f"{what} would move data across partitions",
+        given=f"shape {t.shape}",
+        limit="on chip dim 0 is the partitions, and stays",
+        hint="view the tensor so in HBM before the copy, or transpose",
+    )
 
 
 def _sizes(shape: Sequence[Any], what: str) -> list[int]:
@@ -40,14 +45,17 @@ def _sizes(shape: Sequence[Any], what: str) -> list[int]:
 
 
 def _filled(sizes: list[int], total: int) -> tuple[int, ...]:
-    """Return sizes with -1 replaced by what is left of `total`; raise NKI-S06 for others below 1.
-    """
+    """Return sizes with -1 replaced by the rest of `total`; raise NKI-S06 for others below 1."""
     if sizes.count(-1) == 1:
         rest = prod(n for n in sizes if n != -1)
         sizes[sizes.index(-1)] = total // rest if rest else 0
     if min(sizes, default=1) < 1:
-        raise fail("NKI-S06", "a view has a size below 1", given=f"{tuple(sizes)}",
-                   limit="positive sizes, one of which may be -1: what is left")
+        raise fail(
+            "NKI-S06",
+            "a view has a size below 1",
+            given=f"{tuple(sizes)}",
+            limit="positive sizes, one of which may be -1: what is left",
+        )
     return tuple(sizes)
 
 
@@ -56,15 +64,22 @@ def reshape(t: Tensor, shape: Sequence[Any]) -> Tensor:
     new = _filled(_sizes(shape, "a reshape"), t.size)
     if t.kind is not HBM and prod(new) == t.size:
         if not new or new[0] != t.shape[0]:
-            raise fail("NKI-S07", "reshape would move data across partitions",
-                       given=f"{t.shape} to {new}", limit="on chip shape[0] stays",
-                       hint="reshape in HBM before the copy, or transpose")
+            raise fail(
+                "NKI-S07",
+                "reshape would move data across partitions",
+                given=f"{t.shape} to {new}",
+                limit="on chip shape[0] stays",
+                hint="reshape in HBM before the copy, or transpose",
+            )
         free = merge_dims(t.shape[1:], t.strides[1:], new[1:])
         if free is None:
-            raise fail("NKI-S07", "this reshape is no view of a strided tile",
-                       given=f"{t.shape} with strides {t.strides} (bytes) to {new}",
-                       limit="dims that merge are contiguous",
-                       hint="reshape the whole tensor before slicing it, or copy it first")
+            raise fail(
+                "NKI-S07",
+                "this reshape is no view of a strided tile",
+                given=f"{t.shape} with strides {t.strides} (bytes) to {new}",
+                limit="dims that merge are contiguous",
+                hint="reshape the whole tensor before slicing it, or copy it first",
+            )
         return t.like(t.offset, new, (t.strides[0], *free), 0, None)
     return t.reshape(new)
 
@@ -73,8 +88,12 @@ def split(t: Tensor, dim: int, shape: Sequence[Any]) -> Tensor:
     """Return a view with one dim split into several."""
     parts = _filled(_sizes(shape, "reshape_dim"), t.shape[dim])
     if prod(parts) != t.shape[dim]:
-        raise fail("NKI-S06", f"reshape_dim of dim {dim} to another number of elements",
-                   given=f"{t.shape[dim]} to {parts}", limit="as many elements as the dim has")
+        raise fail(
+            "NKI-S06",
+            f"reshape_dim of dim {dim} to another number of elements",
+            given=f"{t.shape[dim]} to {parts}",
+            limit="as many elements as the dim has",
+        )
     if t.kind is not HBM and dim == 0 and parts[0] != t.shape[0]:
         raise partitions("reshape_dim", t)
     step = t.strides[dim]
@@ -82,39 +101,62 @@ def split(t: Tensor, dim: int, shape: Sequence[Any]) -> Tensor:
     for n in reversed(parts):
         strides.insert(0, step)
         step *= n
-    return t.like(t.offset, (*t.shape[:dim], *parts, *t.shape[dim + 1:]),
-                  (*t.strides[:dim], *strides, *t.strides[dim + 1:]), 0, None)
+    return t.like(
+        t.offset,
+        (*t.shape[:dim], *parts, *t.shape[dim + 1 :]),
+        (*t.strides[:dim], *strides, *t.strides[dim + 1 :]),
+        0,
+        None,
+    )
 
 
 def permute(t: Tensor, dims: Sequence[int]) -> Tensor:
     """Return a view with its dims in another order."""
     order = tuple(integer(d, "a dim") for d in dims)
     if sorted(order) != list(range(len(t.shape))):
-        raise fail("NKI-S06", "permute does not name every dim once", given=f"{order}",
-                   limit=f"the dims 0 .. {len(t.shape) - 1} in some order")
+        raise fail(
+            "NKI-S06",
+            "permute does not name every dim once",
+            given=f"{order}",
+            limit=f"the dims 0 .. {len(t.shape) - 1} in some order",
+        )
     if t.kind is not HBM and order[0] != 0:
         raise partitions("permute", t)
-    return t.like(t.offset, tuple(t.shape[d] for d in order), tuple(t.strides[d] for d in order),
-                  0, None)
+    return t.like(
+        t.offset, tuple(t.shape[d] for d in order), tuple(t.strides[d] for d in order), 0, None
+    )
 
 
 def broadcast(t: Tensor, d: int, size: int) -> Tensor:
     """Return a view with a dim of size 1 repeated."""
     n = integer(size, "a size")
     if t.shape[d] != 1:
-        raise fail("NKI-S02", f"broadcast of dim {d}, which has more than one element",
-                   given=f"shape {t.shape}", limit="only dims of size 1 repeat")
+        raise fail(
+            "NKI-S02",
+            f"broadcast of dim {d}, which has more than one element",
+            given=f"shape {t.shape}",
+            limit="only dims of size 1 repeat",
+        )
     if t.kind is not HBM and d == 0 and n != 1:
         raise partitions("broadcast", t)
-    return t.like(t.offset, (*t.shape[:d], n, *t.shape[d + 1:]),
-                  (*t.strides[:d], 0, *t.strides[d + 1:]), 0, None)
+    return t.like(
+        t.offset,
+        (*t.shape[:d], n, *t.shape[d + 1 :]),
+        (*t.strides[:d], 0, *t.strides[d + 1 :]),
+        0,
+        None,
+    )
 
 
 def squeeze(t: Tensor, d: int) -> Tensor:
     """Return a view without a dim of size 1."""
     if t.shape[d] != 1:
-        raise fail("NKI-S06", f"squeeze_dim of dim {d}, which has more than one element",
-                   given=f"shape {t.shape}", limit="a dim of size 1")
+        raise fail(
+            "NKI-S06",
+            f"squeeze_dim of dim {d}, which has more than one element",
+            given=f"shape {t.shape}",
+            limit="a dim of size 1",
+        )
     if t.kind is not HBM and d == 0:
         raise partitions("squeeze_dim", t)
     return _without(t, d, 0)
@@ -122,8 +164,8 @@ def squeeze(t: Tensor, d: int) -> Tensor:
 
 def _without(t: Tensor, d: int, index: int) -> Tensor:
     """Return a view of one element of a dim, without the dim; a tile keeps two dims."""
-    shape = (*t.shape[:d], *t.shape[d + 1:])
-    strides = (*t.strides[:d], *t.strides[d + 1:])
+    shape = (*t.shape[:d], *t.shape[d + 1 :])
+    strides = (*t.strides[:d], *t.strides[d + 1 :])
     least = 1 if t.kind is HBM else 2
     if len(shape) < least:
         shape, strides = (*shape, 1), (*strides, t.dtype.itemsize)
@@ -134,11 +176,14 @@ def select(t: Tensor, d: int, index: int) -> Tensor:
     """Return one element of a dim, without the dim (on chip dim 0 stays, of size 1)."""
     n = t.shape[d]
     if not -n <= index < n:
-        raise fail("NKI-I01", f"index {index} is outside of dimension {d}",
-                   limit=f"0 .. {n - 1} (tensor of shape {t.shape})")
+        raise fail(
+            "NKI-I01",
+            f"index {index} is outside of dimension {d}",
+            limit=f"0 .. {n - 1} (tensor of shape {t.shape})",
+        )
     if t.kind is not HBM and d == 0:
         index %= n
-        return t[index:index + 1]
+        return t[index : index + 1]
     return _without(t, d, index % n)
 
 
@@ -147,8 +192,12 @@ def rearrange(t: Tensor, src: Sequence[Any], dst: Sequence[Any], known: dict[str
     sizes: dict[str, int] = {str(k): integer(v, "a size") for k, v in known.items()}
     groups = [(g,) if isinstance(g, str) else tuple(g) for g in src]
     if len(groups) != len(t.shape):
-        raise fail("NKI-S06", "rearrange names another number of dims", given=f"{src!r}",
-                   limit=f"{len(t.shape)} dims (shape {t.shape})")
+        raise fail(
+            "NKI-S06",
+            "rearrange names another number of dims",
+            given=f"{src!r}",
+            limit=f"{len(t.shape)} dims (shape {t.shape})",
+        )
     for d in range(len(groups) - 1, -1, -1):
         names = groups[d]
         if len(names) == 1:
@@ -161,47 +210,78 @@ def rearrange(t: Tensor, src: Sequence[Any], dst: Sequence[Any], known: dict[str
     target = [(g,) if isinstance(g, str) else tuple(g) for g in dst]
     wanted = [n for g in target for n in g]
     if sorted(flat) != sorted(wanted):
-        raise fail("NKI-S06", "rearrange has other names on its two sides",
-                   given=f"{flat} and {wanted}", limit="the same names, each once")
+        raise fail(
+            "NKI-S06",
+            "rearrange has other names on its two sides",
+            given=f"{flat} and {wanted}",
+            limit="the same names, each once",
+        )
     moved = permute(t, [flat.index(n) for n in wanted])
     return reshape(moved, [prod(sizes[n] for n in g) for g in target])
 
 
 # -- access patterns -----------------------------------------------------------------------------
 
-def pattern(t: Tensor, base: Tensor, pairs: Any, offset: Any, scalar_offset: Any,
-            vector_offset: Any, indirect_dim: int, dtype: Any) -> Tensor | Indirect:
+
+def pattern(
+    t: Tensor,
+    base: Tensor,
+    pairs: Any,
+    offset: Any,
+    scalar_offset: Any,
+    vector_offset: Any,
+    indirect_dim: int,
+    dtype: Any,
+) -> Tensor | Indirect:
     """Return the view of a storage that [[stride, count], ...] says, in elements of `dtype`."""
     dt = t.dtype if dtype is None else dtypes.normalize(dtype)
     if not isinstance(pairs, (list, tuple)) or not all(
-            isinstance(p, (list, tuple)) and len(p) == 2 for p in pairs):
-        raise fail("NKI-N03", ".ap takes pairs", given=f"pattern={pairs!r}"[:90],
-                   limit="[[stride, count], ...], on chip the partitions first",
-                   hint="t.get_pattern() is that of the view itself")
+        isinstance(p, (list, tuple)) and len(p) == 2 for p in pairs
+    ):
+        raise fail(
+            "NKI-N03",
+            ".ap takes pairs",
+            given=f"pattern={pairs!r}"[:90],
+            limit="[[stride, count], ...], on chip the partitions first",
+            hint="t.get_pattern() is that of the view itself",
+        )
     if offset is not None and not isinstance(offset, (int, np.integer)):
-        raise fail("NKI-N03", ".ap: offset is no number", given=f"{offset!r}"[:90],
-                   limit="elements, an int", hint="a number that the kernel computes goes with "
-                   "scalar_offset=, one for each row with vector_offset=")
+        raise fail(
+            "NKI-N03",
+            ".ap: offset is no number",
+            given=f"{offset!r}"[:90],
+            limit="elements, an int",
+            hint="a number that the kernel computes goes with "
+            "scalar_offset=, one for each row with vector_offset=",
+        )
     steps = [(integer(p[0], "a stride"), integer(p[1], "a count")) for p in pairs]
     if not steps or min(n for _, n in steps) < 1:
         raise fail("NKI-N03", "an access pattern has a count below 1", given=f"{pairs!r}"[:90])
     more = 0 if offset is None else integer(offset, "offset")
     if vector_offset is not None and scalar_offset is not None:
-        raise fail("NKI-N02", ".ap is given two run-time offsets",
-                   limit="scalar_offset or vector_offset")
+        raise fail(
+            "NKI-N02", ".ap is given two run-time offsets", limit="scalar_offset or vector_offset"
+        )
     moved = vector_offset is not None or scalar_offset is not None
-    if moved and (not 0 <= indirect_dim < len(base.shape)
-                  or vector_offset is not None and indirect_dim):
-        raise fail("NKI-N02", ".ap: indirect_dim does not fit",
-                   given=f"indirect_dim={indirect_dim}",
-                   limit=f"a dim of the base tensor {base.shape}; 0 with vector_offset")
-    scale, rest = divmod(prod(base.shape[indirect_dim + 1:]) * base.dtype.itemsize, dt.itemsize)
+    if moved and (
+        not 0 <= indirect_dim < len(base.shape) or vector_offset is not None and indirect_dim
+    ):
+        raise fail(
+            "NKI-N02",
+            ".ap: indirect_dim does not fit",
+            given=f"indirect_dim={indirect_dim}",
+            limit=f"a dim of the base tensor {base.shape}; 0 with vector_offset",
+        )
+    scale, rest = divmod(prod(base.shape[indirect_dim + 1 :]) * base.dtype.itemsize, dt.itemsize)
     if moved and rest:
-        raise fail("NKI-N02", ".ap: a run-time offset moves the pattern by a part of an element",
-                   given=f"indirect_dim={indirect_dim} of {base!r}, elements of {dtypes.name(dt)}",
-                   limit="steps of whole elements")
+        raise fail(
+            "NKI-N02",
+            ".ap: a run-time offset moves the pattern by a part of an element",
+            given=f"indirect_dim={indirect_dim} of {base!r}, elements of {dtypes.name(dt)}",
+            limit="steps of whole elements",
+        )
     at = held(scalar_offset)
-    if at is None and base.m.older:         # 0.1 and 0.2 take a number of Python as well
+    if at is None and base.m.dialect.older:  # 0.1 and 0.2 take a number of Python as well
         at = as_int(scalar_offset)
     if at is not None:
         more, scalar_offset = more + at * scale, None
@@ -212,12 +292,19 @@ def pattern(t: Tensor, base: Tensor, pairs: Any, offset: Any, scalar_offset: Any
     rows = _rows(scalar_offset) if vector_offset is None else _rows(vector_offset, columns=True)
     if vector_offset is not None:
         if base.kind is not HBM:
-            raise fail("NKI-N02", "vector_offset on a tensor that is not in HBM",
-                       given=f"{base!r}", limit="gathers and scatters of rows are DMAs")
+            raise fail(
+                "NKI-N02",
+                "vector_offset on a tensor that is not in HBM",
+                given=f"{base!r}",
+                limit="gathers and scatters of rows are DMAs",
+            )
         if rows.size != view.shape[0]:
-            raise fail("NKI-N02", "vector_offset has another number of rows than the pattern",
-                       given=f"{rows.size} offsets for {view.shape[0]} rows",
-                       limit="one offset for each partition")
+            raise fail(
+                "NKI-N02",
+                "vector_offset has another number of rows than the pattern",
+                given=f"{rows.size} offsets for {view.shape[0]} rows",
+                limit="one offset for each partition",
+            )
         view = view.like(view.offset, view.shape, (0, *view.strides[1:]), 0, None)
     whole = base if dt == base.dtype else base.view(dt)
     if base.kind is not HBM and not indirect_dim:
@@ -239,8 +326,9 @@ def _room(base: Tensor, view: Tensor, dim: int, step: int) -> int:
     return min(base.shape[dim], (free - item - end) // (step * item) + 1)
 
 
-def _strided(t: Tensor, base: Tensor, steps: list[tuple[int, int]], more: int, dt: np.dtype,
-             dynamic: bool) -> Tensor:
+def _strided(
+    t: Tensor, base: Tensor, steps: list[tuple[int, int]], more: int, dt: np.dtype, dynamic: bool
+) -> Tensor:
     item = dt.itemsize
     counts = tuple(n for _, n in steps)
     if t.kind is HBM:
@@ -255,10 +343,13 @@ def _strided(t: Tensor, base: Tensor, steps: list[tuple[int, int]], more: int, d
     row = base.strides[0]
     (step, n), rest = steps[0], steps[1:]
     if n > 1 and step != free:
-        raise fail("NKI-N03", "the first pair of an access pattern on chip is not the partitions",
-                   given=f"[{step}, {n}] on a tensor of {free} elements a partition",
-                   limit=f"a stride of {free}: partitions follow each other",
-                   hint=f"[[{free}, {n}], ...]; use t.get_pattern() as a start")
+        raise fail(
+            "NKI-N03",
+            "the first pair of an access pattern on chip is not the partitions",
+            given=f"[{step}, {n}] on a tensor of {free} elements a partition",
+            limit=f"a stride of {free}: partitions follow each other",
+            hint=f"[[{free}, {n}], ...]; use t.get_pattern() as a start",
+        )
     p0, f0 = divmod(t.offset - base.offset, row)
     p, f = divmod(p0 * free + f0 // item + more, free)
     ends = [(c - 1) * s for s, c in rest]
@@ -269,26 +360,40 @@ def _strided(t: Tensor, base: Tensor, steps: list[tuple[int, int]], more: int, d
         raise _outside(lo, hi, free, base)
     if not rest:
         rest, counts = [(1, 1)], (*counts, 1)
-    return t.like(base.offset + p * row + f * item, counts,
-                  (row, *(s * item for s, _ in rest)), 0, None, dt)
+    return t.like(
+        base.offset + p * row + f * item, counts, (row, *(s * item for s, _ in rest)), 0, None, dt
+    )
 
 
 def _outside(lo: int, hi: int, n: int, base: Tensor, what: str = "elements") -> NkiError:
-    return fail("NKI-I01", "an access pattern leaves the tensor", given=f"{what} {lo} .. {hi}",
-                limit=f"0 .. {n - 1} (tensor of shape {base.shape})")
+    return fail(
+        "NKI-I01",
+        "an access pattern leaves the tensor",
+        given=f"{what} {lo} .. {hi}",
+        limit=f"0 .. {n - 1} (tensor of shape {base.shape})",
+    )
 
 
 def _rows(x: Any, columns: bool = False) -> Tensor:
     """Return the tile of a run-time offset; `columns`: it may have several a partition."""
     t = getattr(x, "_t", None)
-    if not isinstance(t, Tensor) or t.kind is not SBUF or t.dtype.kind not in "iu" \
-            or t.size != t.shape[0] and not (columns and len(t.shape) == 2):
-        raise fail("NKI-N02", "a run-time offset is no tile of indices",
-                   given=f"{x!r}"[:90], limit="an int32 or uint32 tile (1, 1) or (P, 1) in SBUF, "
-                   "a register or a scalar",
-                   hint="nisa.dma_copy the indices into SBUF first" if as_int(x) is None else
-                   "what Python knows is no run-time offset: .ap(pattern, offset=n) counts it in "
-                   "elements")
+    if (
+        not isinstance(t, Tensor)
+        or t.kind is not SBUF
+        or t.dtype.kind not in "iu"
+        or t.size != t.shape[0]
+        and not (columns and len(t.shape) == 2)
+    ):
+        raise fail(
+            "NKI-N02",
+            "a run-time offset is no tile of indices",
+            given=f"{x!r}"[:90],
+            limit="an int32 or uint32 tile (1, 1) or (P, 1) in SBUF, a register or a scalar",
+            hint="nisa.dma_copy the indices into SBUF first"
+            if as_int(x) is None
+            else "what Python knows is no run-time offset: .ap(pattern, offset=n) counts it in "
+            "elements",
+        )
     return t.settle()
 
 
@@ -301,16 +406,25 @@ def dynamic_select(t: Tensor, d: int, index: Any) -> Tensor | Indirect:
         raise partitions("select by a tile", t)
     rows = _rows(index)
     if rows.size != 1:
-        raise fail("NKI-N02", "select takes one index", given=f"shape {rows.shape}",
-                   limit="a (1, 1) tile", hint="t.vector_select(0, indices) takes one a partition")
+        raise fail(
+            "NKI-N02",
+            "select takes one index",
+            given=f"shape {rows.shape}",
+            limit="a (1, 1) tile",
+            hint="t.vector_select(0, indices) takes one a partition",
+        )
     return Patterned(t, _without(t, d, 0), rows, t.strides[d] // t.dtype.itemsize, t.shape[d])
 
 
 def vector_select(t: Tensor, dim: Any, offsets: Any) -> Indirect:
     """Return rows of an HBM tensor, one for each index of a tile (P, 1)."""
     if as_int(dim) != 0 or t.kind is not HBM:
-        raise fail("NKI-N02", "vector_select selects rows of a tensor in HBM",
-                   given=f"dim {dim} of {t!r}", limit="dim 0, in HBM")
+        raise fail(
+            "NKI-N02",
+            "vector_select selects rows of a tensor in HBM",
+            given=f"dim {dim} of {t!r}",
+            limit="dim 0, in HBM",
+        )
     rows = _rows(offsets)
     view = t.like(t.offset, (rows.shape[0], *t.shape[1:]), (0, *t.strides[1:]), 0, None)
     return Patterned(t, view, rows, t.strides[0] // t.dtype.itemsize, t.shape[0])

@@ -263,7 +263,7 @@ function flow(profile, map, app) {
     ` ${where}${placed ? ", where the kernel placed it" : ""}; ${time(map.from[k])} to ${time(map.to[k])}`);
   const out = [lines], over = col.tile_over[k];
   if (over >= 0) {
-    out.push(el("p", { class: "bad" }, "Nobody has read it: ", tileButton(profile, map, over),
+    out.push(el("p", { class: "bad" }, "It was never read: ", tileButton(profile, map, over),
       ` was written over its bytes at ${time(map.from[over])} (${profile.place(col.tile_line[over])}).`));
   }
   const writers = [], readers = [];
@@ -276,7 +276,7 @@ const FLOW_ROWS = 12, FLOW_TILES = 8;
 
 /** Instructions that wrote or read the chosen tile, a row for each line; and what they read or wrote besides. */
 function side(title, instrs, profile, map, app, forward) {
-  const box = el("section", { "aria-label": title }, el("h3", {}, `${title}${instrs.length ? "" : ": nobody"}`)), list = el("ul");
+  const box = el("section", { "aria-label": title }, el("h3", {}, `${title}${instrs.length ? "" : ": none"}`)), list = el("ul");
   const groups = new Map();
   for (const i of new Set(instrs)) {
     const key = `${profile.name(i)} ${profile.col.line[i]}`;

@@ -29,7 +29,7 @@ async function readProfile(id) {
                     "Chrome or Edge 80, Firefox 113, Safari 16.4).");
   }
   const packed = JSON.parse(block.textContent);
-  block.textContent = "";                        // megabytes that nobody needs twice
+  block.textContent = "";                        // megabytes that are not needed twice
   const text = atob(packed.blob), bytes = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));

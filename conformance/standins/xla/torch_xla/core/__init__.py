@@ -1,4 +1,5 @@
 """See torch_xla/__init__.py."""
+
 from __future__ import annotations
 
 from . import xla_model

@@ -1,4 +1,5 @@
 """A device to put tensors on: the CPU, whose tensors the simulated kernels take."""
+
 from __future__ import annotations
 
 import torch

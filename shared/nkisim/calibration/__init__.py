@@ -1,0 +1,1 @@
+"""The latency model against published measurements: tools for maintainers."""

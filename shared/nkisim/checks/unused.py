@@ -1,0 +1,321 @@
+"""Results that nothing reads: what an instruction computed is dropped, or written over unread.
+
+Two cases. A line of the kernel whose results never reach an output, in no iteration: the tile is
+never read, or only by lines that are dropped themselves. And a line that writes over what it wrote
+the time before, from other data, while nothing has read it: a sum was meant, or another place.
+Constants are left out (a tile may be set as a whole and then filled), and so is what drives a
+register or a generator of random numbers. A kernel that stores nothing it has computed has no
+result at all, as in a measurement of one instruction: nothing is said of it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+import numpy as np
+
+from ..chip.memory import SBUF
+from ..trace.footprint import Accesses, accesses
+from ..trace.geometry import Geometry
+from ..trace.trace import OpSpec, Trace
+from .execution import Execution
+
+#: rules that say the same of iterations of an affine loop
+_THE_SAME = ("NKI-L04", "NKI-L05")
+_HARDLY = 4  # one of so many results is hardly one
+_LOOKED_AT = 64  # places of one line that are looked at for one that counts
+
+
+class _Steps(NamedTuple):
+    """The instructions of a run by step: a line and what it does there (a row of the table)."""
+
+    step: np.ndarray  # of each instruction
+    line: np.ndarray  # of each step
+    row: list[str]
+
+
+def check_unused(m: Execution) -> None:
+    """Add a finding for each line whose results are dropped."""
+    trace = m.trace
+    if not len(trace):
+        return
+    acc = accesses(trace, m.hw)
+    steps = _steps(trace)
+    kinds = np.array([_is_of_interest(k) for k in trace.kinds], bool)
+    stored = acc.ev["write"].astype(bool) & acc.stores.hbm[acc.ev["storage"]]
+    if not kinds[acc.kinds[acc.ev["instr"][stored]]].any():
+        return  # it has no result at all
+    unseen = np.zeros(len(acc.stores.hbm), bool)
+    unseen[list(m.unseen | m.indexed)] = True
+    if any(f.id == "NKI-A05" for f in m.findings):
+        unseen |= acc.stores.arena  # tiles lie on each other: that says it all
+    over, some = _Over(trace, acc, steps, unseen), kinds[acc.kinds]
+    told: set[int] = set()
+    said = {f.where for f in m.findings if f.id in _THE_SAME}
+
+    def tell(step: int, text: str, other: int = -1, sure: bool = False) -> None:
+        line, first = int(steps.line[step]), int(np.argmax(steps.step == step))
+        if some[first] and step not in told and trace.where(line) not in said:
+            told.add(step)
+            kind = trace.kinds[acc.kinds[first]]  # a load that is not used may be on purpose
+            loads = kind.engine == "dma" and kind.operands[0].kind is SBUF
+            m.findings.find(
+                "NKI-U04", "note" if loads and not sure else "warning", text, line, other
+            )
+
+    alone = m.cores is None  # two cores may write the same
+    for step, other in over.by_others() if alone else ():
+        tell(
+            step,
+            f"what {steps.row[step]} writes here is written over before anything has read it",
+            int(steps.line[other]),
+        )
+    for step, other in _dropped(trace, acc, steps, unseen, some):
+        tell(
+            step,
+            f"what {steps.row[step]} computes here never reaches an output: nothing reads "
+            "it, or only what is dropped itself",
+            other,
+        )
+    for step in over.by_itself() if alone else ():
+        tell(
+            step,
+            f"{steps.row[step]} writes over what it wrote here the time before, which "
+            "nothing has read: only the last result is left. Was a sum meant, or another place "
+            "for each?",
+            sure=True,
+        )
+    for step, dead, every in _mostly(acc, steps, unseen, some) if alone else ():
+        tell(
+            step,
+            f"of {every} results that {steps.row[step]} computes here, {dead} are never "
+            "read. Was a sum meant, or are all of them to be stored?",
+        )
+
+
+def _steps(trace: Trace) -> _Steps:
+    kinds, line, _ = trace.instructions()
+    names = sorted({k.row.name for k in trace.kinds})
+    row = np.array([names.index(k.row.name) for k in trace.kinds], np.int64)[kinds]
+    which, step = np.unique((line + 1) * len(names) + row, return_inverse=True)
+    return _Steps(step, which // len(names) - 1, [names[i] for i in which % len(names)])
+
+
+def _is_of_interest(kind: OpSpec) -> bool:
+    """Return whether an instruction is nothing but its results, computed from something."""
+    drives = "reduce_cmd" in kind.row.signature.parameters and getattr(kind.form, "registers", True)
+    return len(kind.operands) > kind.outputs > 0 and not (
+        drives or kind.row.is_collective or kind.scatters
+    )
+
+
+# -- results that reach no output ------------------------------------------------------------------
+
+
+def _dropped(
+    trace: Trace, acc: Accesses, steps: _Steps, unseen: np.ndarray, some: np.ndarray
+) -> list[tuple[int, int]]:
+    """Return (step, line of the tile) of the steps whose results reach no output.
+
+    `some`: the instructions that are nothing but their results.
+    """
+    ev, forms = acc.ev, trace.forms()
+    storage, write = ev["storage"], ev["write"].astype(bool)
+    adds = np.array(
+        [k.accumulate or k.inplace or k.adds or k.row.merges or k.masked for k, _, _ in forms], bool
+    )[ev["form"]]
+    step = steps.step[ev["instr"]]
+    ends = (acc.stores.hbm | unseen)[storage]  # what is written there is not lost
+    live = np.zeros(len(steps.line), bool)
+    live[steps.step[~some]] = True
+    live[step[write & ends]] = True
+    if live.all():
+        return []
+    size = len(steps.line)
+    writers = np.unique(acc.vid[write] * size + step[write])
+    readers = np.unique(acc.vid[~write | adds] * size + step[~write | adds])
+    begin = np.searchsorted(readers // size, writers // size)
+    count = np.searchsorted(readers // size, writers // size, "right") - begin
+    at = np.repeat(begin - np.cumsum(count) + count, count) + np.arange(int(count.sum()))
+    edges = np.unique(np.repeat(writers % size, count) * size + readers[at] % size)
+    feeds: dict[int, list[int]] = defaultdict(list)  # step -> the steps that it reads from
+    fed: dict[int, set[int]] = defaultdict(set)
+    for writer, reader in zip((edges // size).tolist(), (edges % size).tolist()):
+        if writer != reader:
+            feeds[reader].append(writer)
+            fed[writer].add(reader)
+    todo = np.flatnonzero(live).tolist()
+    while todo:
+        for writer in feeds[todo.pop()]:
+            if not live[writer]:
+                live[writer] = True
+                todo.append(writer)
+    # what a loop would carry to its next iteration: its tile is read, before, in this one
+    used = np.zeros(len(acc.stores.hbm), bool)
+    used[storage[~write & live[step]]] = True
+    carried = np.zeros(size, bool)
+    carried[step[write & used[storage]]] = True
+    dead = np.flatnonzero(~live & ~carried)
+    if not len(dead):
+        return []
+    last = [s for s in dead.tolist() if not fed[s]] or dead[-1:].tolist()
+    made = {
+        int(s): int(acc.stores.line[st]) for s, st in zip(step[write][::-1], storage[write][::-1])
+    }
+    return [(s, made.get(s, -1)) for s in last]
+
+
+def _mostly(
+    acc: Accesses, steps: _Steps, unseen: np.ndarray, some: np.ndarray
+) -> list[tuple[int, int, int]]:
+    """Return (step, unread results, all results) of the steps of which only the last one, or
+    hardly one, is read: each in a tile of its own."""
+    ev = acc.ev
+    write = ev["write"].astype(bool)
+    read = np.bincount(ev["storage"][~write], minlength=len(acc.stores.hbm)) > 0
+    single = np.bincount(ev["instr"], write, len(acc.kinds)) == 1
+    mine = (
+        write
+        & some[ev["instr"]]
+        & single[ev["instr"]]
+        & ~(acc.stores.hbm | unseen | acc.stores.arena)[ev["storage"]]
+    )
+    size = len(steps.line)
+    each = np.unique(ev["storage"][mine] * size + steps.step[ev["instr"][mine]])
+    alive = np.bincount(each % size, read[each // size], size).astype(int)
+    every = np.bincount(each % size, minlength=size)
+    dead = every - alive
+    return [
+        (int(s), int(dead[s]), int(every[s]))
+        for s in np.flatnonzero(
+            (alive > 0) & (dead >= 2) & (alive <= np.maximum(1, every // _HARDLY))
+        )
+    ]
+
+
+# -- results that are written over -----------------------------------------------------------------
+
+
+class _Over:
+    """Writes that a later one replaces, before anything has read them."""
+
+    def __init__(self, trace: Trace, acc: Accesses, steps: _Steps, unseen: np.ndarray):
+        self.ev, self.trace = acc.ev, trace
+        ev, forms, self.geometry = acc.ev, trace.forms(), Geometry()
+        self.pattern = np.array([self.geometry.id(p) for _, _, p in forms], np.int64)
+        plain = np.array(
+            [
+                n < k.outputs
+                and not (
+                    k.accumulate
+                    or k.inplace
+                    or k.adds
+                    or k.row.merges
+                    or k.masked
+                    or k.scatters
+                    or k.row.is_collective
+                )
+                for k, n, _ in forms
+            ],
+            bool,
+        )
+        self.step, write = steps.step[ev["instr"]], ev["write"].astype(bool)
+        self.writes = np.bincount(self.step[write], minlength=len(steps.line))
+        mine = np.flatnonzero(write & ~unseen[ev["storage"]])
+        order = mine[
+            np.lexsort(
+                (mine, self.pattern[ev["form"][mine]], ev["offset"][mine], ev["storage"][mine])
+            )
+        ]
+        a, b = order[:-1], order[1:]  # a write, and the next to the same place
+        same = (
+            (ev["storage"][a] == ev["storage"][b])
+            & (ev["offset"][a] == ev["offset"][b])
+            & (self.pattern[ev["form"][a]] == self.pattern[ev["form"][b]])
+            & plain[ev["form"][b]]
+        )
+        self.a, self.b = a[same], b[same]
+        reads = np.flatnonzero(~write)
+        self.reads = reads = reads[np.argsort(ev["storage"][reads], kind="stable")]
+        span = len(write) + 1
+        key = ev["storage"][reads] * span + reads
+        self.lo, self.hi = (
+            np.searchsorted(key, ev["storage"][x] * span + x) for x in (self.a, self.b)
+        )
+
+    def unread(self, i: int) -> bool:
+        """Return whether nothing reads a byte of write `a[i]` before `b[i]`."""
+        between, at = self.reads[self.lo[i] : self.hi[i]], self.a[i]
+        if not len(between):
+            return True
+        ev = self.ev
+        p = np.full(len(between), self.pattern[ev["form"][at]])
+        return not self.geometry.overlaps(
+            p, self.pattern[ev["form"][between]], ev["offset"][between] - ev["offset"][at]
+        ).any()
+
+    def by_itself(self) -> list[int]:
+        """Return the steps that write over their own results, made of other data."""
+        alone = np.array([k.outputs == 1 for k, _, _ in self.trace.forms()], bool)
+        some = np.flatnonzero(
+            (self.step[self.a] == self.step[self.b]) & alone[self.ev["form"][self.a]]
+        )
+        if not len(some):
+            return []
+        sources = _Sources(self.trace)
+        tried: dict[int, int] = defaultdict(int)
+        found: set[int] = set()
+        order = np.argsort(self.hi[some] - self.lo[some], kind="stable")
+        for i in some[order].tolist():  # those without any read between first
+            s = int(self.step[self.a[i]])
+            if s in found or tried[s] >= _LOOKED_AT:
+                continue
+            tried[s] += 1
+            if sources.differ(
+                int(self.ev["instr"][self.a[i]]), int(self.ev["instr"][self.b[i]])
+            ) and self.unread(i):
+                found.add(s)
+        return sorted(found)
+
+    def by_others(self) -> list[tuple[int, int]]:
+        """Return (step, later step) where the later one replaces all results."""
+        over = np.bincount(self.step[self.a], minlength=len(self.writes))
+        all_ = (self.writes == over) & (over > 0)
+        found = []
+        mine = np.flatnonzero(all_[self.step[self.a]])
+        mine = mine[np.argsort(self.step[self.a[mine]], kind="stable")]
+        which = self.step[self.a[mine]]
+        for s in np.unique(which).tolist():
+            each = mine[which == s]
+            others = self.step[self.b[each]]
+            if (others != s).any() and all(self.unread(i) for i in each.tolist()):
+                found.append((s, int(others[others != s][0])))
+        return found
+
+
+class _Sources:
+    """What each instruction reads, and when that is written."""
+
+    def __init__(self, trace: Trace):
+        every = trace.operands()
+        self.instr, self.read = every.instr, ~every.write
+        self.place = np.stack([every.storage, every.offset], axis=1)
+        writes = np.flatnonzero(every.write)
+        self.span = len(trace) + 1
+        self.written = np.sort(every.storage[writes] * self.span + every.instr[writes])
+
+    def differ(self, one: int, other: int) -> bool:
+        """Return whether two instructions read other places, or places written in between."""
+        first, second = self._places(one), self._places(other)
+        if not np.array_equal(first, second):
+            return True
+        at = [np.searchsorted(self.written, first[:, 0] * self.span + i) for i in (one, other)]
+        return bool((at[0] < at[1]).any())
+
+    def _places(self, i: int) -> np.ndarray:
+        mine = slice(*np.searchsorted(self.instr, (i, i + 1)))
+        return self.place[mine][self.read[mine]]
+
+
+__all__ = ["check_unused"]

@@ -1,0 +1,1 @@
+"""Subscripts: from what a kernel writes in brackets to a strided access pattern."""

@@ -1,0 +1,159 @@
+"""What the user's line says: the texts of a call's arguments, and of an operator's operands.
+
+Cures quote them, so that what is printed can be put in the place of the line. Only read when
+something has failed; what cannot be read for certain is left out, and the cure is general.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+from ..errors import user_frame
+
+
+def _statement() -> tuple[ast.stmt | None, FrameType | None]:
+    """Return the statement that the user's code is executing, and its frame."""
+    frame = user_frame(sys._getframe(1))
+    if frame is None or frame.f_code.co_name.startswith("<"):
+        return None, None  # a lambda or comprehension is a part of a statement
+    lines = linecache.getlines(frame.f_code.co_filename, frame.f_globals)
+    try:
+        tree = ast.parse("".join(lines))
+    except (SyntaxError, ValueError, RecursionError):
+        return None, frame
+    first, line = frame.f_code.co_firstlineno, frame.f_lineno
+    found = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt)
+        and first <= node.lineno <= line <= (node.end_lineno or node.lineno)
+    ]
+    return max(found, key=lambda node: node.lineno, default=None), frame
+
+
+def _nodes(kind: Any) -> Iterator[tuple[Any, FrameType]]:
+    """Yield the expressions of a kind in the statement, not those of a body below it."""
+    statement, frame = _statement()
+    if statement is None or frame is None:
+        return
+    todo: list[ast.AST] = [statement]
+    while todo:
+        node = todo.pop(0)
+        if isinstance(node, kind):
+            yield node, frame
+        todo += [
+            child
+            for child in ast.iter_child_nodes(node)
+            if node is not statement or not isinstance(child, ast.stmt)
+        ]
+
+
+def calls(api: str) -> list[ast.Call]:
+    """Return the calls of a function in the statement, by the last part of its name."""
+    name = api.rpartition(".")[2]
+    return [
+        node
+        for node, _ in _nodes(ast.Call)
+        if getattr(node.func, "attr", getattr(node.func, "id", "")) == name
+    ]
+
+
+def arguments(api: str, names: Sequence[str]) -> dict[str, str]:
+    """Return the texts of a call's arguments; `names`: those of the signature, in its order.
+
+    Empty if the statement has no such call, or two.
+    """
+    found = calls(api)
+    if len(found) != 1 or any(isinstance(x, ast.Starred) for x in found[0].args):
+        return {}
+    texts = {name: ast.unparse(x) for name, x in zip(names, found[0].args)}
+    return texts | {k.arg: ast.unparse(k.value) for k in found[0].keywords if k.arg}
+
+
+def argument(name: str) -> str:
+    """Return the text that a call of the statement gives for `name=`; "" if there is not one."""
+    found = [k.value for node, _ in _nodes(ast.Call) for k in node.keywords if k.arg == name]
+    return ast.unparse(found[0]) if len(found) == 1 else ""
+
+
+def call(api: str, names: Sequence[str], **new: str) -> str:
+    """Return the text of the statement's call with other arguments; "" if it cannot be read."""
+    texts = arguments(api, names)
+    if not texts or not calls(api):
+        return ""
+    texts = (
+        {**{k: v for k, v in new.items() if k not in texts}, **texts, **new}
+        if "dst" in new and "dst" not in texts
+        else {**texts, **new}
+    )
+    return f"{ast.unparse(calls(api)[0].func)}({', '.join(f'{k}={v}' for k, v in texts.items())})"
+
+
+def _is(text: ast.expr, x: Any, frame: FrameType) -> bool:
+    value = frame.f_locals.get(text.id) if isinstance(text, ast.Name) else None
+    return value is not None and (value is x or getattr(value, "_t", None) is x)
+
+
+def operands(operator: type[ast.operator], x: Any) -> tuple[str, str, bool] | None:
+    """Return (left, right, whether it is `left op= right`) of an operator with the tensor `x`."""
+    for node, frame in _nodes((ast.BinOp, ast.AugAssign)):
+        if not isinstance(node.op, operator):
+            continue
+        left, right = (
+            (node.target, node.value)
+            if isinstance(node, ast.AugAssign)
+            else (node.left, node.right)
+        )
+        if _is(left, x, frame) or _is(right, x, frame):
+            return ast.unparse(left), ast.unparse(right), isinstance(node, ast.AugAssign)
+    return None
+
+
+def assigned() -> str:
+    """Return the name that the statement assigns to, "" if it is not one plain name."""
+    statement, _ = _statement()
+    if (
+        isinstance(statement, ast.Assign)
+        and len(statement.targets) == 1
+        and isinstance(statement.targets[0], ast.Name)
+    ):
+        return statement.targets[0].id
+    return ""
+
+
+def target() -> str:
+    """Return the text of what the statement assigns to, "" if it assigns nothing."""
+    statement, _ = _statement()
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        return ast.unparse(statement.targets[0])
+    return ast.unparse(statement.target) if isinstance(statement, ast.AugAssign) else ""
+
+
+def asks(kind: type[ast.AST]) -> bool:
+    """Return whether the statement has a node of a kind, for example a comparison."""
+    return any(True for _ in _nodes(kind))
+
+
+def base(text: str) -> str:
+    """Return the name that an expression begins with: x of x[0:128]; "" if there is none."""
+    head = text.partition("[")[0].partition(".")[0].strip()
+    return head if head.isidentifier() else ""
+
+
+def part(text: str, shape: Sequence[int], wanted: Sequence[int]) -> str:
+    """Return the text of that part of a tensor which has the shape `wanted`."""
+    if (
+        not text.isidentifier()
+        or len(shape) != len(wanted)
+        or any(n > m for n, m in zip(wanted, shape))
+    ):
+        return ""
+    cut = [":" if n == m else f"0:{n}" for n, m in zip(wanted, shape)]
+    while cut and cut[-1] == ":":
+        cut.pop()
+    return f"{text}[{', '.join(cut)}]" if cut else text

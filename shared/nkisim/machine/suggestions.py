@@ -1,0 +1,470 @@
+"""Cures for the mistakes that are made most: shapes that differ, operators, operands in HBM.
+
+A cure is Python that can be put in the place of the user's line, with its own names where they can
+be read from it, in the words of the kernel's dialect.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..chip import dtypes
+from ..errors import DIALECT
+from . import source_text
+
+TILE = "nl.ndarray(shape, dtype=nl.float32, buffer=nl.sbuf)"
+_COPY = ("dst", "src")
+_OPERATORS = {
+    "+": ast.Add,
+    "-": ast.Sub,
+    "*": ast.Mult,
+    "/": ast.Div,
+    "//": ast.FloorDiv,
+    "**": ast.Pow,
+    "%": ast.Mod,
+    "&": ast.BitAnd,
+    "|": ast.BitOr,
+    "^": ast.BitXor,
+    "<<": ast.LShift,
+    ">>": ast.RShift,
+    "@": ast.MatMult,
+}
+
+
+def _names(form: str) -> list[str]:
+    """Return the arguments of nisa.f(dst, data, axis=1)."""
+    return re.findall(r"(\w+)(?:=[^,)]*)?[,)]", form.partition("(")[2])
+
+
+def _newer() -> bool:
+    return DIALECT.get().names_dst
+
+
+def made(name: str, shape: Sequence[int], dtype: Any, like: str = "", memory: str = "sbuf") -> str:
+    """Return the statement that makes a tile; `like`: the name of a tensor of its dtype."""
+    kind = f"{like}.dtype" if like else f"nl.{dtypes.name(dtype)}"
+    return f"{name} = nl.ndarray({tuple(shape)}, dtype={kind}, buffer=nl.{memory})"
+
+
+def copy(api: str, dst: Any, src: Any, names: Sequence[str] = _COPY) -> str:
+    """Return what to write where the two sides of a copy have different shapes."""
+    if not src.shape:
+        return (
+            "slice one element, which is a piece of shape (1, 1): x[i:i+1, j:j+1], and the "
+            "same of the destination"
+        )
+    given = source_text.arguments(api, names)
+    one = given.get(names[0], "out" if dst.kind == "hbm" else "t")
+    other = given.get(names[1], "x" if src.kind == "hbm" else "t")
+    whole = all(n <= m for n, m in zip(src.shape, dst.shape)) and len(src.shape) == len(dst.shape)
+    if dst.kind == "hbm" and whole:
+        piece = source_text.part(one, dst.shape, src.shape)
+        return (
+            f"write the part of the destination that the tile fills: {names[0]}={piece}"
+            if piece
+            else f"a destination of the shape of the tile, {src.shape}"
+        )
+    name = one if one.isidentifier() else "t"
+    if dst.kind != "hbm" and src.shape[0] <= 128:
+        hint = "make the tile with the shape of the source: " + made(
+            name, src.shape, src.dtype, source_text.base(other) if given else "", dst.kind
+        )
+        piece = source_text.part(one, dst.shape, src.shape)
+        return hint + (f"; or fill a part of it: {names[0]}={piece}" if piece else "")
+    piece = source_text.part(other, src.shape, dst.shape)
+    more = (
+        " (a loop moves the others, 128 rows at most each time)"
+        if dst.kind != "hbm" and src.shape[0] > 128
+        else ""
+    )
+    return (
+        f"slice the source to the shape of the destination: {names[1]}={piece}{more}"
+        if piece
+        else f"a slice of the source of the shape {dst.shape}{more}"
+    )
+
+
+def value(dst: Any, shape: tuple[int, ...]) -> str:
+    """Return what to write where a value of `shape` is assigned to a tile of another one."""
+    text = source_text.target()
+    name = source_text.base(text) or "t"
+    piece = source_text.part(name, dst.shape, shape) if text in (name, f"{name}[...]") else ""
+    memory = "" if dst.kind == "sbuf" else f", buffer=nl.{dst.kind}"
+    return (
+        "make the tile with the shape of the value: "
+        f"{name} = nl.ndarray({shape}, dtype=nl.{dtypes.name(dst.dtype)}{memory})"
+        + (f"; or write a part of it: {piece} = ..." if piece else "")
+    )
+
+
+def result(api: str, dst: Any, shape: tuple[int, ...], form: str) -> str:
+    """Return what to write where the result of an instruction has another shape than dst.
+
+    `form`: the instruction's name and arguments, as in its row.
+    """
+    names = _names(form)
+    given = source_text.arguments(api, names)
+    text = given.get("dst", "dst")
+    if api.endswith("nc_matmul") and dst.shape == shape[::-1]:
+        swapped = (
+            source_text.call(api, names, stationary=given["moving"], moving=given["stationary"])
+            if "moving" in given
+            else f"{api}(dst=..., stationary=B, moving=A)"
+        )
+        return (
+            "stationary and moving are exchanged (the columns of stationary are the rows of "
+            f"the result): {swapped}"
+        )
+    name = text if text.isidentifier() else "t"
+    hint = "make dst with the shape of the result: " + made(name, shape, dst.dtype, memory=dst.kind)
+    piece = source_text.part(text, dst.shape, shape)
+    return hint + (f"; or write a part of it: dst={piece}" if piece and piece != text else "")
+
+
+def out_of_hbm(api: str, dst: Any, memory: str, names: Sequence[str], shape: Any = None) -> str:
+    """Return what to write where an instruction is to write HBM."""
+    given = source_text.arguments(api, names)
+    text = given.get("dst", "out[...]")
+    like = source_text.base(text) if given else ""
+    like = "" if memory == "psum" else like
+    first = made(
+        "result", shape or dst.shape, "float32" if memory == "psum" else dst.dtype, like, memory
+    )
+    then = source_text.call(api, names, dst="result") or f"{api}(dst=result, ...)"
+    if memory == "psum":
+        last = (
+            made("tile", shape or dst.shape, dst.dtype, source_text.base(text) if given else "")
+            + f"; nisa.tensor_copy(dst=tile, src=result); nisa.dma_copy(dst={text}, src=tile)"
+        )
+    else:
+        last = f"nisa.dma_copy(dst={text}, src=result)"
+    return f"compute into a tile, and copy that: {first}; {then}; {last}"
+
+
+def in_hbm(name: str, x: Any) -> str:
+    """Return what to write where an operand of an instruction lies in HBM."""
+    if name == "dst":
+        given = source_text.arguments("nisa.tensor_copy", _COPY)
+        if not _newer():
+            return "nl.store(out[...], value=tile)"
+        if "src" in given:
+            return (
+                "HBM is written by DMA: nisa.dma_copy("
+                f"dst={given.get('dst', 'out[...]')}, src={given['src']})"
+            )
+        return "compute into a tile in SBUF, and copy that: nisa.dma_copy(dst=out[...], src=tile)"
+    text = source_text.argument(name) or "x[...]"
+    given = source_text.arguments("nisa.tensor_copy", _COPY) if _newer() else {}
+    if len(given) == 2 and len(x.shape) > 1:
+        return f"HBM is read by DMA: nisa.dma_copy(dst={given['dst']}, src={given['src']})"
+    if x.shape[0] > 128 or len(x.shape) < 2:
+        return (
+            "copy a tile of it first: nisa.dma_copy(dst=tile, src=x[0:128]), in a loop over "
+            "all rows"
+            if _newer()
+            else "load a tile of it first: tile = nl.load(x[0:128]), in a loop over all rows"
+        )
+    if not _newer():
+        return f"load it first: tile = nl.load({text})"
+    return (
+        "copy it into a tile first: "
+        + made("tile", x.shape, x.dtype)
+        + f"; nisa.dma_copy(dst=tile, src={text})"
+    )
+
+
+# -- operators of the package nki --------------------------------------------------------------
+
+
+def operator(x: Any, symbol: str, function: str, other: Any, turned: bool) -> str:
+    """Return the instructions for `x symbol other`; `turned`: x is the right operand."""
+    read = source_text.operands(_OPERATORS[symbol], x) if symbol in _OPERATORS else None
+    left, right, inplace = read or (("a", "t", False) if turned else ("t", "a", False))
+    number = isinstance(other, (int, float)) and not isinstance(other, bool)
+    if number and not read:
+        left, right = (repr(other), "t") if turned else ("t", repr(other))
+    tile, with_ = (right, left) if turned else (left, right)
+    dst = tile if inplace else source_text.assigned() or "result"
+    before = (
+        ""
+        if dst == tile
+        else f"{dst} = nl.ndarray({tile}.shape, dtype={tile}.dtype, buffer=nl.sbuf); "
+    )
+    if symbol == "@":
+        return (
+            "nisa.nc_matmul(dst=p, stationary=..., moving=...), with p in nl.psum and the dim "
+            "that is summed over on the partitions of both"
+        )
+    if symbol == "/":
+        return before + _quotient(dst, tile, with_, other, number, turned)
+    if symbol in ("//", "%", "**"):
+        return _rarer(symbol, before, dst, tile, other, number, turned)
+    if number or getattr(other, "shape", (0, 0))[1:] == (1,) != x.shape[1:]:
+        swap = ", reverse0=True" if turned and symbol in ("-", "<<", ">>") else ""
+        return (
+            f"{before}nisa.tensor_scalar(dst={dst}, data={tile}, op0=nl.{function}, "
+            f"operand0={with_}{swap})"
+        )
+    if getattr(x, "shape", ())[1:] == (1,) and getattr(other, "shape", (0, 1))[1:] != (1,):
+        swap = ", reverse0=True" if symbol in ("-", "<<", ">>") else ""
+        dst = tile if inplace else source_text.assigned() or "result"
+        return (
+            f"{dst} = nl.ndarray({with_}.shape, dtype={with_}.dtype, buffer=nl.sbuf); "
+            f"nisa.tensor_scalar(dst={dst}, data={with_}, op0=nl.{function}, operand0={tile}{swap})"
+        )
+    return (
+        f"{before}nisa.tensor_tensor(dst={dst}, data1={left}, data2={right}, "
+        f"op=nl.{function}), or nl.{function}(x, y)"
+    )
+
+
+def _quotient(dst: str, tile: str, with_: str, other: Any, number: bool, turned: bool) -> str:
+    """Return a division: the engines have none, so by the reciprocal."""
+    if number and not turned:
+        return (
+            f"nisa.tensor_scalar(dst={dst}, data={tile}, op0=nl.multiply, operand0=1.0 / {with_})"
+        )
+    if number:
+        return (
+            f"nisa.reciprocal(dst={dst}, data={tile}); nisa.tensor_scalar(dst={dst}, "
+            f"data={dst}, op0=nl.multiply, operand0={with_})"
+        )
+    inverse = (
+        f"inverse = nl.ndarray({with_}.shape, dtype=nl.float32, buffer=nl.sbuf); "
+        f"nisa.reciprocal(dst=inverse, data={with_}); "
+    )
+    if getattr(other, "shape", (0, 0))[1:] == (1,):
+        return (
+            f"{inverse}nisa.tensor_scalar(dst={dst}, data={tile}, op0=nl.multiply, "
+            "operand0=inverse)"
+        )
+    return f"{inverse}nisa.tensor_tensor(dst={dst}, data1={tile}, data2=inverse, op=nl.multiply)"
+
+
+def _rarer(
+    symbol: str, before: str, dst: str, tile: str, other: Any, number: bool, turned: bool
+) -> str:
+    """Return powers, and what the engines do not have: whole quotients and remainders."""
+    if symbol == "**" and number and not turned:
+        if other == 2:
+            return (
+                f"{before}nisa.tensor_tensor(dst={dst}, data1={tile}, data2={tile}, op=nl.multiply)"
+            )
+        if other in (0.5, -0.5, -1):
+            function = {0.5: "nl.sqrt", -0.5: "nl.rsqrt", -1: "nl.reciprocal"}[other]
+            return f"{before}nisa.activation(dst={dst}, op={function}, data={tile})"
+        return (
+            f"{before}nisa.tensor_scalar(dst={dst}, data={tile}, op0=nl.power, operand0={other!r})"
+        )
+    if symbol == "**":
+        return "exp(b * log(a)): nisa.activation with nl.log, a product, and one with nl.exp"
+    quotient = (
+        f"{before}nisa.tensor_scalar(dst={dst}, data={tile}, op0=nl.multiply, operand0="
+        f"{'1.0 / ' + repr(other) if number else 'inverse'}); "
+        f"nisa.activation(dst={dst}, op=nl.floor, data={dst})"
+    )
+    if symbol == "//" and not turned:
+        return quotient
+    return (
+        "a - b * floor(a / b), instruction by instruction: the engines have no remainder; "
+        "of indices and sizes Python computes it"
+    )
+
+
+def unary(x: Any, symbol: str) -> str:
+    """Return the instruction for -t, ~t and abs(t)."""
+    if symbol == "abs":
+        return "nl.abs(t), or nisa.activation(dst, op=nl.abs, data=t)"
+    if symbol == "~":
+        return "nisa.tensor_scalar(dst, data=t, op0=nl.bitwise_xor, operand0=-1) for integers"
+    return "nisa.tensor_scalar(dst, data=t, op0=nl.multiply, operand0=-1.0)"
+
+
+def no_bound(args: Sequence[Any]) -> str:
+    """Return what to write where the bound of a loop is a tensor, "" if none is."""
+    for x in args:
+        shape = getattr(x, "shape", None)
+        if shape:
+            return (
+                f"a count is a number of the host: range(t.shape[0]) here is range({shape[0]})"
+                if _newer()
+                else "a count is a number of the host: nl.affine_range(t.shape[0]) here is "
+                f"{shape[0]}"
+            )
+    return ""
+
+
+def extreme() -> str:
+    """Return what to write for Python's max or min of two tiles, "" if it is something else."""
+    for python, name in (("max", "maximum"), ("min", "minimum")):
+        found = source_text.calls(python)
+        if found and not source_text.asks(ast.Compare) and len(found[0].args) == 2:
+            given = ", ".join(ast.unparse(a) for a in found[0].args)
+            return f"nl.{name}({given}) compares element by element"
+    return ""
+
+
+def comparison(x: Any, symbol: str, function: str, other: Any) -> str:
+    """Return what to write for `t > 0`, also where Python's max, min or an `if` asks it."""
+    if found := extreme():
+        return found
+    if source_text.asks(ast.If) or source_text.asks(ast.While) or source_text.asks(ast.IfExp):
+        return (
+            "no `if` depends on data: nl.where(condition, a, b) selects, with condition = "
+            + _compared(function, other)
+        )
+    return _compared(function, other) + " makes a tile of 1.0 and 0.0, for nl.where or a product"
+
+
+def _compared(function: str, other: Any) -> str:
+    number = isinstance(other, (int, float))
+    return f"nl.{function}(t, {other!r})" if number else f"nl.{function}(a, b)"
+
+
+# -- operands that are no tiles, or lie elsewhere ----------------------------------------------
+
+
+def host_array(x: Any) -> str:
+    """Return what to write for an array of NumPy's in the place of a tile."""
+    first = x.reshape(-1)[0] if x.size else 0.0
+    if x.ndim > 1 and x.shape[0] <= 128 and (x == first).all():
+        dtype = "float32" if x.dtype.kind == "f" else "int32"
+        number = float(first) if x.dtype.kind == "f" else int(first)
+        if _newer():
+            return (
+                f"make a tile: t = nl.ndarray({x.shape}, dtype=nl.{dtype}, buffer=nl.sbuf); "
+                f"nisa.memset(dst=t, value={number})"
+            )
+        return f"make a tile: nl.full({x.shape}, {number}, dtype=nl.{dtype})"
+    return "pass it as a kernel argument, or use nl.shared_constant" + (
+        " and nisa.dma_copy into a tile" if _newer() else " and nl.load"
+    )
+
+
+def no_tile(name: str, x: Any) -> str:
+    """Return what to write for a number or a text in the place of a tile."""
+    if isinstance(x, (int, float)) and not isinstance(x, bool):
+        for api in ("nisa.tensor_tensor",):
+            given = source_text.arguments(
+                api, ("dst", "data1", "data2", "op") if _newer() else ("data1", "data2", "op")
+            )
+            if given and name in ("data1", "data2"):
+                tile = given.get("data2" if name == "data1" else "data1", "t")
+                dst = f"dst={given['dst']}, " if _newer() and "dst" in given else ""
+                swap = ", reverse0=True" if name == "data1" else ""
+                return (
+                    f"a number is an operand of nisa.tensor_scalar: nisa.tensor_scalar({dst}"
+                    f"data={tile}, op0={given.get('op', 'nl.add')}, operand0={given[name]}{swap})"
+                )
+        return (
+            f"numbers are computed by Python, before the kernel runs: math.sqrt({x!r}), "
+            f"max({x!r}, 0.0); nisa.memset fills a tile with one"
+            if _newer()
+            else f"numbers are computed by Python, before the kernel runs: math.sqrt({x!r}), "
+            f"max({x!r}, 0.0); nl.full makes a tile of one"
+        )
+    if x is None or isinstance(x, str):
+        return "a number, or a tile that the kernel has made"
+    if not _newer():
+        return ""
+    return "copy the kernel's argument into a tile with nisa.dma_copy, or make one with nl.ndarray"
+
+
+def in_psum(name: str, x: Any) -> str:
+    """Return what to write where an operand lies in PSUM, and has to lie in SBUF."""
+    if not _newer():
+        return "copy it to SBUF first: nl.copy(x), or nisa.tensor_copy(x)"
+    return (
+        "copy it to SBUF first: "
+        + made("tile", x.shape, x.dtype)
+        + "; nisa.tensor_copy(dst=tile, src=...)"
+    )
+
+
+def psum_by_dma(name: str, given: Mapping[str, Any]) -> str:
+    """Return what to write where a DMA reads or writes PSUM."""
+    texts = source_text.arguments("nisa.dma_copy", _COPY)
+    tile = made("tile", given[name].shape, given[name].dtype)
+    if name == "src":
+        return (
+            f"{tile}; nisa.tensor_copy(dst=tile, src={texts.get('src', 'psum')}); "
+            f"nisa.dma_copy(dst={texts.get('dst', 'out[...]')}, src=tile)"
+        )
+    if getattr(given["src"], "kind", "") != "hbm":
+        return (
+            "engines copy to PSUM: nisa.tensor_copy("
+            f"dst={texts.get('dst', 'psum')}, src={texts.get('src', 'tile')})"
+        )
+    return (
+        f"{tile}; nisa.dma_copy(dst=tile, src={texts.get('src', 'x[...]')}); "
+        f"nisa.tensor_copy(dst={texts.get('dst', 'psum')}, src=tile)"
+    )
+
+
+def wrong_memory(api: str, dst: Any, shape: Sequence[int], writes: Sequence[str], form: str) -> str:
+    """Return what to write where an instruction does not write the memory of dst."""
+    names = _names(form)
+    memory = str(writes[0])
+    if dst.kind == "hbm":
+        return out_of_hbm(api, dst, memory, names, tuple(shape))
+    given = source_text.arguments(api, names)
+    text = given.get("dst", "dst")
+    then = source_text.call(api, names, dst="result") or f"{api}(dst=result, ...)"
+    return (
+        f"{made('result', shape, 'float32' if memory == 'psum' else dst.dtype, '', memory)}; "
+        f"{then}; nisa.tensor_copy(dst={text}, src=result)"
+    )
+
+
+def same_rows(one: str, a: Any, other: str, b: Any) -> str:
+    """Return what to write where two operands lie on different numbers of partitions.
+
+    A slice helps if they have as many elements in each partition.
+    """
+    name, big, small = (one, a, b) if a.shape[0] > b.shape[0] else (other, b, a)
+    n = small.shape[0]
+    if a.shape[1:] != b.shape[1:] and a.size * b.shape[0] != b.size * a.shape[0]:
+        return _other_dim_first(one, a, b) or _other_dim_first(other, b, a) or _SAME_TILE
+    hint = (
+        f"slice {name} to the partitions of the other: {source_text.argument(name) or name}[0:{n}]"
+    )
+    if len(a.shape) == len(b.shape) == 3:
+        hint += (
+            "; the first dim of a tile is its partitions: what a loop counts stands behind "
+            "it, (channels, images, pixels)"
+        )
+    return hint
+
+
+_SAME_TILE = (
+    "slice both to the same number of partitions and of elements in each; the first dim of a tile "
+    "is its partitions"
+)
+
+
+def _other_dim_first(name: str, t: Any, other: Any) -> str:
+    """Return how to lay out a stack of tiles of the other's shape, "" if it is none."""
+    if t.shape[1:] != other.shape or len(t.shape) < 3:
+        return ""
+    count, rows, *rest = t.shape
+    text = source_text.argument(name) or name
+    return (
+        f"the first dim of a tile is its partitions: make {text} of shape "
+        f"{(rows, count, *rest)}, with what is counted behind them, and take one of the {count}: "
+        f"{name}={text}[:, 0]"
+    )
+
+
+def same_columns(names: Sequence[str], tiles: Sequence[Any]) -> str:
+    """Return what to write where two operands have different numbers of elements a partition."""
+    small, big = sorted((0, 1), key=lambda i: tiles[i].size)
+    text = source_text.argument(names[big]) or names[big]
+    piece = source_text.part(text, tiles[big].shape, tiles[small].shape)
+    return (
+        f"slice both to the same tile: {names[big]}={piece}"
+        if piece
+        else "slice both to the same tile"
+    )

@@ -1,0 +1,1 @@
+"""Launches and predictions: what a kernel is given, what it returns, and how long it takes."""

@@ -1,0 +1,542 @@
+"""Launching kernels: arguments in, the kernel's function run on a machine, outputs out."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import os
+import pickle
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..checks import clean
+from ..checks import strictness as strict
+from ..checks.capacity import check_capacity, check_placed
+from ..checks.execution import Execution
+from ..checks.finding import Finding
+from ..checks.hazards import check_loops, may_meet
+from ..checks.ignore import kept
+from ..checks.inputs import unread_inputs
+from ..checks.overlaps import check_overlaps
+from ..checks.races import between_waits
+from ..checks.sums import check_sums
+from ..checks.unused import check_unused
+from ..chip import dtypes, hw, pages
+from ..dialect import BETA1, Dialect
+from ..errors import DIALECT, NkiError, fail, find_where, in_user_code, trim, uncaught
+from ..isa import lower, registers
+from ..lazy.async_matmul import beside
+from ..lazy.products import Products
+from ..lint import level
+from ..loops import pyrange
+from ..machine.context import NeedsValues, current
+from ..machine.cores import Cores
+from ..machine.grid import grid_sizes
+from ..machine.interface import Machine
+from ..machine.interpreter import Interpreter
+from ..machine.loop import shuffle_seed
+from ..machine.state import Settings
+from ..machine.tensor import Tensor
+from ..machine.tile_values import TileValues
+from ..trace import collector
+from ..trace.trace import Trace
+from . import banner
+from .host_arrays import Arguments, no_tensor, outputs, place_of
+
+
+@dataclass
+class Run:
+    """What one launch produced.
+
+    `outputs`: NumPy array, or tuple of them (torch tensors if torch came in), None when
+    timing-only. `instructions` counts by instruction name.
+    """
+
+    outputs: Any
+    findings: list[Finding]
+    trace: Trace
+    target: str
+    machine: Machine
+
+    def _sum(self, what: str) -> int:
+        return sum(n * getattr(self.trace.kinds[k], what) for k, n in self.trace.counts().items())
+
+    @property
+    def may_meet(self) -> bool:
+        """Return whether run-time indices choose what iterations write, which may be the same."""
+        return may_meet(self.trace, self.machine.settings.skip_middle_end)
+
+    @property
+    def instructions(self) -> Counter[str]:
+        """Return the number of instructions by name."""
+        out: Counter[str] = Counter()
+        for k, n in self.trace.counts().items():
+            out[self.trace.kinds[k].row.name] += n
+        return out
+
+    @property
+    def dma_transfers(self) -> int:
+        """Return the number of DMA transfers (dma_transfer_count of a profile)."""
+        return sum(n for k, n in self.trace.counts().items() if self.trace.kinds[k].engine == "dma")
+
+    @property
+    def hbm_read_bytes(self) -> int:
+        return self._sum("read_bytes")
+
+    @property
+    def hbm_write_bytes(self) -> int:
+        return self._sum("write_bytes")
+
+
+class Kernel:
+    """A function decorated with `@nki.jit`: callable with arrays, and inside other kernels."""
+
+    __name__: str  # of the function
+    dialect: Dialect = BETA1
+    default_target: str | None = None
+    together = False  # the instances of the grid are cores that run at once
+    inputs_mutable = False  # a kernel may write into any of its arguments
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        mode: str = "auto",
+        target: str | None = None,
+        options: tuple[str, ...] = (),
+        grid: tuple[int, ...] = (),
+    ):
+        functools.update_wrapper(self, func)
+        del self.__dict__["__wrapped__"]  # a kernel is no plain function: tools must not unwrap
+        try:
+            self.__signature__ = inspect.signature(func)
+        except (TypeError, ValueError):  # builtins have none
+            pass
+        self.func = func
+        self.mode, self.target = mode, target
+        self.nki_options = (*getattr(func, "nki_options", ()), *options)
+        self.grid = grid
+
+    def __get__(self, instance: Any, owner: Any = None) -> Kernel:
+        """Return the kernel with its first argument bound, of a method with `self`."""
+        inside = getattr(self.func, "__qualname__", "").rpartition(".")[0]
+        if (
+            instance is None
+            or not inside
+            or inside.endswith("<locals>")
+            or next(iter(getattr(self, "__signature__", inspect.Signature()).parameters), "")
+            != "self"
+        ):
+            return self  # a kernel that a class has as an attribute
+        k = copy.copy(self)
+        k.func = self.func.__get__(instance, owner)
+        return k
+
+    def __copy__(self) -> Kernel:
+        k = type(self).__new__(type(self))
+        k.__dict__.update(self.__dict__)
+        return k
+
+    def __reduce__(self) -> Any:
+        """Pickle the kernel as what its module calls by its name, like a function."""
+        found: Any = sys.modules.get(self.__dict__.get("__module__", ""))
+        try:
+            for name in self.__dict__.get("__qualname__", "").split("."):
+                found = getattr(found, name)
+        except AttributeError:
+            found = None
+        if found is self:
+            return self.__qualname__
+        if isinstance(found, Kernel) and found.func is self.func:  # kernel[2], for one
+            changed = {
+                k: v
+                for k, v in self.__dict__.items()
+                if k not in found.__dict__ or found.__dict__[k] is not v
+            }
+            return _changed, (found, changed)
+        raise pickle.PicklingError(
+            f"kernel {self.__name__} cannot be pickled: {self.__dict__.get('__module__')} has no "
+            f"{self.__dict__.get('__qualname__')} that is this kernel. Decorate a function at the "
+            "top of a module with @nki.jit, and pass that"
+        )
+
+    def __getitem__(self, grid: Any) -> Kernel:
+        """Return the kernel launched over a grid: kernel[4, 2](x)."""
+        k = copy.copy(self)
+        try:
+            k.grid = grid_sizes(grid)
+        except NkiError as exc:
+            raise trim(exc)  # noqa: B904 (the same exception)
+        return k
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        m = current.get()
+        if m is None:
+            return report_findings(launch(self, args, kwargs)).outputs
+        if self.grid:
+            raise fail(
+                "NKI-K02",
+                "a kernel is launched over a grid from inside a kernel",
+                given=f"{self.__name__}[{', '.join(map(str, self.grid))}]",
+                limit="only the outermost kernel has a grid",
+                hint="call it without the grid, in a loop",
+            )
+        m.flush()
+        m.core.depth += 1
+        try:
+            return self.func(*args, **kwargs)
+        finally:
+            m.core.depth -= 1
+
+    def core(self, target: str | None) -> hw.NeuronCore:
+        """Return what is simulated: as asked, as the environment says, or the dialect's default."""
+        chosen = target or self.target
+        if chosen is None and not os.environ.get(hw.TARGET_VARIABLE):
+            chosen = self.default_target
+        return hw.get(chosen)
+
+    def enter(self, t: Tensor, name: str, shared: bool) -> Any:
+        """Return an argument as kernels of the dialect hold it."""
+        return t
+
+    def enter_empty(self, m: Machine, array: np.ndarray, name: str) -> Any:
+        """Return an argument without elements as kernels hold it, None if they cannot."""
+        return None
+
+    def leave(self, x: Any) -> Any:
+        """Return what a kernel returns as the machine's tensor."""
+        return x
+
+    def launched(self) -> Kernel:
+        """Return the kernel as the environment has it launched."""
+        return self
+
+    def ended(self, m: Machine) -> None:
+        """Do what is to be done once all instructions are recorded."""
+
+    def __repr__(self) -> str:
+        return f"<nki kernel {getattr(self, '__name__', '?')}>"
+
+
+def _changed(kernel: Kernel, changes: dict[str, Any]) -> Kernel:
+    """Return a copy of a kernel in which some attributes are others."""
+    k = copy.copy(kernel)
+    k.__dict__.update(changes)
+    return k
+
+
+#: tell for a plain function whether it is of a dialect, and make it a kernel of that
+DIALECTS: list[Callable[[Callable[..., Any]], Kernel | None]] = []
+
+
+def as_kernel(func: Any, what: str = "a kernel") -> Kernel:
+    """Return a kernel for a decorated or plain function, or raise; of a launcher, its kernel."""
+    inner = getattr(func, "kernel", None)  # nki.benchmark of what nki.benchmark decorates
+    func = inner if isinstance(inner, Kernel) else func
+    if isinstance(func, functools.partial):
+        k = copy.copy(as_kernel(func.func))
+        k.func = functools.partial(k.func, *func.args, **func.keywords)
+        return k
+    if isinstance(func, Kernel):
+        return func
+    if not callable(func):
+        raise trim(
+            fail(
+                "NKI-K03",
+                f"{what} is not a function",
+                given=f"{type(func).__name__}",
+                limit="a function, plain or decorated with @nki.jit",
+            )
+        )
+    return next(filter(None, (known(func) for known in DIALECTS)), None) or Kernel(func)
+
+
+def _bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    """Return the names of the positional arguments, or raise for a call that does not fit."""
+    try:
+        sig = inspect.signature(kernel.func)
+        sig.bind(*args, **kwargs)
+    except TypeError as exc:
+        plain = sig.replace(
+            return_annotation=sig.empty,
+            parameters=[p.replace(annotation=sig.empty) for p in sig.parameters.values()],
+        )
+        raise fail(
+            "NKI-K04",
+            f"kernel {kernel.__name__} was not called as it is defined: {exc}",
+            limit=f"{kernel.__name__}{plain}",
+            given=f"{kernel.__name__}({', '.join(_as_called(args, kwargs))})",
+            where=find_where(),
+        ) from None
+    names = [p.name for p in sig.parameters.values()]
+    return names + [names[-1] if names else "args"] * len(args)
+
+
+def _as_called(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[str]:
+    """Say what a call hands over: arrays by shape and dtype, other things by their type."""
+    for name, value in (*(("", a) for a in args), *kwargs.items()):
+        shape = getattr(value, "shape", None)
+        what = (
+            type(value).__name__ if shape is None else f"{getattr(value, 'dtype', '')}{list(shape)}"
+        )
+        yield f"{name}={what}" if name else what
+
+
+# -- launching -----------------------------------------------------------------------------------
+
+
+def launch(
+    kernel: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    target: str | None = None,
+    compute: bool = True,
+    every_iteration: bool = False,
+    tile_values: TileValues | None = None,
+) -> Run:
+    """Run a kernel on the simulated NeuronCore and return what it produced.
+
+    `compute=False` leaves out the arithmetic. Loops whose iterations all follow from the first one
+    are recorded without executing them (machine/loops), which changes nothing in the record; with
+    `every_iteration` they are executed. `tile_values` looks at what each instruction writes.
+    Raises NkiError when a rule is broken; IndexError for a run-time index outside of a tensor.
+    """
+    while isinstance(kernel, functools.partial):
+        args, kwargs = (*kernel.args, *args), {**kernel.keywords, **kwargs}
+        kernel = kernel.func
+    try:
+        with pages.busy():
+            return _launch(
+                as_kernel(kernel), args, kwargs, target, compute, every_iteration, tile_values
+            )
+    except NeedsValues:  # a loop whose bound the kernel computes
+        run = launch(kernel, *copy.deepcopy((args, kwargs)), target=target)
+        run.outputs = None
+        return run
+    except Exception as exc:
+        uncaught.watch()
+        raise in_user_code(exc)  # noqa: B904 (it is the same, or has its own context)
+
+
+def _launch(
+    kernel: Kernel,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    target: str | None,
+    compute: bool,
+    every_iteration: bool,
+    tile_values: TileValues | None,
+) -> Run:
+    kernel = kernel.launched()
+    core, strictness = kernel.core(target), strict.requested()
+    banner.announce(core.name)
+    settings = Settings(
+        compute,
+        checks=strictness != strict.OFF,
+        skip_middle_end="skip_middle_end_transformations" in kernel.nki_options,
+        every_iteration=every_iteration,
+        shuffle=shuffle_seed() if compute else None,
+    )
+    m = Interpreter(core, lower, kernel.dialect, kernel, settings)
+    m.watch = tile_values
+    names = _bind(kernel, args, kwargs)
+    if m.settings.checks:
+        m.findings += level.of_kernel(kernel.func, m.dialect.name)
+    box = Arguments(m, kernel)
+    tensors = [box.convert(a, n) for a, n in zip(args, names)]
+    named = {k: box.convert(v, k) for k, v in kwargs.items()}
+    token, spoken = current.set(m), DIALECT.set(m.dialect)
+    try:
+        with (
+            collector.paused(),
+            m.overflow.errstate(),
+            dtypes.precision(),
+            beside(compute) as m.products.matmul_pool,
+        ):
+            result = pyrange.known_to(kernel.func)(_run_instances)(m, kernel, tensors, named)
+            kernel.ended(m)
+            registers.ended(m)
+            m.products.start()
+            error, said, unread = _looked_through(m, kernel, box)  # while products are computed
+            m.catch_up()  # nothing has read them: a kernel may return PSUM itself
+            m.findings += said
+    except Exception as exc:
+        _until_it_broke(m, exc)
+        told = no_tensor(exc, kernel, [*zip(names, tensors), *named.items()])
+        if told is not None:
+            raise told.with_traceback(exc.__traceback__) from None
+        raise
+    finally:
+        m.products.join()
+        current.reset(token)
+        DIALECT.reset(spoken)
+    if error is not None:
+        _until_it_broke(m, error)
+        raise error
+    spoken = DIALECT.set(m.dialect)
+    try:
+        handed = outputs(m, kernel, box, result)  # of nothing, no time is predicted either
+        handed = handed if compute else None
+        m.overflow.report(array for _, array, _, mutable in box.inputs if not mutable)
+    finally:
+        DIALECT.reset(spoken)
+    if all(f.severity == "note" for f in m.findings):
+        m.findings += unread
+    findings = kept(m.findings) if m.settings.checks else []
+    if strictness == strict.STRICT and (error := strict.as_error(findings)) is not None:
+        _until_it_broke(m, error)
+        raise error
+    _let_go(m)
+    run = Run(handed, findings, m.trace, core.name, m)
+    if _watchers:
+        _watchers[-1].append(run.findings)
+    return run
+
+
+def _looked_through(
+    m: Machine, kernel: Kernel, box: Arguments
+) -> tuple[NkiError | None, list[Finding], list[Finding]]:
+    """Return the error and the findings of the passes over the record, and of those what is of
+    interest where nothing worse is found."""
+    if not m.settings.checks:
+        return None, [], []
+    inputs, x = [(name, t) for name, _, t, _ in box.inputs], _execution(m)
+    look = (
+        clean.look_of(x, (t for _, t in inputs))
+        if not m.findings and m.launch.cores is None
+        else None
+    )
+    if look is not None and clean.is_clean(look):
+        return None, [], []
+    before, error = len(m.findings), None
+    if m.launch.cores is None:
+        error = check_loops(x)
+    else:
+        _races(x)
+    check_overlaps(x)
+    if error is None:
+        check_unused(x)
+    unread = []
+    if m.compute:  # a profile counts what does not fit as it schedules
+        check_capacity(x)
+        check_placed(x)
+        if not m.dialect.sums_are_states:  # else it is said as it is issued
+            check_sums(x)
+        if error is None and all(f.severity == "note" for f in m.findings):
+            unread = unread_inputs(x, inputs, place_of(kernel))
+    said = m.findings[before:]
+    del m.findings[before:]
+    if look is not None and error is None and not said and not unread:
+        clean.remember(look)
+    return error, said, unread
+
+
+def _execution(m: Machine) -> Execution:
+    """Return what the passes over the record look at."""
+    return Execution(
+        m.trace,
+        m.hw,
+        m.dialect,
+        m.findings,
+        compute=m.compute,
+        skip_middle_end=m.settings.skip_middle_end,
+        asked_id=m.launch.asked_id,
+        cores=m.launch.cores,
+        direct=m.memory.direct,
+        arenas=m.memory.arenas,
+        indexed=m.memory.indexed,
+        unseen=m.memory.unseen,
+    )
+
+
+def _let_go(m: Machine) -> None:
+    """Keep the record of a launch, and nothing of what only its kernel needs: the next one uses
+    that memory, without a garbage collector that would have to find it."""
+    m.products = Products()
+    del m.undefined, m.overflow  # which know the machine
+    for used in (
+        m.core.accepted,
+        m.core.constants,
+        m.memory.arenas,
+        m.memory.shared,
+        m.memory.sites,
+    ):
+        used.clear()
+
+
+def _races(x: Execution) -> None:
+    """Report what two cores do to the same bytes of HBM without waiting for each other."""
+    kinds = x.trace.loop_kind
+    kinds[:] = ["grid" if kind == "cores" else kind for kind in kinds]
+    error = check_loops(x, between_waits(x.trace, x.cores.nodes))
+    if error is not None:
+        x.findings.append(
+            Finding(error.id, "warning", f"{error.what}. {error.hint}", error.where, None)
+        )
+
+
+def _until_it_broke(m: Machine, error: Exception) -> None:
+    """Give the findings of a run that an error has ended to whoever watches.
+
+    What was found in the line of the error the error says itself.
+    """
+    where = getattr(getattr(error, "nki_error", error), "where", None)
+    if _watchers and (found := [f for f in m.findings if where is None or f.where != where]):
+        _watchers[-1].append(kept(found))
+
+
+_reported: set[tuple[Any, ...]] = set()
+_watchers: list[list[list[Finding]]] = []
+
+
+@contextmanager
+def watched() -> Iterator[list[list[Finding]]]:
+    """Collect the findings of each kernel run in this block, instead of printing them."""
+    runs: list[list[Finding]] = []
+    _watchers.append(runs)
+    try:
+        yield runs
+    finally:
+        _watchers.remove(runs)
+
+
+def report_findings(run: Run) -> Run:
+    """Print a run's errors and warnings to stderr, once a process for each place, whatever the
+    shapes; NKI_FINDINGS=0 silences.
+
+    Scripts that call kernels directly would otherwise never see them; `nkisim.run` returns them.
+    """
+    if _watchers or os.environ.get("NKI_FINDINGS") == "0" or sys.stderr is None:
+        return run
+    for finding in run.findings:
+        if finding.severity != "note" and finding.key not in _reported:
+            _reported.add(finding.key)
+            print(str(finding), file=sys.stderr, flush=True)
+    return run
+
+
+def _run_instances(m: Machine, kernel: Kernel, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Call the kernel once, or once for each instance of its grid."""
+    m.core.depth = 1
+    if not kernel.grid:
+        result = kernel.func(*args, **kwargs)
+        m.flush()
+        return result
+    m.launch.grid = kernel.grid
+    if kernel.together:
+        m.launch.cores = Cores(m, kernel.grid[0])
+        return m.launch.cores.run(lambda: kernel.func(*args, **kwargs))
+    result = None
+    ids = list(np.ndindex(*kernel.grid))
+    for i in m.loop("grid", range(len(ids))):
+        m.core.program_id, m.core.shared_at, m.core.top = ids[i], 0, m.core.node
+        result = kernel.func(*args, **kwargs)
+        m.flush()
+    return result

@@ -1,0 +1,498 @@
+"""Predict how long a kernel takes: `nkisim.profile` and what it returns.
+
+Every time here is a prediction of the latency model (see docs/latency-model.md), never measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .. import advice
+from ..checks.finding import Finding
+from ..chip import dtypes
+from ..chip.hw import NeuronCore
+from ..errors import Where, fail
+from ..machine.interface import Machine
+from ..machine.tile_values import TileValues
+from ..timing import compiler as compiling
+from ..timing.schedule import ENGINES, Schedule, together
+from ..trace.footprint import Dependencies
+from ..trace.rewrite import Draft
+from ..trace.trace import OpSpec, Trace
+from .error_bands import trust
+from .launch import Run, as_kernel, launch
+
+DESCRIPTORS = ("static", "dge")
+SEGMENT = np.dtype(
+    [
+        ("engine", np.int8),
+        ("start_us", np.float64),
+        ("end_us", np.float64),
+        ("instr", np.int32),
+        ("bytes", np.int32),
+    ]
+)
+LIFETIME = np.dtype(
+    [
+        ("storage", np.int64),
+        ("first_us", np.float64),
+        ("last_us", np.float64),
+        ("bytes_per_partition", np.int64),
+        ("line", np.int64),
+    ]
+)
+#: an engine that is busy for so much of the body is what limits a kernel
+BOUND = 0.75
+
+
+class Timeline:
+    """When each instruction ran; arrays with one element per instruction, in program order.
+
+    `start_us`, `end_us`: execution (DMA: first byte to completion); `issue_us`: when its queue
+    took it; `engine`: index into ENGINES; `queue`: the same, of the queue that triggered it;
+    `pred`: the instruction it waited for last, or -1; `kind`, `line`, `node`: as in the trace.
+    """
+
+    def __init__(self, trace: Trace, plan: Schedule):
+        self.start_us, self.end_us, self.issue_us = plan.start, plan.end, plan.issue
+        self.engine, self.queue, self.pred = plan.engine, plan.queue, plan.pred
+        self.kind, self.line, self.node = trace.instructions()
+        self._plan = plan
+
+    @cached_property
+    def dma_segments(self) -> np.ndarray:
+        """Return what each DMA engine did: engine, start_us, end_us, instr, bytes."""
+        plan = self._plan
+        known = [x for x in plan.transfers if x is not None]
+        if not known or not len(plan.dma):
+            return np.zeros(0, SEGMENT)
+        zero = known[0]
+        every = [x or zero for x in plan.transfers]
+        kind = self.kind[plan.dma]
+        count = np.array([x.engines for x in every])[kind]
+        instr = np.repeat(plan.dma, count)
+        k = np.repeat(kind, count)
+        out = np.zeros(len(instr), SEGMENT)
+        out["engine"] = np.arange(len(instr)) - np.repeat(np.cumsum(count) - count, count)
+        out["end_us"] = plan.dma_ends
+        out["start_us"] = plan.dma_ends - np.array([x.us for x in every])[k]
+        out["instr"] = instr
+        out["bytes"] = np.array([x.nbytes // max(1, x.engines) for x in every])[k]
+        return out
+
+
+class Memory:
+    """What lies in SBUF and PSUM over time, as step functions, and the life of each tile.
+
+    `time_us`, `sbuf_bytes` (per partition), `psum_banks`; `lifetimes`: a structured array of
+    storage, first_us, last_us, bytes_per_partition, line.
+    """
+
+    def __init__(self, machine: Machine, plan: Schedule):
+        v = plan.deps.versions
+        keep = v.resident > 0
+        life = np.zeros(int(keep.sum()), LIFETIME)
+        life["storage"] = v.storage[keep]
+        life["first_us"] = plan.issue[v.first[keep]]
+        life["last_us"] = np.maximum(plan.end[v.last[keep]], plan.end[v.first[keep]])
+        life["bytes_per_partition"] = v.resident[keep]
+        life["line"] = v.line[keep]
+        self.lifetimes = life
+        psum = self.psum = v.psum[keep]
+        times = np.concatenate([life["first_us"], life["last_us"]])
+        size = np.concatenate([life["bytes_per_partition"], -life["bytes_per_partition"]])
+        both = np.concatenate([psum, psum])
+        order = np.lexsort((size, times))  # at the same time, frees come first
+        bank = machine.hw.psum_bank_bytes
+        self.time_us = times[order]
+        self.sbuf_bytes = np.cumsum(np.where(both, 0, size)[order])
+        self.psum_banks = np.cumsum(np.where(both, -(-abs(size) // bank) * np.sign(size), 0)[order])
+
+    def holders(self, psum: bool) -> list[tuple[int, int]]:
+        """Return [(line, bytes or banks)] of what is held at the peak, largest first."""
+        steps = self.psum_banks if psum else self.sbuf_bytes
+        if not len(steps):
+            return []
+        at = self.time_us[int(np.argmax(steps))]
+        held: Counter[int] = Counter()
+        for row in self.lifetimes[
+            (self.lifetimes["first_us"] <= at)
+            & (self.psum == psum)
+            & (self.lifetimes["last_us"] > at)
+        ]:
+            held[int(row["line"])] += int(row["bytes_per_partition"])
+        return held.most_common()
+
+
+@dataclass(frozen=True)
+class Peak:
+    """A line that holds memory at the peak."""
+
+    where: Where | None
+    amount: int
+
+
+def seal_inputs(trace: Trace) -> None:
+    """Mark the arguments that a kernel could have written and has not: they can be read again."""
+    every, stores = trace.operands(), trace.storages
+    seen, written = (
+        np.bincount(some, minlength=len(stores)) > 0
+        for some in (every.storage, every.storage[every.write])
+    )
+    for i in np.flatnonzero(seen & ~written & stores.table().hbm).tolist():
+        stores.set_readonly(i)
+
+
+def _of_cores(run: Run) -> list[Trace]:
+    """Return the record of each core: all of it, or what each core of kernel[2] did."""
+    cores = run.machine.launch.cores
+    if cores is None:
+        return [run.trace]
+    out = []
+    for node in cores.nodes:
+        draft = Draft(run.trace)
+        draft.dropped |= ~run.trace.below(node)
+        out.append(draft.finish())
+    return out
+
+
+def _end(plan: Schedule) -> float:
+    return float(plan.end.max(initial=0.0))
+
+
+class Profile:
+    """A kernel's predicted performance on a target."""
+
+    def __init__(
+        self,
+        run: Run,
+        core: NeuronCore,
+        descriptors: str,
+        kernel_name: str,
+        options: frozenset[str] = frozenset(compiling.DEFAULT),
+        tile_values: TileValues | None = None,
+    ):
+        self.kernel_name, self.hw, self.descriptors = kernel_name, core, descriptors
+        self.trace, self.machine = run.trace, run.machine
+        self.outputs, self.findings = run.outputs, list(run.findings)
+        self.may_meet = run.may_meet
+        seal_inputs(run.trace)
+        plans = together(_of_cores(run), core, dge=descriptors == "dge", on=options)
+        plan = max(plans, key=_end)  # of the core that takes longest
+        self.cores = len(plans)
+        self.compiler = tuple(name for name in compiling.OPTIONS if name in options)
+        self._options = options
+        self.schedule = plan
+        self.trace = plan.trace  # with spills, if there are any
+        self.tile_values = tile_values and tile_values.followed(plan.trace.origin)
+        self.spill_bytes = sum(p.spill_bytes for p in plans)
+        for p in plans:
+            for k, engine in enumerate(p.engines):  # they are chosen by now
+                if p.trace.kinds[k].engine != engine:
+                    p.trace.kinds[k] = replace(p.trace.kinds[k], engine=engine)
+        self.timeline = Timeline(self.trace, plan)
+        self.memory = Memory(run.machine, plan)
+        first = min(float(p.issue.min(initial=np.inf)) for p in plans)
+        #: registers and loops of the chip: no instruction, and nothing overlaps them here
+        self.control_us = max(run.machine.launch.control.values(), default=0.0)
+        self.body_us = (
+            float(plan.end.max(initial=0.0))
+            - (first if np.isfinite(first) else 0.0)
+            + self.control_us
+        )
+        self.waiting_us = plan.waiting_us  # of that core for the other
+        self.latency_us = self.body_us + core.timing.launch_us
+        self.profile_total_us = self.body_us + core.timing.profile_us
+        self.engine_busy = {e: min(1.0, us / self.latency_us) for e, us in plan.busy.items()}
+        every = [
+            (kind, n)
+            for p in plans
+            for kind, n in zip(
+                p.trace.kinds, np.bincount(p.deps.kind, minlength=len(p.trace.kinds)).tolist()
+            )
+        ]
+        self.instructions: Counter[str] = Counter()
+        for kind, n in every:
+            self.instructions[kind.row.name] += n
+        self.dma_transfer_count = sum(n for kind, n in every if kind.engine == "dma")
+        self.hbm_read_bytes = sum(n * kind.read_bytes for kind, n in every)
+        self.hbm_write_bytes = sum(n * kind.write_bytes for kind, n in every)
+        self.flops, self.mfu = self._flops(every)
+        self.sbuf_peak_bytes = int(self.memory.sbuf_bytes.max(initial=0))
+        self.psum_peak_banks = int(self.memory.psum_banks.max(initial=0))
+        self.bound = self._bound()
+        self.trust = trust(plan, core, descriptors == "dge", self.bound, self.cores)
+        self.model_error = self.trust.text
+        self._check_capacity(plan.deps)
+
+    @property
+    def target(self) -> str:
+        return self.hw.name
+
+    @cached_property
+    def advice(self) -> list[advice.Advice]:
+        """Return what to change first: at most three sentences, each with what it would save.
+
+        Computed when it is first asked for: that takes a few more schedules.
+        """
+        return advice.advise(
+            self.schedule,
+            self.hw,
+            dge=self.descriptors == "dge",
+            on=self._options,
+            latency_us=self.latency_us,
+        )
+
+    @cached_property
+    def counters(self) -> dict[str, float]:
+        """Return what a profiler counts, after what the compiler does, by the names that
+        measurement records have.
+
+        Transfers, packets (descriptors) and bytes of DMAs, bytes to and from HBM, spilled bytes;
+        `..._active`: the share of the body in which an engine works (of the DMA engines: their
+        mean); `pe_full_clock`: the share of the Tensor Engine's work at its full clock.
+        """
+        plan, busy = self.schedule, self.schedule.busy
+        count = np.bincount(plan.deps.kind, minlength=len(plan.transfers)).tolist()
+        full = sum(
+            n * w.interval_us
+            for n, w, e in zip(count, plan.works, plan.engines)
+            if w is not None and e == "tensor"
+        )
+        slow = self.hw.timing.pe_cold_factor
+        cold = (busy["tensor"] - full) * slow / (slow - 1) if slow > 1 else 0.0
+        body = self.body_us or 1.0
+        return {
+            "dma_transfers": self.dma_transfer_count,
+            "dma_packets": sum(n * x.descriptors for n, x in zip(count, plan.transfers) if x),
+            "dma_bytes": self.hbm_read_bytes + self.hbm_write_bytes,
+            "hbm_read_bytes": self.hbm_read_bytes,
+            "hbm_write_bytes": self.hbm_write_bytes,
+            "spill_bytes": self.spill_bytes,
+            "pe_active": busy["tensor"] / body,
+            "dve_active": busy["vector"] / body,
+            "act_active": busy["scalar"] / body,
+            "pool_active": busy["gpsimd"] / body,
+            "dma_active": busy["dma"] / body,
+            "pe_full_clock": 1.0 - cold / busy["tensor"] if busy["tensor"] else 1.0,
+        }
+
+    @property
+    def verdict(self) -> str:
+        """Return a sentence if there is no advice, else ""."""
+        return "" if self.advice else advice.verdict(self.schedule, self.hw)
+
+    @property
+    def sbuf_peak_lines(self) -> list[Peak]:
+        """Return the lines that hold SBUF at the peak, with bytes per partition."""
+        return self._peak(False)
+
+    @property
+    def psum_peak_lines(self) -> list[Peak]:
+        """Return the lines that hold PSUM at the peak, with bytes per partition."""
+        return self._peak(True)
+
+    def _peak(self, psum: bool) -> list[Peak]:
+        return [Peak(self.trace.where(line), n) for line, n in self.memory.holders(psum)]
+
+    def _flops(self, every: list[tuple[OpSpec, int]]) -> tuple[int, float]:
+        """Return the model's flops, and their share of the peak of the dtypes in use."""
+        total, ideal = 0, 0.0
+        peaks = self.hw.peak_tflops
+        for kind, n in every:
+            flops = kind.row.flops(kind)
+            if flops.ops and flops.model:
+                dtype = dtypes.name(kind.operands[-1].dtype)
+                total += n * flops.ops
+                ideal += n * flops.ops / (peaks.get(dtype, peaks["bfloat16"]) * 1e6)
+        return total, ideal / self.latency_us / self.cores if self.latency_us else 0.0
+
+    def _bound(self) -> str:
+        """Name the engine that limits the kernel; "latency" if none does."""
+        if not self.body_us:
+            return "latency"
+        busy = {e: us / self.body_us for e, us in self.schedule.busy.items()}
+        top = max(busy, key=lambda e: busy[e])
+        return top if busy[top] >= BOUND else "latency"
+
+    def _check_capacity(self, deps: Dependencies) -> None:
+        for memory, missing in deps.overflow.items():
+            limit = self.hw.psum_bytes if memory == "psum" else self.hw.sbuf_usable_bytes
+            self.findings.append(
+                Finding(
+                    "NKI-M10",
+                    "warning",
+                    f"tiles that are alive at the same time take "
+                    f"{limit + missing} bytes per partition of {memory.upper()}, which has "
+                    f"{limit}; "
+                    + (
+                        "the rest is copied to SBUF and read there"
+                        if memory == "psum"
+                        else f"spills to HBM and loads again move {self.spill_bytes:,} bytes"
+                    )
+                    + ". The predicted time has that; the compiler may do it otherwise, or refuse.",
+                )
+            )
+
+    # -- files and text ---------------------------------------------------------------------
+    def to_dict(self) -> dict[str, Any]:
+        """Return the facts, ready for JSON. All times are predicted, in microseconds."""
+
+        def place(w: Where | None) -> str | None:
+            return None if w is None else str(w)
+
+        return {
+            "kernel": self.kernel_name,
+            "target": self.hw.name,
+            "predicted": True,
+            "calibrated": self.hw.calibrated,
+            "model_error": self.model_error,
+            "model_error_like": self.trust.to_dict(),
+            "descriptors": self.descriptors,
+            "compiler": list(self.compiler),
+            "latency_us": self.latency_us,
+            "body_us": self.body_us,
+            "profile_total_us": self.profile_total_us,
+            "engine_busy": self.engine_busy,
+            "flops": self.flops,
+            "mfu": self.mfu,
+            "hbm_read_bytes": self.hbm_read_bytes,
+            "hbm_write_bytes": self.hbm_write_bytes,
+            "dma_transfer_count": self.dma_transfer_count,
+            "spill_bytes": self.spill_bytes,
+            "counters": self.counters,
+            "sbuf_peak_bytes": self.sbuf_peak_bytes,
+            "psum_peak_banks": self.psum_peak_banks,
+            "sbuf_peak_lines": [[place(p.where), p.amount] for p in self.sbuf_peak_lines],
+            "psum_peak_lines": [[place(p.where), p.amount] for p in self.psum_peak_lines],
+            "instructions": dict(self.instructions),
+            "bound": self.bound,
+            "advice": [a.to_dict() for a in self.advice],
+            "findings": [
+                {
+                    "id": f.id,
+                    "severity": f.severity,
+                    "text": f.text,
+                    "where": place(f.where),
+                    "other": place(f.other),
+                }
+                for f in self.findings
+            ],
+        }
+
+    def summary(self) -> str:
+        """Return the facts as text, in the shape of neuron-profile's summary."""
+        text: str = _report().summary(self)
+        return text
+
+    def save_json(self, path: str | os.PathLike[str]) -> None:
+        """Write the profile for `python -m nkisim view`; without the viewer, its facts."""
+        try:
+            from .. import report
+        except ImportError:
+            text = json.dumps(self.to_dict(), indent=1)
+            with open(path, "w", encoding="utf-8", newline="\n") as file:
+                file.write(text + "\n")
+        else:
+            report.save_json(self, path)
+
+    def save_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the profile as one self-contained page."""
+        _report().save_html(self, path)
+
+    def save_perfetto(self, path: str | os.PathLike[str]) -> None:
+        """Write the profile as a trace for the Perfetto UI."""
+        _report().save_perfetto(self, path)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows of a profile: its page."""
+        page: str = _report().inline(self)
+        return page
+
+    def __repr__(self) -> str:
+        return (
+            f"<profile of {self.kernel_name}: {self.latency_us:.1f} us predicted for "
+            f"{self.hw.name}, bound by {self.bound}>"
+        )
+
+
+def _report() -> Any:
+    from .. import report
+
+    return report
+
+
+def descriptor_path(core: NeuronCore, options: str, wanted: str | None) -> str:
+    """Return "static" or "dge": as wanted, else what target and compile options imply."""
+    has = core.hwdge
+    if wanted is None:
+        return "dge" if has and "--disable-dge" not in options else "static"
+    if wanted not in DESCRIPTORS:
+        raise fail(
+            "NKI-K09",
+            "there is no such way to make DMA descriptors",
+            given=repr(wanted),
+            limit=" or ".join(DESCRIPTORS),
+        )
+    if wanted == "dge" and not has:
+        raise fail(
+            "NKI-K09",
+            f"{core.name} has no hardware descriptor generation",
+            given="descriptors='dge'",
+            limit="trn2 or newer",
+            hint="leave it out",
+        )
+    return wanted
+
+
+def profile(
+    kernel: Any,
+    *args: Any,
+    target: str | None = None,
+    compute: bool = True,
+    descriptors: str | None = None,
+    compiler: Iterable[str] | None = None,
+    tile_values: bool = False,
+    **kwargs: Any,
+) -> Profile:
+    """Predict how long a kernel takes, and where the time goes.
+
+    Args:
+        kernel: a function, decorated with `@nki.jit` or plain; or `kernel[grid]`.
+        args, kwargs: what the kernel takes; only shapes and dtypes matter for the time.
+        target: "trn1", "trn2" ...; default NEURON_PLATFORM_TARGET_OVERRIDE, else trn1
+            (kernels of the package nki: trn2).
+        compute: False leaves out the arithmetic; `outputs` is then None.
+        descriptors: "static" or "dge"; default: static on trn1 and where the kernel's
+            `additional_compile_opt` has --disable-dge, else hardware descriptor generation.
+        compiler: what the compiler is taken to do, names of `nkisim.compiler.OPTIONS`; default
+            what the compiler of that dialect does, () is strictly as written.
+        tile_values: True keeps for the page what each of the first instructions wrote: extremes,
+            NaNs, a histogram and a small picture.
+
+    Raises: NkiError when the kernel breaks a rule of NKI or of the chip.
+    """
+    options = str(getattr(kernel, "options", {}).get("additional_compile_opt") or "")
+    inner = as_kernel(kernel)
+    core = inner.core(target)
+    path = descriptor_path(core, options, descriptors)
+    values = TileValues() if tile_values and compute else None
+    run = launch(inner, args, kwargs, target=core.name, compute=compute, tile_values=values)
+    on = compiling.options(
+        compiler,
+        compiling.has_middle_end(run.machine.dialect, run.machine.settings.skip_middle_end),
+        core.name,
+        run.machine.dialect,
+    )
+    return Profile(run, core, path, getattr(inner, "__name__", "kernel"), on, values)
+
+
+__all__ = ["ENGINES", "Memory", "Peak", "Profile", "Timeline", "profile"]
